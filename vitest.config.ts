@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { defineConfig } from 'vitest/config';
 import { FileOrder } from './test/parts/file-order.ts';
+import { currentScope, filesOutside } from './test/scope.ts';
 
 /** Tests that start the built program: `node dist/main.js`. */
 const BUILT = [
@@ -9,19 +10,27 @@ const BUILT = [
   'test/jobs/**/*.test.ts',
   'test/openapi/**/*.test.ts',
   'test/docs/commands.test.ts',
+  'test/docs/pictures.test.ts',
 ];
 
-/** Tests beside their sources. Files share a worker and its modules, which are loaded once: half of the processor time of most. */
-const UNITS = 'src/**/*.test.ts';
+/**
+ * Tests that start no program. Files share a worker, which loads modules once: that saves half of the
+ * processor time of most files.
+ */
+const UNITS = ['src/**/*.test.ts', 'test/{agents,instances}/**/*.test.ts'];
 
-/** Those that replace a module for themselves, or look at what a whole process has: each has a worker of its own. */
+/** Files that replace a module or measure their whole process. Each has a worker of its own. */
 const ALONE = [
   'src/cluster/tls.test.ts',
   'src/functions/log-merge.test.ts',
-  'src/frontend/jobs/tail.test.ts',
+  'src/api/jobs/tail.test.ts',
   'src/sandbox/host/logs.test.ts',
   'src/telemetry/tracer.test.ts',
+  'test/agents/memory.test.ts',
 ];
+
+/** Files outside of the scope of this run. */
+const OUTSIDE = filesOutside(currentScope(), import.meta.dirname);
 
 /** Tests that end parts which the tests of a run share. */
 const FAULTS = 'test/faults/**/*.test.ts';
@@ -32,23 +41,34 @@ export default defineConfig({
     hookTimeout: 120_000,
     teardownTimeout: 60_000,
     // As long as `test/parts/patience.ts` has it for `vi.waitFor`.
-    expect: { poll: { timeout: 10_000 } },
+    expect: { poll: { timeout: 30_000 } },
     setupFiles: 'test/parts/patience.ts',
+    // `test/agents/memory.test.ts` counts objects by an experimental function of Node.
+    execArgv: ['--disable-warning=ExperimentalWarning'],
+    // The AWS SDK warns about its end of support for Node 20, which Rookery supports.
+    env: { AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED: 'true' },
     // About half of the time of a file is processor time, its servers and sandboxes included; the other half it waits for starts, ends and
     // intervals. One worker more than there are cores uses that; with more, everything would only be slower.
     maxWorkers: Math.min(4, availableParallelism() + 1),
+    // Of `test.concurrent`: the interpreters of the Python unit tests, of which each takes a core.
+    maxConcurrency: 2,
     sequence: { sequencer: FileOrder },
     projects: [
       {
         extends: true,
-        test: { name: 'units', include: [UNITS], exclude: ALONE, isolate: false },
+        test: { name: 'units', include: UNITS, exclude: [...ALONE, ...OUTSIDE], isolate: false },
       },
       {
         extends: true,
         test: {
           name: 'parts',
-          include: [...ALONE, '{dashboard,test,scripts,clients}/**/*.test.ts'],
-          exclude: [...BUILT, FAULTS],
+          include: [
+            ...ALONE,
+            '{dashboard,scripts,clients}/**/*.test.ts',
+            'test/!(agents|instances)/**/*.test.ts',
+            'test/*.test.ts',
+          ],
+          exclude: [...BUILT, FAULTS, ...OUTSIDE],
           globalSetup: ['test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
         },
       },
@@ -57,6 +77,7 @@ export default defineConfig({
         test: {
           name: 'built',
           include: BUILT,
+          exclude: [...OUTSIDE],
           globalSetup: ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
         },
       },
@@ -65,6 +86,7 @@ export default defineConfig({
         test: {
           name: 'faults',
           include: [FAULTS],
+          exclude: [...OUTSIDE],
           globalSetup: ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
           // What they end, all other tests use: they come after those, one after the other.
           sequence: { groupOrder: 1 },

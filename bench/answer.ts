@@ -2,18 +2,22 @@ const HEAD_END = Buffer.from('\r\n\r\n');
 const LENGTH = /content-length: *(\d+)/i;
 const CLOSES = /connection: close/i;
 
-/** What the generators of load need of an HTTP answer. */
+/** Parts of an HTTP answer that the load generators need. */
 export interface Answer {
   readonly status: number;
-  /** The lines before the body. */
+  /** Status line and headers. */
   readonly head: string;
-  /** Where the body begins; it takes the rest of the bytes. */
+  /** Offset of the body, which extends to the end of the bytes. */
   readonly bodyAt: number;
-  /** Whether the server ends the connection behind it. */
+  /** True if the server closes the connection after this answer. */
   readonly closes: boolean;
 }
 
-/** Null while it is not whole. For answers with a `Content-Length`, one at a time on a connection: those of the service and of the floors. */
+/**
+ * Parses one HTTP answer. Returns null while the answer is incomplete.
+ * Requires a `Content-Length` and at most one answer at a time on a connection. The service and the floors
+ * meet both conditions.
+ */
 export function readAnswer(bytes: Buffer): Answer | null {
   const headEnd = bytes.indexOf(HEAD_END);
   if (headEnd < 0) return null;

@@ -4,36 +4,44 @@ import type { LoadResult } from './load.ts';
 import type { Measurement } from './measure.ts';
 import { Rookery, type RookeryOptions } from './rookery.ts';
 
-/** One row of the bench: something that the design promises, with a name for `--only`. */
+/** Row of the bench: a promise of the design, with a name for `--only`. */
 export interface Row {
   readonly name: string;
-  /** Fails when this machine cannot measure it: the text is shown instead of numbers. */
+  /**
+   * Measures the row. Throws NotHere if this machine cannot measure it; the report then shows the text
+   * instead of numbers.
+   */
   measure(bed: Bed): Promise<readonly Measurement[]>;
 }
 
-/** Thrown by a row that this machine has not the means for. */
+/** Error of a row that needs a program or a service which this machine lacks. */
 export class NotHere extends Error {}
 
-/** What the rows share: how long to measure, and the floors and servers, which start on first use and end together. */
+/**
+ * State that all rows share: durations, floors and servers. Floors and servers start on first use and end
+ * together.
+ */
 export class Bed {
   readonly python: Interpreter;
   readonly isQuick: boolean;
-  /** How often a row that is no ratio is measured. */
+  /** Number of repetitions of a row that is not a ratio. */
   readonly rounds: number;
-  /** Turns of sides whose callers wait for up to a second: longer ones, and fewer. */
+  /** Number of turns for sides whose callers wait up to a second. These turns are longer and fewer. */
   readonly longTurns: number;
   readonly longTurnMs: number;
-  /** How often the sides of a ratio take turns: short ones and many, since the speed of a machine drifts. */
+  /**
+   * Number of turns of each side of a ratio. Turns are short and many, because the speed of a machine drifts.
+   */
   readonly turns: number;
   readonly turnMs = 1000;
-  /** Raw numbers, for the JSON file. */
+  /** Raw numbers by row, for the JSON file. */
   readonly raw: Record<string, unknown> = {};
-  /** Flags of node for each server that is measured: its profiler. */
+  /** Flags of Node.js for each measured server. They switch on its profiler. */
   readonly nodeArgs: readonly string[];
   readonly #floors = new Map<string, Promise<Floor>>();
   readonly #servers = new Map<string, Promise<Rookery>>();
 
-  /** `profileDir`: where each server writes a CPU profile of itself; `''` for none. */
+  /** `profileDir` is the directory to which each server writes its CPU profile, or `''` for no profile. */
   constructor(options: { python: Interpreter; isQuick: boolean; rounds: number; profileDir: string }) {
     this.python = options.python;
     this.isQuick = options.isQuick;
@@ -76,7 +84,10 @@ export class Bed {
   }
 }
 
-/** Lets the sides take turns (A B C A B C …), so that a busy moment of the machine hits all of them; the first turns only warm up. */
+/**
+ * Measures the sides in turn (A B C A B C …), so that a busy moment affects each side.
+ * The first turn only warms up. Throws if a request fails.
+ */
 export async function interleave<K extends string>(
   bed: Bed,
   sides: Readonly<Record<K, () => Promise<LoadResult>>>,

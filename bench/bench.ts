@@ -1,9 +1,10 @@
 /**
- * `npm run bench`: measures Rookery against the floor and writes bench/results/<date>-<name>.md and .json; bench/README.md
- * has the options. Builds first.
+ * Measures Rookery against the floor and prints a table: `npm run bench`. bench/README.md lists the options.
+ * It builds first. The table and the raw numbers are written below the directory for temporary files.
+ * `--record` also writes bench/RESULTS.md.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { cpus, loadavg, release, totalmem } from 'node:os';
+import { cpus, loadavg, release, tmpdir, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ARGUMENTS, ROOT, run } from '../scripts/command.ts';
@@ -31,7 +32,7 @@ import { supervisor } from './rows/supervisor.ts';
 import { throughput } from './rows/throughput.ts';
 import { warmInvoke } from './rows/warm-invoke.ts';
 
-/** In the order of the design's table. `floor` alone is measured only when it is asked for. */
+/** Rows in the order of the design's table. The row `floor` is measured only when `--only` names it. */
 const ROWS: readonly Row[] = [
   ...[
     warmInvoke,
@@ -62,6 +63,7 @@ const { values } = parseArgs({
     name: { type: 'string', default: '' },
     python: { type: 'string', default: '' },
     profile: { type: 'string', default: '' },
+    record: { type: 'boolean', default: false },
     'no-build': { type: 'boolean', default: false },
   },
 });
@@ -128,8 +130,10 @@ const machine: Machine = {
 };
 const table = markdown(sections, machine, startedAt);
 const name = values.name || (values.quick ? 'quick' : 'full');
-const file = join(ROOT, 'bench/results', `${startedAt.toISOString().slice(0, 10)}-${name}`);
-mkdirSync(join(ROOT, 'bench/results'), { recursive: true });
+const directory = join(tmpdir(), 'rookery-bench');
+const file = join(directory, `${startedAt.toISOString().slice(0, 10)}-${name}`);
+mkdirSync(directory, { recursive: true });
 writeFileSync(`${file}.md`, table);
+if (values.record) writeFileSync(join(ROOT, 'bench/RESULTS.md'), table);
 writeFileSync(`${file}.json`, `${JSON.stringify({ startedAt, machine, rounds, sections, raw: bed.raw }, null, 1)}\n`);
 console.log(`\n${table}\n${file}.md`);

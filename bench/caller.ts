@@ -5,13 +5,13 @@ export interface Ask {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly path: string;
   readonly token?: string | undefined;
-  /** Sent as JSON. */
+  /** Value to send as JSON. */
   readonly body?: unknown;
 }
 
 export interface Told {
   readonly status: number;
-  /** The value of `Server-Timing`, or `''`. */
+  /** Value of the header `Server-Timing`, or `''`. */
   readonly timing: string;
   readonly text: string;
 }
@@ -20,8 +20,9 @@ const READ_BYTES = 16 * 1024;
 const TIMING = /^server-timing: *(.*)$/im;
 
 /**
- * Asks one thing after the other on connections that stay open: as many as ask at once. On raw sockets, since a client like undici takes more than
- * a millisecond of a create and its first call for itself, on the processors that the service has to share with it.
+ * HTTP client that keeps its connections open. It opens as many connections as there are requests at once.
+ * It uses raw sockets. A client such as undici adds more than a millisecond to a create and its first call.
+ * The service shares its processors with the client.
  */
 export class Caller {
   readonly #host: string;
@@ -34,7 +35,7 @@ export class Caller {
     this.#port = Number(port);
   }
 
-  /** Fails when the connection does. */
+  /** Sends one request and returns the answer. Rejects if the connection fails. */
   async ask(ask: Ask): Promise<Told> {
     const connection = this.#open() ?? (await Connection.open(this.#host, this.#port));
     const told = await connection.ask(this.#request(ask));
@@ -46,7 +47,7 @@ export class Caller {
     for (const connection of this.#idle.splice(0)) connection.close();
   }
 
-  /** One that the server has not ended since. */
+  /** Returns an idle connection that the server has not closed, or undefined. */
   #open(): Connection | undefined {
     let last = this.#idle.pop();
     while (last !== undefined && !last.isOpen) last = this.#idle.pop();
@@ -70,7 +71,7 @@ class Connection {
 
   static open(host: string, port: number): Promise<Connection> {
     return new Promise((resolve, reject) => {
-      // Node would else make 64 KiB for each answer.
+      // One buffer for each connection. Otherwise Node.js allocates 64 KiB for each answer.
       const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
       const callback = (count: number) => {
         opened.#take(buffer.subarray(0, count));
@@ -103,7 +104,7 @@ class Connection {
   #take(chunk: Buffer): void {
     const bytes = this.#rest === undefined ? chunk : Buffer.concat([this.#rest, chunk]);
     const answer = readAnswer(bytes);
-    // The buffer is written over with the next read.
+    // The next read overwrites the buffer, so the incomplete bytes are copied.
     this.#rest = answer === null ? Buffer.from(bytes) : undefined;
     if (answer === null) return;
     const asked = this.#asked;

@@ -12,7 +12,7 @@ export interface FunctionOptions {
   readonly [field: string]: unknown;
 }
 
-/** Registers a function of the bench's code; answers the path that calls it. */
+/** Registers a function of the bench's code. Returns the path that calls it. */
 export async function registerFunction(
   rookery: Rookery,
   python: string,
@@ -39,14 +39,14 @@ export async function registerFunction(
   return `/serverless/v1/functions/${functionVersionUrn}/invocations`;
 }
 
-/** How many instances of a function are ready. */
+/** Returns the number of ready instances of a function. */
 export async function readyInstances(rookery: Rookery, path: string): Promise<number> {
   const response = await fetch(rookery.url + path.replace(/invocations$/, 'instances'));
   const { instances } = (await response.json()) as { instances: readonly { status: string }[] };
   return instances.filter(({ status }) => status === 'ready').length;
 }
 
-/** One call on a connection of its own pool; answers the body. */
+/** Sends one POST on a new connection. Returns the body; throws if the status is not 200. */
 export async function send(base: string, path: string, body: unknown): Promise<string> {
   const pool = new Pool(base);
   try {

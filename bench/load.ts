@@ -9,18 +9,19 @@ const HERE = fileURLToPath(new URL('.', import.meta.url));
 
 let hasWrk: Promise<boolean> | undefined;
 
-/** The generator of this run: both sides of a ratio are always measured with the same one. */
+/** Returns the name of the load generator. One run uses the same generator for both sides of a ratio. */
 export async function generatorName(): Promise<string> {
   hasWrk ??= run('wrk', ['-v'], { capture: true }).then(({ code }) => code !== 127);
   return (await hasWrk) ? 'wrk' : 'raw sockets in two Node processes';
 }
 
 /**
- * A number of callers who each send the next request when the last one is answered, in a process of their own so that the
- * generator shares no event loop with anything. wrk when it is installed: it costs the least.
+ * Generates load from callers that each send the next request when the last one is answered.
+ * The generator is a separate process, so that it shares no event loop with a server. It is wrk if installed,
+ * because wrk needs the least processor time.
  */
 export async function load(request: LoadRequest): Promise<LoadResult> {
-  // Only the raw generator can tell the latency of successes from that of refusals.
+  // Only the raw generator measures the latency of successes and refusals separately.
   if ((await generatorName()) !== 'wrk' || request.refusedPauseMs !== undefined) return await rawLoad(request);
   const threads = Math.min(2, request.connections);
   const seconds = Math.max(1, Math.round(request.durationMs / 1000));
@@ -46,13 +47,13 @@ export async function load(request: LoadRequest): Promise<LoadResult> {
   return { ...measured, requests: measured.requests - measured.failed, refused: 0 };
 }
 
-/** From two processes: one alone is busier than the service that it calls. */
+/** Generates load from two processes, because a single one is busier than the service that it calls. */
 async function rawLoad(request: LoadRequest): Promise<LoadResult> {
   const half = Math.floor(request.connections / 2);
   const shares = half === 0 ? [request.connections] : [request.connections - half, half];
   const results = await Promise.all(shares.map(connections => rawProcess({ ...request, connections })));
   const sum = (of: (result: LoadResult) => number) => results.reduce((total, result) => total + of(result), 0);
-  // Of times the larger one: no report is better than the measurement.
+  // Takes the larger of both times, so that the report is never better than the measurement.
   const largest = (of: (result: LoadResult) => number) => Math.max(...results.map(of));
   const refused = sum(result => result.refused);
   return {

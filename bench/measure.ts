@@ -1,11 +1,11 @@
-/** One number of a row, with what it is compared to. */
+/** Number of a row, and the number to which it is compared. */
 export interface Measurement {
   readonly what: string;
   readonly value: number;
   readonly unit: 'ms' | 'µs' | 's' | '/s' | 'MB' | '%' | '';
-  /** The other side of the ratio, measured in the same run in alternation. */
+  /** Other side of the ratio, measured in the same run in alternation. */
   readonly against?: { readonly what: string; readonly value: number };
-  /** What the design asks for, on `value` or on `value / against`. */
+  /** Bound that the design sets for `value`, or for `value / against`. */
   readonly target?: Target;
 }
 
@@ -20,7 +20,7 @@ export function ratioOf(measurement: Measurement): number | null {
   return against === undefined || against.value === 0 ? null : value / against.value;
 }
 
-/** null when there is nothing to meet. */
+/** Returns true if the target is met, or null if there is no target or no ratio. */
 export function isMet(measurement: Measurement): boolean | null {
   const { target } = measurement;
   if (target === undefined) return null;

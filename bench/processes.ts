@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** What Linux tells about processes; a process that has gone counts as nothing. */
+/** Reads numbers about processes from /proc. A process that has ended counts as 0. */
 
 interface Stat {
   readonly pid: number;
@@ -8,7 +8,7 @@ interface Stat {
   readonly cpuTicks: number;
 }
 
-/** `getconf CLK_TCK`, which is 100 on every Linux that Node supports. */
+/** Ticks per second of `getconf CLK_TCK`, which is 100 on every Linux that Node.js supports. */
 const TICKS_PER_SECOND = 100;
 
 function read(path: string): string {
@@ -21,7 +21,7 @@ function read(path: string): string {
 
 function stat(pid: number): Stat | null {
   const text = read(`/proc/${pid}/stat`);
-  // The name in parentheses may hold anything; the fields behind it have fixed places.
+  // The name in parentheses may contain any character. The fields after it have fixed positions.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   if (fields.length < 20) return null;
   return { pid, parent: Number(fields[1]), cpuTicks: Number(fields[11]) + Number(fields[12]) };
@@ -34,7 +34,7 @@ function allStats(): readonly Stat[] {
     .filter(found => found !== null);
 }
 
-/** These processes and everything below them. */
+/** Returns the given processes and all their descendants. */
 export function familyOf(roots: readonly number[]): ReadonlySet<number> {
   const children = new Map<number, number[]>();
   for (const { pid, parent } of allStats()) children.set(parent, [...(children.get(parent) ?? []), pid]);
@@ -52,7 +52,7 @@ export function parentOf(pid: number): number {
   return stat(pid)?.parent ?? 0;
 }
 
-/** Memory that ends with these processes and is shared with nobody. */
+/** Returns the memory, in MiB, that only the given processes use and that the kernel frees when they end. */
 export function privateMb(pids: Iterable<number>): number {
   let kilobytes = 0;
   for (const pid of pids) {
@@ -63,7 +63,7 @@ export function privateMb(pids: Iterable<number>): number {
   return kilobytes / 1024;
 }
 
-/** Processor time that they have used since they began. */
+/** Returns the processor time, in seconds, that the given processes have used since their start. */
 export function cpuSeconds(pids: Iterable<number>): number {
   let ticks = 0;
   for (const pid of pids) ticks += stat(pid)?.cpuTicks ?? 0;

@@ -1,42 +1,45 @@
-/** The load generator for machines without wrk, and for rows that look at refusals: HTTP/1.1 written to raw sockets. */
+/**
+ * Generates load over raw sockets with HTTP/1.1, for machines without wrk and for rows that measure refusals.
+ */
 import { connect } from 'node:net';
 import { readAnswer } from './answer.ts';
 
 export interface LoadRequest {
   readonly url: string;
-  /** Called in turn. */
+  /** Paths to call, each in turn. */
   readonly paths: readonly string[];
-  /** `%UNIQUE%` in it is another text in each request. */
+  /** Body of each request. `%UNIQUE%` is replaced by a different text in each request. */
   readonly body: string;
-  /** Default POST. */
+  /** Method of each request, POST by default. */
   readonly method?: 'GET' | 'POST';
   readonly token?: string;
   readonly connections: number;
   readonly durationMs: number;
-  /** How long a caller waits after a 429 or 503 before it comes again. */
+  /** Pause of a caller between a 429 or 503 and its next request. */
   readonly refusedPauseMs?: number;
 }
 
 export interface LoadResult {
-  /** Answered with 2xx. */
+  /** Number of answers with a 2xx status. */
   readonly requests: number;
-  /** 429 and 503. */
+  /** Number of answers with status 429 or 503. */
   readonly refused: number;
-  /** Any other status, and lost connections. */
+  /** Number of answers with any other status, and of lost connections. */
   readonly failed: number;
-  /** From the moment when all are connected; later answers do not count. */
+  /** Seconds from the moment when all callers were connected. Later answers are not counted. */
   readonly seconds: number;
-  /** Of the 2xx ones. */
+  /** Latency of the 2xx answers. */
   readonly p50Micros: number;
   readonly p99Micros: number;
   readonly maxMicros: number;
-  /** Of the refused ones, when there were any. */
+  /** Latency of the refusals, if there were any. */
   readonly refusedP99Micros?: number;
 }
 
 /**
- * One buffer for all connections, taken from before the next read begins. Node would else make 64 KiB for each answer, and the generator shares
- * the processors with what it measures.
+ * Read buffer of all connections. Each read is processed before the next one begins.
+ * Otherwise Node.js allocates 64 KiB for each answer, on processors that the generator shares with the
+ * measured server.
  */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
 
@@ -58,7 +61,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
   const refused: number[] = [];
   let failed = 0;
   let next = 0;
-  /** Set once every caller has its connection: opening them is no part of what is measured. */
+  /** End of the measurement. It is set when every caller is connected, so that connecting is not measured. */
   let endsAt = Number.POSITIVE_INFINITY;
   const begins: (() => void)[] = [];
   const begin = () => {
@@ -109,7 +112,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
         const bytes = rest === undefined ? chunk : Buffer.concat([rest, chunk]);
         const answer = readAnswer(bytes);
         if (answer === null) {
-          // The buffer is written over with the next read.
+          // The next read overwrites the buffer, so the incomplete bytes are copied.
           rest = Buffer.from(bytes);
           return;
         }
@@ -133,7 +136,7 @@ async function generate(request: LoadRequest): Promise<LoadResult> {
         finish();
       });
       socket.on('close', finish);
-      // A caller who is never answered, or connected, must not keep the bench.
+      // Ends a caller that is never connected or answered, so that the bench does not hang.
       setTimeout(() => {
         if (!isDone) failed += 1;
         finish();

@@ -3,7 +3,7 @@ import { isMet, type Measurement, ratioOf, type Target } from './measure.ts';
 export interface Section {
   readonly row: string;
   readonly measurements: readonly Measurement[];
-  /** Why there are none. */
+  /** Reason why the section has no measurements. */
   readonly problem?: string;
 }
 
@@ -15,14 +15,14 @@ export interface Machine {
   readonly node: string;
   readonly python: string;
   readonly generator: string;
-  /** Load average before the bench began: what else the machine did. */
+  /** Load average before the bench began, which shows other work of the machine. */
   readonly loadBefore: number;
 }
 
-/** The table that a person reads; the same numbers stand in the JSON beside it. */
+/** Returns the table in Markdown. The JSON file beside it has the same numbers. */
 export function markdown(sections: readonly Section[], machine: Machine, startedAt: Date): string {
   const lines = [
-    `# Bench of ${startedAt.toISOString().slice(0, 16).replace('T', ' ')} UTC`,
+    `# Bench results of ${startedAt.toISOString().slice(0, 16).replace('T', ' ')} UTC`,
     '',
     `${machine.cores} × ${machine.cpu}, ${machine.memoryGb} GB, Linux ${machine.kernel}, Node ${machine.node}, ` +
       `Python ${machine.python}. Callers: ${machine.generator}. Load average before it began: ${machine.loadBefore.toFixed(1)}. ` +

@@ -9,16 +9,16 @@ const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
 
 export interface RookeryOptions {
   readonly withAuth?: boolean;
-  /** More `--set` settings of `serve`. */
+  /** Additional `--set` settings of `serve`. */
   readonly settings?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** Flags of node: a profiler. */
+  /** Flags of Node.js, for example of its profiler. */
   readonly nodeArgs?: readonly string[];
-  /** How long each start may take; the usual time by default. */
+  /** Timeout of each start, in milliseconds. Default: the timeout of Served. */
   readonly readyMs?: number;
 }
 
-/** Rookery as it is served to users, with its metrics, traces and logs on, and a client on connections that stay open. */
+/** A service with default metrics, traces and logs, and a client that keeps its connections open. */
 export class Rookery {
   readonly served: Served;
   readonly token: string | undefined;
@@ -56,13 +56,16 @@ export class Rookery {
     return this.served.frontendUrl;
   }
 
-  /** Creates one agent of `code` (default: the echo handler of the bench); returns its id. `spec`: another runtime. */
+  /**
+   * Creates one agent of `code` (default: the bench's echo handler). Returns its id. `spec` replaces fields
+   * of runtime_spec.
+   */
   async create(
     code = AGENT_CODE,
     spec: {
       readonly runtime?: string;
       readonly handler?: string;
-      /** Undefined: the default of the service. */
+      /** Memory in MB. Undefined means the default of the service. */
       readonly memory?: number | undefined;
       readonly sandbox_type?: string;
       readonly rootfs?: { readonly imageurl: string };
@@ -71,7 +74,7 @@ export class Rookery {
     return (await this.createTimed(code, spec)).id;
   }
 
-  /** The same, with what `Server-Timing` says of it. */
+  /** Creates one agent. Returns its id and the header `Server-Timing` of the answer. */
   async createTimed(
     code = AGENT_CODE,
     spec: Readonly<Record<string, unknown>> = {},
@@ -114,7 +117,7 @@ export class Rookery {
     await Promise.all(Array.from({ length: 8 }, caller));
   }
 
-  /** Deletes one; what `Server-Timing` says of it. */
+  /** Deletes one agent. Returns the header `Server-Timing` of the answer. */
   async deleteTimed(id: string): Promise<string> {
     return (await this.#ask('DELETE', `/api/agent/${id}`)).timing;
   }
@@ -129,12 +132,15 @@ export class Rookery {
 
   async remove(): Promise<void> {
     this.#caller.close();
-    // A profile is written at a clean end only.
+    // Node.js writes a profile only when the process exits normally.
     await this.served.end('SIGTERM');
     await this.served.remove();
   }
 
-  /** The next server on the same data directory, after this one has ended. It has the directory from now on. */
+  /**
+   * Starts the next server on the same data directory after this one has ended. The next server then owns the
+   * directory.
+   */
   async again(): Promise<Rookery> {
     const next = new Rookery(await this.served.next(), this.token, this.#python);
     this.#caller.close();

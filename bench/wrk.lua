@@ -1,5 +1,6 @@
--- Sends the body of the environment to each path of the environment in turn, and prints what it measured as one line of JSON.
--- `%UNIQUE%` in the body is another text in each request.
+-- Sends the body of the environment to each path of the environment in turn.
+-- Prints the measurement as one line of JSON.
+-- `%UNIQUE%` in the body is replaced by a different text in each request.
 local paths = {}
 for path in os.getenv("BENCH_PATHS"):gmatch("%S+") do
   paths[#paths + 1] = path

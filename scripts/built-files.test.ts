@@ -24,7 +24,7 @@ const files = () =>
     .filter(name => name !== 'dashboard')
     .sort();
 
-test('a server that runs from the build before finds its files, and those of older builds go', () => {
+test('keepTwoBuilds keeps the files of the build before, and removes those of older builds', () => {
   build('main.js', 'a-1.js');
   build('main.js', 'a-2.js');
   expect(files()).toEqual(['a-1.js', 'a-2.js', 'built.json', 'main.js']);
@@ -33,13 +33,13 @@ test('a server that runs from the build before finds its files, and those of old
   expect(readdirSync(join(dist, 'dashboard'))).toEqual(['page.js']);
 });
 
-test('the same build again removes nothing of the one before', () => {
+test('keepTwoBuilds keeps all files when the same build runs again', () => {
   build('main.js', 'a-1.js');
   build('main.js', 'a-1.js');
   expect(files()).toEqual(['a-1.js', 'built.json', 'main.js']);
 });
 
-test('what is passed on has the last build alone', () => {
+test('keepLastBuild keeps only the files of the last build', () => {
   build('main.js', 'a-1.js');
   build('main.js', 'a-2.js');
   keepLastBuild(dist);

@@ -1,13 +1,16 @@
-/** Which files of dist/ are of which build. Their names tell nothing: a part of the program has another one as soon as it changes. */
+/**
+ * Removes files of old builds from dist/. A file's name contains a hash, so the name does not tell its build.
+ */
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, sep } from 'node:path';
 
-/** In dist/: the names of what the last build wrote of src/. */
+/** File in dist/ with the names of all files that the last build wrote from src/. */
 const LIST = 'built.json';
 
 /**
- * After a build that wrote these: removes what neither it nor the one before it wrote. `dist` is not emptied instead: a server that runs from
- * it imports some of its files late.
+ * Removes the files in `dist` that neither this build nor the one before it wrote. Call it after a build that
+ * wrote `written`.
+ * A running server still imports files of the build before, so `dist` is not emptied.
  */
 export function keepTwoBuilds(dist: string, written: readonly string[]): void {
   const list = join(dist, LIST);
@@ -15,7 +18,7 @@ export function keepTwoBuilds(dist: string, written: readonly string[]): void {
   writeFileSync(list, `${JSON.stringify(written)}\n`);
 }
 
-/** For a copy that is passed on: it has the last build alone. */
+/** Removes the files of all builds except the last one, from a copy of dist/ for a package. */
 export function keepLastBuild(dist: string): void {
   const list = join(dist, LIST);
   removeOthers(dist, listed(list));

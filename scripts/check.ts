@@ -1,21 +1,29 @@
-/** `npm run check`: everything that can be said about the code without running it. All checks run; any failure fails. */
+/**
+ * Runs all checks that do not execute the product: `npm run check`. All checks run, and any failure sets exit
+ * code 1.
+ */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { findBadWords } from './check-style.ts';
 import { bin, ROOT, run } from './command.ts';
 import { findLeaks } from './leaks.ts';
 import { findBrokenLinks } from './links.ts';
 import { lockfileProblems } from './lockfile.ts';
 import { findOtherNative, findStaleNative, missingCompiler } from './native.ts';
+import { findStalePictures } from './pictures/age.ts';
+import { findOversize } from './size.ts';
 
 interface Check {
   readonly name: string;
-  /** What is wrong, as text to show; `''` when nothing is. */
+  /** Returns the problems as text to print, or `''` if there are none. */
   readonly run: () => Promise<string>;
-  /** Why it cannot run here, `''` when it can. Such a check is named and skipped. */
+  /**
+   * Returns the reason why the check cannot run on this machine, or `''`. Such a check is named and skipped.
+   */
   readonly missing?: () => Promise<string>;
 }
 
-/** Python code that runs inside sandboxes; each of them must be readable by Python 3.6. */
+/** Python packages that run inside sandboxes. Python 3.6 must be able to read each of them. */
 const PYTHON_PACKAGES = ['rookery_build', 'rookery_runtime', 'rookery_zygote'].map(name => `runtimes/python/${name}`);
 
 const checks: readonly Check[] = [
@@ -34,7 +42,10 @@ const checks: readonly Check[] = [
   { name: 'lockfile is whole', run: async () => lockfileProblems() },
   { name: 'the native program is built from its sources', run: async () => findStaleNative() },
   { name: 'the native program is what its sources give', missing: missingCompiler, run: findOtherNative },
+  { name: 'words of comments, titles and logs', run: findBadWords },
+  { name: 'size of src/', run: findOversize },
   { name: 'links of the documents', run: findBrokenLinks },
+  { name: 'pictures of the documents are fresh', run: findStalePictures },
   { name: 'no path of a machine, no registry host', run: findLeaks },
   {
     name: 'Python 3.6 syntax and library',

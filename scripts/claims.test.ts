@@ -1,20 +1,17 @@
 import { describe, expect, test } from 'vitest';
-import { judgeClaims, readClaims, type VitestReport } from './claims.ts';
+import { judgeClaims, readClaims, type TestReport } from './claims.ts';
 
 const CLAIM = { claim: 'Nobody gets out', file: 'test/sandbox/walls.test.ts', title: 'the door of %s is shut' };
 const SUITE = { claim: 'Files stay inside', file: 'test/suites/files.ts', title: 'a link leads nowhere' };
 
-type Test = readonly [title: string, status: string, ...ancestors: string[]];
+type Test = readonly [title: string, status: 'passed' | 'failed' | 'skipped', ...suites: string[]];
 
-function report(file: string, ...tests: Test[]): VitestReport {
-  const assertionResults = tests.map(([title, status, ...ancestorTitles]) => ({ title, status, ancestorTitles }));
-  return {
-    testResults: [{ name: `/work/${file}`, status: 'passed', startTime: 0, endTime: 0, assertionResults }],
-    errors: [],
-  };
+function report(file: string, ...tests: Test[]): TestReport {
+  const results = tests.map(([title, status, ...suites]) => ({ file, title: [...suites, title].join(' '), status }));
+  return { tests: results, errors: [] };
 }
 
-test('a claim is a line of a table with the file of its test and words of its title', () => {
+test('readClaims reads a claim from a table line with the file and the title of its test', () => {
   const page =
     '| Claim | Test |\n|---|---|\n| A | `src/a.test.ts`: it holds |\n| B | |\n| C | `test/suites/c.ts`: 100 % |';
   expect(readClaims(page)).toEqual([
@@ -23,13 +20,32 @@ test('a claim is a line of a table with the file of its test and words of its ti
   ]);
 });
 
-describe('a claim', () => {
-  test('whose tests all passed is shown', () => {
+test('readClaims returns a claim with several tests once for each test, with the file named before', () => {
+  const page = '| A | `src/a.test.ts`: one …<br>two<br>`b.py`: test_three |';
+  expect(readClaims(page)).toEqual([
+    { claim: 'A', file: 'src/a.test.ts', title: 'one …' },
+    { claim: 'A', file: 'src/a.test.ts', title: 'two' },
+    { claim: 'A', file: 'b.py', title: 'test_three' },
+  ]);
+});
+
+describe('judgeClaims', () => {
+  test("finds a test by its first words when the claim's title is cut", () => {
+    const run = report(CLAIM.file, ['the door of a is shut', 'passed']);
+    expect(judgeClaims([{ ...CLAIM, title: 'the door of …' }], run, [])).toEqual({ notShown: [], failures: [] });
+  });
+
+  test('ignores a claim whose file belongs to another scope', () => {
+    const run = report('test/sandbox/other.test.ts', ['x', 'passed']);
+    expect(judgeClaims([CLAIM], run, [], file => file !== CLAIM.file).failures).toEqual([]);
+  });
+
+  test('reports nothing when all tests of a claim passed', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'passed', 'walls'], ['the door of b is shut', 'passed']);
     expect(judgeClaims([CLAIM], run, [])).toEqual({ notShown: [], failures: [] });
   });
 
-  test('whose test was skipped is reported by its name, with the part that is missing', () => {
+  test('names a claim and the missing part when its test was skipped', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'skipped', 'walls [skipped, docker: no daemon]']);
     expect(judgeClaims([CLAIM], run, ['go'])).toEqual({
       notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
@@ -37,14 +53,14 @@ describe('a claim', () => {
     });
   });
 
-  test('of which some tests were skipped is not shown either, also those that give no reason', () => {
-    const run = report(CLAIM.file, ['the door of a is shut', 'passed'], ['the door of b is shut', 'pending']);
+  test('names a claim when some of its tests were skipped without a reason', () => {
+    const run = report(CLAIM.file, ['the door of a is shut', 'passed'], ['the door of b is shut', 'skipped']);
     expect(judgeClaims([CLAIM], run, []).notShown).toEqual([
       'claim not shown on this machine: Nobody gets out (its test was skipped)',
     ]);
   });
 
-  test('whose whole suite was skipped is not shown, with the reason of the suite', () => {
+  test('names a claim and the reason of its suite when the whole suite was skipped', () => {
     const run = report(CLAIM.file, ['cannot run here', 'skipped', 'walls [skipped, docker: no daemon]']);
     expect(judgeClaims([CLAIM], run, [])).toEqual({
       notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
@@ -53,7 +69,7 @@ describe('a claim', () => {
     expect(judgeClaims([CLAIM], run, ['docker']).failures).toHaveLength(1);
   });
 
-  test('whose test was skipped fails the run when REQUIRE names the part', () => {
+  test('fails when a test was skipped although REQUIRE names its part', () => {
     const run = report(CLAIM.file, [
       'the door of a is shut',
       'skipped',
@@ -70,26 +86,23 @@ describe('a claim', () => {
     ['is in another file', report('test/sandbox/other.test.ts', ['the door of a is shut', 'passed'])],
     ['has another title', report(CLAIM.file, ['the door of a is open', 'passed'])],
     ['is in a file that was not loaded', report(CLAIM.file)],
-    // `describeWith` puts this in place of a suite that REQUIRE names.
+    // `describeWith` runs this test instead of a suite that REQUIRE names and that cannot run.
     ['was not made', report(CLAIM.file, ['has what REQUIRE=docker demands', 'failed'])],
-  ])('whose test %s fails the run', (_, run) => {
+  ])('fails when the test of a claim %s', (_, run) => {
     expect(judgeClaims([CLAIM], run, []).failures).toEqual([
       'claim without a test in this run: Nobody gets out (test/sandbox/walls.test.ts: the door of %s is shut)',
     ]);
   });
 
-  test('of a suite is shown by any file that runs it; a sandbox that cannot have it is no loss, a missing part is reported', () => {
+  test("accepts a suite's claim when one sandbox shows it, and reports a missing part", () => {
     const passed = report('test/sandbox/process.test.ts', ['a link leads nowhere', 'passed']);
-    const cannot = report('test/sandbox/supervisor.test.ts', ['a link leads nowhere', 'pending', 'supervisord']);
+    const cannot = report('test/sandbox/supervisor.test.ts', ['a link leads nowhere', 'skipped', 'supervisord']);
     const missing = report('test/sandbox/docker.test.ts', [
       'a link leads nowhere',
       'skipped',
       'x [skipped, docker: none]',
     ]);
-    const all = (...reports: VitestReport[]) => ({
-      testResults: reports.flatMap(each => each.testResults),
-      errors: [],
-    });
+    const all = (...reports: TestReport[]) => ({ tests: reports.flatMap(({ tests }) => tests), errors: [] });
     expect(judgeClaims([SUITE], all(passed, cannot), [])).toEqual({ notShown: [], failures: [] });
     expect(judgeClaims([SUITE], all(passed, missing), []).notShown).toEqual([
       'claim not shown on this machine: Files stay inside (docker: none)',

@@ -1,36 +1,33 @@
-/** The claims of docs/security.md and the tests that show them. */
+/** A claim of docs/security-evidence.md, and the test that shows it. */
 export interface Claim {
   readonly claim: string;
-  /** A test file, or a suite that several test files run. */
+  /** Path of a test file, or of a suite that several test files run. */
   readonly file: string;
-  /** Words of the test's title as they stand in the source, with its placeholders (`%s`). */
+  /** Title of the test as in the source, with its placeholders (`%s`), or its first words and ` …`. */
   readonly title: string;
 }
 
-/** What Vitest's JSON reporter writes, as far as it is read here. */
-export interface VitestReport {
-  readonly testResults: readonly {
-    /** The absolute path of the file. */
-    readonly name: string;
-    readonly status: string;
-    /** In milliseconds of the clock. */
-    readonly startTime: number;
-    readonly endTime: number;
-    readonly assertionResults: readonly {
-      readonly status: string;
-      readonly ancestorTitles: readonly string[];
-      readonly title: string;
-    }[];
-  }[];
-  /** What `errors-reporter.ts` adds: errors that no test caught, as an unhandled rejection is one. They fail the run. */
+/** Result of a single test. */
+export interface TestResult {
+  /** Path relative to the root of the repository. */
+  readonly file: string;
+  /** Title after the titles of its suites, separated by spaces. */
+  readonly title: string;
+  readonly status: 'passed' | 'failed' | 'skipped';
+}
+
+/** Report that a run of Vitest writes for `scripts/test.ts`. */
+export interface TestReport {
+  readonly tests: readonly TestResult[];
+  /** Errors outside of tests, such as an unhandled rejection. Each fails the run. */
   readonly errors: readonly {
-    /** The absolute path of the file that ran then; null when none is known. */
+    /** File that ran when the error happened, or null when Vitest names none. */
     readonly file: string | null;
     readonly text: string;
   }[];
 }
 
-/** What a run says of the claims. */
+/** Result of a run for the claims. */
 export interface Verdict {
   /** Sentences about claims whose test this machine could not run. */
   readonly notShown: readonly string[];
@@ -38,61 +35,77 @@ export interface Verdict {
   readonly failures: readonly string[];
 }
 
-/** The last cell of a table's line: the file of a test and words of its title. */
-const TEST_CELL = /\| `([^`]+\.test\.ts|test\/suites\/[^`]+\.ts)`: (.+?) \|$/;
+/** Test of a table cell: the file and the title. The file is absent if it equals that of the test before. */
+const TEST = /^(?:`([^`]+\.(?:ts|py))`: )?(.+)$/;
 
+/** Reads the tables of claims. Returns a claim with several tests (`<br>`) once for each test. */
 export function readClaims(page: string): readonly Claim[] {
   return page.split('\n').flatMap(line => {
-    const [, file, title] = TEST_CELL.exec(line) ?? [];
-    return file === undefined || title === undefined ? [] : [{ claim: line.split('|')[1]?.trim() ?? '', file, title }];
+    const [, claim, cell] = /^\| (.+?) \| (`[^`]+\.(?:ts|py)`: .+) \|$/.exec(line) ?? [];
+    if (claim === undefined || cell === undefined) return [];
+    let last = '';
+    return cell.split('<br>').flatMap(part => {
+      const [, file = last, title = ''] = TEST.exec(part) ?? [];
+      last = file;
+      return title === '' ? [] : [{ claim, file, title }];
+    });
   });
 }
 
-/** Looks up the tests of each claim in the report of a whole run. `required`: the parts that `REQUIRE` names. */
-export function judgeClaims(claims: readonly Claim[], report: VitestReport, required: readonly string[]): Verdict {
+/** Returns the words of a title that are in the source. ` …` at the end means further words. */
+export function wordsOf(title: string): string {
+  return title.replace(/ …$/, '');
+}
+
+/**
+ * Looks up the tests of each claim in the report of a run. `required` has the parts that `REQUIRE` names.
+ * `isExpected` returns true if the run should have the tests of a file. Claims of other files belong to
+ * another run.
+ */
+export function judgeClaims(
+  claims: readonly Claim[],
+  report: TestReport,
+  required: readonly string[],
+  isExpected: (file: string) => boolean = () => true,
+): Verdict {
   const notShown: string[] = [];
   const failures: string[] = [];
-  for (const { claim, file, title } of claims) {
-    const pattern = patternOf(title);
+  // The report does not contain tests in Python, because they have another runner.
+  for (const { claim, file, title } of claims.filter(({ file }) => file.endsWith('.ts'))) {
+    const pattern = patternOf(wordsOf(title));
     const isSuite = !file.endsWith('.test.ts');
-    const inFile = report.testResults
-      .filter(({ name }) => isSuite || name.endsWith(`/${file}`))
-      .flatMap(({ assertionResults }) => assertionResults);
-    const named = inFile.filter(test => pattern.test(titleOf(test)));
-    // A suite that is skipped as a whole is one skipped test, and its own are not known.
-    const tests = named.length > 0 || isSuite ? named : inFile.filter(test => SKIPPED.test(titleOf(test)));
-    const skipped = tests.filter(({ status }) => status !== 'passed' && status !== 'failed');
-    // A suite leaves out what the sandbox under it cannot have: it shows the claim where one of its sandboxes has it.
+    const inFile = report.tests.filter(test => isSuite || test.file === file);
+    const named = inFile.filter(test => pattern.test(test.title));
+    // The report lists a skipped suite as one skipped test, without the tests of the suite.
+    const tests = named.length > 0 || isSuite ? named : inFile.filter(test => SKIPPED.test(test.title));
+    const skipped = tests.filter(({ status }) => status === 'skipped');
+    // A suite skips the tests that do not fit its sandbox. One sandbox with the test is enough to show the
+    // claim.
     const isShown = isSuite ? tests.length > skipped.length : skipped.length === 0;
-    if (tests.length === 0) failures.push(`claim without a test in this run: ${claim} (${file}: ${title})`);
+    if (tests.length === 0) {
+      if (isExpected(file)) failures.push(`claim without a test in this run: ${claim} (${file}: ${title})`);
+      continue;
+    }
     for (const why of new Set(skipped.map(whySkipped))) {
       const part = required.find(name => why.includes(`${name}:`));
       if (part !== undefined) failures.push(`claim not shown although REQUIRE names ${part}: ${claim} (${why})`);
       else if (!isShown || why !== NO_REASON) notShown.push(`claim not shown on this machine: ${claim} (${why})`);
     }
   }
-  return { notShown, failures };
+  return { notShown: [...new Set(notShown)], failures };
 }
 
 const NO_REASON = 'its test was skipped';
 
-const SKIPPED = /\[skipped, (.+)\]/;
+/** End of the title of a suite that this machine cannot run: `[skipped, docker: no daemon]`. */
+export const SKIPPED = /\[skipped, (.+?)\](?= |$)/;
 
-/** `docker: no daemon` of a test or suite with the title `containers [skipped, docker: no daemon]`. */
-function whySkipped(test: Titled): string {
-  return SKIPPED.exec(titleOf(test))?.[1] ?? NO_REASON;
+/** Returns `docker: no daemon` for a title that ends with `[skipped, docker: no daemon]`. */
+function whySkipped(test: TestResult): string {
+  return SKIPPED.exec(test.title)?.[1] ?? NO_REASON;
 }
 
-interface Titled {
-  readonly ancestorTitles: readonly string[];
-  readonly title: string;
-}
-
-function titleOf({ ancestorTitles, title }: Titled): string {
-  return [...ancestorTitles, title].join(' ');
-}
-
-/** The title as the report has it: Vitest has put values in place of `%s`, `$name`, and the source in place of `${…}`. */
+/** Returns a pattern for a title in the report, where Vitest has replaced `%s`, `$name` and `${…}`. */
 function patternOf(title: string): RegExp {
   const parts = title.split(/%[sdifjoO]|\$\{[^}]*\}|\$[a-zA-Z_][\w.]*/);
   return new RegExp(parts.map(part => part.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('.*'), 's');

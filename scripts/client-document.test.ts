@@ -20,7 +20,7 @@ test('every object in the document of the clients has a name', () => {
   expect(anonymous).toEqual([]);
 });
 
-test('every reference leads to something, and each operation has an id of its own', () => {
+test('every reference has a target, and each operation has a different id', () => {
   const text = JSON.stringify(document);
   for (const [, kind = '', name = ''] of text.matchAll(/"#\/components\/(schemas|parameters)\/([^"]+)"/g)) {
     expect(document.components[kind as 'schemas' | 'parameters']).toHaveProperty([name]);

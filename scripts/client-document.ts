@@ -1,6 +1,6 @@
 import { openApiDocument } from './openapi.ts';
 
-/** The part of JSON Schema that our documents use. */
+/** Part of JSON Schema that the project's documents use. */
 export interface Schema {
   readonly $ref?: string;
   readonly type?: string | readonly string[];
@@ -50,14 +50,15 @@ export interface ClientDocument {
   readonly paths: Paths;
 }
 
-/** Where the frontend has the routes of the meta_service. */
+/** Path below which the frontend serves the routes of the meta_service. */
 const META_PREFIX = '/api/meta';
-/** Of each entry; the document has those of the frontend. */
+/** Operations that both entries have. The document contains those of the frontend. */
 const SYSTEM = new Set(['health', 'ready', 'metrics', 'openapi']);
 
 /**
- * Schemas that have a name of their own, by the first place that has them. All others are called after their operation
- * (`CreateAgentRequest`, `CreateAgentResponse`) or after the schema and the field that they are in.
+ * Names of schemas, by the first place where each schema occurs.
+ * All other schemas get a name from their operation (`CreateAgentRequest`, `CreateAgentResponse`), or from
+ * their schema and field.
  */
 const NAMES: Readonly<Record<string, string>> = {
   'ready.503': 'NotReady',
@@ -131,7 +132,7 @@ const NAMES: Readonly<Record<string, string>> = {
   'listPools.200.result.pools[]': 'Pool',
 };
 
-/** One document of both entries, for generators of clients: every object that crosses the wire has a name, and stands once. */
+/** Returns one document of both entries for client generators. Each object has a name, and occurs once. */
 export async function clientDocument(): Promise<string> {
   const [frontend, meta] = await Promise.all([served('frontend'), served('meta')]);
   const naming = new Naming();
@@ -208,7 +209,7 @@ class Naming {
     };
   }
 
-  /** A name that no place asked for would mislead whoever reads the list. */
+  /** Throws if NAMES has a place that no document contains, because such a row would mislead a reader. */
   failOnUnused(): void {
     if (this.#unused.size > 0) throw new Error(`NAMES has places that no document has: ${[...this.#unused]}`);
   }
@@ -222,10 +223,10 @@ class Naming {
     );
   }
 
-  /** The same header of many operations stands once. */
+  /** Replaces a header that several operations have by a reference. */
   #parameter(parameter: Parameter): Parameter | { readonly $ref: string } {
     if (parameter.in !== 'header') {
-      // What `{*}` of the router has no name for.
+      // The router's `{*}` has no name, so the parameter is called `path`.
       return parameter.name === '*' ? { ...parameter, name: 'path' } : parameter;
     }
     const text = JSON.stringify(parameter);
@@ -235,7 +236,10 @@ class Naming {
     return { $ref: `#/components/parameters/${parameter.name}` };
   }
 
-  /** The schema with every object in it replaced by a reference to its name. `place` is where it was found, `name` what it would be called. */
+  /**
+   * Returns the schema with each object in it replaced by a reference.
+   * `place` is the path of the schema in the document. `name` is its name if NAMES has none for this place.
+   */
   #schema(schema: Schema, place: string, name: string): Schema {
     const choices = (all: readonly Schema[]) => {
       let objects = 0;
@@ -264,7 +268,7 @@ class Naming {
     const own = given ?? name;
     if (this.schemas.has(own)) throw new Error(`two schemas would be called ${own}; give that of ${place} a name`);
     this.#nameOf.set(text, own);
-    // It keeps its place among the others.
+    // Reserves the position in the map before the inner schemas are added.
     this.schemas.set(own, schema);
     this.schemas.set(own, {
       ...inner,

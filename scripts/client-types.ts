@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import type { ClientDocument, Parameter, Schema } from './client-document.ts';
 import { ROOT } from './command.ts';
 
-/** An operation as clients see it. */
+/** Operation from the view of a client. */
 interface ClientOperation {
   readonly id: string;
   readonly method: string;
   readonly path: string;
-  /** Of the path. */
+  /** Names of the path's parameters. */
   readonly names: readonly string[];
   readonly query: readonly Parameter[];
   readonly body: Schema | undefined;
@@ -22,7 +22,10 @@ export function readClientDocument(): ClientDocument {
   return JSON.parse(readFileSync(join(ROOT, 'openapi/rookery.json'), 'utf8')) as ClientDocument;
 }
 
-/** The operations that clients call by their names; what the passthrough passes has no shape. */
+/**
+ * Returns the operations that clients call by name. Requests of the passthrough have no schema, so they are
+ * left out.
+ */
 function clientOperations({ paths }: ClientDocument): readonly ClientOperation[] {
   return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods).flatMap(([method, { operationId: id, parameters = [], requestBody, responses }]) => {
@@ -40,7 +43,7 @@ function clientOperations({ paths }: ClientDocument): readonly ClientOperation[]
   );
 }
 
-/** The types and paths of all operations, in TypeScript: for `@rookery/client` and the dashboard. */
+/** Returns the types and paths of all operations in TypeScript, for `@rookery/client` and the dashboard. */
 export function typescriptTypes(document: ClientDocument): string {
   const operations = clientOperations(document);
   return [
@@ -117,7 +120,7 @@ function key(name: string): string {
   return /^[A-Za-z_$][\w$]*$/.test(name) ? name : JSON.stringify(name);
 }
 
-/** The same for Python 3.9: a `TypedDict` for each schema, and the paths. */
+/** Returns the types in Python 3.9, with a `TypedDict` for each schema, and the paths. */
 export function pythonTypes(document: ClientDocument): string {
   return [
     '# Made by `npm run generate` from openapi/rookery.json.',
@@ -135,7 +138,10 @@ export function pythonTypes(document: ClientDocument): string {
   ].join('\n');
 }
 
-/** `NotRequired` came with Python 3.11: members that may lack stand in a class of their own. */
+/**
+ * Returns the class of a schema. Optional members are in a second class, because `NotRequired` needs Python
+ * 3.11.
+ */
 function pythonClasses(name: string, { properties = {}, required = [], description }: Schema): readonly string[] {
   const members = (isRequired: boolean) =>
     Object.entries(properties).flatMap(([field, schema]) => {

@@ -1,32 +1,37 @@
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-/** The root of the work tree: every script runs its commands here. */
+/** Root of the work tree, in which every script runs its commands. */
 export const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
-/** What the script was asked for, `--` (which npm passes on) left out. */
+/** Arguments of the script, without the `--` that npm adds. */
 export const ARGUMENTS: readonly string[] = process.argv.slice(2).filter(argument => argument !== '--');
 
 export interface CommandResult {
-  /** 0 is success; 127 when there is no such program; 128 + n for a signal. */
+  /** Exit code: 127 when the program does not exist, 128 after a signal. */
   readonly code: number;
-  /** stdout and stderr as they came, `''` unless captured. */
+  /** Output of stdout and stderr in the order of arrival, or `''` unless captured. */
   readonly output: string;
 }
 
 export interface CommandOptions {
-  readonly env?: Readonly<Record<string, string>>;
+  readonly env?: Readonly<Record<string, string | undefined>>;
   readonly cwd?: string;
-  /** Keep the output instead of showing it. */
+  /** Keeps the output instead of printing it. */
   readonly capture?: boolean;
-  /** What runs longer is ended with SIGABRT, upon which a Python that has its faulthandler tells where it was. Default: no bound. */
+  /**
+   * Time limit in seconds, after which SIGABRT ends the program. A Python with faulthandler then prints its
+   * stack. Default: none.
+   */
   readonly seconds?: number;
 }
 
-/** What a program has started may keep its output open. */
+/**
+ * Time after the program's exit in which the output stays open, because child processes may still hold it.
+ */
 const OUTPUT_AFTER_END_MS = 5000;
 
-/** Runs a program to its end. Never rejects: the code and the output say what went wrong. */
+/** Runs a program to its end. Never rejects: the code and the output tell the error. */
 export function run(program: string, args: readonly string[], options: CommandOptions = {}): Promise<CommandResult> {
   return new Promise(resolve => {
     const child = spawn(program, args, {
@@ -52,7 +57,7 @@ export function run(program: string, args: readonly string[], options: CommandOp
   });
 }
 
-/** A program that npm installed. */
+/** Returns the path of a program that npm installed. */
 export function bin(name: string): string {
   return `${ROOT}node_modules/.bin/${name}`;
 }

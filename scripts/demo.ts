@@ -1,6 +1,8 @@
 /**
- * `npm run demo`: builds Rookery, starts it on free ports, creates an agent from examples/hello, calls it, kills the server with
- * SIGKILL, calls the same agent again through a new one, then ends everything that it started.
+ * Shows that an agent survives a kill of the service: `npm run demo`.
+ * It builds Rookery, starts it on free ports, creates an agent from examples/hello, and calls it. Then it
+ * kills the server with SIGKILL and calls the same agent through a new one. At the end it removes everything
+ * that it started.
  */
 import { join } from 'node:path';
 import { request } from 'undici';
@@ -14,7 +16,7 @@ function say(text = ''): void {
   console.log(text);
 }
 
-/** One request, shown with its answer and how long it took. */
+/** Sends one request, and prints it with its answer and duration. Throws if the status is not 200. */
 async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promise<{ body: Record<string, unknown> }> {
   const startedAt = performance.now();
   const response = await request(url, {
@@ -26,12 +28,14 @@ async function show(method: 'GET' | 'POST', url: string, body?: unknown): Promis
   const text = await response.body.text();
   const tookMs = performance.now() - startedAt;
   say(`  ${method} ${new URL(url).pathname}${body === undefined ? '' : `  ${JSON.stringify(body)}`}`);
-  say(`  → ${response.statusCode}  ${text.trim()}  (${tookMs.toFixed(1)} ms)`);
+  const { warnings, ...answer } = JSON.parse(text) as { readonly warnings?: readonly string[] };
+  say(`  → ${response.statusCode}  ${JSON.stringify(answer)}  (${tookMs.toFixed(1)} ms)`);
+  if (warnings !== undefined) say(`    and ${warnings.length} warnings, which "node dist/main.js doctor" explains`);
   if (response.statusCode !== 200) throw new Error('the demo expected status 200');
-  return { body: JSON.parse(text) as Record<string, unknown> };
+  return { body: answer };
 }
 
-/** Creates an agent of the example; returns its id. */
+/** Creates an agent of the example. Returns its id. */
 async function create(server: Served, name: string, pythonVersion: string): Promise<string> {
   const { body } = await show('POST', `${server.frontendUrl}/api/agent`, {
     namespace: 'demo',
@@ -58,9 +62,9 @@ async function demo(): Promise<void> {
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
   if (build.code !== 0) throw new Error(`the build failed:\n${build.output}`);
 
-  // Its zygote starts with the service; otherwise the first create would wait for it.
+  // `process.warm` starts the zygote with the service. Otherwise the first create waits for it.
   let server = await Served.start({ args: ['--set', `process.warm=${python.version}`] });
-  // Ctrl-C reaches the server as well; its agent would live on.
+  // Ctrl-C also ends the server, but its agent would continue. So the demo removes both.
   process.once('SIGINT', () => void server.remove().finally(() => process.exit(130)));
   try {
     say(`Rookery serves at ${server.frontendUrl} (its data is in ${server.dataDir}).`);

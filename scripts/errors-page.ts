@@ -9,14 +9,14 @@ const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title:
     where: 'meta_service',
     title: 'meta_service',
     intro:
-      'Every answer has `code` (0: success) and `message`. A request that is wrong by itself is a 400 where the table says so; ' +
-      'one that is wrong only because of what is stored is a 200 with its code; only faults of the service are a 500.',
+      'Every answer has `code` (0: success) and `message`. An invalid request is a 400 where the table says so; ' +
+      'a conflict with stored data is a 200 with its code; errors of the service are a 500.',
   },
   {
     where: 'user code',
     title: 'User code',
     intro:
-      'An agent answers `invoke failed: code=<n> err=<text>` with status 500; the function service answers the code itself, ' +
+      'An agent answers `invoke failed: code=<n> err=<text>` with status 500; the function service answers the code, ' +
       'and the header `X-Inner-Code`.',
   },
   {
@@ -24,11 +24,11 @@ const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title:
     title: 'Function service',
     intro:
       'Calls that are refused for lack of capacity carry `Retry-After`. ' +
-      `With ${RETRIED} the call has not begun: an asynchronous call is tried again by the service.`,
+      `With ${RETRIED} the call has not begun: the service retries an asynchronous call.`,
   },
 ];
 
-/** docs/errors.md */
+/** Returns docs/reference/errors.md. */
 export function errorsPage(): string {
   const codes: readonly NumericCode[] = [...Object.values(META_CODES), ...CALL_CODES];
   const lines = [

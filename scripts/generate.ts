@@ -1,14 +1,15 @@
 /**
- * `npm run generate`: writes every file that is made from the code. With `--check` it writes nothing and fails with the
- * names of those that are stale.
+ * Writes every file that is made from the code: `npm run generate`.
+ * With `--check` it writes nothing, and fails with the names of the stale files.
  */
 import { execFile } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
+import { VERSIONED_FILES } from './versions.ts';
 
 interface Generated {
-  /** Path from the root of the project. */
+  /** Path relative to the root of the project. */
   readonly file: string;
   readonly make: () => Promise<string>;
 }
@@ -17,34 +18,51 @@ const TYPESCRIPT = 'clients/typescript/src';
 const PYTHON = 'clients/python/src/rookery';
 const ZYGOTE = 'runtimes/python/rookery_zygote';
 
-/** A new generated file is a line here. */
+/** Generated files and the functions that make them. */
 const GENERATED: readonly Generated[] = [
-  { file: 'docs/configuration.md', make: async () => (await import('../src/config/document.ts')).configurationPage() },
-  { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
-  { file: 'docs/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
-  { file: 'docs/cli.md', make: cliPage },
+  { file: 'biome.json', make: async () => (await import('./import-rules.ts')).configurationOfBiome() },
   {
-    file: 'docs/rookery.schema.json',
-    make: async () => `${JSON.stringify((await import('../src/cli/deploy-file.ts')).deploySchema(), null, 2)}\n`,
+    file: 'docs/reference/configuration.md',
+    make: async () => (await import('../src/config/document.ts')).configurationPage(),
   },
-  { file: 'docs/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
-  { file: 'docs/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
+  { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
+  { file: 'docs/reference/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
+  { file: 'docs/reference/cli.md', make: cliPage },
+  {
+    file: 'docs/reference/rookery.schema.json',
+    make: async () => `${JSON.stringify((await import('../src/cli/deploy/file.ts')).deploySchema(), null, 2)}\n`,
+  },
+  { file: 'docs/reference/errors.md', make: async () => (await import('./errors-page.ts')).errorsPage() },
+  { file: 'docs/reference/limits.md', make: async () => (await import('./limits-page.ts')).limitsPage() },
+  // A published package contains the licence beside its manifest.
+  ...['clients/python', 'clients/typescript', 'runtimes/nodejs', 'runtimes/python'].map(directory => ({
+    file: `${directory}/LICENSE`,
+    make: async () => readFileSync(join(root, 'LICENSE'), 'utf8'),
+  })),
+  { file: 'THIRD-PARTY-NOTICES', make: async () => (await import('./notices.ts')).thirdPartyNotices() },
   { file: `${ZYGOTE}/container_filter.json`, make: containerFilter },
   { file: 'openapi/frontend.json', make: async () => (await import('./openapi.ts')).openApiDocument('frontend') },
   { file: 'openapi/meta.json', make: async () => (await import('./openapi.ts')).openApiDocument('meta') },
   { file: 'openapi/rookery.json', make: async () => (await import('./client-document.ts')).clientDocument() },
-  // From the one above.
+  // The types are made from openapi/rookery.json, so they come after it.
   { file: `${TYPESCRIPT}/generated.ts`, make: async () => clientTypes('typescriptTypes') },
-  // Packed by the same code, a directory is the same package for the command line and for the client.
-  ...['code-archive.ts', 'server-events.ts'].map(name => ({
+  // The client packs a directory with the same code as the command line, so both make the same package.
+  ...Object.entries({
+    'code-archive.ts': 'code/archive.ts',
+    'ignore-rules.ts': 'code/ignore-rules.ts',
+    'log-position.ts': 'shared/log-position.ts',
+    'server-events.ts': 'shared/server-events.ts',
+  }).map(([name, source]) => ({
     file: `${TYPESCRIPT}/${name}`,
-    make: async () => clientCopy(name),
+    make: async () => clientCopy(source),
   })),
   { file: `${PYTHON}/types.py`, make: async () => clientTypes('pythonTypes') },
   ...['__init__', 'agents', 'client', 'code', 'connection', 'functions', 'jobs', 'terminal'].map(name => ({
     file: `${PYTHON}/_sync/${name}.py`,
     make: async () => (await import('./client-sync.ts')).syncModule(name),
   })),
+  // These files copy the version of package.json.
+  ...VERSIONED_FILES,
 ];
 
 const root = join(import.meta.dirname, '..');
@@ -71,7 +89,7 @@ if (isCheck && stale.length > 0) {
 async function cliPage(): Promise<string> {
   const [{ cliPage }, { processIo }] = await Promise.all([
     import('../src/cli/document.ts'),
-    import('../src/cli/io.ts'),
+    import('../src/cli/shared/io.ts'),
   ]);
   return cliPage({ io: processIo(new AbortController().signal), version: '', exitCode: 0 });
 }
@@ -81,9 +99,12 @@ async function clientTypes(language: 'typescriptTypes' | 'pythonTypes'): Promise
   return types[language](types.readClientDocument());
 }
 
-/** What the command line and the client of TypeScript have in common: a published package has no files but its own. */
+/**
+ * Returns a file of the command line for the TypeScript client, whose package cannot import files outside of
+ * it.
+ */
 function clientCopy(name: string): string {
-  const source = readFileSync(join(root, 'src/cli', name), 'utf8').replace("'./exit.ts'", "'./error.ts'");
+  const source = readFileSync(join(root, 'src/cli', name), 'utf8').replace(/'[./a-z]*\/exit\.ts'/, "'./error.ts'");
   return `// Made by \`npm run generate\` from src/cli/${name}.\n${source}`;
 }
 

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Builds the image of the server and of its pods (deploy/Dockerfile) without an image registry: `scripts/image.sh [--base IMAGE] [NAME]`.
-# Without --base it makes a Debian of its own with debootstrap, once. The last line of its output is the image's name.
+# Builds the image of the server and of its pods (deploy/Dockerfile) without an image registry.
+# Usage: scripts/image.sh [--base IMAGE] [NAME]. The last line of the output is the name of the image.
+# Without --base it makes a Debian base image with debootstrap, and uses it again in the next build.
 set -eu
 cd "$(dirname "$0")/.."
 
-packages=python3,openssl,ca-certificates,patchelf
+packages=python3,python3-venv,openssl,ca-certificates,patchelf
 suite=bookworm
 
 base='' name=''
@@ -22,9 +23,9 @@ work="$(mktemp -d "${TMPDIR:-/tmp}/rookery-image-XXXXXX")"
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# A base is known by what it was made from, so that the next build finds it.
+# The name of the base contains a hash of its suite and packages, so that the next build finds it.
 if [ -z "$base" ]; then
-  base="rookery-base:$(echo "$suite $packages" | sha256sum | cut -c1-12)"
+  base="rookery-base:$(echo "$suite $packages 2" | sha256sum | cut -c1-12)"
   if ! docker image inspect "$base" >/dev/null 2>&1; then
     echo "making $base with debootstrap, which takes a minute" >&2
     command -v debootstrap >/dev/null || { echo 'debootstrap is needed, or --base IMAGE' >&2; exit 1; }
@@ -32,35 +33,33 @@ if [ -z "$base" ]; then
       tail -n 20 "$work/debootstrap.log" >&2
       exit 1
     }
-    rm -rf "$work/base/var/lib/apt/lists/"* "$work/base/var/cache/apt/"* "$work/base/var/log/"* "$work/base/usr/share/doc/"* \
+    rm -rf "$work/base/var/lib/apt/lists/"* "$work/base/var/cache/apt/"* "$work/base/var/log/"* \
       "$work/base/usr/share/man/"* "$work/base/usr/share/locale/"* "$work/base/usr/share/info/"*
+    # Licence files of Debian's packages stay.
+    find "$work/base/usr/share/doc" -type f ! -name copyright -delete
     tar -C "$work/base" -c . | docker import -c 'ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' - "$base" >/dev/null
     rm -rf "$work/base"
   fi
 fi
 
 context="$work/context"
-mkdir -p "$context/server" "$context/node/bin" "$context/runtimes"
-new_enough='const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)'
-if ! docker run --rm --entrypoint node "$base" -e "$new_enough" >/dev/null 2>&1; then
-  cp "$(node -p process.execPath)" "$context/node/bin/node"
-fi
-[ -x node_modules/.bin/tsc ] || npm ci >&2
-# A run of the tests has built, and its tests use what it has built.
-[ "${ROOKERY_TEST_BUILT:-}" = 1 ] || npm run --silent build >&2
-cp package.json "$context/server/"
-# The dependencies that are here, without those of development: nothing is asked of a registry. One inside of another comes with it.
-npm ls --omit=dev --all --parseable 2>/dev/null | sed -n "s|^$PWD/\\(node_modules/.*\\)|\\1|p" | sort -u >"$work/dependencies"
-[ -s "$work/dependencies" ] || { echo 'npm does not tell what the dependencies are' >&2; exit 1; }
-tar -c --files-from="$work/dependencies" | tar -x -C "$context/server"
-cp -a dist openapi runtimes examples LICENSE "$context/server/"
-node --import tsx -e 'import("./scripts/built-files.ts").then(({ keepLastBuild }) => keepLastBuild(process.argv[1]))' "$context/server/dist"
-find "$context/server" -depth -name '__pycache__' -exec rm -rf {} +
+mkdir -p "$context/node" "$context/runtimes"
+[ -x node_modules/.bin/tsx ] || npm ci --no-fund --no-audit --loglevel=error >&2
+# The image contains the same tree as the other packages, and the same Node.js as the Debian package.
+node --import tsx -e '
+  Promise.all([import("./scripts/staged-package.ts"), import("./scripts/bundled-node.ts")]).then(async ([staged, bundled]) => {
+    const [context] = process.argv.slice(1);
+    await staged.stagePackage(`${context}/server`);
+    await bundled.fetchNode(`${context}/node/bin`);
+  });
+' "$context" >&2
+mv "$context/node/bin/LICENSE" "$context/server/LICENSE.node"
 rm -rf "$context/server/runtimes/python" && cp -a runtimes/python "$context/runtimes/"
 find "$context/runtimes" -depth \( -name '__pycache__' -o -name 'tests*' -o -name '*.egg-info' \) -exec rm -rf {} +
-# Readable for the image's user, whatever the mask of whoever builds.
+# The image's user must be able to read all files, whatever the umask of the build.
 chmod -R a+rX "$context"
 cp deploy/Dockerfile "$context/Dockerfile"
+install -m 755 deploy/serve.sh "$context/serve.sh"
 
 DOCKER_BUILDKIT=0 docker build --network host --build-arg "BASE=$base" --tag "$name" "$context" >"$work/build.log" 2>&1 || {
   tail -n 40 "$work/build.log" >&2

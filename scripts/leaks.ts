@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { trackedFiles } from './tracked.ts';
 
-/** What a clone must not carry: where it was written, and whose package registry it was installed from. */
+/**
+ * Patterns that no tracked file may contain: paths of the author's machine, and hosts of package registries.
+ */
 const LEAKS: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   { pattern: /\bregistry\.[a-z0-9-]+\.(?:org|com)\b/, what: 'a registry host' },
   {
@@ -10,10 +12,10 @@ const LEAKS: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   },
 ];
 
-/** A line that shows such a path on purpose has this word on it. */
+/** Word on a line that shows such a path on purpose. */
 const ALLOWED = /example/i;
 
-/** Every line of a tracked file that carries one of the leaks; `''` when there is none. */
+/** Returns one line for each match in a tracked file, or `''` if there is none. */
 export async function findLeaks(): Promise<string> {
   const found: string[] = [];
   for (const { file, path } of await trackedFiles()) {

@@ -1,4 +1,4 @@
-/** What is native of the sandboxes (`runtimes/native`): whether it is there, and whether it is what its sources say. */
+/** Builds and checks the native parts of sandboxes (`runtimes/native`). */
 import { createHash } from 'node:crypto';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { machine, tmpdir } from 'node:os';
@@ -8,15 +8,14 @@ import { ROOT, run } from './command.ts';
 const NATIVE = join(ROOT, 'runtimes/native');
 const BUILD = join(NATIVE, 'build.sh');
 const BIN = join(ROOT, 'runtimes/python/rookery_zygote/bin');
-/** Those that are in the repository. */
+/** Machines whose binaries are in the repository. */
 const MACHINES = ['x86_64', 'aarch64'];
 const SOURCES = ['src', 'fork'];
-/** Of both: the first process of a sandbox, and the library that forks it. */
-/** What the program and the library share. */
+/** Source that both parts share: the program is a sandbox's first process, and the library forks it. */
 const SHARED = join(NATIVE, 'src/kernel.c');
 const OPTIONS = ['-std=c11', '-D_GNU_SOURCE', '-Os', '-s'];
 
-/** What the sources say now, as `build.sh` writes it. */
+/** Returns the hash of the sources, in the format that `build.sh` writes. */
 function fingerprint(): string {
   const hash = createHash('sha256');
   for (const path of SOURCES.flatMap(directory => ['.c', '.h'].flatMap(ending => filesOf(directory, ending))))
@@ -24,7 +23,7 @@ function fingerprint(): string {
   return hash.update(readFileSync(BUILD)).digest('hex');
 }
 
-/** Paths, in the order of their names. */
+/** Returns the paths of a directory's files with this ending, sorted by name. */
 function filesOf(directory: string, ending: string): readonly string[] {
   const names = readdirSync(join(NATIVE, directory)).filter(name => name.endsWith(ending));
   return names.sort().map(name => join(NATIVE, directory, name));
@@ -34,13 +33,13 @@ function namesFor(machineName: string): readonly string[] {
   return [`init-${machineName}`, `fork-${machineName}.so`];
 }
 
-/** What is wrong, as text; `''` when nothing is. */
+/** Returns the problem as text, or `''` if the binaries were built from the current sources. */
 export function findStaleNative(): string {
   const isFresh = readFileSync(join(BIN, 'SOURCES'), 'utf8').trim() === fingerprint();
   return isFresh ? '' : 'the sources of runtimes/native have changed since it was built: run runtimes/native/build.sh';
 }
 
-/** Why it cannot be built here; `''` when it can. */
+/** Returns the reason why the binaries cannot be built here, or `''`. */
 export async function missingCompiler(): Promise<string> {
   const { code } = await run('python3', ['-m', 'ziglang', 'version'], { capture: true });
   return code === 0
@@ -48,7 +47,7 @@ export async function missingCompiler(): Promise<string> {
     : 'its compiler is not installed (pip install ziglang, the version that runtimes/native/build.sh names)';
 }
 
-/** Whether the sources give the bytes that are in the repository. */
+/** Builds the binaries and returns a line for each that differs from the repository, or `''`. */
 export async function findOtherNative(): Promise<string> {
   const built = mkdtempSync(join(tmpdir(), 'rookery-native-'));
   try {
@@ -63,7 +62,10 @@ export async function findOtherNative(): Promise<string> {
   }
 }
 
-/** On a machine for which none comes along. Says how to get one where there is no compiler; everything else works without it. */
+/**
+ * Builds the native parts on a machine whose binaries are not in the repository.
+ * Without a C compiler it prints how to get one; everything else of the product works.
+ */
 export async function buildMissingNative(): Promise<void> {
   if (process.platform !== 'linux') return;
   const [program = '', library = ''] = namesFor(machine()).map(name => join(BIN, name));
@@ -74,7 +76,7 @@ export async function buildMissingNative(): Promise<void> {
   console.log(`what starts sandboxes is not there for ${machine()} yet: install a C compiler (gcc), and build again`);
 }
 
-/** Nothing where the file is there. */
+/** Compiles a file unless it exists. Returns false if the compiler fails. */
 async function build(path: string, options: readonly string[], sources: readonly string[]): Promise<boolean> {
   return existsSync(path) || (await run('cc', [...OPTIONS, ...options, '-o', path, ...sources])).code === 0;
 }

@@ -1,10 +1,11 @@
-import { createFrontend } from '../src/frontend/app.ts';
-import { createMeta } from '../src/meta/app.ts';
+import { createFrontend } from '../src/api/frontend-app.ts';
+import { createMeta } from '../src/api/meta-app.ts';
 import { VERSION } from '../src/version.ts';
 
 /**
- * The OpenAPI document of an entry, as `GET /openapi.json` of a running service answers it. Documents come from the routes alone, so
- * the services behind the routes are empty stand-ins here: nothing ever calls them.
+ * Returns the OpenAPI document of an entry, as `GET /openapi.json` of a running service answers it.
+ * The document depends on the routes only. The services behind the routes are stand-ins, which are never
+ * called.
  */
 export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<string> {
   const parts = {
@@ -36,7 +37,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           cluster: SHADOW,
           observed: SHADOW,
         })
-      : createMeta({ ...parts, registry: SHADOW });
+      : createMeta({ ...parts, registry: SHADOW, poolTenants: null });
   try {
     await app.ready();
     return `${JSON.stringify(app.swagger(), null, 2)}\n`;
@@ -45,7 +46,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
   }
 }
 
-/** Anything, as far as it is only handed on. */
+/** Stand-in for any part. It is only passed on, never used. */
 // biome-ignore lint/suspicious/noExplicitAny: it stands in for every part, and is none of them
 const SHADOW: any = new Proxy(() => SHADOW, {
   get: (_target, name) => (name === 'then' || typeof name === 'symbol' ? undefined : SHADOW),

@@ -1,4 +1,7 @@
-/** `npm run package:npm [-- DIRECTORY]`: the tarball that `npm install -g` takes; the last line is its path. */
+/**
+ * Makes the tarball for `npm install -g`: `npm run package:npm [-- DIRECTORY]`. The last line of the output
+ * is its path.
+ */
 import { mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';

@@ -3,7 +3,7 @@ import { type Interpreter, Interpreters } from '../src/sandbox/host/interpreters
 const OLDEST_MINOR = 6;
 const NEWEST_MINOR = 14;
 
-/** Every supported Python that the service would find on this machine, oldest first. */
+/** Returns every supported Python that the service finds on this machine, oldest first. */
 export async function findInterpreters(): Promise<readonly Interpreter[]> {
   const interpreters = new Interpreters({}, process.env);
   const minors = Array.from({ length: NEWEST_MINOR - OLDEST_MINOR + 1 }, (_, index) => OLDEST_MINOR + index);

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs one of the project's TypeScript programs: `sh scripts/run.sh scripts/test.ts …`. Installs the dependencies first when
-# they are missing, so that every `npm run` command works on a fresh clone. Checks Node itself, because nothing else can run without it.
+# Runs one of the project's TypeScript programs: `sh scripts/run.sh scripts/test.ts …`.
+# Installs missing dependencies first, so that every `npm run` command works on a fresh clone.
+# Checks the version of Node.js itself, because no program of the project runs in an older one.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -13,7 +14,7 @@ node -e '
 
 if [ ! -x node_modules/.bin/tsx ]; then
   echo 'installing dependencies (npm ci) …' >&2
-  npm ci --no-fund --no-audit >&2
+  npm ci --no-fund --no-audit --loglevel=error >&2
 fi
 
 exec node --import tsx "$@"

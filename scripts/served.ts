@@ -7,28 +7,33 @@ import { ROOT } from './command.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
 const READY_TIMEOUT_MS = 30_000;
-/** Longer than the server's own deadline, which ends calls that still run. */
+/** Timeout of a stop. It is longer than the server's deadline, at which the server ends running calls. */
 const STOP_TIMEOUT_MS = 60_000;
-/** How much of the server's own output is kept for the text of an error. */
+/** Flag with which a server ends its agents when it stops. `remove` then needs no second server. */
+export const STOP_AGENTS = '--stop-agents';
+/** Number of output lines of the server that an error shows. */
 const KEPT_LINES = 200;
 
 export interface ServeOptions {
-  /** Default: a fresh one, which `remove` deletes. */
+  /** Data directory. Default: a new one, which `remove` deletes. */
   readonly dataDir?: string;
-  /** More arguments of `serve`. */
+  /** Additional arguments of `serve`. */
   readonly args?: readonly string[];
   readonly env?: Readonly<Record<string, string>>;
-  /** `node` by default; flags of node (a profiler) go here. */
+  /** Path of Node.js. Default: that of the caller. */
+  readonly node?: string;
+  /** Flags of Node.js, for example of its profiler. */
   readonly nodeArgs?: readonly string[];
-  /** A program and its arguments that become the server: `prlimit --nofile=100:100`. */
+  /** Program with arguments that starts the server in its place: `prlimit --nofile=100:100`. */
   readonly under?: readonly string[];
-  /** How long it may take until it is ready; 30 s by default. */
+  /** Timeout until the server is ready, in milliseconds. Default: 30 s. */
   readonly readyMs?: number;
 }
 
 /**
- * The built server as a user starts it: `node dist/main.js serve`, on free ports, with a data directory of its own.
- * Used by the end-to-end tests, the bench and the demo.
+ * The built server as a user starts it: `node dist/main.js serve`, on free ports, with a separate data
+ * directory.
+ * The end-to-end tests, the bench and the demo use it.
  */
 export class Served {
   readonly frontendUrl: string;
@@ -54,13 +59,16 @@ export class Served {
     this.#lines = start.lines;
   }
 
-  /** Starts it and waits for its ready line. When it fails, nothing is left, and the error shows what the server said. */
+  /**
+   * Starts the server and waits for its ready line. If it fails, removes everything and throws an error with
+   * the server's output.
+   */
   static async start(options: ServeOptions = {}): Promise<Served> {
     if (!existsSync(MAIN)) throw new Error('dist/main.js is not there: run `npm run build` first');
     const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-'));
     const [program = process.execPath, ...args] = [
       ...(options.under ?? []),
-      ...[process.execPath, ...(options.nodeArgs ?? [])],
+      ...[options.node ?? process.execPath, ...(options.nodeArgs ?? [])],
       ...[MAIN, 'serve', '--data-dir', dataDir, '--port', '0', '--meta-port', '0'],
       ...(options.args ?? []),
     ];
@@ -84,7 +92,7 @@ export class Served {
     return this.process.pid;
   }
 
-  /** What it wrote last, both outputs, oldest line first. */
+  /** Last lines of both outputs of the server, oldest first. */
   get output(): string {
     return this.#lines.join('\n');
   }
@@ -93,7 +101,10 @@ export class Served {
     return this.process.exitCode !== null || this.process.signalCode !== null;
   }
 
-  /** Sends a signal and waits for the end; returns the exit code (null after a signal). Agents live on unless the flags say otherwise. */
+  /**
+   * Sends a signal and waits for the end. Returns the exit code, or null after a signal. Agents continue
+   * unless flags end them.
+   */
   async end(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
     if (this.hasEnded) return this.process.exitCode;
     const ended = new Promise<void>(resolve => this.process.once('exit', () => resolve()));
@@ -104,16 +115,18 @@ export class Served {
     return this.process.exitCode;
   }
 
-  /** The next server on the same data directory, as after a crash or an upgrade. */
+  /** Starts the next server on the same data directory, as after a crash or an upgrade. */
   async next(options: ServeOptions = {}): Promise<Served> {
     return await Served.start({ ...this.#options, ...options, dataDir: this.dataDir });
   }
 
-  /** Ends the server and every agent of it, and deletes the data directory. Also after a `SIGKILL`, when agents have outlived the server. */
+  /**
+   * Ends the server and all its agents, and deletes the data directory. Works after a SIGKILL too, when
+   * agents have outlived the server.
+   */
   async remove(): Promise<void> {
     try {
-      await this.end('SIGKILL');
-      const last = await this.next({ args: [...(this.#options.args ?? []), '--stop-agents'] });
+      const last = this.hasEnded || !this.#stopsAgents ? await this.#nextThatStopsAgents() : this;
       const code = await last.end();
       if (code !== 0) throw new Error(`the server ended with ${code ?? 'a signal'} while stopping:\n${last.output}`);
     } finally {
@@ -121,12 +134,21 @@ export class Served {
     }
   }
 
+  get #stopsAgents(): boolean {
+    return this.#options.args?.includes(STOP_AGENTS) === true;
+  }
+
+  async #nextThatStopsAgents(): Promise<Served> {
+    await this.end('SIGKILL');
+    return await this.next({ args: [...(this.#options.args ?? []), STOP_AGENTS] });
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.remove();
   }
 }
 
-/** Ours without Rookery's own settings, which would reach into the server. */
+/** Returns the environment without Rookery's settings, which would change the server. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('ROOKERY_')));
 }
@@ -136,7 +158,7 @@ function readyUrls(child: ChildProcess, lines: string[], readyMs: number): Promi
     const fail = (why: string) => reject(new Error(`the server ${why}:\n${lines.join('\n')}`));
     const timer = setTimeout(() => fail(`was not ready after ${readyMs / 1000} s`), readyMs);
     child.once('error', error => fail(`could not be started (${error.message})`));
-    // `close`, not `exit`: by then all that it wrote has been read.
+    // `close` comes after all output was read; `exit` may come before.
     child.once('close', (code, signal) => {
       clearTimeout(timer);
       fail(`ended with ${code ?? signal} before it was ready`);

@@ -1,19 +1,25 @@
-/** The tree that every package has (npm, Debian, the image): what runs, its dependencies of this lockfile, and nothing that only a developer reads. */
+/**
+ * Makes the directory tree that every package contains (npm, Debian, the image).
+ * It has the program and the dependencies of the lockfile, and no files for developers.
+ */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { basename, dirname, join, relative } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { OWN_SCHEMA } from '../src/storage/applied-schema.ts';
 import { keepLastBuild } from './built-files.ts';
 import { ROOT, run } from './command.ts';
+import { LICENCE_FILE, lockedPackages, shippedPackages } from './notices.ts';
 
 interface Manifest extends Record<string, unknown> {
   readonly name: string;
   readonly version: string;
   readonly scripts?: unknown;
+  readonly homepage?: string;
 }
 
-/** What a package has of the repository, beside its dependencies and `package.json`. */
+/** Files of the repository that a package contains, in addition to dependencies and `package.json`. */
 const CONTENT = [
   'dist',
+  'docs',
   'runtimes',
   'openapi',
   'examples',
@@ -21,18 +27,31 @@ const CONTENT = [
   'README.md',
   'CHANGELOG.md',
   'LICENSE',
+  'THIRD-PARTY-NOTICES',
 ];
-/** Of ours: tests, what C is compiled from, what an editor or a build left. */
-const LEFT_OUT = /^(tests(_\w+)?|native|.*_test\.go|__pycache__|.*\.egg-info|node_modules)$/;
-/** Of a dependency: types, maps of sources, documents (licenses stay), and sources of native parts. */
+/** Files of deploy/ for an operator, which every package contains. */
+const OPERATOR_FILES = ['alerts.yaml', 'compose.yaml', 'grafana-dashboard.json', 'proxy'];
+/** Names in the repository to leave out: tests, C sources, and files of editors or builds. */
+const LEFT_OUT = /^(tests(_\w+)?|decisions|native|.*_test\.go|__pycache__|.*\.egg-info|node_modules)$/;
+/**
+ * Names in dependencies to leave out: types, source maps, documents and sources of native parts. Licence
+ * files stay.
+ */
 const UNUSED = /(\.d\.[cm]?ts|\.[cm]?ts|\.map|\.md|\.markdown|\.c|\.cc|\.h|\.gyp|\.bare|\.100k)$/i;
-/** Native parts of these: the program that they are compiled into comes along. */
+const README = /^readme/i;
+/** Directory of a dependency with compiled native parts. Only those of this platform are kept. */
 const PREBUILT = 'prebuilds';
 const PLATFORM = 'linux-';
 
-/** Makes `directory`, with the built product and its dependencies. Builds nothing and asks no registry. */
+/**
+ * Writes the built product and its dependencies to `directory`. Builds the product first, unless a test run
+ * has built it.
+ */
 export async function stagePackage(directory: string): Promise<Manifest> {
-  if (!existsSync(join(ROOT, 'dist/main.js'))) throw new Error('dist/main.js is not there: run `npm run build` first');
+  if (process.env.ROOKERY_TEST_BUILT !== '1' || !existsSync(join(ROOT, 'dist/main.js'))) {
+    const { code } = await run('npm', ['run', '--silent', 'build'], { cwd: ROOT });
+    if (code !== 0) throw new Error('the product could not be built');
+  }
   mkdirSync(directory, { recursive: true });
   for (const name of CONTENT) {
     cpSync(join(ROOT, name), join(directory, name), {
@@ -40,17 +59,32 @@ export async function stagePackage(directory: string): Promise<Manifest> {
       filter: source => !LEFT_OUT.test(basename(source)),
     });
   }
+  mkdirSync(join(directory, 'deploy'));
+  for (const name of OPERATOR_FILES.filter(name => existsSync(join(ROOT, 'deploy', name)))) {
+    cpSync(join(ROOT, 'deploy', name), join(directory, 'deploy', name), { recursive: true });
+  }
   keepLastBuild(join(directory, 'dist'));
-  const dependencies = await productionDependencies();
+  const dependencies = shippedPackages(lockedPackages());
   for (const path of dependencies) stageDependency(directory, path);
   const manifest = publishedManifest(dependencies);
   writeJson(join(directory, 'package.json'), manifest);
   return manifest;
 }
 
-/** What `npm publish` may show: no scripts, and the dependencies as they are in the package, which therefore asks no registry for any. */
+/**
+ * Returns the manifest for publication: without scripts, and with the bundled dependencies in exact versions.
+ * Because they are bundled, npm requests none of them from a registry.
+ */
 function publishedManifest(dependencies: readonly string[]): Manifest {
-  const { devDependencies, scripts, overrides, private: _, files, ...kept } = readJson(join(ROOT, 'package.json'));
+  const {
+    devDependencies,
+    scripts,
+    overrides,
+    private: _,
+    files,
+    '//': __,
+    ...kept
+  } = readJson(join(ROOT, 'package.json'));
   const outermost = dependencies.filter(path => path.lastIndexOf('node_modules/') === 0);
   const versions = outermost.map(path => {
     const { name, version } = readJson(join(ROOT, path, 'package.json'));
@@ -58,41 +92,33 @@ function publishedManifest(dependencies: readonly string[]): Manifest {
   });
   return {
     ...kept,
-    // `rookery upgrade --check` reads it in the registry: which tables this version has.
+    // `rookery upgrade --check` reads this field in the registry, to learn the database schema of a version.
     rookery: { schema: OWN_SCHEMA },
     dependencies: Object.fromEntries(versions),
     bundleDependencies: versions.map(([name]) => name),
   } as Manifest;
 }
 
-/** Paths below the repository, as `node_modules/a/node_modules/b`. Types are no use at run time. */
-async function productionDependencies(): Promise<readonly string[]> {
-  const { output } = await run('npm', ['ls', '--omit=dev', '--all', '--parseable'], { capture: true });
-  const paths = output
-    .split('\n')
-    .filter(line => line.startsWith(join(ROOT, 'node_modules/')))
-    .map(line => relative(ROOT, line))
-    .filter(path => !path.includes('node_modules/@types/'));
-  if (paths.length === 0) throw new Error(`npm does not tell what the dependencies are:\n${output}`);
-  return [...new Set(paths)].sort();
-}
-
 function stageDependency(directory: string, path: string): void {
   const from = join(ROOT, path);
   const to = join(directory, path);
+  const hasTerms = readdirSync(from).some(name => LICENCE_FILE.test(name));
   cpSync(from, to, {
     recursive: true,
     dereference: true,
     filter: source => {
       if (source === from) return true;
-      // One inside of another is in the list too, if it is needed.
+      // The lockfile lists a nested dependency separately if it is needed.
       if (basename(source) === 'node_modules') return false;
       if (basename(dirname(source)) === PREBUILT) return basename(source).startsWith(PLATFORM);
-      return statSync(source).isDirectory() || !UNUSED.test(source);
+      if (statSync(source).isDirectory() || LICENCE_FILE.test(basename(source))) return true;
+      // Without a licence file, README may contain the terms.
+      if (!hasTerms && dirname(source) === from && README.test(basename(source))) return true;
+      return !UNUSED.test(source);
     },
   });
-  // What npm would run at an installation compiles native parts, or prints something.
-  const { scripts: _, ...manifest } = readJson(join(to, 'package.json'));
+  // Install scripts would compile native parts or print messages, so they are removed.
+  const { scripts: _, optionalDependencies: __, ...manifest } = readJson(join(to, 'package.json'));
   writeJson(join(to, 'package.json'), manifest);
   removeEmpty(to);
 }
@@ -106,7 +132,7 @@ function removeEmpty(directory: string): boolean {
   return isEmpty;
 }
 
-/** Of all files below, in bytes. */
+/** Returns the size of all files below `directory`, in bytes. */
 export function sizeOf(directory: string): number {
   return readdirSync(directory, { recursive: true, withFileTypes: true })
     .filter(entry => entry.isFile())

@@ -1,183 +1,149 @@
 /**
- * `npm test [-- <vitest arguments>]`: builds what the tests run, then Vitest, then the Python unit tests on every interpreter
- * of this machine. The last line sums all: `N passed, N failed[, N skipped]`. With arguments only Vitest runs, with them.
+ * Builds the product and runs tests: `npm test`. Without arguments it runs the tests that cover one cell of
+ * each matrix.
+ * `--full` (`npm run test:full`) runs every test. `--rest` runs those that `npm test` leaves out. `--changed
+ * [COMMIT]` runs those that a change affects.
+ * Other arguments are passed to Vitest: `npm test -- src/core`. The last line has the totals: `N passed, N
+ * failed[, N skipped]`.
  */
 import { chmodSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
-import { judgeClaims, readClaims, type VitestReport } from './claims.ts';
+import { installHint, isPart } from '../test/probe.ts';
+import { MAX_QUARANTINED, QUARANTINE, type Quarantined } from '../test/quarantine.ts';
+import { isInScope, SCOPE_VARIABLE, type Scope } from '../test/scope.ts';
+import { testsOfChange } from './changed-tests.ts';
+import { judgeClaims, readClaims, SKIPPED, type TestReport, type TestResult } from './claims.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
-import { ERRORS_FILE } from './errors-reporter.ts';
-import { findInterpreters } from './pythons.ts';
-import { filesToRunAgain, MOST_FILES, settle } from './second-run.ts';
-import { readUnittest, type Tally } from './unittest-summary.ts';
+import { NO_TESTS, plus, sentence, type Tally } from './tally.ts';
+import { REPORT_FILE } from './test-reporter.ts';
+
+const SCOPES: Readonly<Record<string, Scope>> = { '--full': 'full', '--rest': 'rest' };
+/** Minutes on two idle cores: the fewest without any optional part, the most with every part of CI. */
+const MINUTES: Readonly<Record<Scope, string>> = { quick: '6 to 12', rest: '25 to 45', full: '30 to 55' };
+const MAX_LEFT_LINES = 20;
+
+const [first = '', second] = ARGUMENTS;
+const scope = SCOPES[first] ?? (ARGUMENTS.length === 0 ? 'quick' : 'full');
+const isWhole = ARGUMENTS.length === 0 || first in SCOPES;
 
 const scratch = mkdtempSync(join(tmpdir(), 'rookery-test-'));
 /**
- * The temporary directory of this run, for tests of any user; what is left in it at the end is a failure. Its name is short, since paths of
- * sockets have at most 107 bytes.
+ * Temporary directory of the tests. A file that remains in it at the end is a failure.
+ * Its name is short, because paths of sockets have at most 107 bytes.
  */
 const temporary = mkdtempSync(join(tmpdir(), 'rk-'));
-const TEMPORARY = { TMPDIR: temporary, ROOKERY_TEST_KEPT_DIR: process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir() };
 chmodSync(temporary, 0o1777);
-const MOST_LINES_OF_LEFT = 20;
-const total = { passed: 0, failed: 0, skipped: 0 };
-/** What must not be looked for in a long log: it stands right before the last line. */
-const lastWords: string[] = [];
-/** In the temporary directory after a run in which a test was unstable: one that its time limit has cut off could clean up nothing. */
-let leftByUnstable: readonly string[] = [];
-/** A suite takes two minutes at most; one that hangs must not take the verdict of all others along. */
-const PYTHON_SUITE_SECONDS = 10 * 60;
-const PYTHON_ROOT = join(ROOT, 'runtimes/python');
 
-function add(tally: Tally): void {
-  total.passed += tally.passed;
-  total.failed += tally.failed;
-  total.skipped += tally.skipped;
+/** Lines to print right before the last line, where a reader sees them. */
+const conclusions: string[] = [];
+
+/** Returns the arguments of Vitest, or null when a change affects no test. */
+async function vitestArguments(): Promise<readonly string[] | null> {
+  if (isWhole) return [];
+  if (first !== '--changed') return ['--reporter=default', ...ARGUMENTS];
+  const files = await testsOfChange(second ?? 'HEAD');
+  return files.length === 0 ? null : files;
 }
 
-function endWith(sentence: string): void {
-  lastWords.push(sentence);
-}
-
-/** Null: Vitest wrote no report. */
-async function vitest(name: string, args: readonly string[]): Promise<{ code: number; report: VitestReport | null }> {
-  const [resultsFile, errorsFile] = [join(scratch, `${name}.json`), join(scratch, `${name}-errors.json`)];
-  const reporters = ['default', 'json', join(ROOT, 'scripts/errors-reporter.ts')].map(each => `--reporter=${each}`);
-  const { code } = await run(bin('vitest'), ['run', ...reporters, `--outputFile.json=${resultsFile}`, ...args], {
-    env: { ROOKERY_TEST_BUILT: '1', [ERRORS_FILE]: errorsFile, ...TEMPORARY },
+/**
+ * Runs Vitest. Returns its report, or null when it wrote none or ended with an error although no test failed.
+ */
+async function vitest(args: readonly string[]): Promise<TestReport | null> {
+  const reportFile = join(scratch, 'report.json');
+  const { code } = await run(bin('vitest'), ['run', `--reporter=${join(ROOT, 'scripts/test-reporter.ts')}`, ...args], {
+    env: {
+      ROOKERY_TEST_BUILT: '1',
+      ROOKERY_TEST_KEPT_DIR: process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir(),
+      TMPDIR: temporary,
+      [REPORT_FILE]: reportFile,
+      [SCOPE_VARIABLE]: scope,
+    },
   });
-  const read = <T>(path: string) => JSON.parse(readFileSync(path, 'utf8')) as T;
   try {
-    const { testResults } = read<Pick<VitestReport, 'testResults'>>(resultsFile);
-    return { code, report: { testResults, errors: read<VitestReport['errors']>(errorsFile) } };
+    const report = JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport;
+    const hasFailure = report.errors.length > 0 || report.tests.some(({ status }) => status === 'failed');
+    if (code === 0 || hasFailure) return report;
+    conclusions.push(`Vitest ended with ${code} although no test failed`);
   } catch {
-    return { code, report: null };
+    conclusions.push(`Vitest ended with ${code} and without a report`);
   }
+  return null;
 }
 
-/** The whole suite shares two cores: a test that fails among all others is judged by a run of its file alone, and named if that passes. */
-async function vitestTwice(): Promise<{ code: number; report: VitestReport | null }> {
-  const first = await vitest('all', ARGUMENTS);
-  const again = first.report === null || ARGUMENTS.length > 0 ? [] : filesToRunAgain(first.report);
-  if (first.report === null || again.length === 0) return first;
-  const leftByFirst = leftInTemporary();
-  const second = await vitest('again', again);
-  if (second.report === null) return first;
-  const { report, unstable } = settle(first.report, second.report);
-  for (const title of unstable) endWith(`unstable: failed among all tests, passed alone: ${title}`);
-  if (unstable.length > 0) leftByUnstable = leftByFirst;
-  return { code: second.code, report };
+function quarantineOf({ file, title }: TestResult): Quarantined | undefined {
+  return QUARANTINE.find(each => each.file === file && each.title === title);
 }
 
-async function runVitest(): Promise<Tally> {
-  const { code, report } = await vitestTwice();
-  const tally = { passed: 0, failed: 0, skipped: 0 };
-  const skippedSuites = new Set<string>();
-  if (report === null) {
-    endWith(`Vitest ended with ${code} and without a report`);
-    return { passed: 0, failed: 1, skipped: 0 };
-  }
-  for (const file of report.testResults) {
-    // A file that could not be loaded has no tests, and is a failure all the same.
-    if (file.status === 'failed' && !file.assertionResults.some(result => result.status === 'failed')) {
-      tally.failed += 1;
-      endWith(`failed: ${file.name}, as a whole`);
-    }
-    for (const { status, ancestorTitles, title } of file.assertionResults) {
-      if (status === 'passed') tally.passed += 1;
-      else if (status === 'failed') {
-        tally.failed += 1;
-        endWith(`failed: ${[...ancestorTitles, title].join(' > ')} (${file.name})`);
-      } else {
-        tally.skipped += 1;
-        skippedSuites.add(ancestorTitles.find(title => title.includes('[skipped')) ?? ancestorTitles.join(' > '));
-      }
-    }
-  }
-  for (const suite of skippedSuites) console.log(`skipped: ${suite}`);
-  // With arguments only some tests ran.
-  if (ARGUMENTS.length === 0) {
-    const page = readFileSync(join(ROOT, 'docs/security.md'), 'utf8');
-    const required = (process.env.REQUIRE ?? '').split(',').map(part => part.trim());
-    const { notShown, failures } = judgeClaims(readClaims(page), report, required);
-    for (const sentence of notShown) console.log(sentence);
-    failures.forEach(endWith);
-    tally.failed += failures.length;
+/**
+ * Returns the numbers of a report. Adds every failure to `conclusions`, and prints missing parts and claims
+ * that were not shown.
+ */
+function judge(report: TestReport): Tally {
+  let tally = NO_TESTS;
+  for (const test of report.tests) {
+    const quarantined = quarantineOf(test);
+    const isForgiven = test.status === 'failed' && quarantined !== undefined;
+    tally = plus(tally, { ...NO_TESTS, [isForgiven ? 'skipped' : test.status]: 1 });
+    const name = `${test.title} (${test.file})`;
+    if (quarantined !== undefined) conclusions.push(`quarantined, ${test.status}: ${name}: ${quarantined.reason}`);
+    else if (test.status === 'failed') conclusions.push(`failed: ${name}`);
   }
   for (const { file, text } of report.errors)
-    endWith(`an error that no test caught, in ${file ?? 'no file that is known'}: ${text}`);
-  tally.failed += report.errors.length;
-  if (code !== 0 && tally.failed === 0) {
-    endWith(`Vitest ended with ${code} though no test failed`);
-    tally.failed = 1;
+    conclusions.push(`error outside of a test, in ${file ?? 'no known file'}: ${text}`);
+  const failures = [...claimFailures(report), ...quarantineFailures()];
+  conclusions.push(...failures);
+  printSkipped(report.tests);
+  return plus(tally, { ...NO_TESTS, failed: report.errors.length + failures.length });
+}
+
+function claimFailures(report: TestReport): readonly string[] {
+  if (!isWhole) return [];
+  const page = readFileSync(join(ROOT, 'docs/security-evidence.md'), 'utf8');
+  const required = (process.env.REQUIRE ?? '').split(',').flatMap(part => (part.trim() === '' ? [] : [part.trim()]));
+  const isExpected = (file: string) => (file.endsWith('.test.ts') ? isInScope(file, scope) : scope === 'full');
+  const { notShown, failures } = judgeClaims(readClaims(page), report, required, isExpected);
+  for (const text of notShown) console.log(text);
+  return failures;
+}
+
+function quarantineFailures(): readonly string[] {
+  if (QUARANTINE.length <= MAX_QUARANTINED) return [];
+  return [`${QUARANTINE.length} tests are quarantined, at most ${MAX_QUARANTINED} may be`];
+}
+
+/** Start of the reasons for commands in the documents that a person runs. */
+const BY_HAND = 'by hand: ';
+
+/**
+ * Prints a line for each reason: the number of skipped suites, and the command that installs the missing
+ * part.
+ */
+function printSkipped(tests: readonly TestResult[]): void {
+  const suites = new Map<string, Set<string>>();
+  let byHand = 0;
+  for (const { file, title, status } of tests) {
+    const why = status === 'skipped' ? SKIPPED.exec(title)?.[1] : undefined;
+    if (why?.startsWith(BY_HAND)) byHand += 1;
+    else if (why !== undefined) suites.set(why, (suites.get(why) ?? new Set()).add(`${file} ${title}`));
   }
-  return tally;
-}
-
-/** The directories of unit tests below runtimes/python: tests, tests_zygote … */
-function pythonSuites(): readonly string[] {
-  return readdirSync(PYTHON_ROOT, { withFileTypes: true })
-    .filter(entry => entry.isDirectory() && entry.name.startsWith('tests'))
-    .map(entry => entry.name)
-    .sort();
-}
-
-interface PythonRun {
-  readonly interpreter: Interpreter;
-  readonly suite: string;
-}
-
-/** As many at once as there are cores: each has directories, ports and namespaces of its own, and much of it waits. */
-async function runPythons(interpreters: readonly Interpreter[]): Promise<void> {
-  const runs = pythonSuites().flatMap(suite => interpreters.map(interpreter => ({ interpreter, suite })));
-  const failed: { readonly run: PythonRun; readonly tally: Tally }[] = [];
-  const work = async () => {
-    for (let next = runs.shift(); next !== undefined; next = runs.shift()) {
-      const tally = await runPython(next);
-      if (tally.failed > 0) failed.push({ run: next, tally });
-      else add(tally);
-    }
-  };
-  await Promise.all(Array.from({ length: availableParallelism() }, work));
-  // As with Vitest: a few that failed beside another are judged by a run of their own.
-  for (const { run: again, tally } of failed) {
-    const second = failed.length > MOST_FILES ? tally : await runPython(again);
-    if (second.failed === 0)
-      endWith(`unstable: failed beside another, passed alone: python${again.interpreter.version} ${again.suite}`);
-    else endWith(`failed: python${again.interpreter.version} ${again.suite} (its output is above)`);
-    add(second);
+  for (const [why, titles] of suites) {
+    const hints = why.split('; ').flatMap(reason => {
+      const part = reason.split(':')[0] ?? '';
+      return isPart(part) ? [installHint(part)] : [];
+    });
+    const how = hints.length === 0 ? '' : ` (${[...new Set(hints)].join('; ')})`;
+    console.log(`skipped: ${titles.size} ${titles.size === 1 ? 'suite' : 'suites'}, ${why}${how}`);
   }
+  if (byHand > 0) console.log(`skipped: ${byHand} blocks of the documents that a person runs; each names its reason`);
 }
 
-async function runPython({ interpreter, suite }: PythonRun): Promise<Tally> {
-  const { code, output } = await run(
-    interpreter.path,
-    ['-B', '-X', 'faulthandler', '-m', 'unittest', 'discover', '-s', suite],
-    {
-      cwd: PYTHON_ROOT,
-      env: { PYTHONPATH: PYTHON_ROOT, TMPDIR: temporary },
-      capture: true,
-      seconds: PYTHON_SUITE_SECONDS,
-    },
-  );
-  const tally = readUnittest(output, code);
-  console.log(`python${interpreter.version} ${suite}: ${line(tally)}`);
-  if (tally.failed > 0) console.log(output.trimEnd());
-  return tally;
-}
-
-function line({ passed, failed, skipped }: Tally): string {
-  return `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
-}
-
-/** What tests have left; but for tsx, which keeps what it has compiled. */
+/** Returns the files that tests have left, except the compile cache of tsx. */
 function leftInTemporary(): readonly string[] {
   return readdirSync(temporary).filter(name => !name.startsWith('tsx-'));
 }
 
-/** What is below, with sizes and times: they tell who made it. */
+/** Returns the paths below `path` with sizes and times, which help to find the test that made them. */
 function treeOf(path: string): readonly string[] {
   if (!lstatSync(path).isDirectory()) return [];
   return readdirSync(path, { recursive: true, encoding: 'utf8' })
@@ -188,37 +154,46 @@ function treeOf(path: string): readonly string[] {
     });
 }
 
-try {
-  const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts']);
-  if (build.code !== 0) {
-    endWith('failed: scripts/build.ts');
-    add({ passed: 0, failed: 1, skipped: 0 });
-  }
-  add(await runVitest());
-  if (ARGUMENTS.length === 0) {
-    const interpreters = await findInterpreters();
-    if (interpreters.length === 0) {
-      endWith('no Python 3.6 or newer was found: the runtime cannot be tested');
-      add({ passed: 0, failed: 1, skipped: 0 });
-    }
-    await runPythons(interpreters);
-  }
+function judgeLeft(): Tally {
   const left = leftInTemporary();
   for (const name of left) {
-    endWith(`left in the temporary directory: ${name}`);
-    for (const path of treeOf(join(temporary, name)).slice(0, MOST_LINES_OF_LEFT)) endWith(`  ${path}`);
+    conclusions.push(`left in the temporary directory: ${name}`);
+    for (const path of treeOf(join(temporary, name)).slice(0, MAX_LEFT_LINES)) conclusions.push(`  ${path}`);
   }
-  if (left.some(name => !leftByUnstable.includes(name))) total.failed += 1;
-} finally {
-  for (const directory of [scratch, temporary]) {
-    try {
-      rmSync(directory, { recursive: true, force: true });
-    } catch (error) {
-      // A mount that was left, as one says above.
-      endWith(`${directory} cannot be removed: ${String(error)}`);
-    }
+  return { ...NO_TESTS, failed: left.length > 0 ? 1 : 0 };
+}
+
+function remove(directory: string): void {
+  try {
+    rmSync(directory, { recursive: true, force: true });
+  } catch (error) {
+    // A test may have left a mount. `judgeLeft` has reported it.
+    conclusions.push(`${directory} cannot be removed: ${String(error)}`);
   }
 }
+
+async function testAll(): Promise<Tally> {
+  if (isWhole) console.log(`${MINUTES[scope]} minutes on two cores (this machine has ${availableParallelism()})`);
+  const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
+  if (build.code !== 0) {
+    console.log(build.output);
+    conclusions.push('failed: scripts/build.ts');
+    return { ...NO_TESTS, failed: 1 };
+  }
+  const args = await vitestArguments();
+  if (args === null) return NO_TESTS;
+  const report = await vitest(args);
+  const tally = report === null ? { ...NO_TESTS, failed: 1 } : judge(report);
+  return plus(tally, judgeLeft());
+}
+
+let total: Tally;
+try {
+  total = await testAll();
+} finally {
+  remove(scratch);
+  remove(temporary);
+}
 process.exitCode = total.failed > 0 ? 1 : 0;
-for (const sentence of lastWords) console.log(sentence);
-console.log(line(total));
+for (const text of conclusions) console.log(text);
+console.log(sentence(total));

@@ -4,5 +4,5 @@ const { version } = JSON.parse(readFileSync(new URL('../package.json', import.me
   version: string;
 };
 
-/** Of the package, which is what runs. */
+/** The version of the running package. */
 export const VERSION: string = version;

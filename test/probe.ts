@@ -11,14 +11,15 @@ import { whyNoComponents, whyNoKubernetes } from './parts/kubernetes-cluster.ts'
 import { whyNoS3 } from './parts/s3.ts';
 
 /**
- * Parts that a machine may lack. A suite that needs one is skipped with the reason in its name; the environment variable `REQUIRE`
- * (a comma list: `REQUIRE=docker,go`) turns such a skip into a failure, so that continuous integration cannot lose a suite silently.
+ * Parts that a machine may lack. A suite that needs a missing part is skipped, with the reason in its name.
+ * `REQUIRE=docker,go` turns such a skip into a failure, so that CI cannot lose a suite silently.
  */
 export type Part =
   | 'docker'
   | 'supervisor'
   | 'postgres'
   | 'pgbouncer'
+  | 'nginx'
   | 'kubernetes'
   | 'kubernetes-components'
   | 'helm'
@@ -32,15 +33,18 @@ export type Part =
   | 'usernet'
   | 'ordinary-user'
   | 'pypi'
+  | 'zsh'
+  | 'fish'
   | 'schemathesis';
 
-/** What each part needs; null when it is there, else a sentence. */
+/** Probes of all parts; each returns null when its part is available, otherwise a sentence. */
 const probes: Readonly<Record<Part, () => string | null>> = {
   docker: () => (process.env.ROOKERY_TEST_DOCKER_HOST === undefined ? (whyNoDocker() ?? makeImages()) : null),
   supervisor: () => answers('supervisord', ['--version'], 'supervisord is not installed'),
   postgres: () => (postgresBinary() === null ? 'no PostgreSQL server program is installed' : null),
   pgbouncer: () =>
     onPath(['pgbouncer'], SYSTEM_PATH) === null ? 'PgBouncer is not installed (apt-get install pgbouncer)' : null,
+  nginx: () => (onPath(['nginx'], SYSTEM_PATH) === null ? 'nginx is not installed (apt-get install nginx)' : null),
   kubernetes: () => whyNoKubernetes(),
   'kubernetes-components': () => whyNoComponents(),
   helm: () => whyNoHelm(),
@@ -51,6 +55,8 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   usernet: () => whyNoUserNetwork(),
   'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
   pypi: () => whyNoPypi(),
+  zsh: () => answers('zsh', ['--version'], 'zsh is not installed'),
+  fish: () => answers('fish', ['--version'], 'fish is not installed'),
   root: () => (process.getuid?.() === 0 ? null : 'the tests do not run as root'),
   namespaces: () =>
     answers('unshare', ['--mount', '--pid', '--ipc', '--uts', '--fork', 'true'], 'this machine forbids namespaces'),
@@ -60,7 +66,40 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   schemathesis: () => installSchemathesis(),
 };
 
-/** Where programs of the administrator are, which need not be on everybody's path. */
+/** The command that installs each part, or another requirement of the machine. */
+const INSTALL: Readonly<Record<Part, string>> = {
+  docker: 'apt-get install docker.io debootstrap, as root',
+  supervisor: 'apt-get install supervisor',
+  postgres: 'apt-get install postgresql',
+  pgbouncer: 'apt-get install pgbouncer',
+  nginx: 'apt-get install nginx',
+  kubernetes: 'set KUBECONFIG to a cluster that is free for tests',
+  'kubernetes-components': 'needs the programs of a one-node cluster beside the repository',
+  helm: 'go install helm.sh/helm/v3/cmd/helm@v3.19.4',
+  browser: 'apt-get install chromium',
+  go: 'apt-get install golang',
+  s3: 'apt-get install golang',
+  java: 'apt-get install default-jdk',
+  root: 'run the tests as root',
+  namespaces: 'run the tests where namespaces are allowed',
+  networks: 'apt-get install nftables, as root',
+  usernet: 'apt-get install passt',
+  'ordinary-user': 'run the tests as an ordinary user',
+  pypi: 'set pip up for an index of packages',
+  zsh: 'apt-get install zsh',
+  fish: 'apt-get install fish',
+  schemathesis: 'set pip up for an index of packages',
+};
+
+export function isPart(name: string): name is Part {
+  return Object.hasOwn(INSTALL, name);
+}
+
+export function installHint(part: Part): string {
+  return INSTALL[part];
+}
+
+/** Directories of the administrator's programs, which `PATH` may lack. */
 const SYSTEM_PATH = '/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin';
 const PROBE_TIMEOUT_MS = 10_000;
 const INDEX_TIMEOUT_MS = 60_000;
@@ -71,7 +110,10 @@ function answers(program: string, args: readonly string[], otherwise: string): s
   return status === 0 ? null : otherwise;
 }
 
-/** For root: what it needs for a test as somebody else, with a device of its own. */
+/**
+ * Returns why user-mode networking is missing, or null. Root needs the program; other users also need a
+ * device.
+ */
 function whyNoUserNetwork(): string | null {
   if (onPath(['pasta', 'slirp4netns'], '/usr/local/bin:/usr/bin:/bin') === null) {
     return 'neither pasta (apt-get install passt) nor slirp4netns is installed';
@@ -85,7 +127,7 @@ function whyNoUserNetwork(): string | null {
   }
 }
 
-/** An index of Python packages, as the pip of this machine is configured. */
+/** Returns why pip reaches no package index with the configuration of this machine, or null. */
 function whyNoPypi(): string | null {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-pypi-'));
   const args = ['-m', 'pip', 'download', '--quiet', '--no-deps', '--retries', '0', '--dest', directory, 'six==1.17.0'];
@@ -97,7 +139,9 @@ function whyNoPypi(): string | null {
   }
 }
 
-/** Here and not in a test, whose time is bounded. */
+/**
+ * Makes the images before the tests run, since tests have a time limit. Returns an error sentence, or null.
+ */
 function makeImages(): string | null {
   const program = fileURLToPath(new URL('parts/make-docker-images.ts', import.meta.url));
   const { status, stderr } = spawnSync(process.execPath, ['--import', 'tsx', program], {
@@ -107,7 +151,9 @@ function makeImages(): string | null {
   return status === 0 ? null : `the images of the tests cannot be made: ${stderr.trim().split('\n').at(-1)}`;
 }
 
-/** Debian keeps the server's programs out of the path, one directory for each major version. */
+/**
+ * Returns the path of `postgres`, or null. Debian has one directory outside of `PATH` for each major version.
+ */
 export function postgresBinary(): string | null {
   const candidates = Array.from({ length: 8 }, (_, index) => `/usr/lib/postgresql/${20 - index}/bin/postgres`);
   return candidates.find(existsSync) ?? onPath(['postgres']);
@@ -126,7 +172,7 @@ function onPath(names: readonly string[], path = process.env.PATH ?? ''): string
 
 const known = new Map<Part, string | null>();
 
-/** Why a part is not here; null when it is. Probed once in each test file. */
+/** Returns why a part is missing, or null when it is available. Probes each part once in each test file. */
 export function whyMissing(part: Part): string | null {
   let reason = known.get(part);
   if (reason === undefined) {
@@ -136,7 +182,9 @@ export function whyMissing(part: Part): string | null {
   return reason;
 }
 
-/** The parts that `REQUIRE` names. A name that is no part is an error, since it would otherwise require nothing. */
+/**
+ * Returns the parts that `REQUIRE` names. Throws for an unknown name, which would otherwise require nothing.
+ */
 function requiredParts(): ReadonlySet<string> {
   const names = (process.env.REQUIRE ?? '').split(',').map(name => name.trim());
   const parts = new Set(names.filter(name => name !== ''));
@@ -148,7 +196,7 @@ function requiredParts(): ReadonlySet<string> {
   return parts;
 }
 
-/** A test that nobody runs here, as a skipped one with the reason in its name. */
+/** Registers a skipped test with the reason in its name. */
 export function skippedTest(title: string, why: string): void {
   describe.skip(`${title} [skipped, ${why}]`, () => {
     test('cannot run here', () => undefined);
@@ -157,7 +205,7 @@ export function skippedTest(title: string, why: string): void {
 
 const required = requiredParts();
 
-/** `describe` for a suite that needs these parts of the machine. */
+/** Registers a `describe` block for a suite that needs these parts of the machine. */
 export function describeWith(parts: readonly Part[], title: string, body: () => void): void {
   const missing = parts.filter(part => whyMissing(part) !== null);
   if (missing.length === 0) {
@@ -167,7 +215,8 @@ export function describeWith(parts: readonly Part[], title: string, body: () => 
   const why = missing.map(part => `${part}: ${whyMissing(part)}`).join('; ');
   const demanded = missing.filter(part => required.has(part));
   if (demanded.length === 0) {
-    // Without its body: that may make things for its tests, and nothing would end them, since a skipped suite runs no hooks.
+    // Vitest runs no hooks of a skipped suite, so resources that its body makes would remain. The body is
+    // omitted.
     skippedTest(title, why);
     return;
   }

@@ -1,4 +1,4 @@
-"""The handler that every row of the bench calls."""
+"""Handlers that the rows of the bench call."""
 
 
 def handle(event, context):

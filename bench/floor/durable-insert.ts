@@ -1,8 +1,10 @@
 /**
- * What a durable register costs at the least where the registry is a SQLite database: a bare `node:http` server that parses the
- * body, hands it to a thread, and answers fixed bytes once the thread has inserted a row of that name and flushed the log. No rules,
- * no tenants, no metrics; requests that wait at one moment share a transaction and a flush. The arguments are a directory for the database
- * and a file with the answer.
+ * Floor of a durable register: the least cost when the registry is a SQLite database.
+ * A bare `node:http` server parses the body and passes it to a thread. The thread inserts a row of that name
+ * and flushes the log. Then the server answers fixed bytes.
+ * The server has no rules, tenants or metrics. Requests that wait at the same moment share a transaction and
+ * a flush.
+ * Arguments: a directory for the database, and a file with the answer.
  */
 import { fdatasyncSync, openSync, readFileSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
@@ -29,7 +31,7 @@ async function serve(dir: string, answer: Buffer): Promise<void> {
   const file = join(dir, 'floor.db');
   await (await openDatabase(file)).destroy();
   const { function: record } = JSON.parse(answer.toString()) as { function: object };
-  // Node has no flag that makes a thread read TypeScript.
+  // Node.js has no flag that lets a thread load TypeScript.
   const program = `import('tsx/esm/api').then(({ register }) => { register(); return import('${import.meta.url}'); })`;
   const thread = new Worker(program, { eval: true, workerData: { file, record: JSON.stringify(record) } });
   const waiting = new Map<number, ServerResponse>();

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-/** `http`: with `node:http` in front, as any server in Node has it; `raw`: what is left of it without. */
+/** Kind of floor: `http` uses `node:http`, as any server in Node.js does; `raw` uses raw sockets instead. */
 export type FloorKind = 'http' | 'raw';
 
 const SERVERS: Readonly<Record<FloorKind, string>> = {
@@ -9,7 +9,7 @@ const SERVERS: Readonly<Record<FloorKind, string>> = {
   raw: fileURLToPath(new URL('raw-server.ts', import.meta.url)),
 };
 
-/** A running floor: `POST <url>/0` to `POST <url>/<loops - 1>`. */
+/** A running floor. It answers `POST <url>/0` to `POST <url>/<loops - 1>`. */
 export class Floor {
   readonly url: string;
   readonly paths: readonly string[];

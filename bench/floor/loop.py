@@ -1,4 +1,4 @@
-"""The least that a Python handler behind a socket can cost: one connection, no threads, no errors, no limits."""
+"""Smallest possible Python handler behind a socket: one connection, no threads, no errors, no limits."""
 
 import json
 import socket

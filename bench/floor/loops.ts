@@ -1,4 +1,7 @@
-/** The Python loops behind a floor: bodies go in over one unix socket each, results come back in the same order. */
+/**
+ * Starts the Python loops behind a floor. Each has one unix socket, and returns results in the order of the
+ * bodies.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
@@ -8,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 
 const LOOP = fileURLToPath(new URL('loop.py', import.meta.url));
 
-/** One loop: bodies go in, results come back in the same order. */
+/** Connection to a Python loop. It returns results in the order of the bodies. */
 export class Loop {
   readonly #socket: Socket;
   readonly #waiting: ((result: Buffer) => void)[] = [];
@@ -39,7 +42,10 @@ export class Loop {
   }
 }
 
-/** Starts as many as the arguments of the program say (`<interpreter> <count>`); they end with it, on `SIGTERM`. */
+/**
+ * Starts the loops that the program's arguments name (`<interpreter> <count>`). `SIGTERM` ends them and the
+ * program.
+ */
 export async function startLoops(): Promise<readonly Loop[]> {
   const [python = 'python3', count = '1'] = process.argv.slice(2);
   const scratch = mkdtempSync(join(tmpdir(), 'rookery-floor-'));

@@ -1,6 +1,7 @@
 /**
- * The floor without `node:http`: the same on raw sockets. It parses of a request no more than the path and the length of the body, and
- * believes its caller. Arguments: the interpreter and how many loops.
+ * Floor without `node:http`: the server of server.ts on raw sockets.
+ * It parses only the path and the length of the body, and does not check the request. Arguments: the
+ * interpreter and the number of loops.
  */
 import { type AddressInfo, createServer } from 'node:net';
 import { startLoops } from './loops.ts';

@@ -1,6 +1,7 @@
 /**
- * The floor of the meta_service: a bare `node:http` server that answers the bytes which Rookery answered, whatever it is asked and
- * after it has read the body. The argument is a JSON file of path → body; another path is answered as the first one.
+ * Floor of the meta_service: a bare `node:http` server that reads the body and answers with bytes recorded
+ * from Rookery.
+ * The argument is a JSON file of path → body. Any other path gets the first body.
  */
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';

@@ -1,6 +1,7 @@
 /**
- * The floor: the least that this shape can cost. A bare `node:http` server that passes the body of `POST /<n>` over one unix
- * socket to the nth bare Python loop, and its answer back. Arguments: the interpreter and how many loops.
+ * Floor of a call: the least cost of a server in front of Python processes.
+ * A bare `node:http` server passes the body of `POST /<n>` over a unix socket to the nth bare Python loop. It
+ * returns the result. Arguments: the interpreter and the number of loops.
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -19,9 +19,11 @@ const AGENTS = 12;
 const IDLE_MS = 5_000;
 
 /**
- * Several replicas over a PostgreSQL of the bench's own: what a call costs that another replica passes on, whether a warm call asks the
- * database, and what a call costs with one, two and three replicas. All share this machine's processors, so calls per second do not grow
- * with them: processor time per call is what counts.
+ * Measures several replicas over a PostgreSQL server that the bench starts.
+ * The row shows the cost of a forwarded call, and the database transactions of a warm call. It also shows the
+ * cost of a call with 1, 2 and 3 replicas.
+ * All replicas share the processors of this machine, so calls per second do not grow with their number.
+ * Therefore processor time per call is measured.
  */
 export const cluster: Row = {
   name: 'cluster',
@@ -85,13 +87,16 @@ async function forwarded(bed: Bed, [owner, other]: readonly Rookery[]): Promise<
   ];
 }
 
-/** Heartbeats and the feed go on in both times; whatever is beyond them is the calls'. */
+/**
+ * Measures the transactions per forwarded call. Heartbeats and the feed also run in the idle period, so they
+ * are subtracted.
+ */
 async function queries(bed: Bed, [owner, other]: readonly Rookery[], url: string): Promise<Measurement> {
   if (owner === undefined || other === undefined) throw new Error('there are no replicas');
   const client = new pg.Client(url);
   await client.connect();
   const count = async () => {
-    // Sessions report what they did after a second at the latest.
+    // PostgreSQL sessions report their statistics after at most one second.
     await delay(1_500);
     const { rows } = await client.query<{ done: string }>(
       'select xact_commit + xact_rollback as done from pg_stat_database where datname = current_database()',

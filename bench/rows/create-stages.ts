@@ -2,13 +2,16 @@ import type { Bed, Row } from '../bed.ts';
 import { delay, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
-/** As in `create`. */
+/** Pause between two creates in milliseconds, equal to the row `create`. */
 const PAUSE_MS = 20;
-/** What the caller sees beside what the service tells: connections, parsing, the answer on its way. */
+/** Name of the time outside of the service: connections, parsing, and the transfer of the answer. */
 const OUTSIDE = 'outside';
 const FIRST_CALL = 'first call';
 
-/** The budget of a create and of a delete, stage by stage: what the service answers in `Server-Timing`, and what is left of the caller's time. */
+/**
+ * Measures each stage of a create and of a delete with `Server-Timing`.
+ * The rest of the client's time is reported as one more stage.
+ */
 export const createStages: Row = {
   name: 'create-stages',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -39,7 +42,7 @@ export const createStages: Row = {
   },
 };
 
-/** Times of one operation by its stages. */
+/** Times of a create or a delete, in milliseconds by stage. */
 class Budget {
   readonly #stages = new Map<string, number[]>();
 
@@ -53,7 +56,7 @@ class Budget {
     else known.push(ms);
   }
 
-  /** What the service tells, and what is left of the `seenMs` of the caller. */
+  /** Adds the stages of `Server-Timing`, and the rest of the `seenMs` that the client measured. */
   addTold(timing: string, seenMs: number): void {
     const told = readTiming(timing);
     for (const [name, ms] of told) this.add(name, ms);
@@ -68,7 +71,7 @@ class Budget {
   }
 }
 
-/** `http;dur=0.412, checks;dur=0.208` as names and milliseconds. */
+/** Parses `http;dur=0.412, checks;dur=0.208` to names and milliseconds. Throws if the header is malformed. */
 function readTiming(timing: string): [name: string, ms: number][] {
   return timing.split(', ').map(stage => {
     const [name = '', ms = ''] = stage.split(';dur=');

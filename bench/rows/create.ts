@@ -6,10 +6,13 @@ import { atLeast, atMost, delay, type Measurement, percentile } from '../measure
 import { dockerRunMs } from './docker-run.ts';
 
 const EVENT = { name: 'Ada' };
-/** A person's pause between two creates; it lets the server make its next worker, as it does for one create at a time. */
+/**
+ * Pause between two creates in milliseconds, as a person makes. The server prepares its next worker in this
+ * time.
+ */
 const PAUSE_MS = 20;
 
-/** From the request to the first result of code that has never run, one at a time. */
+/** Measures the time from a create to the first result of new code. Creates run one at a time. */
 export const createToResult: Row = {
   name: 'create',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -64,10 +67,13 @@ export const createToResult: Row = {
 };
 
 const NODE_CODE = "export const handle = event => 'hello ' + event.name;";
-/** A warm Node.js is started again after each create, and one at a time: this is the longest that it is waited for. */
+/**
+ * Longest wait for the next prepared Node.js process, in milliseconds. The service starts one after each
+ * create.
+ */
 const NODE_PAUSE_MS = 400;
 
-/** The same for code in JavaScript. */
+/** Measures the time from a create to the first result of new JavaScript code. */
 export const createNodeToResult: Row = {
   name: 'create-node',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -96,7 +102,7 @@ export const createNodeToResult: Row = {
   },
 };
 
-/** Creates as fast as they go, from eight callers. */
+/** Measures the creates per second of eight callers without pauses. */
 export const createRate: Row = {
   name: 'creates-per-second',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

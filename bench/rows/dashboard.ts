@@ -14,15 +14,18 @@ const AGENTS = 1000;
 const JOBS = 10_000;
 const PAGES = 20;
 
-/** What kept a page from drawing. Milliseconds. */
+/** Times that show how smoothly a page draws. Milliseconds. */
 interface Smoothness {
   readonly frames: number;
   readonly longestFrame: number;
-  /** Of the processor's time: other work on the machine makes no task longer. */
+  /** Processor time of the longest tasks. Other work of the machine does not change these numbers. */
   readonly longestTasks: readonly number[];
 }
 
-/** What the dashboard does with long lists while they change, and what an open page costs the service. */
+/**
+ * Measures the dashboard's long lists while they change, and the processor time that an open page costs the
+ * service.
+ */
 export const dashboard: Row = {
   name: 'dashboard',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -75,7 +78,7 @@ function measurements(what: string, { longestFrame, longestTasks }: Smoothness):
   ];
 }
 
-/** A job that ends at once; resolves when it has. */
+/** Submits a job that ends at once. Resolves when the job has succeeded. */
 async function submit(url: string): Promise<void> {
   const answer = await fetch(`${url}/api/jobs/`, { method: 'POST', body: '{"entrypoint":"true"}' });
   const { submission_id: id } = (await answer.json()) as { submission_id: string };
@@ -85,7 +88,7 @@ async function submit(url: string): Promise<void> {
   }
 }
 
-/** Makes of one agent and one job as many as the lists have; their copies have ended long ago. */
+/** Copies one agent and one job in the database until the lists are full. All copies have ended. */
 function multiply(file: string): void {
   const before = process.umask(0o077);
   const database = openSqlite(file);
@@ -132,7 +135,7 @@ const NO_SANDBOX = JSON.stringify({
   ...{ portMappings: [], isolation: [], warnings: [] },
 });
 
-/** Scrolls the list of `view` from its top to its end and back, searches it, and lets it change meanwhile. */
+/** Scrolls the list of `view` to its end and back, searches it, and submits a job that changes it. */
 async function smoothness(browser: Browser, served: Served, view: string, word: string): Promise<Smoothness> {
   const page = await browser.newPage({ viewport: { width: 1280, height: 860 } });
   try {
@@ -160,13 +163,13 @@ interface Trace {
     readonly name: string;
     readonly pid: number;
     readonly tid: number;
-    /** Microseconds of the thread's own time. */
+    /** Processor time of the thread in microseconds. */
     readonly tdur?: number;
     readonly args?: { readonly name?: string };
   }[];
 }
 
-/** The longest tasks of the threads that run pages. */
+/** Returns the longest tasks, in milliseconds, of the threads that run pages. */
 function longestOf({ traceEvents }: Trace): readonly number[] {
   const threads = traceEvents
     .filter(({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain')
@@ -184,7 +187,7 @@ const WATCH = `(() => {
   const tick = now => { window.drawn.push(now - before); before = now; requestAnimationFrame(tick); };
   requestAnimationFrame(now => { before = now; requestAnimationFrame(tick); });
 })()`;
-/** In three seconds to the end and back, a step for each frame. */
+/** Scrolls to the end and back in three seconds, one step for each frame. */
 const SCROLL = `new Promise(resolve => {
   const list = document.querySelector('.table.long');
   const begun = performance.now();
@@ -196,7 +199,7 @@ const SCROLL = `new Promise(resolve => {
   requestAnimationFrame(step);
 })`;
 
-/** Shares of one core that the server takes without a page, and with all of them open at the overview. */
+/** Returns the server's processor time without a page and with all pages open, in percent of a core. */
 async function cpuOfPages(browser: Browser, { pid, frontendUrl }: Served, windowMs: number) {
   const share = async () => {
     const before = cpuSeconds([pid]);

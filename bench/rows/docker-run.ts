@@ -13,8 +13,9 @@ const PROGRAM =
 const ASK_LIBRARY = 'import sysconfig; print(sysconfig.get_paths()["stdlib"])';
 
 /**
- * How long `docker run` of the bench's handler takes by hand, from the command to its result, in milliseconds; null when no
- * docker daemon answers. The image is made from this host's own Python, so nothing is downloaded, and removed afterwards.
+ * Measures `docker run` of the bench's handler, from the command to its result, in milliseconds.
+ * Returns null when no Docker daemon answers. The image contains this host's Python, so nothing is
+ * downloaded. The image is removed afterwards.
  */
 export async function dockerRunMs(bed: Bed): Promise<readonly number[] | null> {
   const version = await run('docker', ['version', '--format', '{{.Server.Version}}'], { capture: true });
@@ -38,7 +39,10 @@ export async function dockerRunMs(bed: Bed): Promise<readonly number[] | null> {
   }
 }
 
-/** The interpreter, the libraries that it is linked with and its standard library, at the paths that they have here. */
+/**
+ * Makes an image of the interpreter, its linked libraries and its standard library, at the paths of this
+ * host.
+ */
 async function makeImage(python: string): Promise<void> {
   const root = mkdtempSync(join(tmpdir(), 'rookery-image-'));
   try {

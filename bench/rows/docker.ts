@@ -10,8 +10,8 @@ const PROGRAM =
   "import sys, json; sys.path.insert(0, '/code'); import handler; print(json.dumps(handler.handle({'name': 'Ada'}, None)))";
 
 /**
- * From the request to the first result of code that has never run, in a container; in turns with `docker run` of the same handler by hand. On
- * a daemon of the bench's own.
+ * Measures the time from a create to the first result of new code in a container.
+ * It alternates with `docker run` of the same handler. Both use a Docker daemon that the bench starts.
  */
 export const docker: Row = {
   name: 'docker',
@@ -33,7 +33,7 @@ export const docker: Row = {
       const ranAt = performance.now();
       await daemon.docker('run', '--rm', '--volume', `${AGENT_CODE}:/code:ro`, image, PYTHON, '-c', PROGRAM);
       const endedAt = performance.now();
-      // The first ones only warm up.
+      // The first two turns only warm up.
       if (done < 0) continue;
       ours.push(answeredAt - startedAt);
       byHand.push(endedAt - ranAt);

@@ -15,12 +15,16 @@ const MIB = 1024 * 1024;
 const BOUNDARY = 'rookery-bench';
 const SMALL = 1024;
 
-/** Files into a sandbox and out of it over HTTP, beside `cp` in the same directory: the bytes of a large one, and the time of a small one. */
+/**
+ * Measures the transfer of files into a sandbox and out of it over HTTP.
+ * A large file shows the throughput, in comparison to `cp` in the same directory. A small file shows the
+ * latency.
+ */
 export const files: Row = {
   name: 'files',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const { url } = await bed.rookery();
-    // `cp` is one copy inside the kernel; HTTP is the work of three processes, of which the client is one.
+    // `cp` is one copy inside the kernel. HTTP involves three processes, and one of them is the client.
     const sizeMib = bed.isQuick ? 128 : 512;
     const directory = await mkdtemp(join(tmpdir(), 'rookery-bench-'));
     const agent = await createAgent(url, bed.python.version, directory);
@@ -76,7 +80,7 @@ export const files: Row = {
   },
 };
 
-/** Its address. `directory` is at /data inside. */
+/** Creates an agent that mounts `directory` at /data. Returns the URL of the agent. */
 async function createAgent(url: string, version: string, directory: string): Promise<string> {
   const body = {
     namespace: 'bench',
@@ -113,7 +117,7 @@ async function timeOf(work: () => Promise<void>): Promise<number> {
 }
 
 async function copy(source: string, target: string): Promise<void> {
-  // The program, which people know; without it what the kernel does for it.
+  // Runs `cp`, a familiar reference. If it fails, copies the file through the kernel.
   const { code } = await run('cp', [source, target], { capture: true });
   if (code !== 0) await copyFile(source, target);
 }

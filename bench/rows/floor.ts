@@ -3,7 +3,7 @@ import { load } from '../load.ts';
 import { type Measurement, median } from '../measure.ts';
 import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 
-/** The floor alone: what this machine can do at all. */
+/** Measures the floor alone, which shows the speed of this machine. */
 export const floorAlone: Row = {
   name: 'floor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

@@ -5,10 +5,12 @@ import { registerFunction } from '../functions.ts';
 import { atMost, delay, type Measurement } from '../measure.ts';
 
 const INSTANCES = 10;
-/** The most that the server's memory may grow while the streams run, MB. */
+/** Limit for the growth of the server's memory while the streams run, in MB. */
 const MAX_GROWTH_MB = 20;
 
-/** A thousand readers of one event a second each: the server's memory must stay as it is. */
+/**
+ * Measures the server's memory with 1000 readers that each receive one event per second. It must not grow.
+ */
 export const functionStreams: Row = {
   name: 'function-streams',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -52,7 +54,7 @@ interface Reader {
   hasEnded: boolean;
 }
 
-/** Resolves with the first event. */
+/** Opens a stream. Resolves with the first event. */
 function read(url: string, path: string): Promise<Reader> {
   const { hostname, port } = new URL(url);
   const body = '{}';

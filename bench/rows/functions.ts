@@ -7,7 +7,7 @@ import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 const CALLERS = 32;
 const INSTANCES = 4;
 
-/** One caller, one function whose instance is there: against the floor. */
+/** Measures a single caller of a function with a ready instance, against the floor. */
 export const functionWarm: Row = {
   name: 'function-warm',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -31,7 +31,7 @@ export const functionWarm: Row = {
   },
 };
 
-/** Many callers over the instances of one function, placed by the service. */
+/** Measures many callers of a function, whose calls the service distributes over its instances. */
 export const functionThroughput: Row = {
   name: 'function-throughput',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -69,7 +69,7 @@ export const functionThroughput: Row = {
   },
 };
 
-/** Nothing runs; one call; its result. A function of its own for each. */
+/** Measures one call of a function without instances. Each call has a new function. */
 export const functionColdStart: Row = {
   name: 'function-cold-start',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -87,7 +87,7 @@ export const functionColdStart: Row = {
       await response.text();
       tookMs.push(performance.now() - startedAt);
       if (response.status !== 200) throw new Error(`a cold start answered ${response.status}`);
-      // As a person would; the server makes its next worker meanwhile.
+      // Pauses as a person does. The server prepares its next worker in this time.
       await delay(40);
     }
     const counted = tookMs.slice(3);
@@ -106,14 +106,17 @@ export const functionColdStart: Row = {
 
 const PEAK_CALLERS = 100;
 const OVERLOAD_CALLERS = 500;
-/** The queue holds what the peak needs beside the running calls. */
+/** Queue limit of the function: the calls of the peak that do not run at once fit in it. */
 const QUEUE = 72;
-/** How long a refused caller waits before it comes again: as `Retry-After` asks for, or a tenth of that. */
+/** Pause of a refused caller: the time that `Retry-After` names, or a tenth of it. */
 const HEEDING_PAUSE_MS = 1000;
 const HASTY_PAUSE_MS = 100;
 const MAX_CALL_MS = 5000;
 
-/** Five times the callers that fit: the throughput must stay, the rest is refused at once, and nobody waits long. */
+/**
+ * Measures five times the callers that fit.
+ * The throughput must stay, other calls must be refused at once, and no successful call may take long.
+ */
 export const functionOverload: Row = {
   name: 'function-overload',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -165,7 +168,7 @@ export const functionOverload: Row = {
   },
 };
 
-/** Until `count` says `wanted`; bounded. */
+/** Waits until `count` returns `wanted`. Throws after 100 tries, about 5 s. */
 async function ready(count: () => Promise<number>, wanted: number): Promise<void> {
   for (let tries = 0; tries < 100; tries += 1) {
     if ((await count()) === wanted) return;

@@ -5,10 +5,10 @@ import { cpuSeconds, familyOf, parentOf, privateMb } from '../processes.ts';
 import type { Rookery } from '../rookery.ts';
 
 const EVENT = { name: 'Ada' };
-/** What the bench's handler imports by itself: nothing. */
+/** Program without imports beside `sys`, because the bench's handler imports nothing. */
 const BARE = 'import sys; print("ready", flush=True); sys.stdin.read()';
 
-/** The processes of one agent: its sandbox and everything below it. */
+/** Returns the processes of an agent: its sandbox and all descendants. */
 async function processesOf(rookery: Rookery, id: string): Promise<ReadonlySet<number>> {
   const { sandbox_id: sandboxId } = await rookery.get(id);
   const pid = Number(sandboxId);
@@ -29,13 +29,13 @@ async function bareInterpreterMb(python: string): Promise<number> {
   }
 }
 
-/** From 3.12 on, counting references to what all programs share writes to no page of it. */
+/** Returns true from Python 3.12 on, where reference counts do not write to pages of shared objects. */
 function hasImmortalObjects(version: string): boolean {
   const [major = 0, minor = 0] = version.split('.').map(Number);
   return major > 3 || (major === 3 && minor >= 12);
 }
 
-/** Private memory of an agent that has answered once and waits. */
+/** Measures the private memory of an agent that has answered one call. */
 export const idleMemory: Row = {
   name: 'idle-memory',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -63,7 +63,7 @@ export const idleMemory: Row = {
   },
 };
 
-/** 200 agents that nobody calls, over ten seconds: theirs, the server's and the zygote's processor time. */
+/** Measures the processor time of 200 idle agents over ten seconds, including the server and the zygotes. */
 export const idleCpu: Row = {
   name: 'idle-cpu',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -79,7 +79,7 @@ export const idleCpu: Row = {
       const zygote = parentOf(sandbox ?? 0);
       if (zygote > 1) zygotes.add(zygote);
     }
-    await delay(2000); // creates and answers are over, workers are made again
+    await delay(2000); // creates and calls have ended, and workers are prepared again
     const all = new Set([...agents, ...zygotes]);
     const serverPid = [rookery.served.pid];
     const before = [cpuSeconds(all), cpuSeconds(serverPid)] as const;

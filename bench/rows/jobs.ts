@@ -3,12 +3,12 @@ import type { Bed, Row } from '../bed.ts';
 import { atLeast, atMost, delay, type Measurement, median, percentile } from '../measure.ts';
 
 const CALLERS = 16;
-/** It waits for ever: there are no such things on the machine of the bench. */
+/** Job that waits forever, because the machine of the bench has no GPU. */
 const WAITING = { entrypoint: 'true', entrypoint_num_gpus: 1 };
 
 type Submit = (body: object) => Promise<string>;
 
-/** Jobs: how soon they run, how many are taken in, and what a long queue and a long history cost those who ask. */
+/** Measures how soon jobs run, how many are accepted per second, and how a long queue slows down reads. */
 export const jobs: Row = {
   name: 'jobs',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -42,7 +42,7 @@ export const jobs: Row = {
   },
 };
 
-/** One at a time; the state is asked for without a pause, so it is known within one answer. */
+/** Measures jobs one at a time. The state is polled without a pause, so the error is one answer at most. */
 async function submitToRunning(url: string, submit: Submit, count: number): Promise<number[]> {
   const times: number[] = [];
   for (let done = -5; done < count; done += 1) {

@@ -10,19 +10,20 @@ import { atMost, delay, type Measurement, percentile } from '../measure.ts';
 import { Rookery } from '../rookery.ts';
 
 const BODY = JSON.stringify({ name: 'Ada' });
-/** Of our image. */
+/** Python version in the product's image. */
 const PYTHON = '3.11';
 const SIZE = { cpu: 300, memory: 128 };
 const POOL = 'bench';
 const POOL_SIZE = 4;
 const ROUND_TRIPS = 100;
 const READY_MS = 300_000;
-/** How long a pod may take to be free again. */
+/** Time in which a used pod may become free again, in milliseconds. */
 const RETURN_MS = 30_000;
 
 /**
- * From a call to its result when nothing of its function runs: in a pod that a pool has ready, and in one that is made for it. How many pods the
- * cluster starts each second. On a cluster that is there: of `KUBECONFIG`, or one that runs at the usual place.
+ * Measures the first call of a function without instances, in a pod of a pool and in a new pod.
+ * It also measures the pods that the cluster starts per second. It uses the cluster of `KUBECONFIG`, or a
+ * running test cluster.
  */
 export const kubernetes: Row = {
   name: 'kubernetes',
@@ -89,7 +90,7 @@ async function imageFor(kubeconfig: string): Promise<string> {
   return name;
 }
 
-/** What a claim cannot do without is one patch of a pod; beside it a request that changes nothing. */
+/** Measures two round trips to the API server: the patch of a pod, which each claim needs, and a read. */
 async function roundTripsOf(kubeconfig: string, namespace: string) {
   const cluster = await Cluster.open({ kubeconfig, namespace, environment: {} });
   const pods = `/api/v1/namespaces/${namespace}/pods`;
@@ -120,7 +121,7 @@ async function roundTripsOf(kubeconfig: string, namespace: string) {
   }
 }
 
-/** Pods that become ready each second, from the record of the pool to the last of them. */
+/** Creates a pool. Returns the pods per second that became ready, from the create to the last pod. */
 async function makePool(rookery: Rookery): Promise<number> {
   const amounts = { cpu: `${SIZE.cpu}m`, memory: `${SIZE.memory}Mi` };
   const pool = { id: POOL, size: POOL_SIZE, reuse: true, resources: { requests: amounts, limits: amounts } };
@@ -141,7 +142,10 @@ async function untilReady(rookery: Rookery, timeoutMs: number): Promise<void> {
   }
 }
 
-/** Each of a function that never ran, one after the other; `restMs` > 0: after pods had the time to return. */
+/**
+ * Measures first calls of new functions, one at a time. If `restMs` is above 0, it pauses 1.5 s before each
+ * call so that pods become free.
+ */
 async function firstResults(rookery: Rookery, kind: string, count: number, restMs: number): Promise<readonly number[]> {
   const tookMs: number[] = [];
   for (let index = 0; index < count + 1; index += 1) {

@@ -7,12 +7,15 @@ import { BODY } from './warm-invoke.ts';
 const INSTANCES = 8;
 const PEAK_CALLERS = 100;
 const OVERLOAD_CALLERS = 500;
-/** How many may wait for one agent: 100 callers fit, 500 do not. */
+/** Limit of waiting calls per agent. 100 callers fit, and 500 do not. */
 const MAX_WAITING = 16;
-/** How long a refused caller waits before it comes again; far less than `Retry-After` asks for. */
+/** Pause of a refused caller in milliseconds, much shorter than `Retry-After` asks for. */
 const REFUSED_PAUSE_MS = 100;
 
-/** Five times the callers that fit: the throughput must stay, and the rest must be refused at once. */
+/**
+ * Measures five times the callers that fit. The throughput must stay, and other calls must be refused at
+ * once.
+ */
 export const overload: Row = {
   name: 'overload',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

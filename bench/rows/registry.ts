@@ -8,7 +8,7 @@ import { readRegister } from '../../src/core/function-fields.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
 import { openDatabase } from '../../src/storage/database.ts';
-import { insertVersion } from '../../src/storage/function-changes.ts';
+import { insertVersion } from '../../src/storage/queries/function-changes.ts';
 import { type Bed, interleave, type Row } from '../bed.ts';
 import { type LoadResult, load } from '../load.ts';
 import { atLeast, type Measurement, median, type Target } from '../measure.ts';
@@ -21,7 +21,7 @@ const MANY = 100_000;
 const SEED_GROUP = 1000;
 const READERS = 16;
 const WRITERS = 8;
-/** As many versions are read in turn. */
+/** Number of versions that are read in turn. */
 const READ = 50;
 
 const spec = (name: string) => ({
@@ -39,7 +39,10 @@ const spec = (name: string) => ({
 });
 const nameOf = (index: number) => `0@bench@function-${index}`;
 
-/** The registry: reading one version, listing, registering, each beside a bare server that answers the same bytes, and how they grow. */
+/**
+ * Measures read, list and register in the registry, each against a bare server that answers the same bytes.
+ * It also measures how the times grow with the number of functions.
+ */
 export const registry: Row = {
   name: 'registry',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -114,7 +117,7 @@ type Sides = Readonly<Record<'floor' | 'few' | 'many', readonly LoadResult[]>>;
 const perSecond = (results: readonly LoadResult[]) =>
   median(results.map(({ requests, seconds }) => requests / seconds));
 
-/** Against the floor, and how it grows: with many functions against few. */
+/** Returns the comparison to the floor, and the growth from few to many functions. */
 function rows(
   what: string,
   sides: Sides,
@@ -144,7 +147,10 @@ function versionPath(name: string): string {
   return `${FUNCTIONS}/${encodeURIComponent(name)}?versionNumber=latest`;
 }
 
-/** Through the layer of storage, since a hundred thousand registers would be most of the bench. */
+/**
+ * Inserts functions through the storage layer. 100 000 registers over HTTP would take most of the bench's
+ * time.
+ */
 async function seed(file: string, count: number): Promise<void> {
   const database = await openDatabase(file);
   try {
@@ -174,7 +180,7 @@ function rowOf(name: string) {
   return { ...toStored(fn), default_published_at_ms: 0 };
 }
 
-/** What Rookery answers on these paths and to a register. */
+/** Returns the answers of Rookery to these paths and to a register. */
 async function answersOf(source: string, paths: readonly string[]): Promise<Record<string, string>> {
   const texts: Record<string, string> = {};
   for (const path of paths) texts[path] = await textOf(await fetch(`${source}${path}`));
@@ -183,7 +189,7 @@ async function answersOf(source: string, paths: readonly string[]): Promise<Reco
   return texts;
 }
 
-/** A bare server of `floor/`. */
+/** A running bare server of `floor/`. */
 class BareServer {
   readonly url: string;
   readonly #process: ReturnType<typeof spawn>;

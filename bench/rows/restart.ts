@@ -4,15 +4,17 @@ import { cpuSeconds } from '../processes.ts';
 import { Rookery } from '../rookery.ts';
 
 const EVENT = { name: 'Ada' };
-/** On a machine that does much else, too: it is the measurement that says how long it took. */
+/**
+ * Start timeout in milliseconds. It is long, because the measurement reports the time even on a busy machine.
+ */
 const READY_MS = 300_000;
 
-/** The service was killed and starts again, a few times over the same agents. */
+/** Measures the restart after a kill of the service, several times over the same agents. */
 export const restart: Row = {
   name: 'restart',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const count = bed.isQuick ? 50 : 500;
-    // Of its own: the others of the bench must not be restarted under their rows.
+    // This row needs a separate server, because a restart would disturb the rows that share one.
     let rookery = await Rookery.start(bed.python, { nodeArgs: bed.nodeArgs, readyMs: READY_MS });
     const rounds: { readyMs: number; allMs: number; cpuMs: number }[] = [];
     try {

@@ -12,7 +12,7 @@ import { BODY } from './warm-invoke.ts';
 
 const run = promisify(execFile);
 
-/** A server that costs as little as one in Python can. */
+/** HTTP server with as little work per request as Python allows. */
 const SERVER = `#!/usr/bin/env python3
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -30,7 +30,7 @@ HTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
 `;
 const JAVA = 'package app; public class Main { public static Object echo(Object event) { return event; } }';
 
-/** One caller, one agent that is there already, in each of the languages. */
+/** Measures a single caller of an existing agent for each runtime. */
 export const runtimes: Row = {
   name: 'runtimes',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

@@ -4,11 +4,11 @@ import { type Bed, NotHere, type Row } from '../bed.ts';
 import { atMost, delay, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
-/** A person's pause between two creates, as in the row `create`. */
+/** Pause between two creates in milliseconds, equal to the row `create`. */
 const PAUSE_MS = 20;
 const SUPERVISED = { sandbox_type: 'supervisor' };
 
-/** From the request to the first result of an agent that is a program of a supervisord, one at a time. */
+/** Measures the time from a create to the first result of an agent that supervisord runs, one at a time. */
 export const supervisor: Row = {
   name: 'supervisor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
@@ -42,7 +42,8 @@ export const supervisor: Row = {
         row('create → first result, supervisor, without a pause between creates, p99', percentile(unpaced, 0.99)),
       ];
     } finally {
-      // Its agents are gone; the server ends with the bench, and lets go of what waits there without it.
+      // All agents of this supervisord are deleted. The server removes its prepared workers when the bench
+      // ends.
       await supervisord.dispose();
     }
   },

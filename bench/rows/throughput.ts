@@ -7,7 +7,7 @@ import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 const CALLERS = 32;
 const INSTANCES = 8;
 
-/** Many callers over some agents: where the one event loop of the server is the bound. */
+/** Measures many callers of several agents, where the server's event loop is the limit. */
 export const throughput: Row = {
   name: 'throughput',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

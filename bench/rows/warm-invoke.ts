@@ -4,10 +4,10 @@ import { atMost, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
 
 export const BODY = '{"name":"Ada","numbers":[1,2,3],"note":"a small event"}';
-/** What the other side of a ratio is called when it has no `node:http` in it. */
+/** Name of the floor without `node:http` in the report. */
 export const RAW_FLOOR = 'floor on raw sockets';
 
-/** One caller, one agent that is there already: what the platform itself costs. */
+/** Measures a single caller of an existing agent, which shows the cost of the platform itself. */
 export const warmInvoke: Row = {
   name: 'warm-invoke',
   async measure(bed: Bed): Promise<readonly Measurement[]> {

@@ -34,11 +34,17 @@ const TONES: Readonly<Record<string, string>> = {
   FAILED: 'bad',
   failed: 'bad',
   fail: 'bad',
+  'RUNNING (code not loaded)': 'bad',
 };
 
 /** A state by its word; the colour only repeats it. */
 export function Status({ text }: { readonly text: string }) {
   return <span class={`status ${TONES[text] ?? 'calm'}`}>{text}</span>;
+}
+
+/** An agent whose code could not be loaded runs, and answers every call with that error. */
+export function agentStatus({ status, load_error }: { readonly status: string; readonly load_error?: string }): string {
+  return load_error ? `${status} (code not loaded)` : status;
 }
 
 export function Failure({ text }: { readonly text: string }) {

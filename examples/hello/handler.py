@@ -1,4 +1,4 @@
-"""A resident agent that counts: what it keeps in `context.state` lives as long as the instance."""
+"""An agent that counts its calls. `context.state` keeps its values until the instance stops."""
 
 
 def initialize(context):

@@ -1,4 +1,4 @@
-"""Counts the words of the files beside it, and shows how far it is."""
+"""Counts the words of the text files beside this program, and prints its progress."""
 
 import collections
 import pathlib

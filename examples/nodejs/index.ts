@@ -1,4 +1,4 @@
-/** A resident agent that counts, in TypeScript: nothing is built, and what it keeps in `context.state` lives as long as the instance. */
+/** An agent in TypeScript that counts its calls. `context.state` lasts until the instance stops. */
 import type { Context } from '@rookery/runtime';
 
 interface Event {
@@ -11,11 +11,13 @@ export function initialize(context: Context): void {
 }
 
 export async function handle(event: Event, context: Context): Promise<unknown> {
-  context.state.calls += 1;
-  return { message: `Hello, ${event.name ?? 'world'}!`, calls: context.state.calls };
+  // The default 0 makes the handler work without the initializer, too.
+  const calls = Number(context.state.calls ?? 0) + 1;
+  context.state.calls = calls;
+  return { message: `Hello, ${event.name ?? 'world'}!`, calls };
 }
 
-/** For callers that take a stream: each word by itself. Others get an array. */
+/** Streams the words of a text one by one. Callers that do not accept a stream get an array. */
 export async function* words({ text }: { readonly text: string }): AsyncGenerator<string, void> {
   for (const word of text.split(' ')) yield word;
 }

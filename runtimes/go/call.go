@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Why a call was cancelled.
+// Reasons for the cancellation of a call.
 const (
 	reasonTimeout   = "timeout"
 	reasonCaller    = "caller"
@@ -24,12 +24,12 @@ var reasonTexts = map[string]string{
 	reasonStop:      "the instance is stopping",
 }
 
-// work is user code that runs (a call, the initializer, pre_stop), and the context.Context that it gets. A context of
-// our own costs one allocation where the standard library's would cost four and a timer: the control plane
-// keeps the time and says when it is over.
+// work is user code that runs (a call, the initializer, pre_stop), and the context.Context that the code
+// gets. This context costs one allocation. The standard library's would cost four and a timer, which is not
+// needed: the control plane measures the time and sends a CANCEL at the end.
 type work struct {
 	current Context
-	// When it ends; zero without a bound. A call works it out when it is asked.
+	// Time at which the work ends; zero without a limit. A call computes it on demand instead.
 	until time.Time
 
 	lock   sync.Mutex
@@ -40,7 +40,7 @@ type work struct {
 
 var _ context.Context = (*work)(nil)
 
-// contextKey finds the Context in a context.Context.
+// contextKey is the key of the Context in a context.Context.
 type contextKey struct{}
 
 func (w *work) Deadline() (time.Time, bool) {
@@ -93,7 +93,7 @@ func (w *work) AfterFunc(f func()) func() bool {
 	}
 }
 
-// end cancels the context; the first error stays.
+// end cancels the context. Only the first error counts.
 func (w *work) end(err error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
@@ -125,13 +125,13 @@ type call struct {
 	streamOnce sync.Once
 	stream     atomic.Pointer[Stream]
 
-	// Guarded by the server's lock. reason: why it was cancelled, "" when it was not.
+	// Guarded by the server's lock. reason is that of the cancellation, "" while the call is not cancelled.
 	running bool
 	place   *list.Element
 	reason  string
 }
 
-// parsedHeader is worked out when somebody asks: most handlers never do.
+// parsedHeader returns the header. It is parsed on first use, since most handlers never read it.
 func (c *call) parsedHeader() *callHeader {
 	c.headerOnce.Do(func() {
 		if err := json.Unmarshal(c.rawHeader, &c.header); err != nil {
@@ -141,8 +141,8 @@ func (c *call) parsedHeader() *callHeader {
 	return &c.header
 }
 
-// Deadline implements context.Context. A call that waits behind another one is read when that has ended: its time began
-// when it was sent.
+// Deadline implements context.Context. A waiting call is read late, when the call before it has ended, so its
+// time limit starts when it was sent.
 func (c *call) Deadline() (time.Time, bool) {
 	header := c.parsedHeader()
 	if header.RemainingMs <= 0 {
@@ -161,7 +161,8 @@ func milliseconds(count float64) time.Duration {
 	return time.Duration(count * float64(time.Millisecond))
 }
 
-// openStream is the call's stream, nil when its caller did not ask for one.
+// openStream returns the call's stream, or nil when its caller did not ask for one. It creates the stream on
+// first use.
 func (c *call) openStream() *Stream {
 	c.streamOnce.Do(func() {
 		if header := c.parsedHeader(); header.Stream {
@@ -171,7 +172,7 @@ func (c *call) openStream() *Stream {
 	return c.stream.Load()
 }
 
-// cancel tells the call's code. Without the server's lock.
+// cancel ends the context of the call's code. Must be called without the server's lock.
 func (c *call) cancel(reason string) {
 	if reason == reasonTimeout {
 		c.end(context.DeadlineExceeded)

@@ -14,16 +14,17 @@ import (
 
 const (
 	readBufferBytes = 16 * 1024
-	// A control plane that takes nothing for so long has lost its connection.
+	// Time after which a control plane that reads nothing loses its connection.
 	sendTimeout = 30 * time.Second
-	// CANCELs that came before their CALL was read.
+	// Limit for stored CANCELs that arrived before their CALL was read.
 	maxEarlyCancels = 4096
-	// What one data connection may have queued before it is not read any further.
-	maxQueuedBytes = 16 * 1024 * 1024
-	maxQueuedCalls = 10_000
+	// Limits of the waiting calls of each data connection. Reading pauses above them, until half of that is
+	// left.
+	maxQueuedBytes = 8 * 1024 * 1024
+	maxQueuedCalls = 512
 )
 
-// connection is one connection of a control plane. One goroutine at a time reads; any may send.
+// connection is a connection of a control plane. One goroutine at a time reads; any goroutine may send.
 type connection struct {
 	conn   net.Conn
 	raw    syscall.RawConn
@@ -31,13 +32,13 @@ type connection struct {
 	header [headerBytes]byte
 	client string
 	number int32
-	// Set while the goroutine that reads runs a handler. The one that clears it reads on.
+	// True while the goroutine that reads runs a handler. The goroutine that sets it to false continues reading.
 	handling atomic.Bool
 
 	sendLock sync.Mutex
 	rawWriter
 
-	// Below: guarded by the server's lock, and only of use on a data connection.
+	// The following fields are guarded by the server's lock. Only data connections use them.
 
 	calls        map[uint32]*call
 	queuedCalls  int
@@ -72,7 +73,7 @@ func newConnection(conn net.Conn) (*connection, error) {
 	return c, nil
 }
 
-// readFrame returns the next frame. The payload is the receiver's own.
+// readFrame returns the next frame. The receiver owns the payload.
 func (c *connection) readFrame() (kind byte, callID uint32, payload []byte, err error) {
 	if _, err = io.ReadFull(c.reader, c.header[:]); err != nil {
 		return 0, 0, nil, err
@@ -88,11 +89,12 @@ func (c *connection) readFrame() (kind byte, callID uint32, payload []byte, err 
 	return c.header[4], binary.BigEndian.Uint32(c.header[5:]), payload, nil
 }
 
-// send writes one frame whole. A connection that cannot take it is ended, which its reader then sees.
+// send writes one frame as a whole. If that fails, it closes the connection, which the connection's reader
+// notices.
 func (c *connection) send(frame []byte) error {
 	c.sendLock.Lock()
 	defer c.sendLock.Unlock()
-	// Nearly always the kernel takes a frame at once. Only when it does not, a timer is worth its cost.
+	// The kernel nearly always accepts a frame immediately. A timer is set only if it does not.
 	sent, err := c.tryWrite(frame)
 	if err == nil && sent < len(frame) {
 		err = c.sendSlowly(frame[sent:])
@@ -113,7 +115,7 @@ func (c *connection) sendSlowly(rest []byte) error {
 	return c.conn.SetWriteDeadline(time.Time{})
 }
 
-// earlyCancels remembers the newest CANCELs whose call is not known: it was not read yet, or was answered already.
+// earlyCancels stores the newest CANCELs whose call is unknown: not read yet, or already answered.
 type earlyCancels struct {
 	reasons map[uint32]string
 	order   []uint32
@@ -134,7 +136,7 @@ func (e *earlyCancels) add(callID uint32, reason string) {
 	e.order = append(e.order, callID)
 }
 
-// take returns the reason of a CANCEL that came before its call, "" when none came.
+// take returns the reason of a CANCEL that arrived before its call, or "". It removes the stored CANCEL.
 func (e *earlyCancels) take(callID uint32) string {
 	if len(e.reasons) == 0 {
 		return ""

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// facts is what is the same for all calls of an instance; from INIT.
+// facts are the facts from INIT that are the same for all calls of an instance.
 type facts struct {
 	initMessage
 	state  sync.Map
 	logger *slog.Logger
 }
 
-// Context is what a handler can know about its call and about the instance that it runs in. In the initializer and in
-// pre_stop what belongs to a call is empty.
+// Context describes a call and the instance in which it runs. In the initializer and in pre_stop there is no
+// call: the values of a call are empty there.
 type Context struct {
 	facts *facts
 	call  *call
@@ -30,11 +30,12 @@ type Context struct {
 	traceparent string
 }
 
-// nowhere is the Context of code that runs outside of an instance, such as a unit test of a handler.
+// nowhere holds the facts of a Context outside an instance, such as in a unit test of a handler.
 var nowhere = &facts{logger: newLogger()}
 
-// FromContext returns the Context of the context that a handler, an initializer or a pre_stop function got, or of one that was
-// derived from it. Elsewhere it returns one whose texts are empty, so that handlers can be called in unit tests.
+// FromContext returns the Context of a handler, an initializer or a pre_stop function. It accepts the
+// function's context.Context and contexts that are derived from that. For any other context it returns a
+// Context with empty texts, so that unit tests can call handlers.
 func FromContext(ctx context.Context) *Context {
 	if found, ok := ctx.Value(contextKey{}).(*Context); ok {
 		return found
@@ -42,16 +43,17 @@ func FromContext(ctx context.Context) *Context {
 	return &Context{facts: nowhere}
 }
 
-// TraceID identifies the request that this call belongs to, in every log.
+// TraceID returns the id of the request that this call belongs to, in every log.
 func (c *Context) TraceID() string { return c.header().TraceID }
 
-// RequestID identifies the call.
+// RequestID returns the id of the call.
 func (c *Context) RequestID() string { return c.header().RequestID }
 
-// SessionID is the session that the caller named, "" without one.
+// SessionID returns the session that the caller named, or "".
 func (c *Context) SessionID() string { return c.header().SessionID }
 
-// Headers are the call's own headers that the platform does not own, names in lower case.
+// Headers returns a copy of the call's headers that the platform does not use itself, with names in lower
+// case.
 func (c *Context) Headers() map[string]string {
 	if headers := c.header().Headers; headers != nil {
 		return maps.Clone(headers)
@@ -61,7 +63,8 @@ func (c *Context) Headers() map[string]string {
 
 var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})`)
 
-// Traceparent is the W3C trace context: the caller's trace, a span of this call's own. Pass it on as it is.
+// Traceparent returns the W3C trace context: the caller's trace id, or a random one, and a span id of this
+// call. Pass it on unchanged.
 func (c *Context) Traceparent() string {
 	c.once.Do(func() {
 		trace, flags := "", "01"
@@ -75,7 +78,8 @@ func (c *Context) Traceparent() string {
 	return c.traceparent
 }
 
-// Deadline is when the call ends; false without a bound.
+// Deadline returns the time at which the call ends. The second result is false without a limit, or without a
+// call.
 func (c *Context) Deadline() (time.Time, bool) {
 	if c.call == nil {
 		return time.Time{}, false
@@ -83,7 +87,8 @@ func (c *Context) Deadline() (time.Time, bool) {
 	return c.call.Deadline()
 }
 
-// Remaining is the time until the call is cancelled, at least 0; false without a bound.
+// Remaining returns the time until the call is cancelled, at least 0. The second result is false without a
+// limit.
 func (c *Context) Remaining() (time.Duration, bool) {
 	deadline, bounded := c.Deadline()
 	if !bounded {
@@ -92,7 +97,7 @@ func (c *Context) Remaining() (time.Duration, bool) {
 	return max(time.Until(deadline), 0), true
 }
 
-// Stream is the call's stream. Fails with ErrNoStream when the caller does not take one.
+// Stream returns the call's stream. It fails with ErrNoStream when the caller did not ask for one.
 func (c *Context) Stream() (*Stream, error) {
 	if c.call != nil {
 		if stream := c.call.openStream(); stream != nil {
@@ -102,25 +107,26 @@ func (c *Context) Stream() (*Stream, error) {
 	return nil, ErrNoStream
 }
 
-// InstanceID is the UUID of the instance.
+// InstanceID returns the UUID of the instance.
 func (c *Context) InstanceID() string { return c.facts.InstanceID }
 
-// Tenant owns the instance.
+// Tenant returns the tenant that owns the instance.
 func (c *Context) Tenant() string { return c.facts.Tenant }
 
-// Namespace is the instance's namespace.
+// Namespace returns the instance's namespace.
 func (c *Context) Namespace() string { return c.facts.Namespace }
 
-// Name is the instance's name.
+// Name returns the instance's name.
 func (c *Context) Name() string { return c.facts.Name }
 
-// FunctionName is the registered function's name, "" for an agent that was made without one.
+// FunctionName returns the registered function's name, or "" for an agent that was created without a
+// function.
 func (c *Context) FunctionName() string { return c.facts.FunctionName }
 
-// Version is the function's version.
+// Version returns the function's version.
 func (c *Context) Version() string { return c.facts.Version }
 
-// Package is the service in the function's name (0@service@function), else the namespace.
+// Package returns the service in the function's name (0@service@function), or the namespace if there is none.
 func (c *Context) Package() string {
 	if parts := strings.Split(c.facts.FunctionName, "@"); len(parts) == 3 {
 		return parts[1]
@@ -128,29 +134,29 @@ func (c *Context) Package() string {
 	return c.facts.Namespace
 }
 
-// Handler is the handler that the function was registered with. A program that is there under several names can tell by
-// it which function it is.
+// Handler returns the handler of the function's registration. A program that is registered under several
+// names can use it to find out which function to run.
 func (c *Context) Handler() string { return c.facts.Handler }
 
-// Initializer is the initializer that the function was registered with, "" without one.
+// Initializer returns the initializer of the function's registration, or "".
 func (c *Context) Initializer() string { return c.facts.Initializer }
 
-// PreStop is the pre_stop function that the function was registered with, "" without one.
+// PreStop returns the pre_stop function of the function's registration, or "".
 func (c *Context) PreStop() string { return c.facts.PreStop }
 
-// MemoryMB is the memory that the instance may use, in megabytes.
+// MemoryMB returns the memory limit of the instance in megabytes.
 func (c *Context) MemoryMB() int { return c.facts.MemoryMB }
 
-// CPUMillis is the processor time that the instance may use, in thousandths of a core.
+// CPUMillis returns the CPU share of the instance in thousandths of a core.
 func (c *Context) CPUMillis() int { return c.facts.CPUMillis }
 
-// State is a map that lives as long as the instance; the same one in every call.
+// State returns a map that exists as long as the instance. All calls share it.
 func (c *Context) State() *sync.Map { return &c.facts.state }
 
-// Env is a variable of the environment, "" when it is not set.
+// Env returns an environment variable, or "" when it is not set.
 func (c *Context) Env(key string) string { return os.Getenv(key) }
 
-// Logger writes to the instance's log, with the trace id.
+// Logger returns a logger that writes to the instance's log (stderr), with the trace id.
 func (c *Context) Logger() *slog.Logger {
 	if trace := c.TraceID(); trace != "" {
 		return c.facts.logger.With("trace_id", trace)
@@ -171,14 +177,14 @@ func newLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// logLine writes a message of the runtime's own into the instance's log, in one write.
+// logLine writes a message of the runtime to the instance's log, in a single write.
 func logLine(text string) {
 	os.Stderr.WriteString(text + "\n")
 }
 
 func randomHex(bytes int) string {
 	random := make([]byte, bytes)
-	// Only a broken kernel fails here, and a span id is not worth a call.
+	// Only a broken kernel fails here. A call should not fail for the lack of a span id.
 	_, _ = rand.Read(random)
 	return hex.EncodeToString(random)
 }

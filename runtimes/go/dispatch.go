@@ -9,7 +9,7 @@ import (
 
 var stoppingFailure = &errorMessage{Code: codeProtocol, Message: "the instance is stopping"}
 
-// admit decides what becomes of a call that has arrived: it runs, or is refused with an answer, or waits.
+// admit decides whether an arrived call runs, is refused with an answer, or waits.
 func (s *server) admit(c *call) (runs bool, refusal *errorMessage, err error) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -42,23 +42,23 @@ func (s *server) admit(c *call) (runs bool, refusal *errorMessage, err error) {
 	return false, nil, s.waitForCapacity(c.conn)
 }
 
-// waitForCapacity keeps the reader of a connection from reading while too much of it waits.
+// waitForCapacity blocks the reader of a connection while too many of its calls wait.
 func (s *server) waitForCapacity(conn *connection) error {
 	if conn.drained == nil {
 		conn.drained = sync.NewCond(&s.lock)
 	}
-	for !conn.ended && (conn.queuedCalls >= maxQueuedCalls || conn.queuedBytes > maxQueuedBytes) {
-		conn.paused = true
+	conn.paused = conn.queuedCalls >= maxQueuedCalls || conn.queuedBytes > maxQueuedBytes
+	for conn.paused && !conn.ended {
 		conn.drained.Wait()
+		conn.paused = conn.queuedCalls > maxQueuedCalls/2 || conn.queuedBytes > maxQueuedBytes/2
 	}
-	conn.paused = false
 	if conn.ended {
 		return net.ErrClosed
 	}
 	return nil
 }
 
-// dequeue takes a call out of those that wait. With the lock.
+// dequeue removes a call from the queue. The caller holds the lock.
 func (s *server) dequeue(c *call) {
 	s.queue.Remove(c.place)
 	c.place = nil
@@ -69,7 +69,8 @@ func (s *server) dequeue(c *call) {
 	}
 }
 
-// nextCall gives a free slot to the call that waits longest, or takes the slot back. With the lock.
+// nextCall gives a free slot to the call that has waited longest, or releases the slot. The caller holds the
+// lock.
 func (s *server) nextCall() *call {
 	first := s.queue.Front()
 	if first == nil || s.state == stateStopping {
@@ -96,7 +97,7 @@ func (s *server) receiveCancel(control *connection, callID uint32, reason string
 	c := data.calls[callID]
 	switch {
 	case c == nil:
-		// It may wait in the kernel while a handler runs: it is read, so that it is answered now.
+		// The CALL may wait in the kernel while a handler runs. Reading on answers it now.
 		data.earlyCancels.add(callID, reason)
 		s.lock.Unlock()
 		s.readOn(data)
@@ -113,7 +114,7 @@ func (s *server) receiveCancel(control *connection, callID uint32, reason string
 	return nil
 }
 
-// receiveCredit lets the stream of a call send more.
+// receiveCredit grants credit to the stream of a call.
 func (s *server) receiveCredit(control *connection, callID uint32, bytes uint32) {
 	s.lock.Lock()
 	var c *call
@@ -129,7 +130,7 @@ func (s *server) receiveCredit(control *connection, callID uint32, bytes uint32)
 	}
 }
 
-// cancelAll answers the calls that wait and cancels those that run.
+// cancelAll answers the waiting calls with refusal and cancels the running ones.
 func (s *server) cancelAll(refusal *errorMessage) {
 	s.lock.Lock()
 	var queued, running []*call
@@ -157,7 +158,8 @@ func (s *server) cancelAll(refusal *errorMessage) {
 	}
 }
 
-// logBroken says why a connection was closed, unless it simply ended.
+// logBroken logs a violation of the protocol that closed a connection. Other errors mean that the connection
+// ended.
 func logBroken(err error) {
 	var broken protocolError
 	if errors.As(err, &broken) {

@@ -11,13 +11,13 @@ import (
 
 var errGoexit = errors.New("it ended its goroutine (runtime.Goexit)")
 
-// outcome of user code: the frame of a RESULT without its header, or a failure.
+// outcome is the result of user code: a RESULT frame whose header is not filled in, or a failure.
 type outcome struct {
 	frame   []byte
 	failure *errorMessage
 }
 
-// runCalls runs a call that holds a slot, and then those that wait for one, until none does.
+// runCalls runs a call that holds a slot, and then waiting calls in the same slot until none is left.
 func (s *server) runCalls(c *call) {
 	for c != nil {
 		c = s.runCall(c)
@@ -28,7 +28,7 @@ func (s *server) runCall(c *call) (next *call) {
 	started := time.Now()
 	var result outcome
 	finished := false
-	// Code that ends its goroutine takes this one with it, so the answer is given while it unwinds.
+	// runtime.Goexit in the handler ends this goroutine too. The deferred function then gives the answer.
 	defer func() {
 		if !finished {
 			result.failure = handlerFailure(errGoexit.Error())
@@ -40,7 +40,7 @@ func (s *server) runCall(c *call) (next *call) {
 	return s.finish(c, result, started)
 }
 
-// execute runs the handler and turns its value into JSON.
+// execute runs the handler and converts its value to JSON.
 func (s *server) execute(c *call) (result outcome) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -77,10 +77,11 @@ func asSequence(value any) (iter.Seq[any], bool) {
 	return nil, false
 }
 
-// finish answers a call whose code has ended and takes the next one that waits into its slot.
+// finish answers a call whose code has ended, and returns the waiting call that gets its slot, or nil.
 func (s *server) finish(c *call, result outcome, started time.Time) (next *call) {
 	micros := time.Since(started).Microseconds()
-	// In this order: a goroutine that the handler has left behind either sees the end or is waited for.
+	// The context ends first. A goroutine that the handler started then fails to write, or finish waits for its
+	// chunk.
 	c.end(context.Canceled)
 	if stream := c.stream.Load(); stream != nil {
 		stream.finish()
@@ -125,7 +126,7 @@ func panicText(cause any) string {
 	return fmt.Sprintf("panic: %v", cause)
 }
 
-// runHook runs an initializer or a pre_stop function and says how it ended. Its panic is an error.
+// runHook runs an initializer or a pre_stop function and sends its error to ended. A panic becomes an error.
 func runHook(ctx context.Context, hook Hook, ended chan<- error) {
 	err := errGoexit
 	defer func() {
@@ -136,7 +137,7 @@ func runHook(ctx context.Context, hook Hook, ended chan<- error) {
 		ended <- err
 	}()
 	if err = hook(ctx); err != nil {
-		// Here, where what its own code does ends as a failure.
+		// Error() is user code and may panic, so it is called here, where a panic becomes a failure.
 		err = errors.New(err.Error())
 	}
 }

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// So that a grace of 0 still lets an instance say that nothing had to be stopped.
+// Minimum for the grace of a STOP, so that with a grace of 0 the instance can still send STOPPED.
 const leastGrace = 100 * time.Millisecond
 
-// initialization is what INIT leaves. Guarded by the server's lock.
+// initialization is the outcome of INIT. Guarded by the server's lock.
 type initialization struct {
-	// Why it failed.
+	// Reason of the failure; nil without a failure.
 	failure *errorMessage
-	// The answer of every INIT, once there is one.
+	// The frame that answers every INIT; nil until the outcome is known.
 	initAnswer []byte
 	waiting    []*connection
 	initWork   *work
 	initDone   chan struct{}
 }
 
-// receiveInit starts the initialization, once; every INIT gets its outcome.
+// receiveInit starts the initialization once. Every INIT gets the outcome of the first.
 func (s *server) receiveInit(c *connection, payload []byte) error {
 	var message initMessage
 	if err := readMessage(payload, "INIT", &message); err != nil {
@@ -92,15 +92,15 @@ func (s *server) initialize() {
 	close(s.initDone)
 }
 
-// runInitializer returns once it ended or its time is over: code cannot be made to end.
+// runInitializer returns when the initializer has ended or its time is over: Go code cannot be stopped.
 func (s *server) runInitializer(timeout time.Duration) *errorMessage {
 	if s.handler == nil || s.facts.Handler == "" {
 		return &errorMessage{Code: codeInitializer, Message: "empty user call code"}
 	}
 	if path := s.facts.CodePath; path != "" {
-		if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		if why := whyNoDirectory(path); why != "" {
 			return &errorMessage{Code: codeLoad, Message: "cannot load the handler " + s.facts.Handler +
-				": the code directory " + path + " does not exist"}
+				": the code directory " + path + " " + why}
 		}
 	}
 	if s.initializer == nil {
@@ -127,7 +127,7 @@ func (s *server) runInitializer(timeout time.Duration) *errorMessage {
 	}
 }
 
-// startQueued runs the calls that came while the initializer ran.
+// startQueued runs the calls that arrived during the initialization.
 func (s *server) startQueued() {
 	for {
 		s.lock.Lock()
@@ -144,7 +144,7 @@ func (s *server) startQueued() {
 	}
 }
 
-// ending is what STOP leaves. Guarded by the server's lock.
+// ending is the state of a stop. Guarded by the server's lock.
 type ending struct {
 	stoppers []*connection
 	// Closed when the instance is stopping and no call runs.
@@ -152,7 +152,7 @@ type ending struct {
 	idleTold bool
 }
 
-// forget drops a connection that waited for STOPPED.
+// forget removes a closed connection from those that wait for STOPPED.
 func (e *ending) forget(c *connection) {
 	for i, stopper := range e.stoppers {
 		if stopper == c {
@@ -162,7 +162,7 @@ func (e *ending) forget(c *connection) {
 	}
 }
 
-// tellIdle is called when a call has ended. With the lock.
+// tellIdle closes idle if the instance is stopping and no call runs. The caller holds the lock.
 func (s *server) tellIdle() {
 	if s.state == stateStopping && s.running == 0 && !s.idleTold {
 		s.idleTold = true
@@ -170,7 +170,8 @@ func (s *server) tellIdle() {
 	}
 }
 
-// stop ends the instance within its grace. `c` learns of it, nil for nobody; a second stop only waits for the end of the first.
+// stop ends the instance within its grace and sends STOPPED to c, unless c is nil. A second stop only adds
+// its c.
 func (s *server) stop(c *connection, grace time.Duration) {
 	s.lock.Lock()
 	if c != nil {
@@ -233,7 +234,7 @@ func (s *server) windUp(before state, grace time.Duration) {
 	}
 }
 
-// end says how it ended and ends the process.
+// end sends STOPPED with the failure, if any, and ends the process with exit code 0.
 func (s *server) end(failure *errorMessage) {
 	s.lock.Lock()
 	stoppers := s.stoppers
@@ -243,4 +244,19 @@ func (s *server) end(failure *errorMessage) {
 		c.send(answer)
 	}
 	s.exit(0)
+}
+
+// whyNoDirectory returns the reason why a path is not a readable directory; "" when it is one.
+func whyNoDirectory(path string) string {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		return ""
+	}
+	if err == nil {
+		return "is a file and not a directory: unpack it, and mount the directory"
+	}
+	if target, err := os.Readlink(path); err == nil {
+		return "is a link to " + target + ", which does not exist inside the sandbox"
+	}
+	return "does not exist"
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// The control plane decides where to listen, and says so in these variables; user code does not see them.
+// Names of the variables in which the control plane says where to listen. User code does not see them.
 const (
 	variableSocket   = "ROOKERY_RUNTIME_SOCKET"
 	variableFD       = "ROOKERY_RUNTIME_FD"
@@ -18,7 +18,8 @@ const (
 	variablePortFile = "ROOKERY_RUNTIME_PORT_FILE"
 )
 
-// listenFromEnvironment makes the listener that the environment asks for, and the secret that connections must open with.
+// listenFromEnvironment returns the listener that the environment asks for, and the secret that connections
+// must send.
 func listenFromEnvironment() (net.Listener, string, error) {
 	socket, fd, secret, portFile := take(variableSocket), take(variableFD), take(variableSecret), take(variablePortFile)
 	if secret == "" {
@@ -55,13 +56,13 @@ func listenInherited(text string) (net.Listener, error) {
 		return nil, fmt.Errorf("%s must be the number of a descriptor, not %q", variableFD, text)
 	}
 	file := os.NewFile(uintptr(fd), "listener")
-	defer file.Close() // the listener has its own
+	defer file.Close() // the listener has a duplicate
 	listener, err := net.FileListener(file)
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %d (%s) is not a listening socket: %w", fd, variableFD, err)
 	}
 	if unix, ok := listener.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // it is not ours
+		unix.SetUnlinkOnClose(false) // the parent process owns the file
 	}
 	return listener, nil
 }
@@ -74,7 +75,7 @@ func listenTCP(address, portFile string) (net.Listener, error) {
 	if portFile == "" {
 		return listener, nil
 	}
-	// Renamed into its place, so that nobody reads half of it.
+	// The rename makes the complete file appear at once.
 	next := portFile + ".new"
 	if err = os.WriteFile(next, []byte(listener.Addr().String()+"\n"), 0o644); err == nil {
 		err = os.Rename(next, portFile)
@@ -86,7 +87,7 @@ func listenTCP(address, portFile string) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenUnix makes the socket file. One that is there and that nobody listens on is left over and replaced.
+// listenUnix creates the socket file. It replaces an existing socket if no process listens on that.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
@@ -108,7 +109,7 @@ func listenUnix(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The directory's mode and the secret decide who may connect: the control plane is often another user.
+	// The control plane often runs as another user. The directory's mode and the secret protect the socket.
 	if err := os.Chmod(path, 0o666); err != nil {
 		listener.Close()
 		return nil, err

@@ -16,7 +16,7 @@ import (
 
 const testSecret = "a secret"
 
-// patience bounds every wait of the tests; no test depends on how long something takes.
+// patience is the time limit of every wait in the tests. No test depends on how long an operation takes.
 const patience = 20 * time.Second
 
 // instance is a server under test.
@@ -50,7 +50,7 @@ func startInstance(t *testing.T, handler Handler, settings ...Option) *instance 
 	return i
 }
 
-// wire is one raw connection.
+// wire is a raw connection to the server under test.
 type wire struct {
 	t    *testing.T
 	conn *connection
@@ -116,7 +116,7 @@ func (a answer) expectResult(t *testing.T, value string) {
 	}
 }
 
-// peer is one control plane: both connections.
+// peer is a control plane with its data and control connection.
 type peer struct {
 	t       *testing.T
 	data    *wire
@@ -190,7 +190,7 @@ func (p *peer) ping() pongMessage {
 	return pong
 }
 
-// until pings until the instance has so many calls.
+// until pings until the instance reports the given numbers of running and queued calls.
 func (p *peer) until(running, queued int) {
 	p.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); runtime.Gosched() {
@@ -207,7 +207,7 @@ func (p *peer) credit(callID uint32, bytes uint32) {
 
 func echo(_ context.Context, event json.RawMessage) (any, error) { return event, nil }
 
-// untilCancelled says that it has begun and waits for the end of its context.
+// untilCancelled returns a handler that reports its begin and waits for the end of its context.
 func untilCancelled(begun chan<- string) Handler {
 	return func(ctx context.Context, event json.RawMessage) (any, error) {
 		begun <- string(event)

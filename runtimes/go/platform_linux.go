@@ -9,16 +9,17 @@ import (
 
 const clockMonotonic = 1
 
-// monotonicMs is the time of the clock that all processes of this machine share. Package time keeps it to itself.
+// monotonicMs returns the time in milliseconds of the monotonic clock, which all processes of this machine
+// share. Package time does not expose it.
 func monotonicMs() (float64, bool) {
 	var now syscall.Timespec
 	_, _, failure := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&now)), 0)
 	return float64(now.Sec)*1e3 + float64(now.Nsec)/1e6, failure == 0
 }
 
-// gone watches data connections for their end, without reading them. It lets the goroutine that reads a connection run
-// a handler itself: the end of the connection still cancels the call. An epoll instance can be waited for like any other
-// file, so this costs nothing until a connection ends.
+// gone watches data connections for their end, without reading them. So the goroutine that reads a connection
+// can run a handler itself, and the end of the connection still cancels the call. Go waits for an epoll
+// instance as for any other file, so the watch costs nothing until a connection ends.
 type gone struct {
 	file *os.File
 	raw  syscall.RawConn
@@ -44,7 +45,7 @@ func newGone() (*gone, error) {
 	return &gone{file, raw}, nil
 }
 
-// add watches a connection until it is closed. Its number is reported by wait.
+// add watches a connection until it is closed. wait reports the connection by number.
 func (g *gone) add(c *connection, number int32) error {
 	var refused error
 	watch := func(epoll, fd int) {
@@ -69,7 +70,7 @@ func (g *gone) wait(ended func(number int32)) error {
 			return count != 0 && failure != syscall.EINTR
 		})
 		if err != nil {
-			return nil // closed
+			return nil // the watch was closed
 		}
 		if failure != nil {
 			return os.NewSyscallError("epoll_wait", failure)
@@ -82,7 +83,7 @@ func (g *gone) wait(ended func(number int32)) error {
 
 func (g *gone) close() { g.file.Close() }
 
-// tryWrite writes what the kernel takes at once.
+// tryWrite writes as much as the kernel accepts without blocking.
 func (c *connection) tryWrite(frame []byte) (int, error) {
 	c.unsent, c.sent = frame, 0
 	err := c.raw.Write(c.writeOnce)
@@ -98,7 +99,7 @@ type rawWriter struct {
 	unsent  []byte
 	sent    int
 	sendErr error
-	// Made once: a function literal for each write would be an allocation.
+	// Created once, because a function literal for each write would be an allocation.
 	writeOnce func(fd uintptr) bool
 }
 

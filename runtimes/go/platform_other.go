@@ -4,10 +4,10 @@ package rookery
 
 import "errors"
 
-// monotonicMs is not there: the time of a call counts from its arrival.
+// monotonicMs is not available on this system: the time limit of a call starts with its arrival.
 func monotonicMs() (float64, bool) { return 0, false }
 
-// gone is not there: a connection that a handler runs on is read by another goroutine meanwhile.
+// gone is not available on this system. While a handler runs, another goroutine reads its connection instead.
 type gone struct{}
 
 func newGone() (*gone, error) { return nil, errors.New("this system has no epoll") }

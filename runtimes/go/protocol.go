@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md.
+// This file holds the wire format of the runtime protocol, version 1. Specified in
+// docs/reference/runtime-protocol.md.
 
 const protocolVersion = 1
 
@@ -26,10 +27,10 @@ const (
 	framePong     byte = 12
 	frameStop     byte = 13
 	frameStopped  byte = 14
-	frameOverhead      = 5 // type and call id, which the length counts
+	frameOverhead      = 5 // size of type and call id, which the length includes
 	headerBytes        = 4 + frameOverhead
 	maxFrameBytes      = 7 * 1024 * 1024
-	// An error's own text may be of any length.
+	// Limit for the text of an ERROR, since an error's own text may have any length.
 	maxMessageBytes = 64 * 1024
 )
 
@@ -45,7 +46,7 @@ const (
 	codeInitializerTimeout = 4211
 )
 
-// protocolError says how the other side broke the protocol: its connection is closed.
+// protocolError says how the other side violated the protocol. Its connection is closed.
 type protocolError string
 
 func (e protocolError) Error() string { return string(e) }
@@ -54,7 +55,7 @@ func protocolErrorf(format string, arguments ...any) error {
 	return protocolError(fmt.Sprintf(format, arguments...))
 }
 
-// readMessage reads the JSON of a frame.
+// readMessage parses the JSON of a frame into message.
 func readMessage(payload []byte, what string, message any) error {
 	if err := json.Unmarshal(payload, message); err != nil {
 		return protocolErrorf("%s is not as the protocol has it: %v", what, err)
@@ -149,7 +150,8 @@ func encodeFrame(kind byte, callID uint32, payload []byte) []byte {
 	return frame
 }
 
-// encodeJSON makes the frame of one of the message types above, which all can be JSON.
+// encodeJSON returns the frame of a message type above. It panics if the message is not JSON, which no type
+// causes.
 func encodeJSON(kind byte, callID uint32, message any) []byte {
 	payload, err := json.Marshal(message)
 	if err != nil {

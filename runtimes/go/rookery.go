@@ -19,10 +19,11 @@ import (
 	"time"
 )
 
-// Handler answers a call. The event is the JSON that the caller sent, and the handler's own. The value is turned into JSON:
-// a json.RawMessage is taken as it is, an iter.Seq[any] is streamed, or collected into an array for a caller who takes no
-// stream. The context ends when the call is cancelled, its caller goes away, or the handler has returned. Go code cannot be
-// interrupted: a handler that does not look at its context keeps its slot until it returns.
+// Handler answers a call. The event is the JSON that the caller sent; the handler may modify it. The returned
+// value is converted to JSON. A json.RawMessage is sent as it is. An iter.Seq[any] is streamed if the caller
+// asked for a stream, otherwise collected into an array. The context ends when the call is cancelled, its
+// caller disconnects, or the handler has returned. Go code cannot be interrupted: a handler that ignores its
+// context keeps its slot until it returns.
 type Handler func(ctx context.Context, event json.RawMessage) (any, error)
 
 // Hook is an initializer or a pre_stop function.
@@ -37,19 +38,24 @@ type options struct {
 	preStop     Hook
 }
 
-// WithInitializer has a function run once, before the first call. When it fails, every call fails with its error.
+// WithInitializer sets a function that runs once, before the first call. When it fails, every call fails with
+// its error.
 func WithInitializer(initializer Hook) Option {
 	return func(o *options) { o.initializer = initializer }
 }
 
-// WithPreStop has a function run once at the end, when no call runs. Its context has the time that is left as its deadline.
+// WithPreStop sets a function that runs once when the instance stops, after the last call. The deadline of
+// its context is the end of the stop's grace.
 func WithPreStop(preStop Hook) Option {
 	return func(o *options) { o.preStop = preStop }
 }
 
 const sigtermGrace = 10 * time.Second
 
-// Start serves the instance and does not return: the program ends when Rookery stops it. It is called once, from main.
+// Start serves the instance and never returns: the program ends when Rookery stops it. Call it once, from
+// main.
+//
+// Start ends the program with exit code 2 if the environment does not say where to listen.
 func Start(handler Handler, settings ...Option) {
 	chosen := &options{handler: handler}
 	for _, set := range settings {
@@ -68,10 +74,10 @@ func Start(handler Handler, settings ...Option) {
 		s.stop(nil, sigtermGrace)
 	}()
 	s.serve(listener)
-	select {} // the listener was closed on the way out
+	select {} // the listener was closed because the process ends
 }
 
-// exitOnce removes the socket file and ends the process.
+// exitOnce returns a function that removes the socket file and ends the process.
 func exitOnce(listener net.Listener) func(int) {
 	var once sync.Once
 	return func(code int) {

@@ -46,21 +46,21 @@ type server struct {
 	// Set by INIT, before the state becomes ready.
 	facts *facts
 
-	// The calls that run, at most `concurrency`, and those that wait for a slot, in the order of their arrival.
+	// Number of running calls, at most concurrency, and the calls that wait for a slot in order of arrival.
 	running     int
 	concurrency int
 	queue       list.List
 
 	gone       *gone
 	dataNumber int32
-	// Whether a data connection is read while a handler runs in the goroutine that reads it.
+	// True if another goroutine reads a data connection while its reader runs a handler.
 	readsAhead atomic.Bool
 
 	initialization
 	ending
 }
 
-// client is the connections of one control plane.
+// client holds the connections of a control plane.
 type client struct {
 	data    *connection
 	control *connection
@@ -102,7 +102,7 @@ func (s *server) serve(listener net.Listener) error {
 			return nil
 		}
 		if err != nil {
-			// The user's code has all descriptors: ask again later, not at once and for ever.
+			// The user's code has used up all descriptors. Pause before the next accept instead of trying in a loop.
 			logLine("rookery: cannot accept a connection: " + err.Error())
 			time.Sleep(acceptPause)
 			continue
@@ -116,7 +116,7 @@ func (s *server) serve(listener net.Listener) error {
 	}
 }
 
-// greet does the handshake of a connection and serves it to its end.
+// greet performs the handshake of a connection and serves the connection to its end.
 func (s *server) greet(conn net.Conn) {
 	c, role, err := s.shakeHands(conn)
 	<-s.handshakes
@@ -174,7 +174,7 @@ func (s *server) checkHello(kind byte, callID uint32, payload []byte) (*helloMes
 	return &hello, nil
 }
 
-// join makes the connection one of its client's two and says HELLO_OK, before anything else can be sent on it.
+// join assigns the connection to its client and sends HELLO_OK, before any other frame can be sent on it.
 func (s *server) join(c *connection, hello *helloMessage) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -215,7 +215,7 @@ func (s *server) join(c *connection, hello *helloMessage) error {
 	return nil
 }
 
-// leave takes a connection from its client.
+// leave removes a connection from its client. The caller holds the lock.
 func (s *server) leave(c *connection) {
 	peer := s.clients[c.client]
 	if peer == nil {
@@ -233,8 +233,8 @@ func (s *server) leave(c *connection) {
 	s.decideReading()
 }
 
-// readData serves a data connection. The reader of a call that has a slot runs it at once: a hand-over would cost its
-// caller a wake-up.
+// readData serves a data connection. If a call has a slot, this goroutine runs it immediately, because
+// passing it to another goroutine would add a wake-up to the call.
 func (s *server) readData(c *connection) {
 	for {
 		kind, callID, payload, err := c.readFrame()
@@ -258,9 +258,9 @@ func (s *server) readData(c *connection) {
 	}
 }
 
-// runWhileReading runs a call and returns whether this goroutine is still the one that reads its connection. Another one
-// reads at once where that makes a difference (calls could run side by side, or have to be put in order with those of
-// another connection), else only when somebody asks for it.
+// runWhileReading runs a call and returns true if this goroutine is still the reader of its connection.
+// Another goroutine starts to read immediately if calls can run in parallel or arrive on several connections.
+// Otherwise it starts only when readOn is called.
 func (s *server) runWhileReading(c *connection, started *call) bool {
 	c.handling.Store(true)
 	if s.readsAhead.Load() {
@@ -268,7 +268,7 @@ func (s *server) runWhileReading(c *connection, started *call) bool {
 	}
 	ended := false
 	defer func() {
-		if !ended { // the handler has ended its goroutine, which is this one
+		if !ended { // runtime.Goexit in the handler ends this goroutine
 			s.readOn(c)
 		}
 	}()
@@ -277,14 +277,14 @@ func (s *server) runWhileReading(c *connection, started *call) bool {
 	return c.handling.CompareAndSwap(true, false)
 }
 
-// readOn has a data connection read although a handler runs in the goroutine that reads it.
+// readOn starts another reader for a data connection whose reader runs a handler.
 func (s *server) readOn(c *connection) {
 	if c.handling.CompareAndSwap(true, false) {
 		go s.readData(c)
 	}
 }
 
-// decideReading is called when what readsAhead depends on has changed. With the lock.
+// decideReading updates readsAhead. Called when a condition of it changes. The caller holds the lock.
 func (s *server) decideReading() {
 	var connections []*connection
 	for _, peer := range s.clients {
@@ -301,7 +301,7 @@ func (s *server) decideReading() {
 	}
 }
 
-// watchEnds ends the data connections whose client has gone.
+// watchEnds ends the data connections that their clients have closed.
 func (s *server) watchEnds(watch *gone) {
 	err := watch.wait(func(number int32) {
 		s.lock.Lock()
@@ -323,7 +323,7 @@ func (s *server) watchEnds(watch *gone) {
 	}
 }
 
-// stopWatching makes do without the watch: every connection is then read all the time. With the lock.
+// stopWatching disables the watch. Every connection then always has a reader. The caller holds the lock.
 func (s *server) stopWatching(err error) {
 	logLine("rookery: cannot watch connections: " + err.Error())
 	s.gone.close()
@@ -331,7 +331,7 @@ func (s *server) stopWatching(err error) {
 	s.decideReading()
 }
 
-// receiveCall returns the call when it shall run now.
+// receiveCall returns the call if it runs now, otherwise nil.
 func (s *server) receiveCall(conn *connection, callID uint32, payload []byte) (*call, error) {
 	if len(payload) < 2 || len(payload) < 2+int(binary.BigEndian.Uint16(payload)) {
 		return nil, protocolError("a CALL is shorter than its header")
@@ -403,8 +403,8 @@ func (s *server) receiveControl(c *connection, kind byte, callID uint32, payload
 	return protocolErrorf("a frame of type %d has no place on a control connection", kind)
 }
 
-// endControl forgets a control connection. When nobody reads its client's data connection, it has to end too: nobody
-// would see that the client has gone.
+// endControl closes and removes a control connection. If its client's data connection is paused, it ends that
+// too, because no goroutine would notice that the client has disconnected.
 func (s *server) endControl(c *connection, err error) {
 	logBroken(err)
 	c.conn.Close()
@@ -422,7 +422,7 @@ func (s *server) endControl(c *connection, err error) {
 	}
 }
 
-// endData drops the calls of a data connection that wait and cancels those that run.
+// endData ends a data connection: it drops the waiting calls and cancels the running ones.
 func (s *server) endData(c *connection, err error) {
 	logBroken(err)
 	c.conn.Close()

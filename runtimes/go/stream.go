@@ -8,19 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// ErrNoStream says that the caller did not ask for a stream.
+// ErrNoStream means that the caller did not ask for a stream.
 var ErrNoStream = errors.New("there is no stream: the caller did not ask for text/event-stream")
 
-// ErrStreamEnded says that the call of a stream was answered.
+// ErrStreamEnded means that the call of a stream has been answered.
 var ErrStreamEnded = errors.New("the stream has ended: its call was answered")
 
 const maxChunkBytes = maxFrameBytes - frameOverhead
 
-// Stream sends events to the caller while the handler runs. Its methods may be called by any goroutine.
+// Stream sends events to the caller while the handler runs. Any goroutine may call its methods.
 type Stream struct {
 	call *call
 
-	// Held while a chunk is written, so that none follows the answer.
+	// Held while a chunk is written, so that no chunk follows the answer.
 	sending sync.Mutex
 	ended   bool
 
@@ -33,8 +33,9 @@ func newStream(c *call, credit int64) *Stream {
 	return &Stream{call: c, credit: credit, granted: make(chan struct{}, 1)}
 }
 
-// Write sends p as one event. It must be UTF-8. It blocks while the reader is behind, and fails with the context's error
-// when the call was cancelled.
+// Write sends p as one event. p must be UTF-8 text of at most about 7 MiB. Write blocks while the reader is
+// behind. It fails with the context's error when the call was cancelled, and with ErrStreamEnded when the
+// call was answered.
 func (s *Stream) Write(p []byte) (int, error) {
 	if !utf8.Valid(p) {
 		return 0, errors.New("a stream event must be UTF-8 text")
@@ -50,7 +51,7 @@ func (s *Stream) WriteString(text string) (int, error) {
 	return s.send(append(make([]byte, headerBytes, headerBytes+len(text)), text...))
 }
 
-// WriteJSON sends a value as one event of JSON text.
+// WriteJSON sends a value as one event of JSON text, like Write.
 func (s *Stream) WriteJSON(value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *Stream) WriteJSON(value any) error {
 	return err
 }
 
-// send writes a frame whose payload is already behind the place of its header.
+// send writes a frame that has its payload, and an empty header that send fills in.
 func (s *Stream) send(frame []byte) (int, error) {
 	size := len(frame) - headerBytes
 	if size > maxChunkBytes {
@@ -82,7 +83,7 @@ func (s *Stream) send(frame []byte) (int, error) {
 	return size, nil
 }
 
-// takeCredit waits until some is left; one chunk may overdraw it.
+// takeCredit waits until credit is available. One chunk may overdraw it.
 func (s *Stream) takeCredit(size int64) error {
 	for {
 		if err := s.call.Err(); err != nil {
@@ -102,7 +103,7 @@ func (s *Stream) takeCredit(size int64) error {
 	}
 }
 
-// grant gives more credit.
+// grant adds credit.
 func (s *Stream) grant(bytes int64) {
 	s.lock.Lock()
 	s.credit += bytes
@@ -113,7 +114,7 @@ func (s *Stream) grant(bytes int64) {
 	}
 }
 
-// finish returns when no chunk can be sent any more. The call's context has ended before.
+// finish waits until no chunk can be sent. The call's context has ended before.
 func (s *Stream) finish() {
 	s.sending.Lock()
 	s.ended = true

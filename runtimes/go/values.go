@@ -10,10 +10,10 @@ import (
 
 const resultOffset = headerBytes + 4
 
-// encodeValue makes the frame of a RESULT: room for the header, then the value as JSON.
+// encodeValue returns the frame of a RESULT: space for the header, then the value as JSON.
 func encodeValue(value any) (frame []byte, err error) {
 	if raw, ok := value.(json.RawMessage); ok && raw != nil {
-		// The usual case of code that has its JSON already. Checked, since the control plane passes it on as it is.
+		// Code often has its JSON already. It is validated, because the control plane passes it on unchanged.
 		if !json.Valid(raw) {
 			return nil, fmt.Errorf("the json.RawMessage is not JSON")
 		}
@@ -24,10 +24,10 @@ func encodeValue(value any) (frame []byte, err error) {
 	encoder := json.NewEncoder(&buffer)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		return nil, err
+		return nil, placed(err, value)
 	}
 	frame = buffer.Bytes()
-	return frame[:len(frame)-1], nil // the encoder's newline
+	return frame[:len(frame)-1], nil // without the encoder's newline
 }
 
 func putResult(frame []byte, callID uint32, micros int64) {
@@ -43,8 +43,8 @@ func notJSON(err error) *errorMessage {
 	return &errorMessage{Code: codeNotJSON, Message: "the returned value cannot be turned into JSON: " + err.Error()}
 }
 
-// encodeSequence runs a sequence of values: into the stream when there is one (a text as it is, nil nothing, other values
-// as JSON), else into an array.
+// encodeSequence runs a sequence of values. With a stream it sends each value: a text as it is, nil not at
+// all, other values as JSON. Without a stream it collects the values into an array of at most limit bytes.
 func encodeSequence(values iter.Seq[any], stream *Stream, limit int) ([]byte, *errorMessage) {
 	if stream != nil {
 		return streamSequence(values, stream)
@@ -54,7 +54,7 @@ func encodeSequence(values iter.Seq[any], stream *Stream, limit int) ([]byte, *e
 	values(func(value any) bool {
 		item, err := json.Marshal(value)
 		if err != nil {
-			failure = notJSON(err)
+			failure = notJSON(placed(err, value))
 			return false
 		}
 		if len(frame) > resultOffset+1 {
@@ -91,7 +91,7 @@ func writeEvent(stream *Stream, value any) *errorMessage {
 	default:
 		text, marshalErr := json.Marshal(event)
 		if marshalErr != nil {
-			return notJSON(marshalErr)
+			return notJSON(placed(marshalErr, event))
 		}
 		_, err = stream.Write(text)
 	}

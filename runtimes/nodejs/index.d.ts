@@ -1,55 +1,66 @@
-/** Types of what handlers get. Import them as types: inside an instance nothing has to be installed. */
+/**
+ * Types of the parameters of handlers. Import them with `import type`: inside an instance nothing has to be
+ * installed.
+ */
 
-/** A function of the code: `event` is the parsed JSON of the call, the value is the answer. */
+/** A function of the code. `event` is the parsed JSON of the call; the returned value is the answer. */
 // biome-ignore lint/suspicious/noExplicitAny: who says nothing of the event wants to read it.
 export type Handler<Event = any, Result = unknown> = (
   event: Event,
   context: Context,
 ) => Result | Promise<Result> | Generator<unknown, Result> | AsyncGenerator<unknown, Result>;
 
-/** `extendedHandler.initializer`: runs once, before the first call. */
+/** `extendedHandler.initializer`: runs once, before the first call. A failure fails every call. */
 export type Initializer = (context: Context) => unknown;
 
-/** `extendedHandler.pre_stop`: runs once, at the end, when no call runs. */
+/** `extendedHandler.pre_stop`: runs once when the instance stops, after the last call. */
 export type PreStop = (context: Context) => unknown;
 
 export interface Context {
-  /** Identifies the request that this call belongs to, in every log. */
+  /** Id of the request that this call belongs to, in every log. */
   readonly traceId: string;
-  /** W3C trace context: the caller's trace, a span of this call's own. Pass it on as it is. */
+  /** W3C trace context with the caller's trace id and a span id of this call. Pass it on unchanged. */
   readonly traceparent: string;
   readonly requestId: string;
-  /** `''` without a session. */
+  /** Id of the call's session; `''` without a session. */
   readonly sessionId: string;
-  /** The call's own headers that the platform does not own, names in lower case. */
+  /** Headers of the call that the platform does not use itself, with names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
   readonly instanceId: string;
   readonly tenant: string;
   readonly namespace: string;
   readonly name: string;
-  /** `''` for an agent that was made without a function. */
+  /** Name of the registered function; `''` for an agent that was created without a function. */
   readonly functionName: string;
   readonly version: string;
-  /** The service in the function's name, else the namespace. */
+  /**
+   * The service in the function's name (`0@service@function`), or the namespace if the name has no service.
+   */
   readonly package: string;
   readonly memoryMb: number;
-  /** Thousandths of a core. */
+  /** CPU share of the instance in thousandths of a core. */
   readonly cpuMillis: number;
-  /** When the call ends, as `Date.now()` would say it; undefined without a bound. */
+  /**
+   * Time at which the call is cancelled, in milliseconds since the epoch as `Date.now()`; undefined without a
+   * limit.
+   */
   readonly deadline: number | undefined;
-  /** Milliseconds until then, at least 0. */
+  /** Returns the milliseconds until the deadline, at least 0; undefined without a limit. */
   remainingMs(): number | undefined;
-  /** Aborted when the call times out, is interrupted or has lost its caller; `reason` is a `CallCancelled`. Pass it on to what waits. */
+  /**
+   * Aborted when the call times out or is interrupted, when its caller disconnects, or when the instance
+   * stops. `reason` is a `CallCancelled`. Pass the signal on to asynchronous operations.
+   */
   readonly signal: AbortSignal;
-  /** Lives as long as the instance: the same object in every call. */
+  /** An object that exists as long as the instance. All calls share it. */
   // biome-ignore lint/suspicious/noExplicitAny: it is the user's own.
   readonly state: Record<string, any>;
-  /** Lines in the instance's log, with the trace id. */
+  /** Writes lines to the instance's log (stderr), with the trace id. */
   readonly logger: Logger;
-  /** A variable of the environment. */
+  /** Returns an environment variable, or `otherwise` if it is not set. */
   env(key: string): string | undefined;
   env(key: string, otherwise: string): string;
-  /** The call's stream; fails when the caller does not take one. */
+  /** Returns the call's stream. Throws if the caller did not ask for text/event-stream. */
   getStream(): Stream;
 }
 
@@ -62,11 +73,17 @@ export interface Logger {
 
 export interface Stream {
   /**
-   * Sends one event: a text as it is, another value as JSON, null and undefined nothing. Wait for it: it resolves when the reader has room for more, and
-   * fails with `CallCancelled` when the call was cancelled.
+   * Sends one event: a string as it is, another value as JSON; null and undefined send nothing.
+   *
+   * Await the promise. It resolves when the reader accepts more events. It rejects with `CallCancelled` when
+   * the call was cancelled, and with an error if the value is not JSON, has more than about 7 MiB, or the
+   * call has been answered.
    */
   write(event: unknown): Promise<void>;
 }
 
-/** `signal.reason` of a call that was cancelled; outside of an instance for `instanceof`, inside its `name` is `CallCancelled`. */
+/**
+ * `signal.reason` of a cancelled call. Outside an instance use `instanceof`; inside, its `name` is
+ * `CallCancelled`.
+ */
 export declare class CallCancelled extends Error {}

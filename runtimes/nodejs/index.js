@@ -1,4 +1,4 @@
 'use strict';
 
-/** `signal.reason` of a call that was cancelled, and what the writes to its stream fail with. */
+/** `signal.reason` of a cancelled call, and the error that rejects the writes to its stream. */
 exports.CallCancelled = require('./lib/failure.js').CallCancelled;

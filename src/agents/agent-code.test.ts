@@ -26,7 +26,7 @@ function places() {
   };
 }
 
-test('packages become mounts of the platform, read-only; other mounts stay as they are', async () => {
+test('code packages become read-only platform mounts, and other mounts stay unchanged', async () => {
   const code = new AgentCode(places(), LOG);
   const placed = await code.place({ id: 'a', epoch: 1 }, specOf('/srv/data', `code://${SHA}`));
   expect(placed).toMatchObject({
@@ -35,12 +35,12 @@ test('packages become mounts of the platform, read-only; other mounts stay as th
   });
 });
 
-test('a spec without packages is the spec itself', async () => {
+test('place returns the given spec object when the spec mounts no package', async () => {
   const spec = specOf('/srv/data');
   expect(await new AgentCode(places(), LOG).place({ id: 'a', epoch: 1 }, spec)).toBe(spec);
 });
 
-test('the next sandbox of an agent has its code while the one before gives back its own', async () => {
+test('the code of the next sandbox stays placed when the previous sandbox releases its code', async () => {
   const of = places();
   const code = new AgentCode(of, LOG);
   code.hold({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
@@ -52,7 +52,7 @@ test('the next sandbox of an agent has its code while the one before gives back 
   expect([...of.users]).toEqual([]);
 });
 
-test('who gives back the code of a sandbox gives back that of those before it, of the same agent', async () => {
+test('release also releases the code of earlier sandboxes of the same agent', async () => {
   const of = places();
   const code = new AgentCode(of, LOG);
   for (const [id, epoch] of [
@@ -67,7 +67,7 @@ test('who gives back the code of a sandbox gives back that of those before it, o
   expect([...of.users]).toEqual(['a.4', 'b.1']);
 });
 
-test('a sandbox that will not be gives back its own code, and the one before it keeps what it has', async () => {
+test('undo and a failed place release only the code of their own sandbox', async () => {
   const of = places();
   const code = new AgentCode(of, LOG);
   await code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
@@ -80,7 +80,7 @@ test('a sandbox that will not be gives back its own code, and the one before it 
   expect([...of.users]).toEqual(['a.1']);
 });
 
-test('when one package cannot be had, none is kept', async () => {
+test('place releases all packages when one package is not available', async () => {
   const of = places();
   const code = new AgentCode(of, LOG);
   const placing = code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`, `code://${'cd'.repeat(32)}`));

@@ -1,37 +1,47 @@
 import { parseCodeUrl, splitMounts } from '../core/code-package.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
-import type { InstanceRef } from '../storage/instances.ts';
+import type { Log } from '../lib/log.ts';
+import type { InstanceRef } from '../storage/queries/instances.ts';
 
 /** Code packages, unpacked on this node. */
 export interface PackagePlaces {
-  /** The directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`. */
+  /**
+   * Returns the directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`.
+   */
   place(tenant: string, sha256: string, user: string): Promise<string>;
-  /** Whether it is there, now that a row refers to it. Fails with `failed_precondition`. */
+  /** Checks that the package still exists after a record refers to it. Fails with `failed_precondition`. */
   confirm(tenant: string, sha256: string): Promise<void>;
-  /** A sandbox of before a restart has it. */
+  /** Registers a sandbox from before a restart as a user of its package. */
   hold(tenant: string, sha256: string, user: string): void;
   release(user: string): Promise<void>;
 }
 
-/** The code packages, and what is installed for them, that sandboxes of agents have: a sandbox of one agent is a user of its own. */
+/**
+ * Code packages and dependency layers that sandboxes of agents use. Each sandbox counts as a user of its own.
+ */
 export class AgentCode {
   readonly #places: PackagePlaces | null;
   readonly #layers: LayerPlaces | null;
-  readonly #log: InstanceLog;
-  /** The sandboxes of each agent that have some, or are about to, by their epochs. */
+  readonly #log: Log;
+  /** Epochs of the sandboxes that use or will use code, by agent. */
   readonly #epochs = new Map<string, Set<number>>();
 
-  /** `places` null: there are no code packages. `layers` null: nothing is installed. */
-  constructor(places: PackagePlaces | null, log: InstanceLog, layers: LayerPlaces | null = null) {
+  /**
+   * Creates the table. `places` null: code packages are not available. `layers` null: dependencies are not
+   * installed.
+   */
+  constructor(places: PackagePlaces | null, log: Log, layers: LayerPlaces | null = null) {
     this.#places = places;
     this.#layers = layers;
     this.#log = log;
   }
 
-  /** The spec with its packages where they stand on this node, and what is installed for it; itself when it has neither. Undone by `undo`, or by `release` when its sandbox is gone. */
+  /**
+   * Returns the spec with mounts for its packages and its dependency layer; the same object if it has
+   * neither. Undone by `undo`, or by `release` when the sandbox is removed.
+   */
   async place(ref: InstanceRef, spec: InstanceSpec): Promise<InstanceSpec> {
     const { packages, others } = splitMounts(spec.mounts);
     const places = packages.length === 0 ? null : this.#places;
@@ -56,15 +66,18 @@ export class AgentCode {
     }
   }
 
-  /** Its row is written now: from here on none of its packages is removed. Fails as `place` does when one has been since. */
+  /**
+   * Checks the packages after the record is written, which protects them from removal. Fails as `place` does
+   * if a package was removed before.
+   */
   async confirm({ tenant, mounts }: InstanceSpec): Promise<void> {
     for (const { source } of splitMounts(mounts).packages)
       await this.#places?.confirm(tenant, parseCodeUrl(source) ?? '');
   }
 
-  /** Of before a restart: what its sandbox may have is not removed. */
+  /** Registers a sandbox from before a restart, so that its code is not removed. */
   hold(ref: InstanceRef, { tenant, mounts, dependencies }: InstanceSpec): void {
-    // What was installed for it knows itself who has it.
+    // `CodeDependencies` keeps the users of its layers on disk.
     if (dependencies === 'auto') this.#add(ref);
     for (const { source } of splitMounts(mounts).packages) {
       this.#add(ref);
@@ -72,12 +85,18 @@ export class AgentCode {
     }
   }
 
-  /** Its sandbox is gone, and so are those before it: whoever restarts an agent, or fails to, need not know which of them has code. */
+  /**
+   * Releases the code of a removed sandbox and of all earlier ones of the agent. So the caller of a failed
+   * restart need not track which of them has code.
+   */
   release({ id, epoch }: InstanceRef): void {
     for (const held of this.#epochs.get(id) ?? []) if (held <= epoch) void this.undo({ id, epoch: held });
   }
 
-  /** This sandbox will not be, or is gone; the one before it may run, and keeps what it has. Resolves when all is given back; never rejects. */
+  /**
+   * Releases the code of one sandbox; an earlier one may run and keeps its code. Resolves when all is
+   * released. Never rejects.
+   */
   async undo(ref: InstanceRef): Promise<void> {
     const epochs = this.#epochs.get(ref.id);
     if (!epochs?.delete(ref.epoch)) return;
@@ -86,7 +105,7 @@ export class AgentCode {
     try {
       await Promise.all([this.#places?.release(user), this.#layers?.release(user)]);
     } catch (error) {
-      this.#log.warn({ instanceId: ref.id, err: error }, 'the code of an agent could not be given back');
+      this.#log.warn({ instanceId: ref.id, err: error }, 'cannot release code of agent');
     }
   }
 
@@ -96,7 +115,10 @@ export class AgentCode {
   }
 }
 
-/** Each sandbox by itself: the next one of an agent has its code before the last one is gone. */
+/**
+ * Returns the name under which a sandbox uses code. An agent's next sandbox gets its code before the last one
+ * is removed.
+ */
 function userOf({ id, epoch }: InstanceRef): string {
   return `${id}.${epoch}`;
 }

@@ -1,15 +1,15 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
+import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Stages } from '../lib/stages.ts';
-import { listAgentsOfNode } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
-import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
+import { listAgentsOfNode } from '../storage/queries/agents.ts';
+import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { type AgentRecords, toInstance } from './agent-records.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 import { nodeNotAnswering } from './refusals.ts';
@@ -24,12 +24,12 @@ export interface AgentDeletesOptions {
   readonly nodeId: string;
   readonly isLost?: (nodeId: string) => boolean;
   readonly previousLogs?: PreviousLogs;
-  readonly log: InstanceLog;
-  /** What was held and promised for a sandbox of which nothing is left. */
+  readonly log: Log;
+  /** Releases the code and the reservation of a removed sandbox. */
   readonly give: (sandbox: InstanceRef) => void;
 }
 
-/** How agents go: first nobody may use them, then their sandbox ends, then their row. */
+/** Deletes of agents: the record becomes STOPPING, then the sandbox ends, then the record is deleted. */
 export class AgentDeletes {
   readonly #options: AgentDeletesOptions;
   readonly #records: AgentRecords;
@@ -40,8 +40,8 @@ export class AgentDeletes {
   }
 
   /**
-   * From here on nobody may use the agent, whichever of its sandboxes it has: a restart may have begun since it was read. As it was found; null: it is
-   * going already.
+   * Marks an agent STOPPING, in its latest epoch: a restart may have begun since `record` was read. Returns
+   * the record as it was found, or null if the agent is already being deleted.
    */
   async begin(record: InstanceRecord): Promise<InstanceRecord | null> {
     if (await this.#options.instances.rows.move(record, 'end')) return record;
@@ -49,13 +49,17 @@ export class AgentDeletes {
     return now !== null && now.epoch !== record.epoch ? await this.begin(now) : null;
   }
 
-  /** Removes what there is of an agent that is going. `known`: its row. Rejects when something is left, which is then tried again. */
+  /**
+   * Removes the sandbox, the earlier logs and the record of a STOPPING agent. `known`: its record. Rejects if
+   * a part remains; the reconciler then retries.
+   */
   async tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: Stages): Promise<void> {
     const { instances, previousLogs, give } = this.#options;
     try {
       const record = known ?? (await this.#records.find(id));
       if (record === null) return;
-      // First, since whatever ends the rest of it knows nothing of them. A first sandbox has none before it.
+      // Remove the earlier logs first, because the reconciler does not remove them. A first sandbox has no
+      // earlier logs.
       if (record.epoch > 1) await previousLogs?.remove(id);
       await this.#end(record, graceMs, stages);
       give(record);
@@ -66,7 +70,9 @@ export class AgentDeletes {
     }
   }
 
-  /** The node of a FAILED instance is lost: its row goes, and the node removes what it has left of it when it comes back. */
+  /**
+   * Deletes the record of a FAILED agent whose node is lost. After its return, the node removes the sandbox.
+   */
   async discard(record: InstanceRecord): Promise<void> {
     const { instances, isLost } = this.#options;
     const isGoing = record.status === 'FAILED' && isLost?.(record.nodeId) === true;
@@ -75,8 +81,9 @@ export class AgentDeletes {
   }
 
   /**
-   * Deletes every agent, those that nobody deletes yet with `one`. It tries a removal that fails again a few times: no look at everything comes after
-   * a stop. Returns how many are left; the next start removes them. Never rejects.
+   * Deletes every agent of this node: those that are not being deleted yet with `one`. Retries failed
+   * removals a few times, because no reconciler pass follows a stop. Returns how many are left for the next
+   * start. Never rejects.
    */
   async all(one: (agent: StoredInstance) => Promise<void>): Promise<number> {
     const { database, nodeId, log } = this.#options;
@@ -87,23 +94,24 @@ export class AgentDeletes {
         left = await listAgentsOfNode(database, nodeId);
         await forEachOf(left, PARALLEL_DELETES, async agent => {
           await (agent.status === 'STOPPING' ? this.tearDown(agent.id, 0) : one(agent)).catch(error => {
-            log.warn({ instanceId: agent.id, err: error }, 'an instance could not be deleted');
+            log.warn({ instanceId: agent.id, err: error }, 'delete of agent failed');
           });
         });
         left = await listAgentsOfNode(database, nodeId);
         if (left.length === 0) return 0;
       }
     } catch (error) {
-      log.error({ err: error }, 'the instances could not be deleted');
+      log.error({ err: error }, 'delete of all agents failed');
     }
     return left.length;
   }
 
-  /** Ends its sandbox and its row. Rejects while the row is there: then both are tried again. */
+  /** Ends the sandbox and deletes the record. Rejects if the record remains; then both are retried. */
   async #end(record: InstanceRecord, graceMs: number | null, stages?: Stages): Promise<void> {
     const { instances, log } = this.#options;
     let ending: Promise<boolean> | undefined;
-    // A row that goes while the last files do leaves an orphan behind, when the server is killed.
+    // Delete the record while the last files are removed. If the server is killed meanwhile, the reconciler
+    // removes the orphan.
     const cleared = () => {
       ending = instances.rows.end(record, 'removed');
       ending.catch(() => undefined);
@@ -115,20 +123,23 @@ export class AgentDeletes {
     } catch (error) {
       const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));
       if (!isGone) throw error;
-      // Everybody sees that it is deleted, and nobody comes back to what it holds. What is left (files that take long, or cannot be removed) is an
-      // orphan: drivers list it, and a look at everything removes what has no row.
+      // Clients see the agent as deleted. Remaining files, which take long or cannot be removed, are an
+      // orphan: drivers list it, and the reconciler removes sandboxes without a record.
       instances.reconcileSoon();
-      log.warn({ instanceId: record.id, err: error }, 'the rest of a deleted instance could not be removed yet');
+      log.warn({ instanceId: record.id, err: error }, 'removal of deleted agent failed; retrying');
     }
   }
 
-  /** Whether it has no row any more; false also when nobody can tell. */
+  /** Returns true if the record is deleted; false if it exists or storage does not answer. */
   async #isGone(id: string): Promise<boolean> {
     return (await this.#records.find(id).catch(() => undefined)) === null;
   }
 }
 
-/** How long its code may take to stop, in milliseconds. `graceMs`: what somebody wants. */
+/**
+ * Returns the time for the code to stop, milliseconds. `graceMs`: the client's wish, or null for the default
+ * rule.
+ */
 export function graceOf(record: InstanceRecord, graceMs: number | null): number {
   return graceMs ?? Math.max(LIMITS.deleteGraceMs, toInstance(record).spec.preStopTimeoutMs);
 }

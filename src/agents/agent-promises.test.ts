@@ -6,7 +6,7 @@ import { AgentPromises } from './agent-promises.ts';
 const PROCESSES = 10;
 const sandbox = (epoch: number, id = 'a') => ({ id, epoch, cpuMillis: 1000, memoryMb: 128 });
 
-/** Room for one agent. */
+/** Reservations over a ledger with capacity for one agent. */
 function one() {
   const ledger = new Ledger({
     machine: { cpuMillis: 1000, memoryMb: 128, processes: PROCESSES },
@@ -19,7 +19,7 @@ function one() {
 const ALL = { cpuMillis: 1000, memoryMb: 128, processes: PROCESSES };
 const NONE = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 
-test('an agent counts once, however many of its sandboxes take', () => {
+test('an agent reserves capacity once even when two of its sandboxes reserve', () => {
   const { promises, held } = one();
   promises.take(sandbox(1));
   promises.take(sandbox(2));
@@ -29,7 +29,7 @@ test('an agent counts once, however many of its sandboxes take', () => {
   expect(held()).toEqual(NONE);
 });
 
-test('what an agent has is no reason to refuse its next sandbox, and is one for every other agent', () => {
+test('the reservation of an agent does not block its next sandbox, but blocks every other agent', () => {
   const { promises } = one();
   expect(promises.refusal(sandbox(1))).toBeUndefined();
   promises.take(sandbox(1));
@@ -37,7 +37,7 @@ test('what an agent has is no reason to refuse its next sandbox, and is one for 
   expect(promises.refusal(sandbox(1, 'b'))).toMatchObject({ code: 'resource_exhausted' });
 });
 
-test('what was passed on is given back by the sandbox that has it, not by the one before', () => {
+test('a transferred reservation is released by the new sandbox, not by the previous one', () => {
   const { promises, held } = one();
   promises.take(sandbox(1));
   promises.passOn(sandbox(2));
@@ -47,7 +47,7 @@ test('what was passed on is given back by the sandbox that has it, not by the on
   expect(held()).toEqual(NONE);
 });
 
-test('what was given back cannot be passed on', () => {
+test('a released reservation cannot be transferred', () => {
   const { ledger, promises, held } = one();
   promises.take(sandbox(1));
   promises.give(sandbox(1));

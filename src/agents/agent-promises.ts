@@ -1,11 +1,11 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
-import type { InstanceRef, StoredInstance } from '../storage/instances.ts';
+import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 
-/** An agent's sandbox and what it may use. */
+/** Sandbox of an agent, with its size. */
 type Sized = Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>;
 
-/** What the machine has promised to agents: each counts once, for the newest of its sandboxes. */
+/** Reservations of agents in the ledger. Each agent counts once, for its newest sandbox. */
 export class AgentPromises {
   readonly #ledger: Ledger;
   readonly #maxProcesses: number;
@@ -16,7 +16,10 @@ export class AgentPromises {
     this.#maxProcesses = maxProcesses;
   }
 
-  /** Why this sandbox may not start now; undefined: it may. Of an agent that has a promise, the room is its own. */
+  /**
+   * Returns why the sandbox may not start now, or undefined if it may. An agent with a reservation is not
+   * refused.
+   */
   refusal(sandbox: Sized): ServiceError | undefined {
     return this.#promised.has(sandbox.id) ? undefined : this.#ledger.refusal(this.#sizeOf(sandbox));
   }
@@ -29,14 +32,17 @@ export class AgentPromises {
   }
 
   /**
-   * The sandbox before this one goes, and its room is for this one. Were it given back in between, whoever waits for room would have it at once; and
-   * a late word of the end of the one before gives nothing back any more.
+   * Transfers the reservation of an agent to its next sandbox. A release in between would give the capacity
+   * to a waiting request. A late exit event of the previous sandbox then releases nothing.
    */
   passOn(next: Sized): void {
     if (this.#promised.has(next.id)) this.take(next);
   }
 
-  /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
+  /**
+   * Releases the reservation after a sandbox and all earlier ones are removed. A later sandbox of the agent
+   * keeps it.
+   */
   give({ id, epoch }: InstanceRef): void {
     const promised = this.#promised.get(id);
     if (promised === undefined || promised.epoch > epoch) return;

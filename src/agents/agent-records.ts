@@ -3,9 +3,9 @@ import type { DriverSource } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import { type InstanceRecord, toRecord } from '../instances/rows.ts';
-import { findAgent, listAgents } from '../storage/agents.ts';
 import type { Database } from '../storage/database.ts';
-import type { StoredInstance } from '../storage/instances.ts';
+import { findAgent, listAgents } from '../storage/queries/agents.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { InstanceQuery } from './contract.ts';
 import { nodeNotAnswering } from './refusals.ts';
 
@@ -16,7 +16,9 @@ export interface AgentRecordsOptions {
   readonly nodeId: string;
 }
 
-/** The agents in storage as those see them who ask: each tenant its own, and with what this process knows beside the row. */
+/**
+ * Stored agents as clients see them: separated by tenant, and completed by the current state in this process.
+ */
 export class AgentRecords {
   readonly #options: AgentRecordsOptions;
 
@@ -32,19 +34,22 @@ export class AgentRecords {
     const { limit, cursor, ...filter } = query;
     const { database } = this.#options;
     await this.#options.instances.recorded();
-    // One more than asked for tells whether there is a next page.
+    // The extra record shows whether there is a next page.
     const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
     const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
     return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
   }
 
-  /** Once everything is written that was put off for it. Fails with `not_found` when it does not exist or is another tenant's. */
+  /**
+   * Returns the record after flushing pending writes. Fails with `not_found` if it does not exist or has
+   * another tenant.
+   */
   async settled(tenant: string, id: string): Promise<InstanceRecord> {
     await this.#options.instances.recorded(id);
     return await this.known(tenant, id);
   }
 
-  /** The same as it is written now. */
+  /** Returns the stored record without a flush. Fails with `not_found` as `settled` does. */
   async known(tenant: string, id: string): Promise<InstanceRecord> {
     const record = await this.find(id);
     if (record === null || record.tenant !== tenant) throw instanceNotFound(id);
@@ -56,12 +61,12 @@ export class AgentRecords {
     return agent && toRecord(agent.stored);
   }
 
-  /** Fails when another node looks after it: who comes here for it could not be sent there. */
+  /** Fails with `nodeNotAnswering` if another node has the agent: forwarding to that node has failed. */
   assertHere({ id, nodeId }: InstanceRecord): void {
     if (nodeId !== this.#options.nodeId) throw nodeNotAnswering(id);
   }
 
-  /** As storage has it; of one of which nobody can tell whether it runs, with the reason. */
+  /** Returns the stored record. If the agent's state is unknown, `statusReason` says why. */
   async #seen(stored: Omit<StoredInstance, 'handle'>): Promise<Instance> {
     const instance = toInstance(stored);
     if (stored.status !== 'RUNNING' || stored.nodeId !== this.#options.nodeId) return instance;
@@ -70,7 +75,7 @@ export class AgentRecords {
     return statusReason === '' ? instance : { ...instance, statusReason };
   }
 
-  /** Of one that could not be adopted yet. */
+  /** Returns the reason why a RUNNING agent has not been adopted yet; `''`: its driver reports none. */
   async #whyUnknown(id: string): Promise<string> {
     const record = await this.find(id);
     if (record?.handle == null) return '';
@@ -79,7 +84,7 @@ export class AgentRecords {
   }
 }
 
-/** An agent as everybody but its driver sees it. */
+/** Returns the public view of an agent, without its handle and its secret. */
 export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
   return {
     id: stored.id,

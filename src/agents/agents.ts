@@ -1,166 +1,95 @@
-import { randomUUID } from 'node:crypto';
-import { splitMounts } from '../core/code-package.ts';
-import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../core/error.ts';
-import type { Instance, InstanceSpec } from '../core/instance.ts';
-import { LIMITS } from '../core/limits.ts';
-import { type SecretSource, secretsOf } from '../core/secret.ts';
+import { failedPrecondition, type ServiceError } from '../core/error.ts';
+import type { Instance } from '../core/instance.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
-import type { DriverSource, InstanceLog } from '../instances/contract.ts';
-import type { Instances, Start } from '../instances/instances.ts';
-import type { LayerPlaces } from '../instances/layer.ts';
-import type { Ledger } from '../instances/ledger.ts';
+import type { Instances } from '../instances/instances.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
-import { type InstanceRecord, isCutOff, toRecord } from '../instances/rows.ts';
-import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
-import { isAllowed, transitionOf } from '../instances/state.ts';
-import { pause } from '../lib/backoff.ts';
-import { timeoutSignal } from '../lib/long-timer.ts';
-import { newSecret } from '../lib/new-secret.ts';
+import { type InstanceRecord, isCutOff } from '../instances/rows.ts';
+import { isAllowed } from '../instances/state.ts';
 import type { Stages } from '../lib/stages.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type {
-  ExecRequest,
-  ExecResult,
-  LogRequest,
-  SandboxDriver,
-  SandboxHandle,
-  SandboxStats,
-} from '../sandbox/driver.ts';
-import {
-  findAgent,
-  findAgentByIdempotencyKey,
-  findAgentByName,
-  forgetIdempotencyKey,
-  isAgentTaken,
-  listAgentNames,
-  listAgentsOfNode,
-} from '../storage/agents.ts';
-import type { Database } from '../storage/database.ts';
-import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
-import { AgentCode, type PackagePlaces } from './agent-code.ts';
-import { AgentDeletes, graceOf } from './agent-deletes.ts';
-import { AgentPromises } from './agent-promises.ts';
+import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import { listAgentNames, listAgentsOfNode } from '../storage/queries/agents.ts';
+import { AgentCreates } from './agent-creates.ts';
+import { AgentDeletes } from './agent-deletes.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
+import { AgentRestarts } from './agent-restarts.ts';
+import { AgentStarts } from './agent-starts.ts';
 import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
-import { NameClaims } from './name-claims.ts';
-import { Operations } from './operations.ts';
+import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
-import type { PreviousLogs } from './previous-logs.ts';
 import {
-  createUndone,
   deletedMeanwhile,
   instanceFailed,
   isBeing,
-  keyUsed,
-  nameTaken,
-  nodeNotAnswering,
   noPreviousRun,
   noSandbox,
   notRunning,
   serverStopping,
-  tooManyStarting,
 } from './refusals.ts';
 
-export interface AgentsOptions extends SandboxRules {
-  readonly database: Database;
-  readonly instances: Instances;
-  readonly ledger: Ledger;
-  readonly drivers: DriverSource;
-  /** Agents are looked after by the node that started them. */
-  readonly nodeId: string;
-  /** Whether another node is lost for so long that nobody waits for it. Absent: there is no other node. */
-  readonly isLost?: (nodeId: string) => boolean;
-  /** Bound of a start. */
-  readonly createTimeoutMs: number;
-  /** Absent: there are no secrets. */
-  readonly secrets?: SecretSource;
-  /** Absent: no log outlives its sandbox. */
-  readonly previousLogs?: PreviousLogs;
-  /** Counts restarts by policies. */
-  readonly restarted?: (outcome: 'restarted' | 'failed') => void;
-  /** Absent: there are no code packages. */
-  readonly packages?: PackagePlaces;
-  /** Absent: nothing is installed for code. */
-  readonly layers?: LayerPlaces;
-  readonly log: InstanceLog;
-  readonly now?: () => number;
-  /** Calls of one agent that wait for their turn. */
-  readonly maxWaitingCalls: number;
-  /** Creates and restarts at the same moment. */
-  readonly maxStarting: number;
-}
-
-/** Races for a name that a create enters again when the holder vanished before it could be named. */
-const MAX_INSERTS = 5;
-/** How often a create that another node does is looked at. */
-const ELSEWHERE_LOOK_MS = 100;
-/** How long the log of a sandbox that is about to go may take to be read. */
-const KEEP_LOG_MS = 5_000;
-
 /**
- * The agent instances of this node: their names, their order of events, and who may ask what of them. Storage decides who holds a name and
- * which of two changes wins; the life of their sandboxes is `Instances`'.
+ * Agents of this node: their names, the order of their operations, and the access to them. Storage decides
+ * which agent has a name and which of two changes wins. `Instances` runs the sandboxes.
  */
 export class Agents implements AgentInstances {
   readonly #options: AgentsOptions;
-  readonly #now: () => number;
   readonly #instances: Instances;
   readonly #limiter: CallLimiter;
-  readonly #operations: Operations;
   readonly #records: AgentRecords;
   readonly #deletes: AgentDeletes;
-  readonly #code: AgentCode;
-  readonly #promises: AgentPromises;
-  readonly #claims = new NameClaims();
-  readonly #restarts: PolicyRestarts;
-  /** A call looks here and nowhere else. */
+  readonly #starts: AgentStarts;
+  readonly #creates: AgentCreates;
+  readonly #restarts: AgentRestarts;
+  readonly #policy: PolicyRestarts;
+  /** Live agents. The path of a call reads only this map. */
   readonly #live: ReadonlyMap<string, LiveInstance>;
-  #isStopping = false;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
-    this.#now = options.now ?? Date.now;
     this.#instances = options.instances;
     this.#live = this.#instances.liveOf('agent');
+    this.#starts = new AgentStarts(options);
     this.#records = new AgentRecords(options);
-    this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#give(sandbox) }, this.#records);
+    this.#creates = new AgentCreates(options, this.#starts, this.#records, id => this.endReplaced(id));
+    this.#restarts = new AgentRestarts(options, this.#starts, this.#records, id => this.#policy.cancel(id));
+    this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#starts.give(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
     });
-    this.#code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
-    this.#promises = new AgentPromises(options.ledger, options.maxProcesses);
-    this.#operations = new Operations(id => this.#instances.hold(id));
-    this.#restarts = new PolicyRestarts({
+    this.#policy = new PolicyRestarts({
       ...options,
-      now: this.#now,
-      restart: record => this.#operations.run(record.id, 'restart', signal => this.#restart(record.id, signal, record)),
-      isBusy: id => this.#operations.of(id) !== undefined,
-      refusal: () => this.#refusalOfStart(),
+      now: options.now ?? Date.now,
+      restart: record =>
+        this.#starts.operations.run(record.id, 'restart', signal => this.#restarts.restart(record.id, signal, record)),
+      isBusy: id => this.#starts.operations.of(id) !== undefined,
+      refusal: () => this.#starts.refusal(),
     });
     this.#instances.own('agent', {
       limiter: this.#limiter,
-      adopted: (_live, record) => this.#promises.take(record),
-      ended: sandbox => this.#give(sandbox),
-      exiting: (record, reason, exitCode) => this.#restarts.planned(record, reason, exitCode),
-      exited: sandbox => void this.#restarts.ended(sandbox),
+      adopted: (_live, record) => this.#starts.promises.take(record),
+      ended: sandbox => this.#starts.give(sandbox),
+      exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
+      exited: sandbox => void this.#policy.ended(sandbox),
       looked: async () => {
         await this.#instances.names?.settle(async id => (await this.#records.find(id)) !== null);
-        await this.#restarts.resume();
+        await this.#policy.resume();
       },
     });
   }
 
-  /** Before anything is adopted or removed: the code that sandboxes of an earlier server have stays. */
+  /**
+   * Registers the code of recovered sandboxes. Must precede adoptions and removals, so that the code stays.
+   */
   async start(): Promise<void> {
     const { database, nodeId } = this.#options;
     this.#instances.names?.complete(await listAgentNames(database));
     const agents = await listAgentsOfNode(database, nodeId);
     await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
     for (const stored of agents) {
-      if (stored.status !== 'FAILED') this.#code.hold(stored, toInstance(stored).spec);
+      if (stored.status !== 'FAILED') this.#starts.code.hold(stored, toInstance(stored).spec);
     }
   }
 
@@ -168,21 +97,20 @@ export class Agents implements AgentInstances {
     return this.#live.size;
   }
 
-  /** Calls that run or wait. */
+  /** Returns the number of calls that run or wait. */
   get openCalls(): number {
     return this.#limiter.openCalls;
   }
 
   /**
-   * Takes no more work, gives open calls `graceMs` to end, and lets go of the instances, which live on; with
-   * `stopAgents` it deletes them instead. Never rejects.
+   * Refuses new work, gives open calls `graceMs` to end, and detaches the agents. Their sandboxes stay; with
+   * `stopAgents` they are deleted instead. Never rejects.
    */
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
-    this.#isStopping = true;
-    this.#restarts.close();
-    this.#operations.abortStarts(serverStopping());
+    this.#policy.close();
+    this.#starts.stop();
     const unanswered = await this.#instances.settle('agent');
-    await Promise.all([this.#operations.settled(), this.#limiter.idle(graceMs)]);
+    await Promise.all([this.#starts.operations.settled(), this.#limiter.idle(graceMs)]);
     await this.#instances.recorded();
     const agentsLeft = stopAgents
       ? await this.#deletes.all(({ id, tenant }) => this.delete(tenant, id, null))
@@ -191,18 +119,13 @@ export class Agents implements AgentInstances {
     return { agentsLeft };
   }
 
-  async create(request: CreateInstance): Promise<Instance> {
-    for (let attempt = 0; attempt < MAX_INSERTS; attempt++) {
-      const instance = (await this.#tryCreate(request)) ?? (await this.#holderOfKey(request));
-      if (instance) return instance;
-    }
-    const { namespace, name } = request.spec;
-    throw unavailable(`agent ${namespace}/${name} is created and deleted all the time`);
+  create(request: CreateInstance): Promise<Instance> {
+    return this.#creates.create(request);
   }
 
   invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     const live = this.#live.get(id);
-    if (live !== undefined && live.tenant === tenant && !this.#isStopping) return live.call(call);
+    if (live !== undefined && live.tenant === tenant && !this.#starts.isStopping) return live.call(call);
     return this.#invokeMissing(tenant, id, call);
   }
 
@@ -225,11 +148,11 @@ export class Agents implements AgentInstances {
     const found = (live && this.#instances.recordOf(live)) ?? (await this.#records.find(id));
     if (found?.tenant !== tenant) throw instanceNotFound(id);
     const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
-    const before = this.#operations.of(id);
+    const before = this.#starts.operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
     if (record.nodeId !== this.#options.nodeId) return await this.#deletes.discard(record);
-    this.#restarts.cancel(id);
-    await this.#operations.run(id, 'delete', async () => {
+    this.#policy.cancel(id);
+    await this.#starts.operations.run(id, 'delete', async () => {
       const ending = await this.#deletes.begin(record);
       if (ending === null) throw instanceNotFound(id);
       stages?.over('row');
@@ -237,7 +160,7 @@ export class Agents implements AgentInstances {
         before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
         await before.done.catch(() => undefined);
       }
-      // One that was being started has another sandbox than it had, or none.
+      // An agent that was being started has another sandbox than in the record, or none.
       await this.#deletes.tearDown(
         id,
         graceMs,
@@ -251,10 +174,10 @@ export class Agents implements AgentInstances {
   async restart(tenant: string, id: string): Promise<Instance> {
     const record = await this.#records.settled(tenant, id);
     this.#records.assertHere(record);
-    const before = this.#operations.of(id);
+    const before = this.#starts.operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
-    this.#assertMayStart();
-    return await this.#operations.run(id, 'restart', signal => this.#restart(id, signal));
+    this.#starts.assertMayStart();
+    return await this.#starts.operations.run(id, 'restart', signal => this.#restarts.restart(id, signal));
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
@@ -297,235 +220,32 @@ export class Agents implements AgentInstances {
     return live;
   }
 
-  /** Undefined when the name or the idempotency key is taken. */
-  async #tryCreate({ spec, idempotency, stages }: CreateInstance): Promise<Instance | undefined> {
-    const id = randomUUID();
-    // Fails before anything is written when this installation cannot run it at all.
-    const ref = { id, epoch: 1 };
-    const start = { ...(await this.#startOf(ref, spec)), ...(stages && { stages }) };
-    stages?.over('checks');
-    const intent = this.#instances.draft({
-      owner: { kind: 'agent', key: id },
-      tenant: spec.tenant,
-      sandboxType: spec.sandboxType,
-      sandbox: start.sandbox,
-      concurrency: spec.concurrency,
-      maxCallMs: spec.callTimeoutMs,
-      spec: JSON.stringify(spec),
-    });
-    const identity = { namespace: spec.namespace, name: spec.name, idempotency };
-    const { rowsFollow } = this.#instances;
-    // Where nobody else writes rows, the claim decides who gets the name, and else the insert does.
-    const release = rowsFollow && (await this.#claims.claim(spec, idempotency?.key));
-    let isTaken = true;
-    try {
-      this.#assertMayStart();
-      return await this.#operations.run(id, 'create', async signal => {
-        const secrets = secretsOf(spec.env);
-        const refers = secrets.length > 0 || splitMounts(spec.mounts).packages.length > 0;
-        // A removal of a secret or a code package finds who refers to it by the rows.
-        const follows = !refers && rowsFollow?.includes(spec.sandboxType) === true;
-        isTaken = follows ? await this.#isTaken(spec, identity) : !(await this.#intend(intent, identity));
-        stages?.over('row');
-        if (isTaken) return undefined;
-        if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
-        release?.();
-        if (refers) await this.#confirm(intent, spec, secrets);
-        return await this.#bringUp(intent, start, signal);
-      });
-    } finally {
-      release?.();
-      if (isTaken) this.#code.release(ref);
-    }
-  }
-
-  async #isTaken(spec: InstanceSpec, identity: AgentIdentity): Promise<boolean> {
-    if (identity.idempotency === undefined && this.#instances.names?.isFree(spec)) return false;
-    return await isAgentTaken(this.#options.database, spec.tenant, identity);
-  }
-
-  /** False: its name or its idempotency key is taken. Nothing stays of a row whose write was not confirmed. */
-  async #intend(intent: StoredInstance, identity: AgentIdentity): Promise<boolean> {
-    try {
-      return await this.#instances.intend(intent, identity);
-    } catch (error) {
-      // Once: many creates fail together. What is there all the same is forgotten by a look at everything.
-      await this.#instances.rows.end(intent, 'forgotten', messageOf(error)).catch(() => undefined);
-      this.#instances.reconcileSoon();
-      throw error;
-    }
-  }
-
-  /** What it names may have been removed since it was looked up, and before the row was there. Rejects when nothing is left of it. */
-  async #confirm(intent: StoredInstance, spec: InstanceSpec, secrets: readonly string[]): Promise<void> {
-    try {
-      if (secrets.length > 0) await this.#options.secrets?.check(intent.tenant, secrets);
-      await this.#code.confirm(spec);
-    } catch (error) {
-      this.#code.release(intent);
-      await this.#instances.undo(intent, error);
-      throw error;
-    }
-  }
-
-  /** The same of one whose row follows its sandbox. Undefined when its name was taken all the same. */
-  async #bringUpFirst(
-    intent: StoredInstance,
-    start: Start,
-    signal: AbortSignal,
-    options: { readonly identity: AgentIdentity; readonly over: (() => void) | undefined },
-  ): Promise<Instance | undefined> {
-    const row = this.#instances.intendLater(intent, options.identity, options.over);
-    try {
-      return await this.#bringUp(intent, { ...start, row }, signal);
-    } catch (error) {
-      if (row.isTaken) return undefined;
-      throw error;
-    }
-  }
-
   /**
-   * Why nothing could be inserted: the instance that the idempotency key stands for, or the error that names the holder.
-   * Undefined when the holder went away meanwhile.
+   * Removes an agent of this node whose name another agent has taken. Never rejects: the reconciler retries.
    */
-  async #holderOfKey({ spec, idempotency }: CreateInstance): Promise<Instance | undefined> {
-    const { database } = this.#options;
-    await this.#instances.recorded();
-    if (idempotency) {
-      const holder = await findAgentByIdempotencyKey(database, spec.tenant, idempotency.key);
-      if (holder && holder.stored.createdAtMs + LIMITS.idempotencyKeepMs <= this.#now()) {
-        await forgetIdempotencyKey(database, holder.stored.id);
-      } else if (holder) {
-        if (holder.requestHash !== idempotency.requestHash) throw keyUsed(idempotency.key);
-        const operation = this.#operations.of(holder.stored.id);
-        if (operation?.kind === 'create') return await operation.done;
-        if (holder.stored.status !== 'CREATING' || holder.stored.epoch > 1) return toInstance(holder.stored);
-        if (holder.stored.nodeId !== this.#options.nodeId) return await this.#createdElsewhere(holder.stored);
-        const holding = toRecord(holder.stored);
-        const live = isCutOff(holding) ? await this.#instances.adopt(holding) : undefined;
-        if (live !== undefined) return await this.#records.get(spec.tenant, holding.id);
-        // An earlier server was making it: nobody learned of it, and it will go.
-        this.#instances.reconcileSoon();
-        throw createUndone(idempotency.key);
-      }
-    }
-    const holder = await findAgentByName(database, spec.tenant, spec.namespace, spec.name);
-    if (holder) throw nameTaken(toInstance(holder.stored));
-    return undefined;
-  }
-
-  /** What comes of a create that another node does; undefined when it failed. */
-  async #createdElsewhere({ id, nodeId }: StoredInstance): Promise<Instance | undefined> {
-    const untilMs = performance.now() + this.#options.createTimeoutMs;
-    while (performance.now() < untilMs && this.#options.isLost?.(nodeId) !== true) {
-      await pause(ELSEWHERE_LOOK_MS);
-      const agent = await findAgent(this.#options.database, id);
-      if (agent === null) return undefined;
-      if (agent.stored.status !== 'CREATING') return toInstance(agent.stored);
-    }
-    throw nodeNotAnswering(id);
-  }
-
-  /** `planned`: by its policy, if it is still as it was then. */
-  async #restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
-    const record = await this.#records.find(id);
-    if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
-    if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
-    // By somebody: what its policy counts begins anew.
-    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs };
-    // Before anything is changed: an agent that could not start again goes on as it is.
-    const start = await this.#startOf(next, toInstance(record).spec);
-    await this.#beginNext(record, next, signal);
-    if (planned === undefined) this.#restarts.cancel(id);
+  async endReplaced(id: string): Promise<void> {
     try {
-      // Once it has stopped: until then what it has written may be on its way into the log.
-      await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
-        stopped: (driver, handle) => this.#keepLog(driver, handle),
+      const record = await this.#records.find(id);
+      const before = this.#starts.operations.of(id);
+      if (record?.status !== 'STOPPING' || record.nodeId !== this.#options.nodeId || before?.kind === 'delete') return;
+      this.#policy.cancel(id);
+      await this.#starts.operations.run(id, 'delete', async () => {
+        if (before !== undefined) {
+          before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
+          await before.done.catch(() => undefined);
+        }
+        await this.#deletes.tearDown(id, null);
+        return undefined;
       });
     } catch (error) {
-      await this.#code.undo(next);
-      await this.#instances.undo(next, error, true);
-      // It takes no calls, and something of it may run still: that is ended by a look at everything, which gives its promise and its code back.
+      this.#options.log.warn({ instanceId: id, err: error }, 'replaced agent not removed yet; retrying');
       this.#instances.reconcileSoon();
-      throw error;
-    }
-    this.#code.release(record);
-    return await this.#bringUp({ ...next, handle: null }, start, signal);
-  }
-
-  /** From here on it has another sandbox, or fails. Rejects when it may not be restarted: what was placed for `next` is given back. */
-  async #beginNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
-    const { epoch, restartsInRow, restartAtMs } = next;
-    try {
-      signal.throwIfAborted();
-      const hasBegun = await this.#instances.rows.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
-      if (!hasBegun) throw await this.#whyNoRestart(record.id);
-    } catch (error) {
-      await this.#code.undo(next);
-      // Perhaps it was written: then nobody works on what the row says.
-      this.#instances.reconcileSoon();
-      throw error;
-    }
-    this.#promises.passOn(next);
-  }
-
-  /** The sandbox is about to go, and its log with it. Never rejects. */
-  async #keepLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
-    const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
-    await this.#options.previousLogs?.keep(handle.instanceId, async () =>
-      driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),
-    );
-  }
-
-  /** It was found neither RUNNING nor FAILED: its delete has begun, or an earlier server was in the middle of something. */
-  async #whyNoRestart(id: string): Promise<ServiceError> {
-    const record = await this.#records.find(id);
-    if (record === null) return instanceNotFound(id);
-    if (record.status === 'CREATING') return isBeing(record.epoch > 1 ? 'restart' : 'create', id);
-    return isBeing(record.status === 'STOPPING' ? 'delete' : 'restart', id);
-  }
-
-  /** How it gets its sandbox. Fails when this installation cannot run it at all. */
-  async #startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
-    const driver = await this.#options.drivers(spec.sandboxType);
-    const identity = { id: ref.id, secret: newSecret() };
-    const placed = await this.#code.place(ref, spec);
-    try {
-      return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
-    } catch (error) {
-      await this.#code.undo(ref);
-      throw error;
     }
   }
 
-  /** Starts the sandbox of an instance that is CREATING, and takes calls for it. */
-  async #bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
-    const refusal = this.#promises.refusal(intent);
-    if (refusal !== undefined) {
-      this.#code.release(intent);
-      if ((await start.row?.cancel(refusal.message)) !== false) await this.#instances.undo(intent, refusal);
-      throw refusal;
-    }
-    this.#promises.take(intent);
-    try {
-      const { facts } = await this.#instances.launch(intent, start, signal);
-      return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
-    } catch (error) {
-      this.#give(intent);
-      throw error;
-    }
-  }
-
-  /** Nothing is left of this sandbox, nor of an earlier one; a later one of the same agent keeps what it has. */
-  #give(sandbox: InstanceRef): void {
-    this.#code.release(sandbox);
-    this.#promises.give(sandbox);
-  }
-
-  /** The time in which it is looked for is time of the call. */
+  /** Calls an agent that is not live yet. Time spent adopting counts against the call's timeout. */
   async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
-    if (this.#isStopping) throw serverStopping();
+    if (this.#starts.isStopping) throw serverStopping();
     const sinceMs = performance.now();
     const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
@@ -548,7 +268,7 @@ export class Agents implements AgentInstances {
     return await live.call(waitedSince(sinceMs, call));
   }
 
-  /** The instance that storage knows as RUNNING and this process does not know yet. */
+  /** Adopts an agent that is RUNNING in storage and not live in this process yet. */
   async #adoptMissing(
     tenant: string,
     id: string,
@@ -557,21 +277,11 @@ export class Agents implements AgentInstances {
     const record = await this.#records.settled(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
-    if (status !== 'RUNNING' && !(isCutOff(record) && this.#operations.of(id) === undefined)) throw notThere();
+    if (status !== 'RUNNING' && !(isCutOff(record) && this.#starts.operations.of(id) === undefined)) throw notThere();
     this.#records.assertHere(record);
     const live = await this.#instances.adopt(record);
-    if (live === undefined) throw this.#isStopping ? serverStopping() : notThere();
+    if (live === undefined) throw this.#starts.isStopping ? serverStopping() : notThere();
     return live;
-  }
-
-  #assertMayStart(): void {
-    const refusal = this.#refusalOfStart();
-    if (refusal !== undefined) throw refusal;
-  }
-
-  #refusalOfStart(): ServiceError | undefined {
-    if (this.#isStopping) return serverStopping();
-    return this.#operations.starts >= this.#options.maxStarting ? tooManyStarting() : undefined;
   }
 }
 

@@ -1,13 +1,14 @@
 import type { InstanceSpec } from '../core/instance.ts';
 
 /**
- * The names and idempotency keys of creates that are under way and may have no row yet. Where nobody else writes rows, who has claimed a name that no
- * row has will get it, and may start before the row is there. Whoever comes second waits until the row of the first is written or will never be.
+ * Names and idempotency keys of running creates, which may have no record yet. If only this process writes
+ * records, a claim on a name without a record is final. The agent may then start before its record exists. A
+ * second create waits until the first record is written or can no longer be written.
  */
 export class NameClaims {
   readonly #claimed = new Map<string, Promise<void>>();
 
-  /** Returns what ends the claim. */
+  /** Waits for earlier claims, then claims the name and the key. Returns the function that ends the claim. */
   async claim(
     { tenant, namespace, name }: Pick<InstanceSpec, 'tenant' | 'namespace' | 'name'>,
     idempotencyKey: string | undefined,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Operations } from './operations.ts';
 
-test('an operation is found while it runs, also by its own work, and not after', async () => {
+test('an operation is found only while its work runs, even when the work fails', async () => {
   const operations = new Operations(() => () => undefined);
   await operations.run('a', 'create', async () => {
     expect(operations.of('a')?.kind).toBe('create');
@@ -12,7 +12,7 @@ test('an operation is found while it runs, also by its own work, and not after',
   expect(operations.of('a')).toBeUndefined();
 });
 
-test('an operation that took the place of another stays in it when the other ends', async () => {
+test('a newer operation stays registered when the replaced operation ends', async () => {
   const operations = new Operations(() => () => undefined);
   let end!: () => void;
   const first = operations.run(
@@ -35,7 +35,7 @@ test('an operation that took the place of another stays in it when the other end
   expect(operations.of('a')).toBeUndefined();
 });
 
-test('starts are counted and aborted, deletes are not', async () => {
+test('operations count and abort creates and restarts, but not deletes', async () => {
   const operations = new Operations(() => () => undefined);
   const untilAbort = (signal: AbortSignal) =>
     new Promise<undefined>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));

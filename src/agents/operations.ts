@@ -1,24 +1,26 @@
 import type { Instance } from '../core/instance.ts';
 
-/** Something that changes an instance as a whole and takes its time. */
+/** Long operation that changes an instance as a whole. */
 export interface Operation {
   readonly kind: 'create' | 'restart' | 'delete';
   readonly abort: AbortController;
-  /** The instance that came of it, undefined after a delete. */
+  /** Resulting instance; undefined after a delete. */
   readonly done: Promise<Instance | undefined>;
 }
 
-/** The operations that run in this process, by instance: whoever else meets a half-made instance leaves it alone. */
+/** Running operations of this process, by instance. The reconciler skips these instances. */
 export class Operations {
   readonly #running = new Map<string, Operation>();
   readonly #hold: (id: string) => () => void;
 
-  /** `hold` keeps everybody else from an instance until what it returns is called. */
+  /**
+   * Creates the table. `hold` locks an instance against other parts until the returned function is called.
+   */
   constructor(hold: (id: string) => () => void) {
     this.#hold = hold;
   }
 
-  /** Creates and restarts that run now. */
+  /** Returns the number of running creates and restarts. */
   get starts(): number {
     let starts = 0;
     for (const { kind } of this.#running.values()) if (kind !== 'delete') starts++;
@@ -29,14 +31,14 @@ export class Operations {
     return this.#running.get(id);
   }
 
-  /** Runs `work`; takes the place of an operation on the same instance that is still running. */
+  /** Runs `work`, and replaces an operation on the same instance that is still running. */
   run<T extends Instance | undefined>(
     id: string,
     kind: Operation['kind'],
     work: (signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const abort = new AbortController();
-    // Started a microtask later: `work` must find this operation in its place.
+    // A microtask later, so that `work` finds this operation in the table.
     const done = Promise.resolve().then(() => work(abort.signal));
     const operation: Operation = { kind, abort, done };
     this.#running.set(id, operation);
@@ -49,12 +51,12 @@ export class Operations {
     return done;
   }
 
-  /** Aborts what starts instances; deletes go on. */
+  /** Aborts creates and restarts; deletes continue. */
   abortStarts(reason: Error): void {
     for (const { kind, abort } of this.#running.values()) if (kind !== 'delete') abort.abort(reason);
   }
 
-  /** Resolves when everything that runs now has ended, however. */
+  /** Resolves when all operations that run now have ended, successfully or not. */
   async settled(): Promise<void> {
     await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
   }

@@ -3,7 +3,7 @@ import { storedInstance } from '../../test/parts/stored-instance.ts';
 import type { RestartPolicy } from '../core/restart-policy.ts';
 import { toRecord } from '../instances/rows.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { insertInstance, type StoredInstance } from '../storage/instances.ts';
+import { insertInstance, type StoredInstance } from '../storage/queries/instances.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
 
 const NOW_MS = 1_700_000_000_000;
@@ -12,7 +12,7 @@ const REASON = 'instance exited: exit code 3';
 
 let database: Database;
 let restarts: PolicyRestarts;
-/** The ids of those that were restarted, in order. */
+/** Ids of the restarted agents, in order. */
 let restarted: string[];
 let busy: string | undefined;
 
@@ -46,7 +46,7 @@ const agent = (changes: Partial<StoredInstance> = {}) =>
     startedAtMs: NOW_MS - 500,
     ...changes,
   });
-/** One whose row says that it starts again after `pauseMs`. */
+/** Stores an agent whose record schedules a restart after `pauseMs`. */
 async function planned(id: string, pauseMs: number): Promise<StoredInstance> {
   const stored = agent({ id });
   await insertInstance(database, stored, { namespace: 'n', name: id, idempotency: undefined });
@@ -77,11 +77,11 @@ test.each<[string, Partial<StoredInstance>, number | null, object]>([
   ],
   ['none after exit code 0', {}, 0, {}],
   ['none without a policy', { spec: '{}' }, 3, {}],
-])('what is written with the end: %s', (_, changes, exitCode, patch) => {
+])('planned returns the columns to store with the exit: %s', (_, changes, exitCode, patch) => {
   expect(restarts.planned(toRecord(agent(changes)), REASON, exitCode)).toEqual(patch);
 });
 
-test('a service that is about to end plans as ever, and starts nothing', async () => {
+test('a closed PolicyRestarts still plans a restart but starts no timer', async () => {
   const stored = await planned('a', 0);
   restarts.close();
   expect(restarts.planned(toRecord(stored), REASON, 3)).toMatchObject({ restartsInRow: 1 });
@@ -91,7 +91,7 @@ test('a service that is about to end plans as ever, and starts nothing', async (
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test('what rows say is gone on with once, and not what somebody is at work on', async () => {
+test('resume schedules each stored restart once and skips busy agents', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   for (const id of ['a', 'b']) await planned(id, 1_000);
   busy = 'a';
@@ -103,7 +103,7 @@ test('what rows say is gone on with once, and not what somebody is at work on', 
   await untilRestarted(['b']);
 });
 
-test('one that another node has taken over is left to it', async () => {
+test('a restart is skipped when another node has taken over the agent', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const [taken, own] = [await planned('a', 1_000), await planned('b', 1_000)];
   await restarts.ended(taken);

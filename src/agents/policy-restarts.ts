@@ -1,25 +1,28 @@
 import { messageOf } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import { LIMITS } from '../core/limits.ts';
 import { nextRestart } from '../core/restart-policy.ts';
-import type { ExitPatch, InstanceLog } from '../instances/contract.ts';
+import type { ExitPatch } from '../instances/contract.ts';
 import { restartFailed } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
+import type { Log } from '../lib/log.ts';
 import { afterMs } from '../lib/long-timer.ts';
-import { findAgent, listPlannedRestarts } from '../storage/agents.ts';
+import { msUntilStored } from '../lib/stored-time.ts';
 import type { Database } from '../storage/database.ts';
-import { type InstanceRef, type StoredInstance, updateInstance } from '../storage/instances.ts';
-import { untilWritten } from '../storage/until-written.ts';
+import { findAgent, listPlannedRestarts } from '../storage/queries/agents.ts';
+import { type InstanceRef, type StoredInstance, updateInstance } from '../storage/queries/instances.ts';
+import { untilWritten } from '../storage/writes/until-written.ts';
 
 export interface PolicyRestartsOptions {
   readonly database: Database;
   readonly nodeId: string;
-  readonly log: InstanceLog;
+  readonly log: Log;
   readonly now: () => number;
-  /** Restarts it; rejects when it could not be. */
+  /** Restarts an agent; rejects if that fails. */
   readonly restart: (record: StoredInstance) => Promise<unknown>;
-  /** Whether it is being restarted or deleted. */
+  /** Returns true while the agent is being restarted or deleted. */
   readonly isBusy: (id: string) => boolean;
-  /** Why none can be started at this moment; undefined: one can. */
+  /** Returns why no restart may begin now; undefined: one may. */
   readonly refusal: () => unknown;
   readonly restarted?: (outcome: 'restarted' | 'failed') => void;
 }
@@ -27,15 +30,16 @@ export interface PolicyRestartsOptions {
 const TRY_AGAIN_MS = 1_000;
 
 /**
- * Starts agents again that ended by themselves, as their restart policies say. Which restart is due when stands in the row, written together with
- * the end: whoever looks after the row goes on with it, a service that comes back or the heir of a lost node. A delete and a restart by
- * somebody else end the waiting, because they change the row. A database that is away holds a restart up and does not end it.
+ * Restarts agents that ended by themselves, according to their restart policies. The time of the next restart
+ * is in the record, written together with the end. The owner of the record continues: a service after its
+ * restart, or the new owner of a lost node's records. A delete or a restart by a client changes the record
+ * and so cancels the plan. A database outage delays a restart but does not cancel it.
  */
 export class PolicyRestarts {
   readonly #options: PolicyRestartsOptions;
-  /** Those that wait, and how to cancel that. */
+  /** Functions that cancel pending restarts, by agent. */
   readonly #waiting = new Map<string, () => void>();
-  /** Those that are started at this moment, until it is written what follows when that fails. */
+  /** Agents that are being started, until the consequence of a failure is written. */
   readonly #starting = new Set<string>();
   readonly #closing = new AbortController();
 
@@ -43,7 +47,10 @@ export class PolicyRestarts {
     this.#options = options;
   }
 
-  /** Goes on with what rows say that nobody here waits for: an earlier server or a lost node began it, or died while it was at it. */
+  /**
+   * Resumes restarts that records plan and that this process has not scheduled. An earlier server or a lost
+   * node planned these restarts.
+   */
   async resume(): Promise<void> {
     const { database, nodeId, isBusy } = this.#options;
     if (this.#closing.signal.aborted) return;
@@ -53,26 +60,29 @@ export class PolicyRestarts {
     }
   }
 
-  /** Nothing is started any more. What is due stands in the rows, for the service that comes after this one. */
+  /** Cancels all pending restarts. The plans remain in the records for the next service. */
   close(): void {
     this.#closing.abort();
     for (const cancel of this.#waiting.values()) cancel();
     this.#waiting.clear();
   }
 
-  /** Somebody deletes or restarts it. */
+  /** Cancels the pending restart of an agent that a client deletes or restarts. */
   cancel(id: string): void {
     this.#waiting.get(id)?.();
     this.#waiting.delete(id);
   }
 
-  /** What its row says from its end on, also when this service is about to end: whether it starts again, and when. `exitCode` null: nobody knows one. */
+  /**
+   * Returns the columns that say whether and when an agent starts again after its end. Also used when this
+   * service is about to stop. `exitCode` null: it is unknown.
+   */
   planned(record: InstanceRecord, reason: string, exitCode: number | null): ExitPatch {
     const ranMs = Math.max(0, this.#options.now() - record.startedAtMs);
     return this.#plan(record, reason, { exitCode, ranMs }) ?? {};
   }
 
-  /** Its sandbox ended by itself, and its row says what follows. Never rejects. */
+  /** Schedules the restart that the record of an ended agent plans. Never rejects. */
   async ended({ id, epoch }: InstanceRef): Promise<void> {
     try {
       const stored = await this.#find(id);
@@ -82,7 +92,7 @@ export class PolicyRestarts {
     }
   }
 
-  /** Undefined: it stays as it is. */
+  /** Returns the columns to write; undefined: the policy does not restart the agent. */
   #plan(
     { spec, restartsInRow }: Pick<StoredInstance, 'spec' | 'restartsInRow'>,
     reason: string,
@@ -98,8 +108,9 @@ export class PolicyRestarts {
     return { restartAtMs: this.#options.now() + next.pauseMs, restartsInRow: next.inRow };
   }
 
-  #wait(stored: StoredInstance, pauseMs = stored.restartAtMs - this.#options.now()): void {
-    const { id } = stored;
+  #wait(stored: StoredInstance, tryAgainMs?: number): void {
+    const { id, restartAtMs } = stored;
+    const pauseMs = tryAgainMs ?? msUntilStored(restartAtMs, LIMITS.longestRestartPauseMs, this.#options.now());
     this.cancel(id);
     if (this.#closing.signal.aborted) return;
     const cancel = afterMs(pauseMs, () => {
@@ -114,18 +125,18 @@ export class PolicyRestarts {
     this.#starting.add(id);
     try {
       const stored = await this.#find(id);
-      // Deleted, or restarted by somebody.
+      // Otherwise the agent was deleted, or restarted by a client.
       const isDue = stored?.epoch === epoch && isPlanned(stored);
       if (!isDue || this.#closing.signal.aborted) return;
       if (isBusy(id) || refusal() !== undefined) {
         this.#wait(stored, TRY_AGAIN_MS);
         return;
       }
-      log.info({ instanceId: id, restart: stored.restartsInRow }, 'an agent is restarted by its policy');
+      log.info({ instanceId: id, restart: stored.restartsInRow }, 'restarting agent by its policy');
       await restart(stored);
       this.#options.restarted?.('restarted');
     } catch (error) {
-      log.warn({ instanceId: id, reason: messageOf(error) }, 'a restart by the policy of an agent failed');
+      log.warn({ instanceId: id, reason: messageOf(error) }, 'restart of agent by its policy failed');
       this.#options.restarted?.('failed');
       await this.#failed(id, error);
     } finally {
@@ -134,8 +145,8 @@ export class PolicyRestarts {
   }
 
   /**
-   * A start that failed counts as a restart like one that ended at once; one that a service cut off by its own end does not. Nobody was answered
-   * why: its row says it.
+   * Plans the next restart after a failed one, which counts like a start that ended at once. A start that the
+   * end of the service interrupts does not count. The record gets the reason, because no client waits for it.
    */
   async #failed(id: string, why: unknown): Promise<void> {
     try {
@@ -151,14 +162,14 @@ export class PolicyRestarts {
     }
   }
 
-  /** Undefined: there is none, or another node has taken it over. */
+  /** Returns the record of this node; undefined if it does not exist or another node has taken it over. */
   async #find(id: string): Promise<StoredInstance | undefined> {
     const { database, nodeId } = this.#options;
     const agent = await this.#untilDone(id, () => findAgent(database, id));
     return agent?.stored.nodeId === nodeId ? agent.stored : undefined;
   }
 
-  /** False: its row is about something newer. */
+  /** Writes the plan. Returns false if the record has changed since. */
   #write(stored: StoredInstance, changes: ExitPatch): Promise<boolean> {
     return this.#untilDone(stored.id, () => updateInstance(this.#options.database, stored, ['FAILED'], changes));
   }
@@ -166,14 +177,14 @@ export class PolicyRestarts {
   #untilDone<T>(id: string, work: () => Promise<T>): Promise<T> {
     return untilWritten(work, this.#closing.signal, error => {
       const reason = messageOf(error);
-      this.#options.log.warn({ instanceId: id, reason }, 'a restart by the policy of an agent waits for the database');
+      this.#options.log.warn({ instanceId: id, reason }, 'restart of agent by its policy waits for the database');
     });
   }
 
-  /** A service that ends leaves the restart to the one after it. */
+  /** Logs a failed restart. A service that stops is silent, because the next service does the restart. */
   #givesUp(id: string, error: unknown): void {
     if (this.#closing.signal.aborted) return;
-    this.#options.log.warn({ instanceId: id, err: error }, 'an agent could not be restarted as its policy says');
+    this.#options.log.warn({ instanceId: id, err: error }, 'cannot restart agent by its policy');
   }
 }
 

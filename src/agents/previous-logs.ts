@@ -2,20 +2,26 @@ import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promise
 import { join } from 'node:path';
 import { messageOf } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { InstanceLog } from '../instances/contract.ts';
+import type { Log } from '../lib/log.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 
-/** Logs of sandboxes that agents had before: the last of each, of the last few. They stay until the agent is deleted. */
+/**
+ * Ends of the logs of earlier sandboxes, for the last few of each agent. The logs are kept until the agent is
+ * deleted.
+ */
 export class PreviousLogs {
   readonly #directory: string;
-  readonly #log: InstanceLog;
+  readonly #log: Log;
 
-  constructor(directory: string, log: InstanceLog) {
+  constructor(directory: string, log: Log) {
     this.#directory = directory;
     this.#log = log;
   }
 
-  /** What was written by the sandbox that is about to go; `open` gives its log. Never rejects: a restart is worth more. */
+  /**
+   * Stores the end of the log of a sandbox that is about to be removed. `open` returns that log. Never
+   * rejects, because a missing log must not prevent a restart.
+   */
   async keep(id: string, open: () => Promise<AsyncIterable<Buffer>>): Promise<void> {
     try {
       const text = await lastOf(await open());
@@ -27,11 +33,14 @@ export class PreviousLogs {
       }
       await rename(join(own, 'new'), join(own, '1'));
     } catch (error) {
-      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'the log of a run could not be kept');
+      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'cannot keep log of previous run');
     }
   }
 
-  /** Of the run before the one that there is (1), of the one before that (2), …; null: it is not kept. `tail` null: all that is kept. */
+  /**
+   * Returns the log of an earlier run: 1 is the run before the current one. null: it is not kept. `tail`
+   * null: the whole kept part.
+   */
   async read(id: string, run: number, tail: number | null): Promise<string | null> {
     let text: string;
     try {
@@ -42,19 +51,19 @@ export class PreviousLogs {
     }
     if (tail === null) return text;
     const lines = text.split('\n');
-    // Behind the last newline there is none.
+    // The text after a final newline is not a line.
     const end = lines.at(-1) === '' ? 1 : 0;
     return lines.slice(Math.max(0, lines.length - end - tail)).join('\n');
   }
 
-  /** The agent is gone. Never rejects. */
+  /** Removes the logs of a deleted agent. Never rejects. */
   async remove(id: string): Promise<void> {
     await rm(join(this.#directory, id), { recursive: true, force: true }).catch((error: unknown) => {
       this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'logs of a deleted agent could not be removed');
     });
   }
 
-  /** Removes those of all other agents: their delete was cut off. */
+  /** Removes the logs of unknown agents, whose delete was interrupted. */
   async sweep(known: ReadonlySet<string>): Promise<void> {
     const names = await readdir(this.#directory).catch((error: unknown) => {
       orAbsent(error);

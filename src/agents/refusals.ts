@@ -1,9 +1,9 @@
 import { Away, alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
-import type { Instance } from '../core/instance.ts';
+import type { Instance, InstanceSpec } from '../core/instance.ts';
 
-/** Refusals of agents: each text is written once. */
+/** Refusals of agents. Each text is written once. */
 
-/** Only a running one can be called; one that ended by itself is kept, and whoever calls it wants to know why and what to do. */
+/** Refuses a call of a FAILED agent, with the reason and the command that restarts the agent. */
 export const instanceFailed = (id: string, reason: string) =>
   notFound(
     `instance not found: ${id}: it is FAILED${reason === '' ? '' : ` (${reason})`}; POST /api/agent/${id}/restart (rookery agent restart) starts it again`,
@@ -16,9 +16,16 @@ export const serverStopping = () => unavailable('the server is stopping');
 export const nameTaken = ({ id, spec }: Instance) =>
   alreadyExists(`agent ${spec.namespace}/${spec.name} already exists`, { body: { instance_id: id } });
 
+/** Refuses to replace an agent because the new one's code failed to load. The old agent continues. */
+export const codeNotLoaded = ({ namespace, name }: Pick<InstanceSpec, 'namespace' | 'name'>, reason: string) =>
+  unavailable(`the code of agent ${namespace}/${name} could not be loaded: ${reason}`);
+
 export const keyUsed = (key: string) => alreadyExists(`idempotency key ${key} was used with another request`);
 
-/** The answer of a create that died with its server: its id would be one that is about to go. The same again succeeds soon. */
+/**
+ * Refuses a retried create whose first attempt was interrupted by the end of its server. The agent of the
+ * first attempt is being removed, so its id is useless. A later retry succeeds.
+ */
 export const createUndone = (key: string) =>
   new Away(`the create with idempotency key ${key} was cut off by the end of an earlier server and is being undone`, {
     retryAfterSeconds: 1,
@@ -28,22 +35,22 @@ export const notRunning = (id: string) => failedPrecondition(`instance ${id} is 
 
 const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;
 
-/** Something else is being done to it as a whole. */
+/** Refuses an operation because another one is changing the whole instance. */
 export const isBeing = (doing: keyof typeof DOING, id: string) =>
   alreadyExists(`instance ${id} is being ${DOING[doing]}`);
 
-/** The answer to a start that a delete has ended; nobody learned of an instance that was being created. */
+/** Refuses a start that a delete has ended. For a create the code is `unavailable`: no client has the id. */
 export const deletedMeanwhile = (doing: 'create' | 'restart', id: string) =>
   doing === 'create'
     ? unavailable('the instance was deleted while it was starting')
     : alreadyExists(`instance ${id} was deleted while it was starting`);
 
-/** It had no such run, or nothing of it is kept. */
+/** Refuses to read the log of an earlier run that did not exist or is no longer kept. */
 export const noPreviousRun = (id: string, run: number) =>
   notFound(`no log of an earlier run is kept: instance ${id}, run ${run} before this one`);
 
 export const noSandbox = (id: string) => failedPrecondition(`instance ${id} has no sandbox`);
 
-/** It exists, but neither can its node be reached nor is the node given up. */
+/** Refuses a request for an instance whose node is unreachable but not given up. */
 export const nodeNotAnswering = (id: string) =>
   new Away(`the node that runs instance ${id} does not answer`, { retryAfterSeconds: 1 });

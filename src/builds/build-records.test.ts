@@ -21,7 +21,7 @@ async function printedBy(records: BuildRecords, id: string, tail: number | null)
 
 const BUILD = { id: KEPT, tenant: 't', tool: 'npm', runtime: 'nodejs' };
 
-test('what a build printed stays as long as its layer is kept, however old it is', async () => {
+test('collect keeps the record and log of a build while its layer is kept, whatever their age', async () => {
   const { records } = await makeRecords();
   for (const id of [KEPT, GONE]) {
     await records.begin({ id, tenant: 't', tool: 'pip', runtime: 'python3.11' });
@@ -33,7 +33,7 @@ test('what a build printed stays as long as its layer is kept, however old it is
   expect(await printedBy(records, KEPT, null)).toBe('installed\n');
 });
 
-test('the last lines of a log are those, also when its first line is empty', async () => {
+test('logs returns the last lines of a log even when its first line is empty', async () => {
   const { records } = await makeRecords();
   await records.begin(BUILD);
   await records.say(KEPT, '\none\ntwo\n');
@@ -42,7 +42,7 @@ test('the last lines of a log are those, also when its first line is empty', asy
   expect(tails).toEqual(['', 'two\n', 'one\ntwo\n', '\none\ntwo\n', '\none\ntwo\n']);
 });
 
-test('a record that a power cut has emptied is none, and the others are there', async () => {
+test('an empty record file counts as no record, and the other records stay readable', async () => {
   const { directory, records } = await makeRecords();
   await records.begin(BUILD);
   await records.end(KEPT, null);
@@ -51,12 +51,12 @@ test('a record that a power cut has emptied is none, and the others are there', 
   await expect(records.get('t', GONE)).rejects.toMatchObject({ code: 'not_found' });
 });
 
-test('what is there is ready, whatever its record says', async () => {
+test('ready marks a build as READY even when its record is missing or says that it failed', async () => {
   const { records } = await makeRecords();
   await records.ready(BUILD);
   expect(await records.get('t', KEPT)).toMatchObject({ ...BUILD, status: 'READY', reason: '' });
   expect(await printedBy(records, KEPT, null)).toBe('');
-  // One that failed, and another one that succeeded when the server died.
+  // The last record is a failed build; a later build succeeded just before the service died.
   await records.begin(BUILD);
   await records.say(KEPT, 'no network\n');
   await records.end(KEPT, 'the build broke off');

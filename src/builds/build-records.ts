@@ -6,17 +6,17 @@ import type { LogRequest } from '../sandbox/driver.ts';
 
 export type BuildStatus = 'BUILDING' | 'READY' | 'FAILED';
 
-/** What is known of the making of one layer; its id is the layer's key. */
+/** Record of the build of one layer; the id is the key of the layer. */
 export interface BuildRecord {
   readonly id: string;
   readonly tenant: string;
   readonly tool: string;
   readonly runtime: string;
   readonly status: BuildStatus;
-  /** Why it has failed; `''` otherwise. */
+  /** Reason of a failure; `''` otherwise. */
   readonly reason: string;
   readonly startedAtMs: number;
-  /** 0 while it goes on. */
+  /** 0 while the build runs. */
   readonly endedAtMs: number;
 }
 
@@ -29,7 +29,7 @@ interface Going {
 const MAX_LOG_BYTES = 1024 * 1024;
 const CUT = Buffer.from('\n… the log is cut off here\n');
 
-/** Builds that go on, and those that were: each with what it printed, until the next of the same. */
+/** Running and past builds, each with its output. The next build of the same layer replaces a record. */
 export class BuildRecords {
   readonly #directory: string;
   readonly #going = new Map<string, Going>();
@@ -48,7 +48,7 @@ export class BuildRecords {
     await writeFile(this.#log(record.id), '', { mode: 0o600 });
   }
 
-  /** One after the other for each build. */
+  /** Appends output. Calls for the same build must not overlap. */
   async say(id: string, text: Buffer | string): Promise<void> {
     const going = this.#going.get(id);
     if (going === undefined || going.bytes >= MAX_LOG_BYTES) return;
@@ -58,7 +58,7 @@ export class BuildRecords {
     this.#wake(going);
   }
 
-  /** `reason` null: it has succeeded. */
+  /** Records the end of a build. `reason` null: success. */
   async end(id: string, reason: string | null): Promise<void> {
     const going = this.#going.get(id);
     if (going === undefined) return;
@@ -76,7 +76,7 @@ export class BuildRecords {
     }
   }
 
-  /** Its layer is there. A server that died, or a full disk, may have kept its record from being written. */
+  /** Records that the layer exists. A server that died, or a full disk, may have prevented the record. */
   async ready(record: Pick<BuildRecord, 'id' | 'tenant' | 'tool' | 'runtime'>): Promise<void> {
     if (this.#going.has(record.id) || (await this.#read(record.id))?.status === 'READY') return;
     const now = Date.now();
@@ -84,14 +84,14 @@ export class BuildRecords {
     await this.#write({ ...record, status: 'READY', reason: '', startedAtMs: now, endedAtMs: now });
   }
 
-  /** Fails with `not_found`. */
+  /** Returns a build. Fails with `not_found`. */
   async get(tenant: string, id: string): Promise<BuildRecord> {
     const record = /^[0-9a-f]{40}$/.test(id) ? (this.#going.get(id)?.record ?? (await this.#read(id))) : null;
     if (record?.tenant !== tenant) throw notFound(`build not found: ${id.slice(0, 80)}`);
     return record;
   }
 
-  /** The newest first. */
+  /** Returns the builds of a tenant, newest first. */
   async list(tenant: string, limit: number): Promise<readonly BuildRecord[]> {
     const going = [...this.#going.values()].map(({ record }) => record);
     const names = (await readdir(this.#directory).catch(() => [])).filter(name => name.endsWith('.json'));
@@ -107,7 +107,7 @@ export class BuildRecords {
       .slice(0, limit);
   }
 
-  /** Fails with `not_found`. */
+  /** Yields the output of a build. Fails with `not_found`. */
   async logs(
     tenant: string,
     id: string,
@@ -118,7 +118,7 @@ export class BuildRecords {
     return this.#lines(id, tail, follow, signal);
   }
 
-  /** Removes those that are older and whose layer is gone. */
+  /** Removes records that are older than `beforeMs` and whose layer is removed. */
   async collect(beforeMs: number, isThere: (id: string) => Promise<boolean>): Promise<void> {
     for (const name of await readdir(this.#directory).catch(() => [])) {
       const [id = ''] = name.split('.');
@@ -133,7 +133,7 @@ export class BuildRecords {
     let at = tail === null ? 0 : await startOfTail(file, tail);
     for (;;) {
       const going = this.#going.get(id);
-      // Listened to before it is read: what is said meanwhile is not missed.
+      // Subscribe before reading, so that output in between is not missed.
       const more = going === undefined ? null : waitFor(going.waiting, signal);
       try {
         for await (const chunk of createReadStream(file, { start: at, signal })) {
@@ -164,7 +164,7 @@ export class BuildRecords {
     try {
       return JSON.parse(await readFile(this.#facts(id), 'utf8')) as BuildRecord;
     } catch {
-      // It is not there, or a power cut has left nothing in it.
+      // The file is missing, or empty after a power cut.
       return null;
     }
   }
@@ -191,11 +191,11 @@ function waitFor(waiting: Set<() => void>, signal: AbortSignal): Promise<void> {
   });
 }
 
-/** A log is small: it is read whole. */
+/** Returns the offset of the last `lines` lines. A log is small enough to be read as a whole. */
 async function startOfTail(file: string, lines: number): Promise<number> {
   const content = await readFile(file);
   let at = content.length;
-  // Before the first byte there is no line; a negative place would mean one from the end.
+  // Stop at the first byte: a negative position would count from the end.
   for (let left = lines; left > 0 && at > 0; left--) at = at === 1 ? 0 : content.lastIndexOf(0x0a, at - 2) + 1;
   return at;
 }

@@ -10,7 +10,7 @@ let directory: string;
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'rookery-code-dependencies-'));
   for (const name of ['package/real', 'other']) mkdirSync(join(directory, name), { recursive: true });
-  // Whoever reads one of them says so in its error.
+  // A build that reads one of these files names the content in its error.
   writeFileSync(join(directory, 'other/requirements.txt'), './of-somebody-else\n');
   writeFileSync(join(directory, 'package/real/requirements.txt'), './of-the-package\n');
 });
@@ -18,7 +18,7 @@ afterEach(() => {
   rmSync(directory, { recursive: true });
 });
 
-/** What a build says about code of a package, or of a mount, that stands at `source`. */
+/** Returns the error text of a build of code that a package or a mount provides from `source`. */
 async function build(
   codePath: string,
   kind: 'package' | 'mount',

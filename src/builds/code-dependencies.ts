@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import { dirname, join, posix } from 'node:path';
 import { parseCodeUrl, splitMounts } from '../core/code-package.ts';
@@ -10,8 +10,8 @@ import { checkHostPath, type HostPathPolicy, isWithin } from '../core/host-path.
 import type { InstanceSpec } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import { withLayer } from '../instances/layer.ts';
+import type { Log } from '../lib/log.ts';
 import { findPath, type OpenedPath, openEntry, openPath } from '../lib/opened-path.ts';
 import { Rounds } from '../lib/rounds.ts';
 import { BuildRecords } from './build-records.ts';
@@ -20,27 +20,23 @@ import { type Manifest, readNodeManifest, readPythonManifest } from './manifest.
 import { askPython, VENV_SCRIPT } from './python.ts';
 import { findNpm, findUv, type IndexSettings, pythonIndexEnvironment } from './tools.ts';
 
-export interface CodeDependenciesOptions
-  extends Omit<LayersOptions, 'directory' | 'inside' | 'rules' | 'maxBytes' | 'maxUnusedBytes'> {
+export interface CodeDependenciesOptions extends Omit<LayersOptions, 'directory' | 'inside'> {
   readonly dataDir: string;
-  readonly rules: LayersOptions['rules'];
-  readonly maxBytes: number;
-  readonly maxUnusedBytes: number;
-  /** False: nothing is fetched, and only what has been built before can be used. */
+  /** Permission to download packages. False: only existing layers are used. */
   readonly hasNetwork: boolean;
   readonly index: IndexSettings;
-  /** What callers may name. */
+  /** Rule for the host paths that clients may name. */
   readonly policy: HostPathPolicy;
-  /** That of the server. */
+  /** Environment of the server. */
   readonly environment: Environment;
-  /** `sys.executable` of this version (`3.11`). Rejects with a `ServiceError`. */
+  /** Returns `sys.executable` of a Python version (`3.11`). Rejects with a `ServiceError`. */
   readonly python: (version: string) => Promise<string>;
-  /** `process.execPath` of the Node of a runtime value. Fails with a `ServiceError`. */
+  /** Returns `process.execPath` of the Node.js of a runtime value. Fails with a `ServiceError`. */
   readonly node: (runtime: string) => { readonly path: string; readonly version: string };
   readonly packages: PackagePlaces;
-  /** The directory of Rookery's own programs for builds. */
+  /** Directory of Rookery's own programs for builds. */
   readonly programs: string;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
 interface Building {
@@ -51,12 +47,14 @@ interface Building {
 
 /** Code packages, unpacked on this node. */
 export interface PackagePlaces {
-  /** The directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`. */
+  /**
+   * Returns the directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`.
+   */
   place(tenant: string, sha256: string, user: string): Promise<string>;
   release(user: string): Promise<void>;
 }
 
-/** The code of something that runs, as far as it decides about its dependencies. */
+/** Properties of an instance that determine its dependencies. */
 export type CodeSubject = Pick<
   InstanceSpec,
   'tenant' | 'runtime' | 'codePath' | 'mounts' | 'platformMounts' | 'sandboxType' | 'dependencies'
@@ -67,19 +65,25 @@ const NODE_LAYER = '/opt/rookery/layer';
 const UV = '/opt/rookery/uv';
 const COLLECT_MS = 600_000;
 const ERROR_LINES = 12;
+/**
+ * Version of the layout of npm layers. 2: the packages are in the layer itself. In layout 1 they were in its
+ * `node_modules`.
+ */
+const NPM_LAYOUT = 2;
 const MAX_BUILDS = 16;
 const MAX_BUILDS_OF_TENANT = 4;
 
 /**
- * What is installed for code from the files beside it: a layer for each tenant, content, runtime, platform and index, made by the first who needs it
- * and mounted by all. Who has one is on the disk: a sandbox may outlive its server.
+ * Dependencies that are installed from the files beside the code. Each tenant, content, runtime, platform and
+ * index has one layer, which the first user builds and all mount. The users of layers are stored on disk,
+ * because a sandbox may outlive its server.
  */
 export class CodeDependencies {
   readonly records: BuildRecords;
   readonly #options: CodeDependenciesOptions;
   readonly #layers: Layers;
   readonly #usesDir: string;
-  /** The key of each user's layer. */
+  /** Key of the layer, by user. */
   readonly #users = new Map<string, string>();
   readonly #building = new Map<string, Building>();
   readonly #rounds: Rounds;
@@ -93,7 +97,7 @@ export class CodeDependencies {
     this.#rounds = new Rounds(COLLECT_MS, () => this.collect());
   }
 
-  /** `living`: the instances of this node. What they have stays. */
+  /** Registers the users of layers. `living`: the instances of this node, whose layers stay. */
   async start(living: ReadonlySet<string>): Promise<void> {
     await mkdir(this.#usesDir, { recursive: true, mode: 0o700 });
     await this.records.start();
@@ -104,6 +108,7 @@ export class CodeDependencies {
       else await rm(join(this.#usesDir, user), { force: true });
     }
     await this.#layers.start();
+    await this.#removeOldLayouts();
     this.#rounds.start();
   }
 
@@ -114,8 +119,9 @@ export class CodeDependencies {
   }
 
   /**
-   * The spec with what its code asks for, built when it is not there; itself when it asks for nothing. Its packages stand where they are on this
-   * node. Fails with `failed_precondition`, whose text has the last lines of a build. Undone by `release`; when it fails nothing is left.
+   * Returns the spec with its dependency layer, which is built if missing; the same object if the code
+   * requests nothing. Code packages must be placed on this node before. Fails with `failed_precondition` and
+   * the last lines of a build. Undone by `release`; a failure leaves nothing.
    */
   async place(spec: InstanceSpec, user: string): Promise<InstanceSpec> {
     const recipe = await this.#recipeOf(spec);
@@ -131,7 +137,7 @@ export class CodeDependencies {
     }
   }
 
-  /** Makes it, and answers the id of its build; null when the code asks for nothing. Fails as `place` does. */
+  /** Builds the layer and returns its id; null if the code requests nothing. Fails as `place` does. */
   async build(subject: CodeSubject): Promise<string | null> {
     const recipe = await this.#unplacedRecipe(subject);
     if (recipe === null) return null;
@@ -145,8 +151,8 @@ export class CodeDependencies {
   }
 
   /**
-   * Begins to make it, when it is not there: `records` has it from then on. null: the code asks for nothing. Fails with `failed_precondition` when it
-   * cannot begin.
+   * Starts to build a missing layer; `records` has the build when this returns. null: the code requests
+   * nothing. Fails with `failed_precondition` if the build cannot start.
    */
   async begin(subject: CodeSubject): Promise<string | null> {
     const recipe = await this.#unplacedRecipe(subject);
@@ -154,7 +160,7 @@ export class CodeDependencies {
     const { key, tenant, tool } = recipe;
     if (!this.#building.has(key)) {
       if (await this.#layers.has(key)) await this.records.ready({ id: key, tenant, tool, runtime: subject.runtime });
-      // How it ends is in its record.
+      // The record of the build contains its result.
       else void this.#begun(recipe, subject.runtime).catch(() => undefined);
     }
     await this.#building.get(key)?.isOnRecord;
@@ -176,7 +182,21 @@ export class CodeDependencies {
       await this.records.collect(beforeMs, async id => this.#building.has(id) || (await this.#layers.isKept(id)));
     } catch (error) {
       const reason = messageOf(error);
-      this.#options.log.warn({ reason }, 'dependencies that nobody needs were not all removed; it is tried again');
+      this.#options.log.warn({ reason }, 'removal of unused dependencies failed; retrying');
+    }
+  }
+
+  /** Removes npm layers of layout 1. A layer that a sandbox still uses stays, but is never mounted again. */
+  async #removeOldLayouts(): Promise<void> {
+    const { log } = this.#options;
+    const kindOf = (path: string) => lstat(join(path, 'node_modules')).catch(() => null);
+    const { removed, used } = await this.#layers.discard(async path => (await kindOf(path)) !== null);
+    if (removed.length > 0) log.info({ layers: removed }, 'dependency layers of an older layout removed');
+    for (const layer of used) {
+      const users = [...this.#users].filter(([, key]) => key === layer).map(([user]) => user.split('.')[0]);
+      if ((await kindOf(this.#layers.pathOf(layer)))?.isDirectory()) continue;
+      const text = 'sandbox has a dependency layer whose node_modules is no directory: delete the instance';
+      log.warn({ layer, instances: users }, text);
     }
   }
 
@@ -192,7 +212,7 @@ export class CodeDependencies {
     return this.#layers.pathOf(recipe.key);
   }
 
-  /** Everybody who needs the same waits for the same build. */
+  /** Starts a build, or joins the running build of the same layer. */
   #begun(recipe: Recipe, runtime: string): Promise<void> {
     const { key, tenant } = recipe;
     const before = this.#building.get(key);
@@ -207,7 +227,7 @@ export class CodeDependencies {
   async #build(recipe: Recipe, isOnRecord: Promise<void>): Promise<void> {
     const { key: id } = recipe;
     const unwritten = new Set<string>();
-    // Who waits for the layer needs no record of its making.
+    // A failure to write the log must not fail the build.
     const lost = (error: unknown) => void unwritten.add(messageOf(error));
     this.#layers.hold(id);
     try {
@@ -222,7 +242,7 @@ export class CodeDependencies {
     } finally {
       this.#layers.release(id);
       const [reason] = unwritten;
-      if (reason !== undefined) this.#options.log.warn({ build: id, reason }, 'the log of a build is not whole');
+      if (reason !== undefined) this.#options.log.warn({ build: id, reason }, 'build log is incomplete');
     }
   }
 
@@ -237,7 +257,7 @@ export class CodeDependencies {
     throw resourceExhausted('too many dependencies are being installed', { retryAfterSeconds: 10 });
   }
 
-  /** As `#recipeOf`, of code whose packages are named by their URLs. */
+  /** Returns the recipe of code whose packages are named by their URLs; null as `#recipeOf` does. */
   async #unplacedRecipe(subject: CodeSubject): Promise<Recipe | null> {
     const { packages, others } = splitMounts(subject.mounts);
     if (packages.length === 0) return await this.#recipeOf(subject);
@@ -255,7 +275,7 @@ export class CodeDependencies {
     }
   }
 
-  /** Null when nothing is to be installed. */
+  /** Returns the recipe; null if nothing is to be installed. */
   async #recipeOf(subject: CodeSubject): Promise<Recipe | null> {
     const { runtime, sandboxType, dependencies } = subject;
     const tool = installerOf(runtime);
@@ -264,7 +284,7 @@ export class CodeDependencies {
     let manifest: Manifest | null;
     try {
       if (tool === 'pip') manifest = await readPythonManifest(directory);
-      // What the code brings is what it gets.
+      // A `node_modules` beside the code takes precedence over an installation.
       else manifest = (await hasEntry(directory, 'node_modules')) ? null : await readNodeManifest(directory);
     } finally {
       await directory.close();
@@ -290,7 +310,8 @@ export class CodeDependencies {
       binDirs: [dirname(python.basePath)],
       env,
       argv: (layer, beside) => [
-        ...['/bin/sh', '-c', VENV_SCRIPT, 'sh', python.basePath, layer, beside, '', 'no', uv === null ? '' : UV],
+        ...['/bin/sh', '-c', VENV_SCRIPT, 'sh', python.basePath, layer, beside, '', 'no'],
+        ...[uv === null ? '' : UV, 'requirements.txt'],
       ],
       errorLines: ERROR_LINES,
     };
@@ -303,7 +324,7 @@ export class CodeDependencies {
       throw failedPrecondition(`npm is not installed on the machine of the service: put it beside ${node.path}`);
     }
     return {
-      key: keyOf(tenant, ['npm', node.version, npm.env, files]),
+      key: keyOf(tenant, ['npm', NPM_LAYOUT, node.version, npm.env, files]),
       tenant,
       tool: 'npm',
       target: NODE_LAYER,
@@ -317,8 +338,8 @@ export class CodeDependencies {
   }
 
   /**
-   * The directory with the code, held open. Fails with `failed_precondition` when no mount has it, when a link
-   * leads out of that mount, or as the rule for host paths does.
+   * Opens the directory with the code. Fails with `failed_precondition` if no mount contains it or a link
+   * leads out of that mount. Also fails as the rule for host paths does.
    */
   async #openCode({ codePath, mounts, platformMounts = [], sandboxType }: CodeSubject): Promise<OpenedPath> {
     const code = posix.normalize(codePath).replace(/(.)\/+$/, '$1');
@@ -331,12 +352,12 @@ export class CodeDependencies {
       );
     }
     const path = join(mount.source, code.slice(mount.target === '/' ? 0 : mount.target.length));
-    // A directory of a machine of the cluster is not seen here.
+    // Host paths of sandboxes in the cluster are on other machines.
     if (mount !== ours && runsInCluster(sandboxType)) throw notInCluster(sandboxType);
     const opened =
       mount === ours ? await openPath(path) : await checkHostPath('code path', path, this.#options.policy, openPath);
     if (opened === null) throw failedPrecondition(`the code directory does not exist: ${codePath}`);
-    // A link means something else in the sandbox, where only the mount is: out here it could lead to anybody's files.
+    // In the sandbox a link resolves within the mount. On the host it could lead to other files.
     const source = await findPath(mount.source);
     if (source !== null && isWithin(opened.resolved, source.resolved)) return opened;
     await opened.close();
@@ -352,15 +373,33 @@ function notInCluster(sandboxType: string): ServiceError {
   );
 }
 
-/** Into the layer itself, where the packages find each other and their programs. */
+/** Name that no npm package can have. */
+const NPM_WORK = '.rookery-build';
+/**
+ * The service mounts the layer, which it has made itself, and no path below it. Foreign code writes those
+ * paths and may leave links there. Therefore the packages move up into the layer, inside the sandbox.
+ */
 const NPM_SCRIPT = `set -e
 node=$1 npm=$2 layer=$3 files=$4
-cp "$files"/* "$layer"
-cd "$layer"
+mkdir "$layer/${NPM_WORK}"
+cp "$files"/* "$layer/${NPM_WORK}"
+cd "$layer/${NPM_WORK}"
 "$node" "$npm" ci --omit=dev --no-audit --no-fund
-mkdir -p node_modules`;
+cd "$layer"
+"$node" -e '
+const fs = require("fs"), from = "${NPM_WORK}/node_modules";
+let found = null;
+try { found = fs.lstatSync(from); } catch (error) { if (error.code !== "ENOENT") throw error; }
+if (found !== null && !found.isDirectory()) {
+  const kind = found.isSymbolicLink() ? "a symbolic link" : "a file";
+  console.error("node_modules is " + kind + " after the installation, expected a directory: a script of a package has replaced it");
+  process.exit(1);
+}
+for (const name of found === null ? [] : fs.readdirSync(from)) fs.renameSync(from + "/" + name, name);
+'
+rm -rf "${NPM_WORK}"`;
 
-/** Further down the list is further up in the sandbox. */
+/** Returns the mount that shows the path in the sandbox: the longest target, and among equals the last. */
 function mountOf(mounts: readonly MountSpec[], path: string): MountSpec | null {
   const holds = (target: string) => path === target || target === '/' || path.startsWith(`${target}/`);
   let found: MountSpec | null = null;
@@ -387,11 +426,11 @@ function pythonLayer(path: string, { runtime }: CodeSubject) {
   };
 }
 
-/** Where Node looks behind the directory of the code itself. */
+/** Returns the mount at the directory that Node.js searches after the directory of the code itself. */
 function nodeLayer(path: string, { codePath }: CodeSubject) {
   const target = posix.join(posix.dirname(posix.normalize(codePath).replace(/(.)\/+$/, '$1')), 'node_modules');
   return {
-    mount: { source: join(path, 'node_modules'), target, readonly: true },
+    mount: { source: path, target, readonly: true },
     binDir: `${target}/.bin`,
     env: {},
   };

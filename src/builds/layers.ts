@@ -2,45 +2,47 @@ import { randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { failedPrecondition, ServiceError, unavailable } from '../core/error.ts';
+import { failedPrecondition, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
-import { execFile } from '../lib/child-process.ts';
+import { Counter } from '../lib/counter.ts';
 import { withDeadline } from '../lib/deadline.ts';
+import { diskUsage } from '../lib/disk-usage.ts';
 import { flushDirectory, flushFileSystem } from '../lib/flush.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import { newSecret } from '../lib/new-secret.ts';
 import type { Removals } from '../lib/removals.ts';
+import type { TenantDisk } from '../lib/tenant-disk.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 
-/** How a layer is made. What the same `key` makes is the same. */
+/** Instructions to make a layer. Recipes with the same `key` make the same layer. */
 export interface Recipe {
   readonly key: string;
-  /** What it runs may be foreign code: a layer is of one tenant, and `key` says of which. */
+  /** Tenant of the layer; `key` depends on it, because the commands may run foreign code. */
   readonly tenant: string;
-  /** The program that installs, for errors. */
+  /** Program that installs, for errors. */
   readonly tool: string;
-  /** Where the layer stands inside: it may know its own path. */
+  /** Path of the layer inside the sandbox, which the layer's files may contain. */
   readonly target: string;
-  /** Files that `argv` finds beside each other, by their names. */
+  /** Texts of files by name, all in one directory that `argv` receives. */
   readonly files: Readonly<Record<string, string>>;
-  /** What it needs to see of this machine. */
+  /** Mounts of host files that the installation needs. */
   readonly mounts: readonly MountSpec[];
-  /** Directories inside, for `PATH`. */
+  /** Directories inside the sandbox, for `PATH`. */
   readonly binDirs: readonly string[];
   readonly env: Readonly<Record<string, string>>;
-  /** The command, with the places of the layer and of the files inside. */
+  /** Returns the command. `layer` and `files` are paths inside the sandbox. */
   argv(layer: string, files: string): readonly string[];
-  /** How many of the last lines an error has. */
+  /** Number of last output lines that an error contains. */
   readonly errorLines: number;
 }
 
 export interface LayersOptions {
-  /** Nothing else is in it. */
+  /** Directory of the layers, with no other content. */
   readonly directory: string;
   readonly removals: Removals;
   readonly instances: Instances;
@@ -51,46 +53,54 @@ export interface LayersOptions {
     readonly cpuMillis: number;
   };
   readonly timeoutMs: number;
-  /** The largest layer; null: no bound beside that of a sandbox. */
-  readonly maxBytes: number | null;
-  /** How long one is kept that nobody uses. */
+  /** Size limit of one layer. */
+  readonly maxBytes: number;
+  /** Time for which an unused layer is kept. */
   readonly keepMs: number;
-  /** How much those that nobody uses may have together; the oldest go first. null: no bound. */
-  readonly maxUnusedBytes: number | null;
-  /** Where what stands at `source` on the host, and is mounted at `target`, is found inside. Without mounts: where it is. */
+  /** Size limit of all unused layers together; the oldest are removed first. */
+  readonly maxUnusedBytes: number;
+  readonly disk: TenantDisk;
+  /**
+   * Returns the path inside the sandbox of what is at `source` on the host and mounted at `target`. A sandbox
+   * without mounts uses the host's path.
+   */
   readonly inside: (source: string, target: string) => string;
-  /** Tests bring their own. */
+  /** Replaced in tests. */
   readonly flush?: (path: string) => Promise<void>;
 }
 
-/** Takes what a build says, in order. */
+/** Receives the output of a build, in order. */
 export type BuildOutput = (text: Buffer | string) => Promise<void>;
 
 interface Build {
   readonly done: Promise<void>;
   readonly listeners: Set<BuildOutput>;
-  /** The output so far, for those who come later. */
+  /** Output so far, for listeners that join later. */
   said: Buffer[];
 }
 
 const MAX_SAID_BYTES = 1024 * 1024;
 const START_TIMEOUT_MS = 60_000;
-const MEASURE_TIMEOUT_MS = 120_000;
 const MAX_LAST_CHARS = 4000;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** Directories that are made once by a command in a sandbox of its own, for all who wait for the same, and mounted read-only after that. */
+/**
+ * Directories that a command in its own sandbox makes once, for all concurrent requests with the same key.
+ * Afterwards they are mounted read-only.
+ */
 export class Layers {
   readonly #options: LayersOptions;
   readonly #builds = new Map<string, Build>();
-  readonly #uses = new Map<string, number>();
+  readonly #uses = new Counter();
+  /** Sizes by key, measured once because layers do not change. */
+  readonly #bytes = new Map<string, number>();
   readonly #closing = sharedController();
 
   constructor(options: LayersOptions) {
     this.#options = options;
   }
 
-  /** Removes what a killed server left half made. */
+  /** Removes unfinished layers of a killed server. */
   async start(): Promise<void> {
     const { directory, removals } = this.#options;
     for (const name of await readdir(directory).catch(() => [])) {
@@ -98,7 +108,7 @@ export class Layers {
     }
   }
 
-  /** Gives up what is being made; the next server makes it again. */
+  /** Aborts running builds; a later request builds the layer again. */
   close(): void {
     this.#closing.abort();
   }
@@ -107,7 +117,7 @@ export class Layers {
     return join(this.#options.directory, key);
   }
 
-  /** Whether it is made already. It counts as used then. */
+  /** Returns true if the layer exists, and records a use of it. */
   async has(key: string): Promise<boolean> {
     const now = new Date();
     return await utimes(this.pathOf(key), now, now).then(
@@ -116,32 +126,64 @@ export class Layers {
     );
   }
 
-  /** As `has`, for who only looks: it does not count as used. */
+  /** Returns true if the layer exists, without recording a use. */
   async isKept(key: string): Promise<boolean> {
     return (await stat(this.pathOf(key)).catch(() => null)) !== null;
   }
 
   /**
-   * The directory on the host, made when it is not there. Fails with `failed_precondition` when it cannot be made, and as `output` does, which
-   * is nobody else's failure. Whoever asks holds it before, and as long as it uses it.
+   * Returns the host directory of the layer, and builds a missing one. Fails with `failed_precondition` if
+   * the build fails. Fails as `output` does, without failing the build for other callers. The caller must
+   * call `hold` before and `release` after its use.
    */
   async get(recipe: Recipe, output: BuildOutput): Promise<string> {
-    if (!(await this.has(recipe.key))) await this.#built(recipe, output);
-    return this.pathOf(recipe.key);
+    const { key, tenant } = recipe;
+    if (!(await this.has(key))) await this.#built(recipe, output);
+    await this.#options.disk.hold(tenant, key, HOLDER, () => this.#sizeOf(key));
+    return this.pathOf(key);
   }
 
-  /** It is not removed until `release`. */
+  /** Protects a layer from removal until `release`. */
   hold(key: string): void {
-    this.#uses.set(key, (this.#uses.get(key) ?? 0) + 1);
+    this.#uses.add(key);
   }
 
   release(key: string): void {
-    const left = (this.#uses.get(key) ?? 1) - 1;
-    if (left > 0) this.#uses.set(key, left);
-    else this.#uses.delete(key);
+    if (this.#uses.add(key, -1) === 0) this.#options.disk.release(key, HOLDER);
   }
 
-  /** Removes those that nobody uses: when nobody has for a while, and the oldest when all have too much. */
+  /**
+   * Removes the unused layers for which `isObsolete` is true. Returns the keys of these, and of those that
+   * are in use.
+   */
+  async discard(isObsolete: (path: string) => Promise<boolean>) {
+    const { directory, removals } = this.#options;
+    const removed: string[] = [];
+    const used: string[] = [];
+    for (const key of await readdir(directory).catch(() => [])) {
+      if (key.includes('.') || !(await isObsolete(this.pathOf(key)))) continue;
+      if (this.#uses.has(key)) {
+        used.push(key);
+        continue;
+      }
+      await removals.remove(this.#setAside(key));
+      removed.push(key);
+    }
+    return { removed, used };
+  }
+
+  /** Renames a layer, so that the next build makes it anew. */
+  #setAside(key: string): string {
+    const away = join(this.#options.directory, `${key}.${randomUUID()}`);
+    renameSync(this.pathOf(key), away);
+    this.#bytes.delete(key);
+    return away;
+  }
+
+  /**
+   * Removes unused layers: all that are older than `keepMs`, then the oldest until the rest fits
+   * `maxUnusedBytes`.
+   */
   async collect(): Promise<void> {
     const { directory, keepMs, maxUnusedBytes, removals } = this.#options;
     const unused: { key: string; usedAtMs: number }[] = [];
@@ -154,13 +196,11 @@ export class Layers {
     let bytes = 0;
     for (const { key, usedAtMs } of unused) {
       const isOld = usedAtMs < Date.now() - keepMs;
-      if (!isOld && maxUnusedBytes !== null) bytes += await diskUsage(this.pathOf(key)).catch(() => 0);
-      if (!isOld && (maxUnusedBytes === null || bytes <= maxUnusedBytes)) continue;
-      const away = join(directory, `${key}.${randomUUID()}`);
-      // Nothing is awaited between the look and the move: who asks from here on makes it anew.
+      if (!isOld) bytes += await this.#sizeOf(key).catch(() => 0);
+      if (!isOld && bytes <= maxUnusedBytes) continue;
+      // Nothing is awaited between this check and the rename, so a later request builds the layer anew.
       if (this.#uses.has(key)) continue;
-      renameSync(this.pathOf(key), away);
-      await removals.remove(away);
+      await removals.remove(this.#setAside(key));
     }
   }
 
@@ -179,7 +219,8 @@ export class Layers {
       build = { done, listeners, said };
       this.#builds.set(key, build);
     }
-    // One call of `output` at a time: what was said before, then what comes. The build goes on without one that fails.
+    // Calls `output` one at a time: first the earlier output, then the new. A failing `output` is removed,
+    // and the build continues.
     let writing = Promise.resolve();
     const write: BuildOutput = text => {
       writing = writing.then(() => output(text));
@@ -199,8 +240,10 @@ export class Layers {
   }
 
   async #build(recipe: Recipe, tell: BuildOutput): Promise<void> {
-    // Asynchronous from its first step, so that everybody hears all of it.
+    // Asynchronous before the first output, so that the caller's listener receives all of it.
     const driver = await this.#options.driver();
+    // Refuse before the installation if the tenant's disk is full.
+    await this.#options.disk.assertFits(recipe.tenant, 1);
     const { directory, timeoutMs, ledger, rules, instances } = this.#options;
     const instanceId = randomUUID();
     const work = join(directory, `${recipe.key}.${instanceId}`);
@@ -208,7 +251,7 @@ export class Layers {
     const files = join(work, 'files');
     const size = { ...rules, processes: rules.maxProcesses };
     const release = instances.hold(instanceId);
-    // Whoever waits for it was let in: it is counted, and not refused.
+    // Callers were admitted before, so the build is counted but not refused.
     ledger.take('build', size);
     try {
       for (const path of [layer, files]) await mkdir(path, { recursive: true, mode: 0o755 });
@@ -221,16 +264,24 @@ export class Layers {
       const owner = { kind: 'build', key: recipe.key } as const;
       const intent = instances.draft({ owner, tenant: recipe.tenant, sandboxType: driver.name, sandbox: spec });
       await instances.intend(intent);
-      const begin = (starting: AbortSignal) => instances.run(intent, { driver, sandbox: spec }, starting, closing);
+      const begin = (starting: AbortSignal) =>
+        instances.commands.run(intent, { driver, sandbox: spec }, starting, closing);
       const command = await withDeadline(START_TIMEOUT_MS, begin, closing);
       if (command === null) throw failedPrecondition('another server has taken over');
       try {
         await withDeadline(timeoutMs, late => this.#install(recipe, command, late, tell), closing);
       } finally {
-        await instances.remove(command);
+        await instances.commands.remove(command);
       }
-      await this.#assertSize(layer);
-      await this.#keep(layer, recipe.key);
+      await this.#reserve(layer, recipe);
+      try {
+        await this.#keep(layer, recipe.key);
+      } catch (error) {
+        this.#options.disk.release(recipe.key, HOLDER);
+        throw error;
+      }
+      // All callers may have released the layer meanwhile.
+      if (!this.#uses.has(recipe.key)) this.#options.disk.release(recipe.key, HOLDER);
     } finally {
       ledger.give('build', size);
       release();
@@ -238,7 +289,10 @@ export class Layers {
     }
   }
 
-  /** Passes on what the tool says until it ends. Fails with `failed_precondition` unless it ended well, before `late` aborts. */
+  /**
+   * Passes the tool's output on until it ends. Fails with `failed_precondition` unless it exits with 0 before
+   * `late` aborts.
+   */
   async #install({ tool, errorLines }: Recipe, command: Command, late: AbortSignal, tell: BuildOutput): Promise<void> {
     let last: readonly string[] = [];
     for await (const chunk of command.logs({ tail: null, sinceMs: null, follow: true }, late)) {
@@ -254,14 +308,27 @@ export class Layers {
     throw failedPrecondition(`${tool} ended with ${describeExit(exit)}:${errorLines > 1 ? '\n' : ' '}${lines}`);
   }
 
-  async #assertSize(layer: string): Promise<void> {
-    const { maxBytes } = this.#options;
-    if (maxBytes === null) return;
+  /**
+   * Counts the layer for its tenant before storing it, so that concurrent builds cannot both use the last
+   * capacity.
+   */
+  async #reserve(layer: string, { key, tenant }: Recipe): Promise<void> {
+    const { maxBytes, disk } = this.#options;
     const bytes = await diskUsage(layer);
     if (bytes > maxBytes) throw failedPrecondition(`what it installed has ${bytes} bytes, the most is ${maxBytes}`);
+    await disk.hold(tenant, key, HOLDER, async () => bytes);
+    this.#bytes.set(key, bytes);
   }
 
-  /** What is there under its key is whole, also after a power cut: nobody looks at it again. */
+  async #sizeOf(key: string): Promise<number> {
+    const known = this.#bytes.get(key);
+    if (known !== undefined) return known;
+    const bytes = await diskUsage(this.pathOf(key));
+    this.#bytes.set(key, bytes);
+    return bytes;
+  }
+
+  /** Stores the layer under its key, complete even after a power cut: nothing checks it later. */
   async #keep(layer: string, key: string): Promise<void> {
     const { directory, flush = flushFileSystem } = this.#options;
     await flush(layer).catch((error: unknown) => {
@@ -273,7 +340,7 @@ export class Layers {
 
   #specOf(instanceId: string, recipe: Recipe, layer: string, files: string): SandboxSpec {
     const { inside, rules } = this.#options;
-    // Where it will be found: it may know its own path.
+    // The layer's files may contain its path, so build it at the path of its later use.
     const isMoved = inside(this.pathOf(recipe.key), recipe.target) === recipe.target;
     const layerInside = isMoved ? recipe.target : layer;
     const filesInside = inside(files, FILES);
@@ -308,16 +375,6 @@ export class Layers {
   }
 }
 
+/** Single holder of a layer's disk space; `Layers` counts the uses behind it. */
+const HOLDER = 'layer';
 const FILES = '/opt/rookery/files';
-
-/** What a directory takes on the disk. By a program of its own: it goes to any depth, and follows nothing. */
-function diskUsage(path: string): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const env = { PATH: '/usr/bin:/bin', LC_ALL: 'C' };
-    execFile('du', ['-s', '-x', '-B1', '--', path], { timeout: MEASURE_TIMEOUT_MS, env }, (error, stdout) => {
-      const bytes = /^(\d+)\t/.exec(stdout)?.[1];
-      if (bytes !== undefined) resolve(Number(bytes));
-      else reject(error ?? new ServiceError('internal', 'du has said nothing'));
-    });
-  });
-}

@@ -89,7 +89,7 @@ describe('Python code', () => {
     expect(names(await python({ 'pyproject.toml': text }))).toEqual(asks ? ['pyproject.toml'] : []);
   });
 
-  // Each took minutes when what it cost grew with the square of its size; now a part of a second.
+  // Each text took minutes when the cost was quadratic in its size. Now each takes less than a second.
   test.each([
     ['pyproject.toml', 'ends of lines', '\n'.repeat(1_000_000)],
     ['pyproject.toml', 'ends of lines of old', '\r'.repeat(1_000_000)],

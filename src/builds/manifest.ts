@@ -6,22 +6,26 @@ import { isJsonObject, type JsonObject } from '../core/json.ts';
 import { LIMITS } from '../core/limits.ts';
 import { type OpenedPath, openEntry } from '../lib/opened-path.ts';
 
-/** What the files beside some code ask for. */
+/** Dependencies that the files beside some code request. */
 export interface Manifest {
-  /** Their texts by their names; what two codes have in common makes one layer for both. */
+  /** Texts by name. Codes with equal files share one layer. */
   readonly files: Readonly<Record<string, string>>;
 }
 
 const MAX_BYTES = 16 * 1024 * 1024;
 const MAX_FILES = 32;
-/** Of a pyproject.toml. No piece passes the end of its line: from each of many empty lines it would look through all others. */
+/**
+ * Matches a pyproject.toml that requests packages. No part crosses the end of its line: otherwise each of
+ * many empty lines would start a scan of all others.
+ */
 const ASKS =
   /(?:^|\n)[^\S\n]*(?:dependencies[^\S\n]*=|\[[^\S\n]*(?:tool\.poetry|project)\.dependencies\b)|\bdynamic[^\S\n]*=/;
 const NO_FILE = 'only packages of an index can be installed, and what is beside the code is on its path anyway';
 
 /**
- * Of Python code: a lock with its pyproject.toml, else requirements.txt with what it names, else pyproject.toml. Null when nothing is asked for.
- * Fails with `failed_precondition`, a sentence.
+ * Reads the request of Python code: a lock with its pyproject.toml, else requirements.txt with the files it
+ * names, else pyproject.toml. Returns null if nothing is requested. Fails with `failed_precondition`, a
+ * sentence.
  */
 export async function readPythonManifest(directory: OpenedPath): Promise<Manifest | null> {
   const read = new Reader(directory);
@@ -35,11 +39,14 @@ export async function readPythonManifest(directory: OpenedPath): Promise<Manifes
   }
   const files = await requirementFiles(read);
   if (files !== null) return files;
-  // Most of these only configure tools.
+  // Most files named pyproject.toml only configure tools.
   return project !== null && ASKS.test(project) ? { files: { [PROJECT]: project } } : null;
 }
 
-/** Of JavaScript: package.json and its lock. Null when it asks for nothing. Fails with `failed_precondition`, a sentence. */
+/**
+ * Reads the request of JavaScript code: package.json and its lock. Returns null if nothing is requested.
+ * Fails with `failed_precondition`, a sentence.
+ */
 export async function readNodeManifest(directory: OpenedPath): Promise<Manifest | null> {
   const read = new Reader(directory);
   const [PACKAGE, ...LOCKS] = DEPENDENCY_FILES.npm;
@@ -59,11 +66,11 @@ export async function readNodeManifest(directory: OpenedPath): Promise<Manifest 
   );
 }
 
-/** With the files that are named in it, and in those. */
+/** Returns requirements.txt and the files that it names, directly or indirectly. */
 async function requirementFiles(read: Reader): Promise<Manifest | null> {
   const [FIRST] = DEPENDENCY_FILES.pip;
   const files: Record<string, string> = {};
-  // Each once, however often it is named; a set that grows is gone through to its end.
+  // Each file once. The loop also visits names that it adds to the set.
   const names = new Set([FIRST as string]);
   let asks = false;
   for (const name of names) {
@@ -86,14 +93,17 @@ async function requirementFiles(read: Reader): Promise<Manifest | null> {
   return asks ? { files } : null;
 }
 
-/** Without comments and empty ones. One after the other: a file may be nothing but ends of lines. */
+/**
+ * Yields the lines without comments and without empty ones. A generator, because a file may consist of line
+ * ends only.
+ */
 function* linesOf(text: string): Generator<string> {
   const joined = text.replaceAll(/\\\r?\n/g, ' ');
   for (let at = 0; at < joined.length; ) {
     const end = joined.indexOf('\n', at);
     const line = joined.slice(at, end === -1 ? joined.length : end);
     at = end === -1 ? joined.length : end + 1;
-    // Cut where the first comment begins: a pattern up to the end of the line begins anew at each `#` when that end is none for it.
+    // Cut at the first comment. A pattern up to the end of the line would be tried again at each `#`.
     const comment = line.search(/(?:^|\s)#/);
     const asked = (comment === -1 ? line : line.slice(0, comment)).trim();
     if (asked !== '') yield asked;
@@ -118,7 +128,10 @@ class Reader {
     this.#directory = directory;
   }
 
-  /** Null when there is no such file. A link is none: it may lead to what the caller may not read. */
+  /**
+   * Returns the text; null if there is no such file. Links are ignored, because they may lead to files that
+   * the client may not read.
+   */
   async text(path: string): Promise<string | null> {
     const [first = '', ...rest] = path.split('/').filter(name => name !== '' && name !== '.');
     let found = await openEntry(this.#directory, first);

@@ -13,9 +13,9 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(directory, { recursive: true }));
 
-test('an environment is made with the interpreter itself, and in a virtual environment with the one of which that is made', async () => {
+test('askPython finds the base interpreter, also from inside a virtual environment', async () => {
   const found = await findInterpreters();
-  // The oldest and the newest: they say differently of which they are.
+  // The oldest and the newest interpreter report their base in different ways.
   for (const { version, path } of new Set([...found.slice(0, 1), ...found.slice(-1)])) {
     const own = await askPython(path);
     expect(own).toMatchObject({ path, basePath: path });

@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import type { MountSpec } from '../core/mount.ts';
 import { execFile } from '../lib/child-process.ts';
+import { realPathOf } from '../lib/real-path.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;
@@ -14,23 +15,24 @@ alone = sys.prefix == sys.base_prefix
 print(sys.executable if alone else base if os.access(base, os.X_OK) else os.path.realpath(sys.executable))
 `;
 
-/** An interpreter of this machine, as something in a sandbox needs it. */
+/** Interpreter of this machine, for use in a sandbox. */
 export interface Python {
-  /** `3.11.7` */
+  /** Version such as `3.11.7`. */
   readonly version: string;
   readonly path: string;
   /**
-   * What a virtual environment is made with: itself, or that of which it is one. An environment may be where a sandbox sees something else (its
-   * own `/tmp`), and another one that is made with it does not have what is in it anyway.
+   * Interpreter to make a virtual environment with: the base interpreter if this one is itself in an
+   * environment. The path of an environment may be hidden in a sandbox (for example by its own `/tmp`).
+   * Packages of the environment are not inherited anyway.
    */
   readonly basePath: string;
-  /** Everything that belongs to it and is not seen anyway. */
+  /** Mounts of the interpreter's files that a sandbox does not show by default. */
   readonly mounts: readonly MountSpec[];
 }
 
 const asked = new Map<string, { readonly changedMs: number; readonly python: Python }>();
 
-/** What it says of itself: once, as long as it is the same file. */
+/** Returns the properties of an interpreter, which is run once until its file changes. */
 export async function askPython(path: string): Promise<Python> {
   const { mtimeMs: changedMs } = await stat(path);
   const known = asked.get(path);
@@ -44,16 +46,24 @@ async function ask(path: string): Promise<Python> {
   const { stdout } = await run(path, ['-I', '-c', ASK], { timeout: ASK_TIMEOUT_MS, cwd: '/' });
   const [prefix = '', version = '', basePath = ''] = stdout.trim().split('\n');
   const isOfSystem = prefix === '/usr' || prefix.startsWith('/usr/');
-  return { version, path, basePath, mounts: isOfSystem ? [] : [{ source: prefix, target: prefix, readonly: true }] };
+  const mounts = isOfSystem ? [] : [{ source: realPathOf(prefix), target: prefix, readonly: true }];
+  return { version, path, basePath, mounts };
 }
 
 /**
- * A virtual environment, with everything that files ask for. `$1`: the interpreter, `$2`: the environment, `$3`: where the files are, `$4`: which
- * pip, `$5`: whether to check what is there afterwards, `$6`: uv, or nothing; the rest are options of whichever installs.
+ * Script that makes a virtual environment with the requested packages. Arguments:
+ * - `$1`: the interpreter
+ * - `$2`: the environment
+ * - `$3`: the directory of the files
+ * - `$4`: the version of pip, or empty
+ * - `$5`: `no` skips the check of the result
+ * - `$6`: the path of uv, or empty
+ * - `$7`: the name of the requirements file
+ * - the rest: options for pip or uv
  */
 export const VENV_SCRIPT = `set -e
-python=$1 environment=$2 files=$3 version=$4 check=$5 uv=$6
-shift 6
+python=$1 environment=$2 files=$3 version=$4 check=$5 uv=$6 list=$7
+shift 7
 "$python" -m venv "$environment"
 [ -z "$version" ] || "$environment/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "pip$version"
 if [ -f "$files/pyproject.toml" ]; then
@@ -63,8 +73,8 @@ if [ -f "$files/pyproject.toml" ]; then
 fi
 if [ -n "$uv" ]; then
   # Its cache is elsewhere, so nothing can be linked out of it; without this it warns.
-  UV_LINK_MODE=copy "$uv" pip install --python "$environment/bin/python" --no-cache "$@" -r "$files/requirements.txt"
+  UV_LINK_MODE=copy "$uv" pip install --python "$environment/bin/python" --no-cache "$@" -r "$files/$list"
 else
-  "$environment/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "$@" -r "$files/requirements.txt"
+  "$environment/bin/python" -m pip install --disable-pip-version-check --no-cache-dir "$@" -r "$files/$list"
 fi
 [ "$check" = no ] || "$environment/bin/python" -m pip check --disable-pip-version-check`;

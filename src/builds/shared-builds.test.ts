@@ -7,12 +7,13 @@ import { FakeDriver } from '../../test/fakes/fake-driver.ts';
 import { removalsIn } from '../../test/parts/removals.ts';
 import { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
+import { TenantDisk } from '../lib/tenant-disk.ts';
 import type { LogRequest, SandboxHandle } from '../sandbox/driver.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { CodeDependencies, type CodeDependenciesOptions } from './code-dependencies.ts';
 import { Layers, type LayersOptions, type Recipe } from './layers.ts';
 
-/** Commands that say what they do. */
+/** Driver whose commands print a line at the start and at the end of their log. */
 class BuildDriver extends FakeDriver {
   override async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
     yield Buffer.from('installing\n');
@@ -47,7 +48,7 @@ beforeEach(async () => {
     ...{ directory: join(root, 'layers'), removals: removalsIn(root), instances, driver: async () => driver },
     ledger: { take: () => undefined, give: () => undefined } as unknown as Ledger,
     rules: { maxProcesses: 64, network: 'host', requireIsolation: false, memoryMb: 256, cpuMillis: 1000 },
-    ...{ timeoutMs: 60_000, maxBytes: null, keepMs: 60_000, maxUnusedBytes: null },
+    ...{ timeoutMs: 60_000, maxBytes: MIB, keepMs: 60_000, maxUnusedBytes: MIB, disk: new TenantDisk(MIB) },
     inside: (_source, target) => target,
   };
   layers = new Layers(options);
@@ -60,9 +61,10 @@ afterEach(async () => {
   rmSync(root, { recursive: true });
 });
 
+const MIB = 1024 * 1024;
 const layer = () => join(root, 'layers', RECIPE.key);
 
-/** The command of the build that goes on has made a file, and ends. */
+/** Writes a file into the layer of the running build, and ends its command. */
 async function install(): Promise<void> {
   await vi.waitFor(() => expect(driver.runningIds).toHaveLength(1));
   const { instanceId, platformMounts = [] } = driver.starts.at(-1) as (typeof driver.starts)[number];
@@ -70,7 +72,7 @@ async function install(): Promise<void> {
   driver.kill(instanceId, { code: 0, signal: null });
 }
 
-test('who cannot take what a build says fails alone, and the others have the layer', async () => {
+test('a caller whose output callback fails gets the error alone, and other callers get the layer', async () => {
   const heard: string[] = [];
   const failing = (atText: string) => async (text: Buffer | string) => {
     if (`${text}`.includes(atText)) throw new Error(`no room for: ${text}`);
@@ -90,7 +92,7 @@ test('who cannot take what a build says fails alone, and the others have the lay
   expect(existsSync(join(layer(), 'file'))).toBe(true);
 });
 
-test('a layer is there once all of it is on the disk, and not when that fails', async () => {
+test('a layer appears only after its flush to disk has succeeded', async () => {
   const seen: boolean[] = [];
   let fault: Error | undefined = new Error('EIO');
   const flush = async (path: string) => {
@@ -110,7 +112,7 @@ test('a layer is there once all of it is on the disk, and not when that fails', 
   expect(seen).toEqual([true, false, true, false]);
 });
 
-test('who waits for dependencies has them, whatever becomes of the record of their build', async () => {
+test('a build of dependencies succeeds when its record and log cannot be written', async () => {
   const code = join(root, 'code');
   mkdirSync(code);
   writeFileSync(join(code, 'requirements.txt'), 'six\n');
@@ -138,6 +140,6 @@ test('who waits for dependencies has them, whatever becomes of the record of the
   const [first, second] = await Promise.all(both);
   expect(first).toMatch(/^[0-9a-f]{40}$/);
   expect(second).toBe(first);
-  expect(warnings).toEqual([{ build: first, reason: 'no room', text: 'the log of a build is not whole' }]);
+  expect(warnings).toEqual([{ build: first, reason: 'no room', text: 'build log is incomplete' }]);
   await dependencies.close();
 });

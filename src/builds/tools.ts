@@ -5,20 +5,21 @@ import type { Environment } from '../core/environment.ts';
 import { unavailable } from '../core/error.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { execFile } from '../lib/child-process.ts';
+import { realPathOf } from '../lib/real-path.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 20_000;
 const ELF = Buffer.from([0x7f, 0x45, 0x4c, 0x46]);
 
-/** How the tools that install reach what they install from. */
+/** Indexes from which the tools install. */
 export interface IndexSettings {
-  /** `''`: what pip of this machine is configured with. */
+  /** URL of the Python index; `''`: as pip on this machine is configured. */
   readonly pythonIndex: string;
-  /** `''`: what npm of this machine is configured with. */
+  /** URL of the npm registry; `''`: as npm on this machine is configured. */
   readonly npmRegistry: string;
 }
 
-/** Of pip and of everything that speaks TLS: nothing else of the server's environment comes near foreign code. */
+/** Variables for pip and for TLS. No other variable of the server's environment reaches foreign code. */
 const PIP_VARIABLES = new Set([
   ...['PIP_CERT', 'PIP_DEFAULT_TIMEOUT', 'PIP_EXTRA_INDEX_URL', 'PIP_INDEX_URL', 'PIP_PROXY', 'PIP_TRUSTED_HOST'],
   ...['SSL_CERT_DIR', 'SSL_CERT_FILE', 'REQUESTS_CA_BUNDLE', 'ALL_PROXY', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'],
@@ -27,7 +28,7 @@ const NPM_VARIABLES = new Set([
   ...['NODE_EXTRA_CA_CERTS', 'SSL_CERT_DIR', 'SSL_CERT_FILE', 'ALL_PROXY', 'HTTP_PROXY', 'HTTPS_PROXY', 'NO_PROXY'],
 ]);
 
-/** How the operator's own pip reaches its index, as far as its environment says it. */
+/** Returns the variables of the server's environment that configure pip's index. */
 export function pipEnvironment(environment: Environment): Record<string, string> {
   return chosen(environment, PIP_VARIABLES);
 }
@@ -37,7 +38,7 @@ function chosen(environment: Environment, names: ReadonlySet<string>): Record<st
   return Object.fromEntries(found.filter((entry): entry is [string, string] => entry[1] !== undefined));
 }
 
-/** The same, with what pip's files of configuration say; for uv too, which does not read pip's. */
+/** Returns the environment for pip and uv, including pip's configuration files, which uv does not read. */
 export async function pythonIndexEnvironment(
   python: string,
   environment: Environment,
@@ -65,12 +66,18 @@ const PIP_KEYS = ['index-url', 'extra-index-url', 'trusted-host', 'cert', 'proxy
 
 const pipConfigurations = new Map<string, Promise<Record<string, string>>>();
 
-/** What its files say (`pip config list`) when it is asked for the first time; nothing when there is no pip that could. */
+/**
+ * Returns pip's configuration from `pip config list`, read once; empty if pip is missing or does not support
+ * the command.
+ */
 function pipConfiguration(python: string, environment: Environment): Promise<Record<string, string>> {
   return remembered(pipConfigurations, python, () => askPip(python, environment));
 }
 
-/** What was found out for a program: asking it takes longer than starting a sandbox. A failure is asked again. */
+/**
+ * Returns the cached answer of a program: asking takes longer than starting a sandbox. A failure is not
+ * cached.
+ */
 function remembered<T>(known: Map<string, Promise<T>>, program: string, ask: () => Promise<T>): Promise<T> {
   let asking = known.get(program);
   if (asking === undefined) {
@@ -96,15 +103,15 @@ async function askPip(python: string, environment: Environment): Promise<Record<
   return found;
 }
 
-/** npm as a program of this Node. */
+/** npm for one Node.js installation. */
 export interface Npm {
-  /** The file that Node runs. */
+  /** File that Node.js runs. */
   readonly cli: string;
   readonly mounts: readonly MountSpec[];
   readonly env: Readonly<Record<string, string>>;
 }
 
-/** npm beside this Node, else that of the PATH; null when there is none. */
+/** Returns the npm in the directory of this Node.js, else the first on the PATH; null if there is none. */
 export async function findNpm(
   node: string,
   environment: Environment,
@@ -119,7 +126,7 @@ export async function findNpm(
     const paths = [node, home].filter(path => !path.startsWith('/usr/'));
     return {
       cli,
-      mounts: paths.map(path => ({ source: path, target: path, readonly: true })),
+      mounts: paths.map(path => ({ source: realPathOf(path), target: path, readonly: true })),
       env: { ...chosen(environment, NPM_VARIABLES), ...(registry === '' ? {} : { npm_config_registry: registry }) },
     };
   }
@@ -132,7 +139,10 @@ function npmRegistryOf(node: string, cli: string, environment: Environment): Pro
   return remembered(npmRegistries, cli, () => askNpm(node, cli, environment));
 }
 
-/** An older tool may not know the question; one that was too slow is asked again. */
+/**
+ * Returns an empty answer for a tool without the command. Fails with `unavailable` after a timeout, which is
+ * not cached.
+ */
 function noAnswer(error: unknown, tool: string): { readonly stdout: string } {
   if ((error as { readonly killed?: boolean }).killed !== true) return { stdout: '' };
   throw unavailable(`${tool} did not say in time how it is configured`, { cause: error });
@@ -141,13 +151,14 @@ function noAnswer(error: unknown, tool: string): { readonly stdout: string } {
 async function askNpm(node: string, cli: string, environment: Environment): Promise<string> {
   const asked = await run(node, [cli, 'config', 'get', 'registry'], {
     timeout: ASK_TIMEOUT_MS,
-    env: { ...environment },
+    // npm on Node.js 22.8 and newer otherwise leaves a directory of compiled code in the temporary directory.
+    env: { ...environment, NODE_DISABLE_COMPILE_CACHE: '1' },
     cwd: '/',
   }).catch((error: unknown) => noAnswer(error, 'npm'));
   return /^https?:\/\/\S+$/m.exec(asked.stdout)?.[0] ?? '';
 }
 
-/** The program uv of the PATH; null when there is none. The shim of a version manager is none. */
+/** Returns the uv program on the PATH; null if there is none. The shim of a version manager is ignored. */
 export async function findUv({ PATH = '' }: Environment): Promise<string | null> {
   for (const directory of PATH.split(delimiter).filter(entry => entry.startsWith('/'))) {
     const path = await realpath(join(directory, 'uv')).catch(() => null);

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import { addClientOptions, Client, type ClientOptions } from './client.ts';
-import { CliError, EXIT } from './exit.ts';
-import type { Context, Io } from './io.ts';
-import { coloured, printable } from './print.ts';
+import { addClientOptions, Client, type ClientOptions } from './shared/client.ts';
+import { CliError, EXIT } from './shared/exit.ts';
+import type { Context, Io } from './shared/io.ts';
+import { coloured, printable } from './shared/print.ts';
 
-/** The service says something each 15 s at least: with this a connection that was cut without a word is noticed. */
+/** Detects a connection that broke silently, because the service sends at least a heartbeat every 15 s. */
 const SILENT_MS = 40_000;
 
 interface EventsOptions extends ClientOptions {
@@ -13,7 +13,7 @@ interface EventsOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
-/** What is shown of the data of an event; a service of another version may leave fields out. */
+/** The fields of an event that are shown. A service of another version may omit fields. */
 interface ShownEvent {
   readonly type: string;
   readonly at?: string;
@@ -34,11 +34,11 @@ export function register(program: Command, context: Context): void {
   addClientOptions(program.command('events'))
     .summary('follow what happens in the service')
     .description(
-      'Prints what happens to agents, instances of functions and jobs as it happens, until it is interrupted: created, ready, failed, restarting,\n' +
-        'stopping, ended, scaled, job. With several replicas each tells what happens on all of them.',
+      'Prints events of agents, instances of functions and jobs as they happen, until Ctrl-C: created, ready, failed, restarting,\n' +
+        'stopping, ended, scaled, job. Each replica reports the events of all.',
     )
     .option('--types <list>', 'only these, with commas between them')
-    .option('--after <id>', 'first those after the event with this id, as --json shows it')
+    .option('--after <id>', 'start after the event with this id')
     .option('--json', 'print each event as a line of JSON')
     .action(async options => followEvents(context.io, options));
 }

@@ -2,12 +2,16 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Command } from 'commander';
 import { describe, expect, test } from 'vitest';
-import { cli } from '../../test/parts/cli.ts';
+import { cli, json, StubService } from '../../test/parts/cli.ts';
 import { SETTINGS } from '../config/settings.ts';
+import { manPage } from './man-page.ts';
+import { createWholeProgram } from './program.ts';
+import type { Io } from './shared/io.ts';
 
-describe('help and mistakes', () => {
-  test('--help goes to stdout and is exit code 0', async () => {
+describe('help and usage errors', () => {
+  test('--help is printed to stdout with exit code 0', async () => {
     const ran = await cli(['--help']);
     expect(ran).toMatchObject({ code: 0, err: '' });
     for (const noun of ['serve', 'agent', 'token', 'doctor', 'completion']) expect(ran.out).toContain(`  ${noun} `);
@@ -31,19 +35,19 @@ describe('help and mistakes', () => {
       ['help', 'job', 'schedule', 'create'],
       ['job', 'schedule', 'create', '--help'],
     ],
-  ])('%j is the same as %j', async (args, same) => {
+  ])('%j prints the same as %j', async (args, same) => {
     const ran = await cli(args);
     expect(ran).toMatchObject({ code: 0, err: '' });
     expect(ran.out).toBe((await cli(same)).out);
   });
 
-  test('every help fits 80 columns', async () => {
+  test('every help text fits 80 columns', async () => {
     const waiting: string[][] = [[]];
     for (let args = waiting.pop(); args !== undefined; args = waiting.pop()) {
       const whole = await cli([...args, '--help'], { columns: 80 });
-      // The table of settings is for a pager.
+      // The table of settings is longer, because it is read in a pager.
       const out = whole.out.split('Every setting can be given')[0] ?? '';
-      // Examples are to be copied, and stand on lines of their own.
+      // Examples must stay on one line, so that they can be copied.
       const long = out.split('\n').filter(line => line.length > 80 && !/^ {2}(rookery|tar) /.test(line));
       expect(long, args.join(' ')).toEqual([]);
       const commands = out.split(/^Commands:$/m)[1]?.split(/^\S/m)[0] ?? '';
@@ -52,25 +56,30 @@ describe('help and mistakes', () => {
     }
   });
 
-  test('help of a command that there is not names it: exit code 2', async () => {
+  test('help names an unknown command, with exit code 2', async () => {
     const ran = await cli(['help', 'agent', 'nosuch']);
     expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('no command "agent nosuch"') });
   });
 
-  test('no command at all shows the help: exit code 2', async () => {
+  test('rookery without a command prints the help with exit code 2', async () => {
     const ran = await cli([]);
     expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Usage: rookery') });
   });
 
   test.each([
     [['serv'], 'Did you mean serve?'],
+    [['agent', 'ge'], 'Did you mean get?'],
     [['agent', 'restrt'], 'Did you mean restart?'],
     [['agent', 'get'], "missing required argument 'agent'"],
     [['agent', 'list', '--jsn'], 'Did you mean --json?'],
-  ])('%j is a mistake with a hint: exit code 2', async (args, hint) => {
+  ])('%j is refused with a hint and exit code 2', async (args, hint) => {
     const ran = await cli(args);
     expect(ran).toMatchObject({ code: 2, out: '' });
     expect(ran.err).toContain(hint);
+  });
+
+  test('an unknown command gets no suggestion when no command has a similar name', async () => {
+    expect((await cli(['foo'])).err).toBe("error: unknown command 'foo'\n(add --help for the options)\n");
   });
 
   test('--version prints the version', async () => {
@@ -85,7 +94,7 @@ describe('help and mistakes', () => {
 
 describe('serve and doctor', () => {
   test.each(['serve', 'doctor'])(
-    '%s tells every problem of the configuration on its own line: exit code 78',
+    '%s prints each problem of the configuration on a separate line, with exit code 78',
     async command => {
       const environment = { ROOKERY_HOST: '0.0.0.0' };
       const ran = await cli([command, '--port', 'x', '--set', 'jwt.isuer=me'], { environment });
@@ -101,7 +110,7 @@ describe('serve and doctor', () => {
 });
 
 describe('completion', () => {
-  test('every shell gets every command and option', async () => {
+  test("every shell's script contains the commands and options", async () => {
     for (const shell of ['bash', 'zsh', 'fish']) {
       const { out, code } = await cli(['completion', shell]);
       expect(code).toBe(0);
@@ -109,7 +118,7 @@ describe('completion', () => {
     }
   });
 
-  test('an unknown shell is a mistake', async () => {
+  test('an unknown shell is refused with exit code 2', async () => {
     expect(await cli(['completion', 'tcsh'])).toMatchObject({
       code: 2,
       err: expect.stringContaining('bash, zsh, fish'),
@@ -123,6 +132,7 @@ describe('completion', () => {
     ['rookery agent rm --gr', '--grace'],
     ['rookery token create --ro', '--role'],
     ['rookery completion f', 'fish'],
+    ['rookery job schedule d', 'delete'],
   ])('bash completes %j to %j', async (line, expected) => {
     const dir = mkdtempSync(join(tmpdir(), 'rookery-completion-'));
     try {
@@ -134,5 +144,44 @@ describe('completion', () => {
     } finally {
       rmSync(dir, { recursive: true });
     }
+  });
+
+  test.each([
+    ['rookery agent get h', 'hello'],
+    ['rookery logs h', 'hello'],
+    ['rookery function get f', 'fn'],
+    ['rookery secret rm s', 'sec'],
+  ])('bash completes the name in %j to %j', async (line, expected) => {
+    await using service = await StubService.start(({ url }, response) => {
+      if (url.startsWith('/api/agent')) json(response, 200, { instances: [{ namespace: 'default', name: 'hello' }] });
+      else if (url === '/api/secrets') json(response, 200, { secrets: [{ name: 'sec' }] });
+      else json(response, 200, { code: 0, result: { functions: [{ name: 'fn' }] } });
+    });
+    const environment = { ROOKERY_ADDRESS: service.address, ROOKERY_META_ADDRESS: service.address };
+    const dir = mkdtempSync(join(tmpdir(), 'rookery-completion-'));
+    try {
+      writeFileSync(join(dir, 'script'), (await cli(['completion', 'bash'])).out);
+      for (const kind of ['agent', 'function', 'secret']) {
+        writeFileSync(join(dir, kind), (await cli(['complete-names', kind], { environment })).out);
+      }
+      const ask = `rookery() { cat "${dir}/$2"; }; source ${dir}/script; COMP_WORDS=(${line}); COMP_CWORD=$((\${#COMP_WORDS[@]} - 1)); _rookery; echo "\${COMPREPLY[*]}"`;
+      const answer = execFileSync('bash', ['--norc', '-c', ask], { encoding: 'utf8', cwd: dir });
+      expect(answer.trim()).toBe(expected);
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
+  });
+
+  test('complete-names prints nothing when no service answers', async () => {
+    const environment = { ROOKERY_ADDRESS: 'http://127.0.0.1:1' };
+    expect(await cli(['complete-names', 'agent'], { environment })).toEqual({ code: 0, out: '', err: '' });
+  });
+
+  test('the man page contains the commands and options', async () => {
+    const context = { io: { environment: {} } as Io, version: '1.2.3', exitCode: 0 };
+    const page = manPage(await createWholeProgram(context), '1.2.3', new Command());
+    for (const word of ['rookery agent create', '\\-\\-idempotency\\-key', '.SH EXIT STATUS'])
+      expect(page).toContain(word);
+    expect(page).not.toContain('complete\\-names');
   });
 });

@@ -1,43 +1,52 @@
 import { Command, CommanderError } from 'commander';
-import { CliError, EXIT, usageError } from './exit.ts';
-import type { Context, Io } from './io.ts';
+import { nearest } from '../core/nearest.ts';
+import { CliError, EXIT, usageError } from './shared/exit.ts';
+import type { Context, Io } from './shared/io.ts';
+import { printable, printError } from './shared/print.ts';
 
-/** A noun's file: it describes its commands and imports what they need only when one of them runs. */
+/** The module of a noun. It describes its commands and imports their code only when one of them runs. */
 interface Noun {
   register(program: Command, context: Context): void;
 }
 
 /** Every noun, in the order of the help. A new noun is a file with `register`, and a line here. */
 const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
-  serve: () => import('./serve.ts'),
-  agent: () => import('./agent.ts'),
-  function: () => import('./function.ts'),
-  pool: () => import('./pool.ts'),
-  job: () => import('./job.ts'),
-  secret: () => import('./secret.ts'),
-  logs: () => import('./logs.ts'),
-  wait: () => import('./wait.ts'),
-  top: () => import('./top.ts'),
-  open: () => import('./open.ts'),
-  deploy: () => import('./deploy.ts'),
-  diff: () => import('./deploy-diff.ts'),
-  init: () => import('./init.ts'),
-  cluster: () => import('./cluster.ts'),
+  serve: () => import('./serve/serve.ts'),
+  stop: () => import('./serve/stop.ts'),
+  agent: () => import('./agent/agent.ts'),
+  function: () => import('./function/function.ts'),
+  pool: () => import('./pool/pool.ts'),
+  job: () => import('./job/job.ts'),
+  secret: () => import('./secret/secret.ts'),
+  logs: () => import('./shared/logs.ts'),
+  wait: () => import('./wait/wait.ts'),
+  top: () => import('./top/top.ts'),
+  open: () => import('./serve/open.ts'),
+  deploy: () => import('./deploy/deploy.ts'),
+  diff: () => import('./deploy/diff.ts'),
+  init: () => import('./deploy/init.ts'),
+  cluster: () => import('./serve/cluster.ts'),
   events: () => import('./events.ts'),
-  dashboard: () => import('./dashboard.ts'),
-  login: () => import('./login.ts'),
-  logout: () => import('./logout.ts'),
-  context: () => import('./context.ts'),
-  token: () => import('./token.ts'),
-  config: () => import('./config.ts'),
-  doctor: () => import('./doctor.ts'),
-  recover: () => import('./recover.ts'),
+  dashboard: () => import('./serve/dashboard.ts'),
+  login: () => import('./login/login.ts'),
+  logout: () => import('./login/logout.ts'),
+  context: () => import('./login/context.ts'),
+  token: () => import('./login/token.ts'),
+  config: () => import('./serve/config.ts'),
+  doctor: () => import('./serve/doctor.ts'),
+  backup: () => import('./serve/backup.ts'),
+  restore: () => import('./serve/restore.ts'),
+  recover: () => import('./serve/recover.ts'),
   version: () => import('./version.ts'),
-  upgrade: () => import('./upgrade.ts'),
+  upgrade: () => import('./serve/upgrade.ts'),
   completion: () => import('./completion.ts'),
+  'complete-names': () => import('./complete-names.ts'),
 };
 
-/** Runs one command and answers its exit code. Never throws. */
+/** Commands that describe the whole program. */
+const NOUNS_OF_ALL: ReadonlySet<string> = new Set(['completion']);
+
+/** Runs one command and returns its exit code. Never throws. */
 export async function run(args: readonly string[], io: Io, version: string): Promise<number> {
   const context: Context = { io, version, exitCode: EXIT.ok };
   try {
@@ -51,16 +60,29 @@ export async function run(args: readonly string[], io: Io, version: string): Pro
   } catch (error) {
     if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
     if (error instanceof CliError) {
-      io.err.write(`${error.message}\n`);
+      printError(io, error.message);
       return error.exitCode;
     }
+    if ((error as NodeJS.ErrnoException | null)?.syscall === 'uv_cwd') {
+      printError(io, 'The working directory was removed. Change to one that exists, for example: cd ~');
+      return EXIT.failure;
+    }
     const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-    io.err.write(`This is a fault of rookery itself. Please report it with these lines:\n${text}\n`);
+    printError(io, `This is a fault of rookery itself. Please report it with these lines:\n${text}`);
     return EXIT.failure;
   }
 }
 
-/** `help agent create`: the command that the words lead to. */
+/** Removes suggestions that share little with the unknown word: commander suggests `pool` for `foo`. */
+function withNearSuggestions(text: string): string {
+  const given = /^error: unknown (?:command|option) '([^']*)'/.exec(text)?.[1];
+  if (given === undefined) return text;
+  return text.replace(/\n\(Did you mean (?:one of )?([^)]*)\?\)/, (line, names: string) =>
+    nearest(given, names.split(', ')) === null ? '' : line,
+  );
+}
+
+/** Returns the command that words name, for `help agent create`. */
 function commandAt(program: Command, words: readonly string[]): Command {
   let command = program;
   for (const word of words) {
@@ -74,15 +96,15 @@ function commandAt(program: Command, words: readonly string[]): Command {
   return command;
 }
 
-/** The whole program as the documentation and shell completion see it. */
+/** Returns the whole program, for the documentation and shell completion. */
 export function createWholeProgram(context: Context): Promise<Command> {
   return createProgram(Object.keys(NOUNS), context);
 }
 
-/** Only the noun that is asked for is loaded; help and mistakes need all of them. */
+/** Returns the nouns to load: only the named one. Help and mistakes need all of them. */
 function nounsFor(args: readonly string[]): readonly string[] {
   const first = args[0] ?? '';
-  return Object.hasOwn(NOUNS, first) && first !== 'completion' ? [first] : Object.keys(NOUNS);
+  return Object.hasOwn(NOUNS, first) && !NOUNS_OF_ALL.has(first) ? [first] : Object.keys(NOUNS);
 }
 
 async function createProgram(nouns: readonly string[], context: Context): Promise<Command> {
@@ -91,15 +113,16 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     .description('A serverless cluster that you run yourself: resident agents, functions and jobs.')
     .version(context.version, '-V, --version', 'print the version')
     .helpCommand(true)
-    // Options belong to the command that they follow: `agent exec hello ls -l` leaves -l to ls.
+    // Options belong to the command that they follow: `agent exec hello ls -l` passes -l to ls.
     .enablePositionalOptions()
     .exitOverride()
     .showHelpAfterError('(add --help for the options)')
-    // Narrower than usual, so that descriptions behind long names of commands are wrapped too.
+    // Less than commander's default, so that descriptions after long command names also wrap.
     .configureHelp({ minWidthToWrap: 20 })
     .configureOutput({
       writeOut: text => io.out.write(text),
       writeErr: text => io.err.write(text),
+      outputError: (text, write) => write(printable(withNearSuggestions(text))),
       getOutHelpWidth: () => io.out.columns,
       getErrHelpWidth: () => io.err.columns,
       getOutHasColors: () => io.out.isTerminal,

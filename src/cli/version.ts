@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
-import { addClientOptions, Client, type ClientOptions } from './client.ts';
-import type { Context } from './io.ts';
-import { printJson } from './print.ts';
+import { addClientOptions, Client, type ClientOptions } from './shared/client.ts';
+import type { Context } from './shared/io.ts';
+import { printJson } from './shared/print.ts';
 
 export function register(program: Command, context: Context): void {
   addClientOptions(program.command('version'))
@@ -16,7 +16,7 @@ async function printVersions(
   options: ClientOptions & { readonly json?: boolean },
 ): Promise<void> {
   const isJson = options.json === true;
-  // First: it is known also where no service answers.
+  // Printed first, because this line needs no service.
   if (!isJson) io.out.write(`client ${version}\n`);
   const client = await Client.open(options, io);
   const { version: server } = await client.json('GET', '/api/session');

@@ -1,20 +1,20 @@
 import type { IncomingMessage } from 'node:http';
 import { NOT_HERE } from './head.ts';
 
-/** The head of another replica's answer: what is for the caller, and what is of the connection. */
+/** Head of another replica's answer: headers for the caller, and facts about the connection. */
 export class AnswerHead {
   readonly status: number;
   readonly reason: string;
-  /** For the caller: names and values in turn, as they came. */
+  /** Headers for the caller: names and values in turn, unchanged. */
   readonly headers: string[] = [];
-  /** As it was announced. */
+  /** Announced length of the body. */
   length: string | undefined;
   transferEncoding: string | undefined;
   isClosing = false;
   hasUpgrade = false;
   hasDate = false;
   hasTrailer = false;
-  /** The token of a "not here". */
+  /** Token of an answer that says "not here". */
   notHere: string | undefined;
 
   constructor(status: number, reason: string) {
@@ -36,7 +36,7 @@ export class AnswerHead {
       case 'keep-alive':
       case 'proxy-connection':
         return;
-      // Node says anew where a body ends.
+      // Node frames the body anew.
       case 'transfer-encoding':
         this.transferEncoding = this.transferEncoding === undefined ? value : `${this.transferEncoding}, ${value}`;
         return;
@@ -59,7 +59,7 @@ export class AnswerHead {
     this.headers.push(name, value);
   }
 
-  /** The headers for a caller who can be told of trailers, or not. */
+  /** Returns the headers for a caller that can receive trailers, or cannot. */
   sent(hasTrailers: boolean): string[] {
     if (hasTrailers || !this.hasTrailer) return this.headers;
     const kept: string[] = [];

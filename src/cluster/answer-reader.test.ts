@@ -3,7 +3,7 @@ import { AnswerReader } from './answer-reader.ts';
 
 const MAX_HEAD_BYTES = 300;
 
-/** What a sink hears of one answer whose bytes come in pieces of this size. */
+/** Returns what a sink receives of one answer that arrives in pieces of `pieceBytes` bytes. */
 function heard(text: string, pieceBytes: number, { isHead = false, isClosed = false } = {}) {
   const reader = new AnswerReader(MAX_HEAD_BYTES);
   const events: unknown[] = [];
@@ -68,17 +68,17 @@ const ANSWERS: readonly (readonly [string, string, readonly unknown[]])[] = [
   ],
 ];
 
-test.each(ANSWERS)('an answer is read the same in whatever pieces it comes: %s', (_, text, expected) => {
+test.each(ANSWERS)('an answer is read the same in pieces of any size: %s', (_, text, expected) => {
   for (const bytes of [1, 2, 3, 7, 64, 10_000]) expect(heard(text, bytes)).toEqual(expected);
 });
 
-test('an answer to HEAD has no body, whatever its head says', () => {
+test('an answer to HEAD has no body even when its head announces one', () => {
   const head = 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n';
   expect(heard(head, 1, { isHead: true })).toEqual([[200, 'OK', ['Content-Length', '5']], 'free', ['end', '', []]]);
   expect(heard(CHUNKED, 1, { isHead: true }).at(-1)).toEqual(['end', '', []]);
 });
 
-test('an answer of no announced length ends with its connection; any other is cut short by that', () => {
+test('an answer without a length ends with its connection, and any other answer is incomplete then', () => {
   const open = 'HTTP/1.1 200 OK\r\n\r\nall that comes';
   expect(heard(open, 5, { isClosed: true })).toEqual([[200, 'OK', []], ['end', 'all that comes', []], true]);
   expect(heard('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf', 5, { isClosed: true }).at(-1)).toBe(false);
@@ -86,7 +86,7 @@ test('an answer of no announced length ends with its connection; any other is cu
   expect(heard('HTTP/1.1 200', 5, { isClosed: true }).at(-1)).toBe(false);
 });
 
-test('bytes behind an answer that nobody asked for end the use of the connection', () => {
+test('unexpected bytes after an answer make the connection unusable', () => {
   const answer = 'HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n!';
   expect(heard(`${answer}HTTP/1.1 200 OK\r\n\r\n`, 10_000)).toContain('used up');
 });
@@ -111,6 +111,6 @@ test.each([
   ['a chunk that is longer than it says', `${CHUNKED}1\r\nab\r\n`],
   ['a size that never ends', `${CHUNKED}1${' '.repeat(2000)}`],
   ['trailers that never end', `${CHUNKED}0\r\nX-A: ${'a'.repeat(2 * MAX_HEAD_BYTES)}`],
-])('bytes that are no answer are refused: %s', (_, text) => {
+])('the reader refuses bytes that are no valid answer: %s', (_, text) => {
   for (const bytes of [1, 10_000]) expect(() => heard(text, bytes)).toThrow('not valid HTTP');
 });

@@ -1,6 +1,6 @@
 import { AnswerHead } from './answer-head.ts';
 
-/** Who gets an answer, in its parts: the head, its body as it comes, and its end, or that it broke off before. */
+/** Receiver of an answer in parts: the head, its body in chunks, and then its end or its break. */
 export interface AnswerSink {
   head(head: AnswerHead): void;
   data(chunk: Buffer): void;
@@ -10,12 +10,12 @@ export interface AnswerSink {
 
 const END_OF_HEAD = '\r\n\r\n';
 const NO_TRAILERS: readonly string[] = [];
-/** Of a chunk: its size, and whatever stands behind it. */
+/** Maximum length of the line with a chunk's size and extensions. */
 const MAX_SIZE_LINE_BYTES = 1024;
 
 type State = 'head' | 'length' | 'until-close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailers';
 
-/** What stands in the head says otherwise, or nothing that HTTP knows. The connection is of no more use. */
+/** Error of an answer that contradicts its head or HTTP. The connection must be closed. */
 class NotHttp extends Error {
   constructor(what: string) {
     super(`its answer is not valid HTTP: ${what}`);
@@ -23,15 +23,15 @@ class NotHttp extends Error {
 }
 
 /**
- * Reads one answer of HTTP/1.1 after the other out of the bytes of a connection. It is as strict as Node's own reader: the other side is a
- * replica, but what it passes on may come from a sandbox.
+ * Parses consecutive HTTP/1.1 answers from the bytes of a connection. As strict as Node's parser: a replica
+ * may forward bytes from a sandbox.
  */
 export class AnswerReader {
   readonly #maxHeadBytes: number;
   #sink: AnswerSink | null = null;
   #isHead = false;
   #state: State = 'head';
-  /** Bytes that are not enough yet. */
+  /** Bytes that wait for more input. */
   #rest: Buffer | null = null;
   #leftBytes = 0;
   #answer: AnswerHead | null = null;
@@ -44,7 +44,7 @@ export class AnswerReader {
     return this.#sink !== null;
   }
 
-  /** `isHead`: the answer has no body, whatever its head says. */
+  /** Begins an answer. With `isHead` it has no body, whatever its head says. */
   begin(sink: AnswerSink, isHead: boolean): void {
     this.#sink = sink;
     this.#isHead = isHead;
@@ -52,14 +52,14 @@ export class AnswerReader {
     this.#answer = null;
   }
 
-  /** Nobody wants the answer any more. */
+  /** Drops the current answer. */
   forget(): void {
     this.#sink = null;
   }
 
   /**
-   * `whole`: the answer is, and the connection can take another request or not; it is called before the sink hears of it. Throws when the bytes
-   * cannot be an answer.
+   * Reads bytes. Calls `whole` when the answer is complete, before the sink is notified; `isReusable` says
+   * whether the connection can take another request. Throws when the bytes are not a valid answer.
    */
   read(chunk: Buffer, whole: (isReusable: boolean) => void): void {
     let bytes: Buffer | null = this.#rest === null ? chunk : Buffer.concat([this.#rest, chunk]);
@@ -69,7 +69,7 @@ export class AnswerReader {
       if (sink === null) return;
       const { length } = bytes;
       const left: Buffer | null = this.#step(bytes, sink, whole);
-      // What is left with nothing taken from it has to wait for more.
+      // A step that consumed nothing needs more bytes.
       if (left !== null && left.length === length) {
         this.#rest = left;
         return;
@@ -78,7 +78,7 @@ export class AnswerReader {
     }
   }
 
-  /** The other side has said all. False: it ended in the middle. */
+  /** Notes the end of the connection's input. Returns false when the answer is incomplete. */
   ended(): boolean {
     const sink = this.#sink;
     if (sink === null || this.#state !== 'until-close') return false;
@@ -87,7 +87,7 @@ export class AnswerReader {
     return true;
   }
 
-  /** What is left of the bytes; all of them: more are needed. Null: nothing. */
+  /** Consumes bytes and returns the rest: all of them when more are needed, null when none is left. */
   #step(bytes: Buffer, sink: AnswerSink, whole: (isReusable: boolean) => void): Buffer | null {
     switch (this.#state) {
       case 'head':
@@ -116,7 +116,7 @@ export class AnswerReader {
     const answer = new AnswerHead(status, match[2] ?? '');
     for (let at = 1; at < lines.length; at += 1)
       addHeader(lines[at] as string, (name, value) => answer.add(name, value));
-    // Interim ones are between the replicas.
+    // Interim answers concern only the two replicas.
     if (status < 200) return left;
     this.#answer = answer;
     this.#state = this.#begun(answer);
@@ -126,7 +126,7 @@ export class AnswerReader {
     return left;
   }
 
-  /** How the body is to be read. */
+  /** Returns the state in which the body is read. */
   #begun({ status, transferEncoding, length }: AnswerHead): State {
     this.#leftBytes = 0;
     if (length !== undefined && !/^\d{1,15}$/.test(length)) throw new NotHttp('its length is none');
@@ -152,7 +152,7 @@ export class AnswerReader {
     return left;
   }
 
-  /** The lines between chunks, and those behind the last one. */
+  /** Reads the lines between chunks, and those after the last chunk. */
   #readLine(bytes: Buffer, sink: AnswerSink, whole: (isReusable: boolean) => void): Buffer | null {
     if (this.#state === 'trailers') return this.#readTrailers(bytes, sink, whole);
     const end = bytes.indexOf('\r\n', 0, 'latin1');
@@ -193,16 +193,16 @@ export class AnswerReader {
     trailers: readonly string[],
   ): Buffer | null {
     this.#sink = null;
-    // Nothing was asked beyond this: bytes behind it belong to no request.
+    // No further request was sent, so bytes after the answer belong to none.
     whole(left === null && this.#answer?.isClosing !== true);
     sink.end(trailers);
     return null;
   }
 }
 
-/** What may stand in the name of a header. */
+/** Characters of a header's name. */
 const NAME = /^[!#$%&'*+.^`|~\w-]+$/;
-/** What may not stand in a value, nor in the text of a status. */
+/** Characters that must not occur in a header's value or in a reason phrase. */
 const NO_TEXT = /[^\t\x20-\x7e\x80-\xff]/;
 
 function addHeader(line: string, add: (name: string, value: string) => void): void {
@@ -214,7 +214,7 @@ function addHeader(line: string, add: (name: string, value: string) => void): vo
   add(name, value);
 }
 
-/** The text from there on, without blanks around it. */
+/** Returns the text from `from` on, without blanks around it. */
 function trimmed(line: string, from: number): string {
   let begin = from;
   let end = line.length;

@@ -9,7 +9,7 @@ const holdings = fc
   .array(fc.option(fc.constantFrom('a', 'b', 'c', 'd', 'gone')), { minLength: 1, maxLength: 70 })
   .map(owners => owners.map((nodeId, index) => ({ name: `s-${String(index).padStart(2, '0')}`, nodeId })));
 
-test('after the plan each worker has its share, no two differ by more than one, and nothing is without an owner', () => {
+test('a plan gives every lease to a worker, and the shares differ by one at most', () => {
   fc.assert(
     fc.property(holdings, ids, (before, workers) => {
       const moves = planMoves(before, workers);
@@ -24,7 +24,7 @@ test('after the plan each worker has its share, no two differ by more than one, 
   );
 });
 
-test('a plan that was carried out, in whole or in part, asks for nothing else', () => {
+test('a plan that was carried out, in whole or in part, needs no additional moves', () => {
   fc.assert(
     fc.property(holdings, ids, fc.nat(70), (before, workers, done) => {
       const moves = [...planMoves(before, workers)];
@@ -37,7 +37,7 @@ test('a plan that was carried out, in whole or in part, asks for nothing else', 
   );
 });
 
-test('no more is moved than has to be, and only from whom has too much', () => {
+test('a plan moves as few leases as possible, only from workers that have too many', () => {
   const before = Array.from({ length: 64 }, (_, index) => ({
     name: `s-${String(index).padStart(2, '0')}`,
     nodeId: 'a',
@@ -47,12 +47,12 @@ test('no more is moved than has to be, and only from whom has too much', () => {
   const shared = before.map(({ name, nodeId }) => ({ name, nodeId: toB.get(name) ?? nodeId }));
   const withC = planMoves(shared, ['a', 'b', 'c']);
   expect([...withC.values()]).toEqual(Array.from({ length: 21 }, () => 'c'));
-  // One goes: the others share its leases, and keep their own.
+  // Worker b leaves: the others share its leases and keep their own.
   const gone = shared.map(({ name, nodeId }) => ({ name, nodeId: nodeId === 'b' ? null : nodeId }));
   const afterwards = planMoves(gone, ['a', 'c']);
   expect([...afterwards.values()].filter(id => id === 'c')).toHaveLength(32);
 });
 
-test('without a worker nothing moves', () => {
+test('a plan is empty when no worker exists', () => {
   expect(planMoves([{ name: 's', nodeId: null }], []).size).toBe(0);
 });

@@ -1,14 +1,14 @@
-/** A lease and the node that holds it. */
+/** Lease and the node that holds it. */
 export interface Holding {
   readonly name: string;
-  /** A living node; null: nobody. */
+  /** Living node that holds the lease; null: none does. */
   readonly nodeId: string | null;
 }
 
 /**
- * Which of `holdings` should go to which of `workers`, as few as possible, so that each has its share: no two differ by more than one. A
- * pure function of rows that all replicas read alike, so that they agree without asking: the owner gives a lease that goes elsewhere, and
- * its new owner takes one that nobody holds. Without workers nothing moves.
+ * Returns which of `holdings` must move to which of `workers`: as few as possible, until shares differ by at
+ * most one. All replicas compute the same moves from the same records, without talking to each other. The
+ * owner releases a lease that moves, and its new owner takes a free one. Without workers nothing moves.
  */
 export function planMoves(holdings: readonly Holding[], workers: readonly string[]): Map<string, string> {
   const moves = new Map<string, string>();
@@ -19,7 +19,7 @@ export function planMoves(holdings: readonly Holding[], workers: readonly string
     ((nodeId === null ? undefined : owned.get(nodeId)) ?? homeless).push(name);
   }
   const share = Math.floor(holdings.length / workers.length);
-  // Those who have the most anyway get the larger shares.
+  // The workers with the most leases get the larger shares.
   let larger = holdings.length % workers.length;
   const byCount = [...owned].sort(([a, one], [b, other]) => other.length - one.length || (a < b ? -1 : 1));
   const room: [id: string, count: number][] = [];

@@ -2,10 +2,11 @@ import type { IncomingMessage } from 'node:http';
 import { failedPrecondition, unavailable } from '../core/error.ts';
 import { FORWARD_WAIT_MS, type ForwardingOptions } from '../http/forwarding.ts';
 import { pause } from '../lib/backoff.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import type { ClusterLog, LivingNode } from './contract.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import type { LivingNode } from './contract.ts';
 import { Forwarder, type ForwardMetrics } from './forwarder.ts';
 import { ClusterListener, type ForwardedEntry, type PeerAnswers } from './listener.ts';
 import { NodeLocator } from './locator.ts';
@@ -16,9 +17,9 @@ import { Replica } from './replicas.ts';
 import { type ClusterIdentity, clusterTls } from './tls.ts';
 
 export interface ClusterNodeOptions {
-  /** Of the PostgreSQL, whose tables are up to date. */
+  /** URL of the PostgreSQL, whose tables are up to date. */
   readonly url: string;
-  /** Past a pooler of transactions that `url` leads to. */
+  /** URL without the transaction pooler that `url` leads to; null: `url` leads to none. */
   readonly listenUrl: string | null;
   readonly nodeId: string;
   readonly version: string;
@@ -27,22 +28,23 @@ export interface ClusterNodeOptions {
   readonly connections: {
     /** `host:port` */
     readonly listen: string;
-    /** Where the others find it, `host:port`. */
+    /** Address at which the others reach it, `host:port`. */
     readonly advertise: string;
     readonly identity: ClusterIdentity;
   } | null;
-  /** How long the calls of a shard may go on when it is handed over. */
+  /** Time that calls of a shard may continue while it is transferred, milliseconds. */
   readonly releaseMs: number;
-  /** How long a dead node is waited for before what it had is given up. */
+  /** Time after which a dead node and what it had are given up, milliseconds. */
   readonly nodeLostMs: number;
+  readonly podsLostMs: number;
   readonly database: Database;
   readonly writes: DurableWrites;
-  readonly log: ClusterLog;
+  readonly log: Log;
 }
 
-/** What the locator asks of the parts that own things. */
+/** Look-ups of the locator in the parts that own instances and jobs. */
 export interface Placed {
-  /** Whether the instance takes calls in this process. */
+  /** Returns true if the instance takes calls in this process. */
   readonly isLive: (instanceId: string) => boolean;
   readonly nodeOfInstance: (id: string) => Promise<string | null>;
   readonly nodeOfJob: (tenant: string, id: string, what: 'log' | 'stop') => Promise<string | null>;
@@ -50,24 +52,31 @@ export interface Placed {
 
 const MAX_PEER_CONNECTIONS = 10_000;
 const UNDER_WAY_MS = 500;
-/** More than replicas take to join again, one after the other. */
-const REJOIN_MS = 5_000;
-const LOOK_MS = 1_000;
-/** What replicas ask of each other for themselves is there at once, or not at all. */
+/**
+ * Time in which a living replica joins again after its life has expired: one heartbeat (2 s) and a margin.
+ */
+const REJOIN_MS = 3_000;
+/** Time in which all replicas join again one after the other after an outage of the database. */
+const ALL_REJOIN_MS = 5_000;
+const LOOK_MS = 250;
+/** Timeout of requests that replicas make for themselves: their answers need no waiting. */
 const ASK_MS = 2_000;
 
-/** This process as one of several replicas over one PostgreSQL: its life among them, what it owns, and its connections to the others. */
+/**
+ * Node of this process among several replicas over one PostgreSQL: its life among them, its leases, and its
+ * connections to the others.
+ */
 export class ClusterNode {
   readonly replica: Replica;
-  /** The functions that are served here. */
+  /** Shards of functions that are served here. */
   readonly shards: OwnedShards;
-  /** Durable writes that other replicas hear of. */
+  /** Durable writes that notify other replicas. */
   readonly writes: DurableWrites;
   readonly #options: ClusterNodeOptions;
   readonly #lost: LostNodes;
   readonly #looks: Rounds;
   #peers: Peers | undefined;
-  /** Addresses of replicas that lived, and since when they do not; null: they do. */
+  /** Addresses of known replicas, with the time of their death (monotonic milliseconds); null: alive. */
   readonly #goneMs = new Map<string, number | null>();
   #listener: ClusterListener | undefined;
   #onGivenUp: LostNodesOptions['onGivenUp'] = () => undefined;
@@ -89,8 +98,9 @@ export class ClusterNode {
   }
 
   /**
-   * Joins the others: from now on writes can be fenced. Nothing is owned yet. Fails with `unavailable` when PostgreSQL does not answer, and with
-   * `failed_precondition` when another process lives as this node, or there are others and this one has no way to connect with them.
+   * Joins the other replicas: from now on writes can be fenced. Takes no lease yet. Fails with `unavailable`
+   * when PostgreSQL does not answer. Fails with `failed_precondition` when another process lives as this
+   * node. Fails likewise when other replicas exist and one side has no cluster address.
    */
   static async join(options: ClusterNodeOptions): Promise<ClusterNode> {
     const { url, listenUrl, nodeId: id, version, roles, connections, log } = options;
@@ -116,7 +126,7 @@ export class ClusterNode {
     return this.#peers?.openConnections ?? 0;
   }
 
-  /** `ClusterGauges` of `telemetry/metrics.ts`. */
+  /** Returns `ClusterGauges` of `telemetry/gauges.ts`. */
   gauges() {
     const { membership, shards, feed } = this.replica;
     return {
@@ -128,12 +138,12 @@ export class ClusterNode {
     };
   }
 
-  /** Whether nobody waits for a dead node any more. */
+  /** Returns true if the node was given up. */
   isLost(nodeId: string): boolean {
     return this.#lost.isLost(nodeId);
   }
 
-  /** Those that live and can be reached, without this one. */
+  /** Returns the other living replicas that have an address. */
   others(): readonly { readonly id: string; readonly address: string }[] {
     const living = this.replica.membership.living();
     return living
@@ -141,12 +151,18 @@ export class ClusterNode {
       .map(({ id, advertise }) => ({ id, address: advertise }));
   }
 
-  /** What another replica answers at this path of its cluster listener (`PeerAnswers`), as it comes. Fails with `unavailable`. */
+  /**
+   * Returns the answer of another replica's cluster listener at this path (`PeerAnswers`) as a stream. Fails
+   * with `unavailable`.
+   */
   async open(address: string, path: string): Promise<IncomingMessage> {
     return await this.#reachable().open(address, path, ASK_MS);
   }
 
-  /** The same of JSON that is there soon. */
+  /**
+   * Returns the parsed JSON that another replica answers at this path. Fails with `unavailable`, also after a
+   * timeout.
+   */
   async read(address: string, path: string): Promise<unknown> {
     return await this.#reachable().read(address, path, ASK_MS);
   }
@@ -156,7 +172,7 @@ export class ClusterNode {
     return this.#peers;
   }
 
-  /** How requests get to the replica that they are for; null when there are no others. */
+  /** Returns how requests reach the replica that must serve them; null for a single replica. */
   forwarding(placed: Placed, metrics: ForwardMetrics): ForwardingOptions | null {
     const { connections, nodeId, roles } = this.#options;
     if (connections === null) return null;
@@ -176,9 +192,10 @@ export class ClusterNode {
   }
 
   /**
-   * Everything here is ready: requests of other replicas are served by `entry`, and leases are taken; `listeners` hear of shards, `on.otherLease`
-   * is called when another lease comes or goes, `on.givenUp` when what a lost node had was given up or is this one's now; `on.answer` answers what
-   * other replicas ask for themselves.
+   * Begins to serve requests of other replicas by `entry`, and to take leases. Everything here must be ready.
+   * `listeners` are notified of shards. `on.otherLease` is called when another lease is acquired or lost.
+   * `on.givenUp` is called after the work of a lost node was given up or taken over by this one. `on.answer`
+   * answers requests that other replicas make for themselves.
    */
   async serve(
     entry: ForwardedEntry,
@@ -210,19 +227,19 @@ export class ClusterNode {
   }
 
   /**
-   * Goes on for `drainMs`, so that load balancers hear that it is about to end; hands everything over that others can own; then lets what they
-   * forwarded here end, and takes no more of it. The only replica has nobody to wait for.
+   * Continues for `drainMs`, so that load balancers notice that this replica is about to end. Then transfers
+   * all leases and refuses new forwarded requests. Without a cluster listener there is no wait.
    */
   async retire(drainMs: number): Promise<void> {
     if (this.#listener !== undefined) await pause(drainMs);
     await this.replica.retire();
     if (this.#listener === undefined) return;
     this.#listener.drain();
-    // Requests that left before the others knew arrive, and go back.
+    // Requests that were sent before the others knew still arrive, and are sent back.
     await pause(UNDER_WAY_MS);
   }
 
-  /** The end of this node for the others. Nothing can be fenced any more. */
+  /** Ends the life of this node. Writes cannot be fenced any more. */
   async close(): Promise<void> {
     this.#listener?.destroy();
     await this.#looks.close();
@@ -232,17 +249,20 @@ export class ClusterNode {
   }
 
   /**
-   * A machine that vanishes closes no connection: requests to it fail some time after its place among the replicas has expired.
-   * Not at once: after the database was away, each is seen as gone until it has joined again, and goes on with its calls.
+   * Closes the connections to dead replicas: a machine that vanishes or freezes closes none. Requests to it
+   * fail within 14 s of its last heartbeat: its life (8 s), a heartbeat of this replica (2 s), `REJOIN_MS`,
+   * and two passes. After an outage of the database, each replica counts as dead until it has joined again.
    */
   #dropTheDead(): void {
     const nowMs = performance.now();
-    const living = new Set(this.replica.membership.living().map(({ advertise }) => advertise));
+    const { membership } = this.replica;
+    const living = new Set(membership.living().map(({ advertise }) => advertise));
+    const isSettled = membership.livesForMs() >= ALL_REJOIN_MS;
     for (const address of living) this.#goneMs.set(address, null);
     for (const [address, goneMs] of this.#goneMs) {
       if (living.has(address)) continue;
       if (goneMs === null) this.#goneMs.set(address, nowMs);
-      else if (nowMs - goneMs > REJOIN_MS) {
+      else if (isSettled && nowMs - goneMs > REJOIN_MS) {
         this.#goneMs.delete(address);
         this.#peers?.drop(address);
       }
@@ -250,7 +270,7 @@ export class ClusterNode {
   }
 }
 
-/** Two processes with one identity would take everything from each other in turns. */
+/** Two processes with the same node id would take leases from each other in turns. */
 function twinLives({ id, advertise }: LivingNode): Error {
   const where = advertise === '' ? '' : ` at ${advertise}`;
   return failedPrecondition(
@@ -258,7 +278,10 @@ function twinLives({ id, advertise }: LivingNode): Error {
   );
 }
 
-/** Without an address nobody could be sent here, and nobody could be sent on. */
+/**
+ * Returns an error when another replica exists and one of the two has no cluster address. Requests could then
+ * not be forwarded.
+ */
 function alonePerforce(id: string, living: readonly LivingNode[]): Error | undefined {
   const self = living.find(node => node.id === id);
   const other = living.find(node => node.id !== id && (node.advertise === '' || self?.advertise === ''));

@@ -1,15 +1,18 @@
 import type { LeaseFence } from '../core/lease.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import type { Joining, LivingNode, NodeLife } from '../storage/nodes.ts';
+import type { Joining, LivingNode, NodeLife } from '../storage/queries/nodes.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 
 export type { Joining, LeaseFence, LivingNode, NodeLife };
 
-/** Leases, beside those of the shards of functions. `jobs`: their queue and the schedules. `sweeper`: cleaning up, once for all replicas. */
+/**
+ * Leases in addition to those of the shards of functions. `jobs`: schedules, and the removal of old jobs.
+ * `sweeper`: cleaning up for all replicas.
+ */
 export type LeaseName = 'jobs' | 'sweeper' | `shard-${string}`;
 
 /**
- * The shared knowledge of the replicas over one PostgreSQL. With the embedded database there is one replica, which always is a member
- * and holds everything: no timer, no query (`single.ts`).
+ * State that the replicas over one PostgreSQL share. An embedded database has one replica, which is always a
+ * member and holds all leases, without timers and queries (`single.ts`).
  */
 export interface Cluster {
   readonly nodeId: string;
@@ -17,71 +20,90 @@ export interface Cluster {
   readonly shards: Shards;
   readonly feed: Feed;
   /**
-   * Joins, so that fences can be made, and notes the place in the feed from which on listeners hear of changes: fill caches after it.
-   * Takes no lease yet. Fails with `unavailable` when the database does not answer, or another process lives as this node.
+   * Joins, so that writes can be fenced, and notes the feed's position after which listeners are notified:
+   * fill caches afterwards. Takes no lease yet. Fails with `unavailable` when the database does not answer,
+   * or when another process lives as this node.
    */
   join(): Promise<void>;
-  /** Leases are taken from now on. */
+  /** Begins to take leases. */
   own(owner: LeaseOwner): void;
-  /** Hands over all leases (`onReleasing`), and takes none any more. This node stays a member: its life fences the work that still runs. */
+  /**
+   * Transfers all leases (`onReleasing`) and takes no more. This node stays a member: its life fences the
+   * work that still runs.
+   */
   retire(): Promise<void>;
-  /** Ends this life at once. Nothing can be fenced any more. */
+  /** Ends this life at once. Writes cannot be fenced any more. */
   leave(): Promise<void>;
 }
 
 export interface Membership {
-  /** Whether this life goes on, at this moment: by the monotonic clock of the process, so also right after it slept. Costs a comparison. */
+  /**
+   * Returns true while this life continues. Uses the monotonic clock of the process, so the result is right
+   * even just after a suspension. Costs a comparison.
+   */
   isMember(): boolean;
-  /** The one that goes on, null on an embedded database. For `nodeFence` of write operations. Fails with `unavailable` after a loss. */
+  /**
+   * Returns the current life, for `nodeFence` of write operations; null on an embedded database. Fails with
+   * `unavailable` after a loss.
+   */
   fence(): NodeLife | null;
-  /** This one included, sorted by id, as of the last heartbeat or change. */
+  /** Returns the living nodes, this one included, sorted by id, as of the last heartbeat or change. */
   living(): readonly LivingNode[];
-  /** How long this life has gone on, in ms; 0 when it is over. */
+  /** Returns the age of this life, milliseconds; 0 when it is over. */
   livesForMs(): number;
-  /** How long ago the last heartbeat that succeeded was sent. */
+  /** Returns the time since the last successful heartbeat was sent, milliseconds. */
   heartbeatAgeMs(): number;
 }
 
-/** What a node does that holds leases. None of it may throw. */
+/** Holder of leases. Its methods must not throw. */
 export interface LeaseOwner {
   onAcquired(name: LeaseName, epoch: number): void;
   /**
-   * It is asked to give the lease away: it takes no new work under it and lets what runs come to an end. Until this resolves, or for a
-   * bounded time, the lease is still held and its fence good. Then it is another's; `onLost` is not called.
+   * Called before the lease is transferred. The owner takes no new work under it and lets running work end.
+   * The lease stays held and its fence valid until this resolves, or for a bounded time. Then another node
+   * has it; `onLost` is not called.
    */
   onReleasing(name: LeaseName): Promise<void>;
-  /** At once: it is another's, or may be. The database refuses all later writes under it. */
+  /**
+   * Called at once when another node has the lease or may have it. The database refuses all later writes
+   * under it.
+   */
   onLost(name: LeaseName): void;
 }
 
 export interface Shards {
-  /** Whether this node is the owner, at this moment. A lease that is being released is still held. */
+  /** Returns true if this node owns the lease now. A lease that is being released is still held. */
   holds(name: LeaseName): boolean;
-  /** For `fence` of write operations; null on an embedded database. Fails with `unavailable` when the lease is not held. */
+  /**
+   * Returns the fence of a lease for write operations; null on an embedded database. Fails with `unavailable`
+   * when the lease is not held.
+   */
   fence(name: LeaseName): LeaseFence | null;
-  /** The living node that owns a shard or lease, as far as this one knows; null: nobody does, for the moment. */
+  /**
+   * Returns the living node that owns a shard or lease, as far as this one knows; null: none at the moment.
+   */
   ownerOf(name: LeaseName): LivingNode | null;
-  /** How many leases changed hands here. */
+  /** Counts of leases that this node acquired, released and lost. */
   readonly changes: Readonly<Record<LeaseChange, number>>;
 }
 
 export type LeaseChange = 'acquired' | 'released' | 'lost';
 
-/** `key` null: anything of the topic may have changed. */
+/** Listener for changes of a key. `key` null: anything of the topic may have changed. */
 export type FeedListener = (key: string | null) => void;
 
-/** Changes that other nodes committed. On an embedded database nothing ever comes. */
+/** Changes that other nodes committed. An embedded database reports none. */
 export interface Feed {
-  /** The returned function ends it. A listener is quick; what it throws is logged. */
+  /**
+   * Calls `listener` for each change of a topic. The returned function unsubscribes. A listener must be fast;
+   * its errors are logged.
+   */
   subscribe(topic: string, listener: FeedListener): () => void;
-  /** Writes whose operations may `publish` (`storage/feed.ts`): other nodes are woken after the commit. */
+  /**
+   * Returns writes whose operations may `publish` (`storage/queries/feed.ts`): other nodes are notified after
+   * the commit.
+   */
   publishing(writes: DurableWrites): DurableWrites;
-  /** How far this node may be behind, beyond the time between two polls. */
+  /** Returns how far this node may be behind, beyond the time between two polls, milliseconds. */
   behindMs(): number;
-}
-
-/** What this part reports. */
-export interface ClusterLog {
-  info(details: object, message: string): void;
-  warn(details: object, message: string): void;
 }

@@ -5,8 +5,8 @@ import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
 import { note, Replicas } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
 import { openDatabase } from '../storage/database.ts';
-import type { DurableWrites, WriteOperation } from '../storage/durable.ts';
-import { publish, trimFeed } from '../storage/feed.ts';
+import { publish, trimFeed } from '../storage/queries/feed.ts';
+import type { DurableWrites, WriteOperation } from '../storage/writes/durable.ts';
 import type { Replica } from './replicas.ts';
 
 const MISSING = 'changes of other replicas may be missing: everything is read anew';
@@ -23,7 +23,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
   });
   afterEach(() => replicas.close());
 
-  /** Writes as a service has them, over connections of the test. */
+  /** Durable writes of a replica over connections of the test. */
   const writesOf = (replica: Replica): DurableWrites =>
     replica.feed.publishing({
       write: <A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A) =>
@@ -44,7 +44,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     return rows;
   };
 
-  test('others hear of a change once it is committed, with its topic and key; its own node does not', async () => {
+  test('other replicas receive a change with topic and key after its commit, the own replica does not', async () => {
     const times = { pollMs: 600_000 };
     const [a, b] = [await replicas.start('a', { times }), await replicas.start('b', { times })];
     const [keysA, keysB, others] = [heard(a.replica), heard(b.replica), heard(b.replica, 'others')];
@@ -61,7 +61,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     expect(keysB).toEqual(['x']);
   });
 
-  test('nobody hears of a change that is not committed, and it leaves no gap', async () => {
+  test('a rolled-back change reaches no replica and leaves no gap', async () => {
     const [a, b] = [await replicas.start('a'), await replicas.start('b')];
     const keys = heard(b.replica);
     const writes = writesOf(a.replica);
@@ -77,7 +77,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     expect(b.warnings).not.toContain(MISSING);
   });
 
-  test('the order of changes is the order of their commits, however late somebody commits who began first', async () => {
+  test('changes arrive in the order of their commits even when an earlier transaction commits late', async () => {
     const [a, b] = [await replicas.start('a'), await replicas.start('b')];
     const keys = heard(b.replica);
     const writes = writesOf(a.replica);
@@ -105,28 +105,28 @@ describeWith(['postgres'], 'the feed of changes', () => {
     await vi.waitFor(() => expect(keys).toEqual(committed));
   });
 
-  test('all hear of a change that a write publishes without a feed', async () => {
+  test('all replicas receive a change that is published without a feed', async () => {
     const [a, b] = [await replicas.start('a'), await replicas.start('b')];
     const [keysA, keysB] = [heard(a.replica), heard(b.replica)];
     await replicas.write(transaction => publish(transaction, 'things', 'x'));
     await vi.waitFor(() => expect([keysA, keysB]).toEqual([['x'], ['x']]));
   });
 
-  test('with an embedded database publishing writes nothing', async () => {
+  test('publish writes nothing to an embedded database', async () => {
     const database = await openDatabase(':memory:');
     await database.transaction().execute(transaction => publish(transaction, 'things', 'x'));
     expect(await database.selectFrom('feed').selectAll().execute()).toEqual([]);
     await database.destroy();
   });
 
-  test('a node that missed changes that are not kept any more hears that anything may have changed', async () => {
+  test('a replica that missed removed changes is notified that anything may have changed', async () => {
     const [a, b] = [
       await replicas.start('a'),
       await replicas.start('b', { times: { pollMs: 100 }, hasWakeUps: false }),
     ];
     const keys = heard(b.replica);
     const writes = writesOf(a.replica);
-    // In one transaction: nobody reads between them.
+    // One transaction, so that no replica reads between the changes.
     await writes.write(async transaction => {
       for (const key of ['1', '2', '3']) await publish(transaction, 'things', key);
       await sql`delete from feed`.execute(transaction);
@@ -138,7 +138,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     await vi.waitFor(() => expect(keys).toEqual([null, '5']));
   });
 
-  test('behind a restart of the database anything may have changed, and the feed goes on', async () => {
+  test('the feed reports that anything may have changed after a database restart, and continues', async () => {
     await using own = await Replicas.open();
     const a = await own.start('a', { times: { queryTimeoutMs: 1000 } });
     const keys = heard(a.replica);
@@ -159,7 +159,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     await vi.waitFor(() => expect(keys).toEqual(['x']));
   });
 
-  test('an error of one listener keeps no other from hearing', async () => {
+  test('an error of one listener does not stop the other listeners', async () => {
     const [a, b] = [await replicas.start('a'), await replicas.start('b')];
     b.replica.feed.subscribe('things', () => {
       throw new Error('no');
@@ -167,10 +167,10 @@ describeWith(['postgres'], 'the feed of changes', () => {
     const keys = heard(b.replica);
     await writesOf(a.replica).write(transaction => publish(transaction, 'things', 'x'));
     await vi.waitFor(() => expect(keys).toEqual(['x']));
-    expect(b.warnings).toContain('a change of another replica was not taken in');
+    expect(b.warnings).toContain('change of another replica was not applied');
   });
 
-  test('old changes are removed by whoever holds the sweeper, young ones stay', async () => {
+  test('the holder of the sweeper lease removes old changes and keeps recent ones', async () => {
     const a = await replicas.start('a', { times: { sweepMs: 50, keepChangesMs: 60_000 } });
     const writes = writesOf(a.replica);
     await writes.write(transaction => publish(transaction, 'things', 'old'));
@@ -181,7 +181,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
     expect(await stored()).toEqual([]);
   });
 
-  test('of thousands of changes of three processes none is lost while the connections that listen are ended again and again', async () => {
+  test('no change of three processes is lost while feed connections are terminated repeatedly', async () => {
     const reader = await replicas.start('reader');
     const keys = heard(reader.replica);
     const publishers = await Promise.all(['a', 'b', 'c'].map(id => replicas.spawn(id)));
@@ -224,7 +224,7 @@ describeWith(['postgres'], 'the feed of changes', () => {
       process.stdout.write(
         `changes ${hasWakeUps ? 'with' : 'without'} wake-ups, begin of the write to the listener: p50 ${sorted[150]} ms, p99 ${sorted[297]} ms\n`,
       );
-      // Far above what it takes: a machine may be busy.
+      // The bounds are far above the usual delay, because the machine may be busy.
       expect(sorted[150]).toBeLessThan(hasWakeUps ? 500 : 5000);
     });
   }

@@ -1,25 +1,27 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { messageOf } from '../core/error.ts';
-import type { ClusterDatabase } from '../storage/cluster-database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { type FeedPage, readFeed } from '../storage/feed.ts';
-import type { ClusterLog, Feed, FeedListener } from './contract.ts';
+import type { Log } from '../lib/log.ts';
+import type { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
+import { type FeedPage, readFeed } from '../storage/queries/feed.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import type { Feed, FeedListener } from './contract.ts';
 
 const BETWEEN_MS = 5;
 
 /**
- * Reads what others changed, in the order of their commits: when it is woken, and at every poll anyway. The truth is the table; a wake-up that
- * is lost costs time. When changes are missing, or the database may have forgotten some (another process of it answers), all listeners hear
- * that anything may have changed.
+ * Reads the changes of other replicas in the order of their commits, on each notification and at every poll.
+ * The table is authoritative, so a lost notification only costs time. If changes are missing, all listeners
+ * are notified that anything may have changed. The same happens when another PostgreSQL process answers,
+ * which may have lost changes.
  */
 export class NodeFeed implements Feed {
   readonly #database: ClusterDatabase;
   readonly #pollMs: number;
-  readonly #log: ClusterLog;
+  readonly #log: Log;
   readonly #listeners = new Map<string, Set<FeedListener>>();
   #last = 0;
   #server = '';
-  /** Everything that was committed before this moment is known. */
+  /** Start of the last read that returned all committed changes, monotonic milliseconds. */
   #knownMs = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
   #reading: Promise<void> | null = null;
@@ -27,7 +29,7 @@ export class NodeFeed implements Feed {
   #isClosed = false;
   #problem: string | null = null;
 
-  constructor(database: ClusterDatabase, { pollMs, log }: { readonly pollMs: number; readonly log: ClusterLog }) {
+  constructor(database: ClusterDatabase, { pollMs, log }: { readonly pollMs: number; readonly log: Log }) {
     this.#database = database;
     this.#pollMs = pollMs;
     this.#log = log;
@@ -48,7 +50,7 @@ export class NodeFeed implements Feed {
     return Math.max(0, performance.now() - this.#knownMs - this.#pollMs);
   }
 
-  /** From here on listeners hear of changes. Fails when the database does not answer. */
+  /** Begins to notify listeners of changes. Fails when the database does not answer. */
   async start(): Promise<void> {
     const startedMs = performance.now();
     const { newest, server } = await readFeed(this.#database.database, Number.MAX_SAFE_INTEGER);
@@ -83,12 +85,11 @@ export class NodeFeed implements Feed {
         this.#take(page);
         if (this.#last === page.newest) this.#knownMs = startedMs;
         else this.#isAsked = true;
-        if (this.#problem !== null) this.#log.info({}, 'the changes of other replicas can be read again');
+        if (this.#problem !== null) this.#log.info({}, 'changes of other replicas are readable again');
         this.#problem = null;
       } catch (error) {
         const problem = messageOf(error);
-        if (this.#problem !== problem)
-          this.#log.warn({ problem }, 'the changes of other replicas could not be read; it is tried again');
+        if (this.#problem !== problem) this.#log.warn({ problem }, 'cannot read changes of other replicas; retrying');
         this.#problem = problem;
       }
     }
@@ -118,7 +119,7 @@ export class NodeFeed implements Feed {
       try {
         listener(key);
       } catch (error) {
-        this.#log.warn({ topic, problem: messageOf(error) }, 'a change of another replica was not taken in');
+        this.#log.warn({ topic, problem: messageOf(error) }, 'change of another replica was not applied');
       }
     }
   }

@@ -6,7 +6,7 @@ import { Replicas, type TestReplica } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
 import { ServiceError } from '../core/error.ts';
 import { SHARD_NAMES } from '../core/shard.ts';
-import { fence } from '../storage/leases.ts';
+import { fence } from '../storage/queries/leases.ts';
 import type { LeaseFence, LeaseName } from './contract.ts';
 
 describeWith(['postgres'], 'writes under a lease', () => {
@@ -23,16 +23,16 @@ describeWith(['postgres'], 'writes under a lease', () => {
 
   const own = SHARD_NAMES[5] as LeaseName;
 
-  test('a process that slept longer than its time changes nothing that it owned, whether or not it looks first', async () => {
+  test('a process that slept past its ttl cannot write under its old leases after waking', async () => {
     const slept = await replicas.spawn('slept');
     await vi.waitFor(async () => expect(await slept.ask({ do: 'held' })).toMatchObject({ shard: 64 }));
     await slept.ask({ do: 'arm', lease: own });
     await slept.ask({ do: 'write', lease: own, text: 'before' });
     const other = await replicas.start('other');
-    // It may have been given some meanwhile, but not by a process that stands still.
+    // The other replica may hold some shards already. A stopped process releases none.
     slept.stop();
     await vi.waitFor(() => expect(other.replica.shards.count().shard).toBe(64));
-    // What it does first when it wakes.
+    // First writes of the process when it resumes.
     const late = [
       slept.ask({ do: 'write', lease: 'armed', text: 'with what it had before' }),
       slept.ask({ do: 'write', lease: own, text: 'with what it believes' }),
@@ -40,13 +40,13 @@ describeWith(['postgres'], 'writes under a lease', () => {
     slept.resume();
     for (const result of await Promise.allSettled(late)) expect(result).toMatchObject({ status: 'rejected' });
     expect(await replicas.notes()).toEqual(['before']);
-    // It goes on as somebody new, and its old fences stay what they are.
+    // The process joins with a new epoch, and its old fences stay invalid.
     await vi.waitFor(async () => expect(await slept.ask({ do: 'held' })).toMatchObject({ shard: 32 }));
     await expect(slept.ask({ do: 'write', lease: 'armed', text: 'later' })).rejects.toThrow('any more');
     expect(await replicas.notes()).toEqual(['before']);
   });
 
-  test('a process that stopped in the middle of a write holds nothing up for long, and its write is not there', async () => {
+  test('a process that stops during a write delays a takeover only briefly, and its write is rolled back', async () => {
     const a = await replicas.start('a');
     await vi.waitFor(() => expect(a.replica.shards.count().shard).toBe(64));
     const held = a.replica.shards.fence(own);
@@ -61,7 +61,7 @@ describeWith(['postgres'], 'writes under a lease', () => {
     expect(await replicas.notes()).toEqual([]);
   });
 
-  test('no lease ever has two holders at a time that can write, after any failures of nodes and connections', async () => {
+  test('no lease has two writing holders at a time under random failures of nodes and connections', async () => {
     const seed = Number(process.env.SEED ?? Date.now() % 1_000_000);
     const random = new Random(seed);
     await sql`create table history (id bigserial primary key, lease text, epoch bigint, node text, life bigint)`.execute(
@@ -100,7 +100,7 @@ describeWith(['postgres'], 'writes under a lease', () => {
         }
       }
     };
-    /** What a node believes now, or believed before. */
+    /** Returns a current or earlier fence of a random node; undefined if the node does not hold the lease. */
     const fenceOf = (mine: Random): LeaseFence | undefined => {
       if (mine.chance(0.3)) return mine.pickAny(old);
       const shards = mine.pickAny([...nodes.values()])?.replica.shards;
@@ -119,7 +119,7 @@ describeWith(['postgres'], 'writes under a lease', () => {
         nodes.delete(id);
       } else if (chosen === 2 && node === undefined) await start(id);
       else {
-        // Everybody's but that which asks.
+        // Terminates about 30 % of the connections, except the one of this query.
         await sql`select pg_terminate_backend(pid) from pg_stat_activity
           where datname = current_database() and pid <> pg_backend_pid() and random() < 0.3`
           .execute(replicas.database)
@@ -128,7 +128,7 @@ describeWith(['postgres'], 'writes under a lease', () => {
       if (nodes.size === 0) await start(id);
       await new Promise(resolve => setTimeout(resolve, random.below(60)));
     }
-    // At the end all is well again.
+    // In the end every shard has an owner again.
     await vi.waitFor(() => {
       const counts = [...nodes.values()].map(({ replica }) => replica.shards.count().shard);
       expect(counts.reduce((sum, count) => sum + count, 0)).toBe(64);

@@ -14,29 +14,33 @@ export type ForwardResult = 'answered' | 'broken' | 'caller_left' | 'not_here' |
 
 export interface ForwardMetrics {
   forwarded(result: ForwardResult): void;
-  /** From the sending of a request to the head of its answer. */
+  /** Records the time from sending a request to the head of its answer. */
   hop(seconds: number): void;
 }
 
-/** An answer that is announced to be no larger is written in one piece, as it was by the other replica. */
+/** Maximum announced size of an answer that is written as a whole, as the other replica wrote it. */
 const SMALL_ANSWER_BYTES = 16 * 1024;
-/** Sends a head without a byte behind it. Node's own way writes it as UTF-8, and so encodes all that is not ASCII anew with each hop. */
+/**
+ * Empty chunk that makes Node send a head without body bytes. Node's own way writes the head as UTF-8, and so
+ * re-encodes all non-ASCII characters with each hop.
+ */
 const HEAD_ONLY = Buffer.alloc(0);
 const RETRY = { retryAfterSeconds: 1 } as const;
 const PAUSE_MS = 50;
 
 /**
- * Passes requests to the replicas where their things live, and the answers back as they come: bodies no faster than the other side takes
- * them, a caller's leaving, and the end of a connection. Sends a request again only when nothing of it can have run.
+ * Forwards requests to the replicas that own their resources, and returns the answers as streams. Applies
+ * backpressure in both directions, and passes on the end of a caller or a connection. Sends a request again
+ * only if nothing of it can have run.
  */
 export class Forwarder implements Sender {
   readonly #peers: Peers;
   readonly #metrics: ForwardMetrics;
   readonly #waitMs: number;
-  /** Marks a "not here" of another replica; only replicas ever see it. */
+  /** Token that marks an answer "not here" of another replica. Only replicas see it. */
   readonly #token = randomBytes(18).toString('base64url');
 
-  /** `waitMs`: how long a request is tried that no replica has taken. */
+  /** Creates a forwarder. `waitMs` is how long a request is retried that no replica has taken. */
   constructor(peers: Peers, metrics: ForwardMetrics, waitMs = FORWARD_WAIT_MS) {
     this.#peers = peers;
     this.#metrics = metrics;
@@ -56,7 +60,7 @@ interface Means {
   readonly waitMs: number;
 }
 
-/** What an answer comes from. */
+/** Source of an answer. */
 interface Source {
   pause(): unknown;
   resume(): unknown;
@@ -64,8 +68,8 @@ interface Source {
 }
 
 /**
- * One request on its way to another replica. One that is there whole goes over a connection of ours; one that is streamed or asks for an upgrade
- * by Node's client. The answer takes the same way back.
+ * Forwards one request. A complete request uses an own connection (`PeerConnection`). A stream or an upgrade
+ * uses Node's client. The answer returns the same way.
  */
 class Forward implements AnswerSink {
   readonly #outgoing: Outgoing;
@@ -74,11 +78,11 @@ class Forward implements AnswerSink {
   #target: Replica;
   /** Null: no replica has the request. */
   #source: Source | null = null;
-  /** That of the request that `#source` answers; null: it went over a connection of ours. */
+  /** Request of Node's client that `#source` answers; null: the request used an own connection. */
   #inner: ClientRequest | null = null;
-  /** The body goes on its way. */
+  /** True once the body is being sent. */
   #isStreaming = false;
-  /** A small answer, which is kept until it is whole. */
+  /** Head of a small answer, which is kept until the answer is complete. */
   #kept: AnswerHead | null = null;
   #chunks: Buffer[] = [];
   #isPaused = false;
@@ -147,7 +151,7 @@ class Forward implements AnswerSink {
     inner.once('upgrade', (answer, socket, head) => this.#upgrade(answer, socket, head));
     if (body === 'stream') {
       inner.once('continue', () => this.#stream(inner));
-      // The other side decides by the head.
+      // The other side decides from the head alone.
       inner.write(HEAD_ONLY);
     } else inner.end();
   }
@@ -167,7 +171,7 @@ class Forward implements AnswerSink {
   }
 
   #brokeByNode(inner: ClientRequest, error: Error): void {
-    // Behind a whole answer that says nothing; an answer that is cut short says so itself.
+    // After a complete answer an error has no meaning. An answer that is cut short reports the error itself.
     if (inner !== this.#inner || this.#source !== null) return;
     this.#lost(error, this.#means.peers.wasSent(inner));
   }
@@ -180,7 +184,7 @@ class Forward implements AnswerSink {
     const head = AnswerHead.of(answer);
     if (this.#isFromElsewhere(head)) {
       answer.resume();
-      // A body that was not asked for is what its connection waits for.
+      // The connection still waits for the body, which is not sent.
       if (!inner.writableEnded) inner.destroy();
       this.#tryElsewhere(new Error('it does not have it'), 'not_here');
       return;
@@ -198,7 +202,7 @@ class Forward implements AnswerSink {
     this.head(head);
   }
 
-  /** The connection ended or could not be had, or what came over it was no answer. */
+  /** Called when the connection failed or ended, or when its bytes were no valid answer. */
   broke(error: Error): void {
     const source = this.#source;
     this.#lost(error, !isConnection(source) || source.isConnected);
@@ -213,13 +217,13 @@ class Forward implements AnswerSink {
     else this.#tryElsewhere(error, 'unreachable');
   }
 
-  /** Nothing has run there. */
+  /** Retries after an attempt of which nothing has run. */
   #tryElsewhere(cause: Error, result: 'not_here' | 'unreachable'): void {
     const inner = this.#inner;
     this.#inner = null;
     this.#source = null;
     inner?.destroy();
-    // A replica that starts again, or a shard that changes hands, is waited for.
+    // Waits for a replica that restarts, or for a shard that is being transferred.
     if (performance.now() - this.#startMs > this.#means.waitMs) {
       this.#fail(this.#unreachable(cause), result);
       return;
@@ -254,7 +258,7 @@ class Forward implements AnswerSink {
       return;
     }
     this.#writeHead(head);
-    // A follower of a log sees that it is connected before there is a line.
+    // A client that follows a log sees the connection before the first line.
     this.#outgoing.response.write(HEAD_ONLY);
   }
 
@@ -266,13 +270,13 @@ class Forward implements AnswerSink {
     }
     const { response } = this.#outgoing;
     const source = this.#source;
-    // Several chunks come at once, out of the same bytes of the connection.
+    // Several chunks arrive together from the same bytes of the connection.
     if (response.write(chunk) || source === null || this.#isPaused) return;
     this.#isPaused = true;
     source.pause();
     response.once('drain', () => {
       this.#isPaused = false;
-      // The connection may answer somebody else by now.
+      // The connection may serve another request by now.
       if (this.#source === source) source.resume();
     });
   }
@@ -295,7 +299,7 @@ class Forward implements AnswerSink {
       this.#writeHead(kept);
       this.#endBody();
       const [first, second] = this.#chunks;
-      // One piece with the head; a text of these costs less than a second piece.
+      // Written with the head in one piece: a string of these bytes costs less than a second write.
       const whole = second === undefined ? first : Buffer.concat(this.#chunks);
       if (whole === undefined) response.end();
       else response.end(whole.toString('latin1'), 'latin1');
@@ -313,7 +317,8 @@ class Forward implements AnswerSink {
       status !== 204 &&
       status !== 304;
     const sent = head.sent(hasTrailers);
-    // A side that stops reading a body ends its connection; after a refused upgrade the socket takes no further requests.
+    // A side that stops reading a body closes its connection. After a refused upgrade the socket takes no
+    // further requests.
     if ((head.isClosing && !raw.complete) || upgradeHead !== null) sent.push('Connection', 'close');
     else if (head.hasUpgrade) sent.push('Connection', 'Upgrade');
     this.#isAnswered = true;
@@ -322,7 +327,9 @@ class Forward implements AnswerSink {
     response.writeHead(status, reason, sent);
   }
 
-  /** Reads and drops the rest of the body when the answer is complete, so that the caller gets to read the answer. */
+  /**
+   * Reads and drops the rest of the body when the answer is complete. The caller can then read the answer.
+   */
   #endBody(): void {
     const inner = this.#inner;
     if (inner === null || inner.writableEnded) return;
@@ -332,13 +339,13 @@ class Forward implements AnswerSink {
     inner.destroy();
   }
 
-  /** Nobody waits for an answer any more. */
+  /** Ends the request after the caller has left. */
   #leave(): void {
     this.#inner?.destroy();
     this.#source?.destroy();
   }
 
-  /** From here on both sides say what they like. */
+  /** Connects both sockets after an upgrade. Their bytes are not parsed any more. */
   #upgrade(answer: IncomingMessage, inner: Socket, head: Buffer): void {
     const { raw, response, upgradeHead, begin } = this.#outgoing;
     const { socket } = raw;
@@ -394,10 +401,10 @@ function isConnection(source: Source | null): source is PeerConnection {
   return source instanceof PeerConnection;
 }
 
-/** Bytes both ways, each no faster than the other side takes them, until both have ended or one breaks. */
+/** Pipes bytes both ways with backpressure, until both sides have ended or one breaks. */
 function join(socket: Socket, inner: Socket): void {
   inner.setTimeout(0);
-  // One side may have said all and still listen, as without a replica in between.
+  // One side may end its output and still read, as without a replica in between.
   inner.allowHalfOpen = true;
   inner.setNoDelay(true);
   socket.on('error', () => inner.destroy());

@@ -29,7 +29,7 @@ beforeAll(async () => {
   first = await testReplica('first', { auth });
   second = await testReplica('second', { auth });
   first.locator.target = second.target;
-  // Only the second can open it.
+  // Only the second replica can open the sandbox.
   second.instances.inside = new HostAccess('/');
   const agents = [
     newInstance({ ...SPEC, expose: { port, access: 'token' } }),
@@ -57,16 +57,16 @@ async function ask(host: string, path: string, headers: Record<string, string> =
   return { status: answer.statusCode, text: await text(answer) };
 }
 
-describe('an address that lives on another replica', () => {
+describe('an address of an agent on another replica', () => {
   test.each([
     ['by host', 'open--default.localhost', '/a%2Fb?x=1', '/a%2Fb?x=1'],
     ['by path', 'localhost', '/default/open/a%2Fb?x=1', '/a%2Fb?x=1'],
-  ])('%s: is answered there as it is here', async (_how, host, path, inner) => {
+  ])('a request %s is answered by the replica that owns the agent', async (_how, host, path, inner) => {
     expect(await ask(host, path)).toEqual({ status: 200, text: `POST ${inner} body` });
     expect(first.results.at(-1)).toBe('answered');
   });
 
-  test('the replica that took the request decides who may come', async () => {
+  test('the replica that received the request authenticates the caller', async () => {
     const host = 'hello--default.localhost';
     expect((await ask(host, '/')).status).toBe(401);
     expect((await ask(host, '/', { 'X-Auth': 'wrong' })).status).toBe(401);
@@ -74,7 +74,7 @@ describe('an address that lives on another replica', () => {
     expect((await ask('localhost', '/default/hello/', { 'X-Auth': 'right' })).status).toBe(200);
   });
 
-  test('… and tells where it came from, once', async () => {
+  test('a forwarded request has one set of X-Forwarded headers and no internal headers', async () => {
     seen.length = 0;
     await ask('open--default.localhost', '/', { 'X-Forwarded-For': '10.0.0.1' });
     expect(seen[0]).toMatchObject({
@@ -85,7 +85,7 @@ describe('an address that lives on another replica', () => {
     expect(Object.keys(seen[0] ?? {}).filter(name => name.startsWith('x-rookery'))).toEqual([]);
   });
 
-  test('a WebSocket', async () => {
+  test('a WebSocket is forwarded to the replica that owns the agent', async () => {
     const url = `${first.url.replace('http', 'ws')}/chat`;
     const socket = new WebSocket(url, { headers: { Host: 'open--default.localhost' } });
     await once(socket, 'open');

@@ -3,7 +3,7 @@ import { SECRET } from '../../test/http/cluster-bed.ts';
 import { ClusterWorld, comparable, head, headersOf, say, URN } from '../../test/http/cluster-world.ts';
 import { AGENT, at } from '../../test/http/passthrough-bed.ts';
 import { unauthenticated } from '../core/error.ts';
-import type { Identity, TokenVerifier } from '../http/credentials.ts';
+import type { Identity, TokenVerifier } from '../http/access/credentials.ts';
 import { FORWARD_HEADER, NOT_HERE_HEADER } from './head.ts';
 import { Peers } from './peers.ts';
 import { clusterTls } from './tls.ts';

@@ -10,7 +10,7 @@ const WAYS = [
   ['asynchronous', `/serverless/v1/functions/${URN}/invocations`, { 'X-Invoke-Type': 'async' }],
 ] as const;
 
-/** `moves`: done when the next call is about to get its instance, which then is elsewhere. */
+/** Starts a cluster. `moves` runs just before the next call gets its instance, and makes that call move. */
 async function start() {
   const seen: FunctionInvocation[] = [];
   const state: { moves: (() => void) | null } = { moves: null };
@@ -49,7 +49,7 @@ const call = ({ url }: TestReplica, path: string, headers: Readonly<Record<strin
   fetch(url + path, { method: 'POST', headers, body: '{"size":3}' });
 
 test.each(WAYS)(
-  'a call whose function moves before it has an instance runs once, where the function is then: %s',
+  'a call whose function moves before the call has an instance runs once on the new owner: %s',
   async (_, path, headers) => {
     await using world = await start();
     const { first, owner } = world.cluster;
@@ -65,7 +65,7 @@ test.each(WAYS)(
 );
 
 test.each(WAYS)(
-  'a call that was passed on to where its function is no more goes on from where it came: %s',
+  'a call forwarded to a former owner is sent back and runs once on the current owner: %s',
   async (_, path, headers) => {
     await using world = await start();
     const { first } = world.cluster;
@@ -86,14 +86,14 @@ test.each(WAYS)('a call whose function moves and comes back runs once: %s', asyn
   expect(world.runs()).toBe(1);
 });
 
-test('a replica that is about to end closes no connection on which a request may be on its way, and sends back what comes', async () => {
+test('a draining replica keeps its connections open and sends new requests back unrun', async () => {
   await using world = await start();
   const { first, owner } = world.cluster;
   const path = WAYS[0][1];
   expect((await call(first, path, {})).status).toBe(200);
   expect(first.peers.openConnections).toBe(1);
   owner.listener.drain();
-  // It has come here.
+  // The function has moved to the first replica.
   first.locator.refresh = async () => {
     first.locator.target = null;
     return first.target;
@@ -103,7 +103,7 @@ test('a replica that is about to end closes no connection on which a request may
   expect(first.results).toEqual(['answered', 'not_here', 'answered']);
 });
 
-test('a connection on which a call went back unrun does not hold back the end of the replica that sent it', async () => {
+test('a connection on which a call was sent back does not delay the shutdown of the sending replica', async () => {
   await using world = await start();
   const { first, owner } = world.cluster;
   owner.locator.target = { nodeId: 'node-c', address: '127.0.0.1:1' };

@@ -11,9 +11,9 @@ import { ClusterWorld, head, URN } from '../../test/http/cluster-world.ts';
 import { deferred } from '../../test/http/deferred.ts';
 import { AGENT, at } from '../../test/http/passthrough-bed.ts';
 import { Caller, refusedHandshake } from '../../test/http/web-socket.ts';
+import { MEBIBYTE } from '../core/units.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 
-const MEBIBYTE = 1024 * 1024;
 const LARGE = 64 * MEBIBYTE;
 const WAIT_MS = 20_000;
 const agent = (path: string) => `/api/agent/${AGENT.id}${path}`;
@@ -28,7 +28,7 @@ afterEach(() => world[Symbol.asyncDispose]());
 const ws = () => world.urls.forwarded.replace('http', 'ws');
 const portOf = (url: string) => Number(new URL(url).port);
 
-/** Bytes that are made as they are asked for, and their hash. */
+/** Makes a stream that produces its bytes on demand, and their hash. */
 function made(bytes: number): { readonly stream: Readable; readonly hash: () => string } {
   const hash = createHash('sha256');
   const block = randomBytes(MEBIBYTE);
@@ -81,9 +81,9 @@ describe('large bodies', () => {
     stream.pipe(request);
     await vi.waitFor(() => expect(held).toHaveLength(1), WAIT_MS);
     await settled(() => sent);
-    // The buffers of the kernel and of both replicas take this much.
+    // Only the buffers of the kernel and of both replicas have filled.
     expect(sent).toBeLessThan(LARGE);
-    // Its end arrives at once, however much is on its way.
+    // The end of the connection arrives immediately, however many bytes are in flight.
     const answered = once(request, 'response');
     held[0]?.destroy();
     const [answer] = (await answered) as [http.IncomingMessage];
@@ -121,7 +121,7 @@ describe('large bodies', () => {
   });
 });
 
-/** Resolves when a number has not moved for a while. */
+/** Resolves when the number from `read` has not changed for a while. */
 async function settled(read: () => number): Promise<void> {
   let before = -1;
   await vi.waitFor(
@@ -301,7 +301,7 @@ describe('the other replica', () => {
     await started.promise;
     first.peers.drop(owner.target.address);
     expect((await answer).status).toBe(503);
-    // The next one connects anew.
+    // The next call opens a new connection.
     expect((await fetch(first.url + url, { method: 'POST', body: '{}' })).status).toBe(200);
   });
 
@@ -358,7 +358,7 @@ describe('a thing that has moved', () => {
 
   test.each(calls)('is looked up anew, and found: %s', async (_, ask) => {
     const { owner, first } = world.cluster;
-    // The first address is right, and there another replica answers by now.
+    // The first address is right, but a replica with another id answers there now.
     first.locator.target = { ...owner.target, nodeId: 'node-before' };
     first.locator.refreshed = owner.target;
     expect(await ask()).toBe(200);
@@ -373,7 +373,7 @@ describe('a thing that has moved', () => {
       expect(await ask()).toBe(503);
       expect(owner.instances.calls).toEqual([]);
       expect(owner.results).toEqual([]);
-      // It looked anew and tried again for as long as it may.
+      // The replica looked up the target again and retried until its time limit.
       expect(new Set(first.locator.asked.slice(1).map(({ isAnew }) => isAnew))).toEqual(new Set([true]));
       expect(first.results).toEqual(Array(first.locator.asked.length).fill('not_here'));
     },

@@ -71,7 +71,7 @@ const multipart = (boundary: string, content: string) =>
   `--${boundary}\r\nContent-Disposition: form-data; name="path"\r\n\r\n/dir/up.txt\r\n--${boundary}\r\n` +
   `Content-Disposition: form-data; name="file"; filename="up.txt"\r\n\r\n${content}\r\n--${boundary}--\r\n`;
 
-/** Every route of a thing that lives on one replica, with what is right and what is wrong of it. */
+/** Valid and invalid requests for every route of a resource that lives on one replica. */
 const REQUESTS: readonly (readonly [string, () => string])[] = [
   ['a call', () => withBody('POST', agent('/invoke'), '{"a":1}', [JSON_TYPE])],
   ['a call without a body', () => plain('POST', agent('/invoke'))],
@@ -195,7 +195,7 @@ const REQUESTS: readonly (readonly [string, () => string])[] = [
 ];
 
 test.each(REQUESTS)(
-  'the answer to a request that is forwarded is that of a direct one, byte for byte: %s',
+  'a forwarded request gets the same answer as a direct request, byte for byte: %s',
   async (_, request) => {
     const direct = comparable(await say(world.urls.direct, request()));
     const before = world.cluster.first.results.length;
@@ -210,7 +210,7 @@ test.each([
   ['a terminal', agent('/exec')],
   ['a tail', '/api/jobs/done/logs/tail'],
   ['a tunnel', `/serverless/v1/ws?instance=${AGENT.id}&port=1`],
-])('a plain request for a WebSocket gets the advice to ask for an upgrade: %s', async (_, path) => {
+])('a plain request to a WebSocket route gets 426 and the Upgrade header, also forwarded: %s', async (_, path) => {
   const ask = async (url: string) => {
     const request = http.get(url + path, { agent: false, headers: { 'X-Trace-Id': 't' } });
     const [answer] = (await once(request, 'response')) as [http.IncomingMessage];
@@ -223,7 +223,7 @@ test.each([
   expect(direct).toMatchObject({ statusCode: 426, headers: { upgrade: 'websocket', connection: 'Upgrade' } });
 });
 
-test('a head that is not ASCII is the same in front of a body that comes in pieces', async () => {
+test('a head with non-ASCII bytes is forwarded unchanged before a chunked body', async () => {
   const request = chunked('POST', at(echoPort, '/odd'), ['one'], [['X-Latin', 'h\xe4']]);
   insideSaw.length = 0;
   const direct = comparable(await say(world.urls.direct, request));
@@ -231,13 +231,13 @@ test('a head that is not ASCII is the same in front of a body that comes in piec
   expect(insideSaw[1]).toEqual(insideSaw[0]);
 });
 
-test('all of these but what names nothing went to the other replica', () => {
+test('the requests of this file that name an existing resource were answered by the other replica', () => {
   const { results, instances } = world.cluster.first;
   expect(instances.calls).toEqual([]);
   expect(results.filter(result => result === 'answered').length).toBeGreaterThan(REQUESTS.length - 6);
 });
 
-test('requests of one connection are answered in their order, forwarded or not', async () => {
+test('requests of one connection are answered in order, forwarded or not', async () => {
   const open = (method: string, path: string) => `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n`;
   const requests =
     `${open('POST', agent('/invoke'))}Content-Length: 1\r\n\r\n1` +
@@ -248,7 +248,7 @@ test('requests of one connection are answered in their order, forwarded or not',
   expect(answer.match(/"data":\d|"status":"ok"|line 0/g)).toEqual(['"data":1', '"status":"ok"', '"data":2', 'line 0']);
 });
 
-test('a caller of HTTP/1.0 gets what it gets directly', async () => {
+test('a caller of HTTP/1.0 gets the same answer forwarded and directly', async () => {
   const request = (path: string) => `GET ${path} HTTP/1.0\r\nHost: localhost\r\nX-Trace-Id: t\r\n\r\n`;
   for (const path of [agent('/logs'), agent('/files/download?path=/large.bin'), at(echoPort, '/trailers')]) {
     const direct = comparable(await say(world.urls.direct, request(path)));
@@ -256,7 +256,7 @@ test('a caller of HTTP/1.0 gets what it gets directly', async () => {
   }
 });
 
-describe('behind the entry', () => {
+describe('requests behind the entry', () => {
   const odd: Headers = [
     ['X-Own', 'one'],
     ['x-own', 'two'],
@@ -270,7 +270,7 @@ describe('behind the entry', () => {
     ['Content-Type', 'not a media type'],
   ];
 
-  test('a server inside sees the same request', async () => {
+  test('a server in a sandbox receives the same request forwarded and directly', async () => {
     const request = withBody('POST', at(echoPort, '/a%2Fb//c/../x', '&x=1&token=t'), 'hello', odd).replace(
       'Connection: close',
       'Connection: close, x-named',
@@ -286,7 +286,7 @@ describe('behind the entry', () => {
   test.each([
     ['by the fast path', invocations],
     ['by the router', `${invocations}?x=1`],
-  ])('a handler sees the same call, %s', async (_, path) => {
+  ])('a handler receives the same call forwarded and directly, %s', async (_, path) => {
     const request = withBody('POST', path, '{"a":1}', odd).replace('Connection: close', 'Connection: close, X-Named');
     world.seen.length = 0;
     await say(world.urls.direct, request);
@@ -301,7 +301,7 @@ describe('behind the entry', () => {
     expect(forwarded?.header.headers).not.toHaveProperty('x-named');
   });
 
-  test('a trace id that the first replica made is the one of the call', async () => {
+  test('a call has the trace id that the first replica made', async () => {
     world.seen.length = 0;
     const answer = await fetch(world.urls.forwarded + invocations, { method: 'POST', body: '{}' });
     expect(answer.headers.get('x-trace-id')).toBe(world.seen[0]?.call.header.traceId);
@@ -310,7 +310,7 @@ describe('behind the entry', () => {
   test.each([
     ['by the fast path', invocations],
     ['by the router', `${invocations}?x=1`],
-  ])('the trace of a traceparent goes on at the other replica, %s', async (_, path) => {
+  ])('the trace of a traceparent continues on the other replica, %s', async (_, path) => {
     world.seen.length = 0;
     const trace = '4bf92f3577b34da6a3ce929d0e0e4736';
     const headers = { traceparent: `00-${trace}-00f067aa0ba902b7-01` };
@@ -330,14 +330,14 @@ describe('without forwarding', () => {
     ['a get of a job', 'GET', '/api/jobs/done'],
     ['health', 'GET', '/healthz'],
     ['an unknown route', 'GET', '/nothing'],
-  ])('%s is answered where it arrives', async (_, method, path) => {
+  ])('%s is answered by the replica that receives the request', async (_, method, path) => {
     const asked = world.cluster.first.locator.asked.length;
     await (await fetch(world.urls.forwarded + path, { method })).text();
     expect(world.cluster.first.locator.asked).toHaveLength(asked);
   });
 });
 
-test('the locator is asked with the id, or the URN without its version, the same on both ways', async () => {
+test('the locator gets the id, or the URN without version, from the fast path and from the router', async () => {
   const { locator } = world.cluster.first;
   const ask = async (path: string, method = 'POST') => {
     locator.asked.length = 0;
@@ -360,7 +360,7 @@ test('the locator is asked with the id, or the URN without its version, the same
   expect(await ask(at(echoPort, '/'), 'GET')).toEqual([`instance ${AGENT.id}`]);
 });
 
-test('where a thing is need not be known at once, here and elsewhere', async () => {
+test('forwarded and direct answers are the same when the locators resolve asynchronously', async () => {
   const { first, owner } = world.cluster;
   first.locator.isSlow = true;
   owner.locator.isSlow = true;
@@ -376,24 +376,27 @@ test('where a thing is need not be known at once, here and elsewhere', async () 
 });
 
 describe('a locator that fails', () => {
-  test.each([agent('/invoke'), agent('/invoke?x'), invocations, `${invocations}?x`])('is 503: %s', async path => {
-    const { locator } = world.cluster.first;
-    const { locate } = locator;
-    locator.locate = () => Promise.reject(unavailable('the database is away', { retryAfterSeconds: 1 }));
-    try {
-      const answer = await fetch(world.urls.forwarded + path, { method: 'POST', body: '{}' });
-      expect(answer.headers.get('retry-after')).toBe('1');
-      expect({ status: answer.status, text: await answer.text() }).toMatchObject({
-        status: 503,
-        text: expect.stringContaining('the database is away'),
-      });
-    } finally {
-      locator.locate = locate;
-    }
-  });
+  test.each([agent('/invoke'), agent('/invoke?x'), invocations, `${invocations}?x`])(
+    'a request gets 503 and Retry-After when the locator fails: %s',
+    async path => {
+      const { locator } = world.cluster.first;
+      const { locate } = locator;
+      locator.locate = () => Promise.reject(unavailable('the database is away', { retryAfterSeconds: 1 }));
+      try {
+        const answer = await fetch(world.urls.forwarded + path, { method: 'POST', body: '{}' });
+        expect(answer.headers.get('retry-after')).toBe('1');
+        expect({ status: answer.status, text: await answer.text() }).toMatchObject({
+          status: 503,
+          text: expect.stringContaining('the database is away'),
+        });
+      } finally {
+        locator.locate = locate;
+      }
+    },
+  );
 });
 
-test('connections are used again, and few are opened', async () => {
+test('forwarding reuses connections and opens at most one for 50 requests in sequence', async () => {
   const agentOfCaller = new http.Agent({ keepAlive: true, maxSockets: 1 });
   const port = Number(new URL(world.urls.forwarded).port);
   const before = world.cluster.first.peers.openConnections;

@@ -1,12 +1,18 @@
 import type { IncomingMessage } from 'node:http';
-import type { Role } from '../http/credentials.ts';
+import type { Role } from '../http/access/credentials.ts';
 import type { Outgoing } from '../http/forwarding.ts';
 
-/** The one header that replicas say to each other beside the request. */
+/** Header that replicas add to a forwarded request. */
 export const FORWARD_HEADER = 'X-Rookery-Forward';
-/** Beside it: when the token holds no longer that let the request in, for an answer that stays open. Replicas of an older version neither say nor read it. */
+/**
+ * Header with the time at which the request's token expires, for answers that stay open. Replicas of an older
+ * version neither send nor read it.
+ */
 const UNTIL_HEADER = 'X-Rookery-Until';
-/** With it a replica answers what it does not have; the value is the token that the request came with, so that no sandbox can say it. */
+/**
+ * Header of the answer when a replica does not have the resource. Its value is the token of the request, so
+ * that a sandbox cannot forge it.
+ */
 export const NOT_HERE_HEADER = 'X-Rookery-Not-Here';
 export const NOT_HERE_STATUS = 421;
 
@@ -14,14 +20,14 @@ const FORWARD = FORWARD_HEADER.toLowerCase();
 const UNTIL = UNTIL_HEADER.toLowerCase();
 export const NOT_HERE = NOT_HERE_HEADER.toLowerCase();
 
-/** What comes in it. */
+/** Content of the forward header. */
 export interface ForwardMark {
   readonly token: string;
-  /** For whom it is meant: another replica may have the address by now. */
+  /** Node that the request is for. Another replica may have its address by now. */
   readonly nodeId: string;
   readonly tenant: string;
   readonly role: Role;
-  /** Null: nothing ends. */
+  /** Expiry of the caller's token, epoch milliseconds. Null: it does not expire. */
   readonly untilMs: number | null;
   readonly awaitsContinue: boolean;
 }
@@ -34,7 +40,10 @@ function formatMark({ token, nodeId, tenant, role, awaitsContinue }: ForwardMark
   return `1 ${token} ${nodeId} ${tenant} ${role} ${awaitsContinue ? 'later' : 'whole'}`;
 }
 
-/** Takes the mark out of a request that came over a connection of the cluster: nobody behind sees it. Null: it has none that is right. */
+/**
+ * Removes the mark from a request on a cluster connection and returns it. Later parts thus never see it.
+ * Null: the request has no valid mark.
+ */
 export function takeMark(request: IncomingMessage): ForwardMark | null {
   const { headers, rawHeaders } = request;
   const { [FORWARD]: sent, [UNTIL]: until } = headers;
@@ -51,16 +60,22 @@ export function takeMark(request: IncomingMessage): ForwardMark | null {
   return { token, nodeId, tenant, role: role as Role, untilMs, awaitsContinue: body === 'later' };
 }
 
-/** Said anew for each connection, or of no meaning to the other replica. `expect` has been met. */
+/**
+ * Headers that belong to a single connection or have no meaning for the other replica. `expect` has already
+ * been met.
+ */
 const OF_HOP = new Set([
   ...['connection', 'expect', 'keep-alive', 'proxy-connection', 'trailer', 'transfer-encoding', 'upgrade'],
   ...['x-trace-id', FORWARD, UNTIL],
 ]);
 
-/** The head of a request as another replica gets it: names and values in turn, as they were sent but for what is of the connection. */
+/**
+ * Returns the head of a request for another replica, as names and values in turn. Headers of the connection
+ * are replaced; all others stay as sent.
+ */
 export function requestHead({ raw, traceId, body, upgradeHead }: Outgoing, mark: ForwardMark): string[] {
   const { rawHeaders, headers } = raw;
-  // The first, since Node leaves out what is above its number of headers.
+  // The first header, since Node drops headers above its maximum count.
   const sent = [FORWARD_HEADER, formatMark(mark)];
   if (mark.untilMs !== null) sent.push(UNTIL_HEADER, String(Math.ceil(mark.untilMs)));
   for (let at = 0; at < rawHeaders.length; at += 2) {
@@ -70,14 +85,15 @@ export function requestHead({ raw, traceId, body, upgradeHead }: Outgoing, mark:
   sent.push('X-Trace-Id', traceId);
   const { 'transfer-encoding': encoding, 'content-length': length, trailer, upgrade } = headers;
   if (upgradeHead !== null) {
-    // That it has a body is for the other replica to refuse; where it has none, Node would announce one of chunks.
+    // The other replica must refuse a body here. Without an explicit length of 0, Node would announce a
+    // chunked body.
     if (encoding !== undefined) sent.push('Transfer-Encoding', encoding);
     else if (length === undefined && raw.method !== 'GET') sent.push('Content-Length', '0');
   } else if (encoding !== undefined) {
     if (body === 'stream') {
       sent.push('Transfer-Encoding', encoding);
       if (trailer !== undefined) sent.push('Trailer', trailer);
-      // It came in chunks and is in one piece now.
+      // The body arrived in chunks and is sent as a whole.
     } else if (body !== 'none') sent.push('Content-Length', String(body.length));
   }
   const named = namedByConnection(headers.connection);
@@ -86,10 +102,10 @@ export function requestHead({ raw, traceId, body, upgradeHead }: Outgoing, mark:
   return sent;
 }
 
-/** A value with these would begin a line of its own. Node's reader lets none pass. */
+/** Characters that would begin another line. Node's parser rejects them. */
 const LINE_BREAK = /[\r\n]/;
 
-/** The same as one text, with the first line and the last, for a request whose body is there whole. */
+/** Returns the head as text, with the request line and the empty line, for a request with a complete body. */
 export function requestText(outgoing: Outgoing, mark: ForwardMark): string {
   const { method = 'GET', url = '/' } = outgoing.raw;
   const sent = requestHead(outgoing, mark);
@@ -104,8 +120,8 @@ export function requestText(outgoing: Outgoing, mark: ForwardMark): string {
 }
 
 /**
- * Headers that the caller named as those of its connection. The other replica learns their names and treats them as if they came from
- * the caller itself: it keeps the same ones from handlers and sandboxes.
+ * Returns the headers that the caller named as those of its connection. The other replica gets their names,
+ * and withholds the same headers from handlers and sandboxes.
  */
 function namedByConnection(connection: string | undefined): readonly string[] {
   if (connection === undefined || connection === 'keep-alive' || connection === 'close') return [];

@@ -9,7 +9,10 @@ import { JSON_TYPE, refusal } from '../http/answer.ts';
 import { markForwarded } from '../http/forwarding.ts';
 import { FORWARD_HEADER, type ForwardMark, NOT_HERE_HEADER, NOT_HERE_STATUS, takeMark } from './head.ts';
 
-/** The entry that serves what other replicas forward: as it serves its own callers, but for the checks that are done. */
+/**
+ * Entry that serves forwarded requests like those of its own callers, without the checks that are already
+ * done.
+ */
 export interface ForwardedEntry {
   readonly server: Server;
   adopt(socket: Socket): void;
@@ -22,7 +25,9 @@ export interface ClusterListenerOptions {
   readonly nodeId: string;
   readonly version: string;
   readonly entry: ForwardedEntry;
-  /** Answers what another replica asks for itself; false: there is nothing at the path. */
+  /**
+   * Answers a request that another replica makes for itself. Returns false when nothing exists at the path.
+   */
   readonly answer?: PeerAnswers;
   readonly maxConnections: number;
   readonly log: { warn(fields: object, text: string): void };
@@ -30,13 +35,14 @@ export interface ClusterListenerOptions {
 
 const HANDSHAKE_MS = 5000;
 const PROBE_AFTER_MS = 5000;
-/** A head that the first replica took has at most 16 KiB; this hop adds less. */
+/** Maximum head: the first replica accepted at most 16 KiB, and this hop adds less. */
 const MAX_HEAD_BYTES = 32 * 1024;
 const LOG_EVERY_MS = 60_000;
 
 /**
- * Where other replicas connect. Only a connection that has authenticated itself gets to say anything; only its requests are marked as
- * forwarded, and then given to the entry's own server. So no header makes an outside caller look like a replica.
+ * Accepts connections of other replicas. Requests are read only after a connection has authenticated itself.
+ * Only these requests are marked as forwarded and passed to the entry's server. So no header can make an
+ * outside caller look like a replica.
  */
 export class ClusterListener {
   readonly #options: ClusterListenerOptions;
@@ -54,9 +60,10 @@ export class ClusterListener {
       requireHostHeader: false,
       maxHeaderSize: MAX_HEAD_BYTES,
       headersTimeout: LIMITS.headersArrivalMs,
-      // The first replica bounds how long its caller may take.
+      // The first replica bounds the time of its caller.
       requestTimeout: 0,
-      // The other side closes what waits too long: a request never meets a connection that this side is about to end.
+      // The other side closes idle connections. So a request never meets a connection that this side is about
+      // to close.
       keepAliveTimeout: 0,
     });
     this.#server.maxHeadersCount = 0;
@@ -68,7 +75,7 @@ export class ClusterListener {
     this.#server.on('clientError', (_error, socket) => socket.destroy());
   }
 
-  /** The port that it got. */
+  /** Begins to listen and returns the port. */
   async listen(host: string, port: number): Promise<number> {
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject);
@@ -77,31 +84,32 @@ export class ClusterListener {
         resolve();
       });
     });
-    this.#server.on('error', error => this.#options.log.warn({ err: error }, 'the cluster listener failed'));
+    this.#server.on('error', error => this.#options.log.warn({ err: error }, 'cluster listener failed'));
     return (this.#server.address() as AddressInfo).port;
   }
 
   /**
-   * This replica ends: requests that have not begun here go back unrun, and wait for its return; calls that run go on. Connections stay open,
-   * also new ones: after a close nobody could say whether a request on its way has run.
+   * Rejects requests that have not begun, because this replica is about to end; their senders retry them.
+   * Running calls continue. Connections stay open, also new ones: after a close it would be unknown whether a
+   * request has run.
    */
   drain(): void {
     this.#isDraining = true;
   }
 
-  /** Takes no more connections. The entry's own close ends those that are there, each when its request is answered. */
+  /** Accepts no more connections. The entry's own close ends the existing ones after their requests. */
   close(): Promise<void> {
     return new Promise(resolve => this.#server.close(() => resolve()));
   }
 
-  /** Takes no more connections, and ends what is left. */
+  /** Accepts no more connections, and closes the existing ones. */
   destroy(): void {
     this.#server.close();
     for (const socket of this.#open) socket.destroy();
   }
 
   #accept(socket: TLSSocket): void {
-    // As connections of callers are: after an upgrade a side may end its output and still listen.
+    // Same setting as for connections of callers: after an upgrade a side may end its output and still read.
     socket.allowHalfOpen = true;
     socket.setNoDelay(true);
     socket.setKeepAlive(true, PROBE_AFTER_MS);
@@ -110,7 +118,7 @@ export class ClusterListener {
     this.#options.entry.adopt(socket);
   }
 
-  /** Anybody may knock: one line a minute is enough. */
+  /** Logs a refused connection at most once a minute, since anyone can connect. */
   #refused(error: Error, socket: TLSSocket): void {
     socket.destroy();
     const nowMs = performance.now();
@@ -127,7 +135,7 @@ export class ClusterListener {
     this.#notLogged = 0;
     this.#options.log.warn(
       fields,
-      'a connection to the cluster listener was refused: the other side has neither the secret nor a certificate of this cluster',
+      'connection to the cluster listener refused: peer has neither the secret nor a certificate of this cluster',
     );
   }
 
@@ -155,7 +163,10 @@ export class ClusterListener {
     socket.end(`HTTP/1.1 ${status}Content-Length: 0\r\nConnection: close\r\n\r\n`);
   }
 
-  /** False: it is meant for the replica that had this address before, or this one is ending. */
+  /**
+   * Marks a request as forwarded. Returns false when it is meant for the replica that had this address
+   * before, or when this one is ending.
+   */
   #mark(request: IncomingMessage, mark: ForwardMark): boolean {
     if (mark.nodeId !== this.#options.nodeId || this.#isDraining) return false;
     const { tenant, role, untilMs, awaitsContinue } = mark;
@@ -164,7 +175,7 @@ export class ClusterListener {
     return true;
   }
 
-  /** What replicas ask of each other. */
+  /** Answers requests that replicas make for themselves. */
   #answer(request: IncomingMessage, response: ServerResponse): void {
     const { nodeId, version, answer } = this.#options;
     request.resume();

@@ -11,7 +11,7 @@ const node = (id: string, roles = ['frontend', 'worker']): LivingNode => ({
   ...{ id, epoch: 1, advertise: `${id}:1`, roles, version: '0', joinedAtMs: 0, expiresInMs: 8000 },
 });
 
-/** A cluster whose state the test sets. */
+/** Makes a locator over a cluster whose state the test sets. */
 function cluster(changes: Partial<LocatorOptions> = {}) {
   const state = {
     living: [node('a'), node('b')],
@@ -38,15 +38,15 @@ function cluster(changes: Partial<LocatorOptions> = {}) {
   return { state, locator, nodeOfInstance };
 }
 
-describe('an instance', () => {
-  test('that takes calls here is here, and nobody is asked', () => {
+describe('the locator of an instance', () => {
+  test('a live instance of this replica is located without a database query', () => {
     const { state, locator, nodeOfInstance } = cluster();
     state.live.add('i');
     expect(locator.locate('agent', 'i', 't')).toBeNull();
     expect(nodeOfInstance).not.toHaveBeenCalled();
   });
 
-  test('of another node is with it: the database is asked once, and not for each call', async () => {
+  test('an instance of another node is located with one database query for all calls', async () => {
     const { state, locator, nodeOfInstance } = cluster();
     state.rows.set('i', 'b');
     expect(await locator.locate('agent', 'i', 't')).toEqual(OTHER);
@@ -54,7 +54,7 @@ describe('an instance', () => {
     expect(nodeOfInstance).toHaveBeenCalledTimes(1);
   });
 
-  test('that is nowhere is answered here, and looked for anew each time: it may come', async () => {
+  test('an unknown instance is answered here, and looked up again for each request', async () => {
     const { state, locator } = cluster();
     expect(await locator.locate('agent', 'i', 't')).toBeNull();
     state.rows.set('i', 'b');
@@ -64,7 +64,7 @@ describe('an instance', () => {
   test.each([
     ['is dead', []],
     ['is about to end', [node('b', [])]],
-  ])('whose node %s waits for it to come back', async (_, living) => {
+  ])('locating an instance whose node %s waits until the node is back', async (_, living) => {
     const { state, locator } = cluster();
     state.rows.set('i', 'b');
     state.living = [node('a'), ...living];
@@ -73,7 +73,7 @@ describe('an instance', () => {
     expect(await found).toEqual(OTHER);
   });
 
-  test('whose node stays away is 503, and not 404', async () => {
+  test('locating an instance fails with unavailable when its node stays away', async () => {
     const { state, locator } = cluster({ waitMs: 0 });
     state.rows.set('i', 'b');
     state.living = [node('a')];
@@ -83,7 +83,7 @@ describe('an instance', () => {
     });
   });
 
-  test('that another node takes over while a request waits for its own is found there', async () => {
+  test('a waiting request finds an instance that another node has taken over', async () => {
     const { state, locator, nodeOfInstance } = cluster({ waitMs: 10_000 });
     state.rows.set('i', 'gone');
     const located = locator.locate('agent', 'i', 't');
@@ -92,7 +92,7 @@ describe('an instance', () => {
     expect(await located).toEqual(OTHER);
   });
 
-  test('whose node is lost is what the database says of it', async () => {
+  test('a request for an instance of a lost node is answered here', async () => {
     const { state, locator } = cluster();
     state.rows.set('i', 'b');
     state.lost.add('b');
@@ -100,7 +100,7 @@ describe('an instance', () => {
     expect(await locator.locate('agent', 'i', 't')).toBeNull();
   });
 
-  test('that was not where it was said to be is looked up anew; if it is here by now, this replica’s own listener gets it', async () => {
+  test('refresh queries the database again, and returns this replica when the instance has moved here', async () => {
     const { state, locator, nodeOfInstance } = cluster();
     state.rows.set('i', 'b');
     await locator.locate('agent', 'i', 't');
@@ -110,8 +110,8 @@ describe('an instance', () => {
   });
 });
 
-describe('a function', () => {
-  test('is where its shard is served', () => {
+describe('the locator of a function', () => {
+  test('a function is located on the replica that serves its shard', () => {
     const { state, locator } = cluster();
     state.owner = node('b');
     expect(locator.locate('function', FUNCTION, 't')).toEqual(OTHER);
@@ -122,7 +122,7 @@ describe('a function', () => {
   test.each([
     ['nobody has', null],
     ['this replica is just handing over', node('a')],
-  ])('whose shard %s waits for its next owner', async (_, owner) => {
+  ])('locating a function whose shard %s waits for the next owner', async (_, owner) => {
     const { state, locator } = cluster();
     state.owner = owner;
     const found = locator.locate('function', FUNCTION, 't');
@@ -130,28 +130,28 @@ describe('a function', () => {
     expect(await found).toEqual(OTHER);
   });
 
-  test('whose shard nobody takes is 503', async () => {
+  test('locating a function fails with unavailable when its shard gets no owner', async () => {
     const { locator } = cluster({ waitMs: 0 });
     await expect(locator.locate('function', FUNCTION, 't')).rejects.toMatchObject({ code: 'unavailable' });
   });
 });
 
-describe('anything new', () => {
-  test('runs here, unless this replica runs nothing: then on one that does', async () => {
+describe('the locator of a new resource', () => {
+  test('a new resource is placed here, or on another worker when this replica is no worker', async () => {
     expect(cluster().locator.locate('worker', '', 't')).toBeNull();
     const { state, locator } = cluster({ isWorker: false });
     state.living = [node('a', ['frontend']), node('b')];
     expect(await locator.locate('worker', '', 't')).toEqual(OTHER);
   });
 
-  test('without any replica that runs things is 503', async () => {
+  test('placing a new resource fails with unavailable when no worker exists', async () => {
     const { state, locator } = cluster({ isWorker: false, waitMs: 0 });
     state.living = [node('a', ['frontend'])];
     await expect(locator.locate('worker', '', 't')).rejects.toMatchObject({ code: 'unavailable' });
   });
 });
 
-test('where a job is may change, so it is asked each time', async () => {
+test('the node of a job is queried for each request', async () => {
   const { state, locator } = cluster();
   state.rows.set('j', 'b');
   expect(await locator.locate('job', 'j', 't')).toEqual(OTHER);

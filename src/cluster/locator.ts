@@ -1,48 +1,57 @@
 import { LRUCache } from 'lru-cache';
 import { unavailable } from '../core/error.ts';
 import { type ShardName, shardOf } from '../core/shard.ts';
+import type { Thing } from '../http/access/lives-with.ts';
 import type { Locator, Replica, Target } from '../http/forwarding.ts';
-import type { Thing } from '../http/lives-with.ts';
 import { pause } from '../lib/backoff.ts';
 import type { LivingNode, Membership, Shards } from './contract.ts';
 
 export interface LocatorOptions {
-  /** This replica. */
+  /** Node id and address of this replica. */
   readonly self: Replica;
-  /** Whether agents and jobs run here. */
+  /** True if agents and jobs run here. */
   readonly isWorker: boolean;
   readonly membership: Pick<Membership, 'living'>;
   readonly shards: Pick<Shards, 'ownerOf'>;
-  /** Whether the instance takes calls in this process: the one question that each call of an agent pays for. */
+  /**
+   * Returns true if the instance takes calls in this process. The only look-up that every call of an agent
+   * pays for.
+   */
   readonly isLive: (instanceId: string) => boolean;
-  /** Whether the functions of a shard are served here now. */
+  /** Returns true if the functions of a shard are served here now. */
   readonly isServed: (shard: string) => boolean;
-  /** The node in the database; null: there is no such thing. */
+  /** Returns the node of an instance from the database; null: the instance does not exist. */
   readonly nodeOfInstance: (id: string) => Promise<string | null>;
-  /** The node that has what is asked for; null: any can answer. It changes in the life of a job. */
+  /** Returns the node that must serve the request; null: any node can. The node of a job may change. */
   readonly nodeOfJob: (tenant: string, id: string, what: 'log' | 'stop') => Promise<string | null>;
-  /** Nobody waits for this node any more: only the database still knows its things. */
+  /** Returns true if the node was given up. Only the database then still knows its instances and jobs. */
   readonly isLost: (nodeId: string) => boolean;
-  /** How long a request waits for an owner that is on its way: a replica that starts again, a shard that changes hands. */
+  /**
+   * Time that a request waits for an owner while a replica restarts or a shard is transferred, milliseconds.
+   */
   readonly waitMs: number;
 }
 
 const MAX_REMEMBERED = 100_000;
-/** How often a thing without an owner is looked for. */
+/** Interval at which an owner is looked up again, milliseconds. */
 const LOOK_MS = 50;
-/** How often its row is asked whose an instance is, while its replica does not live. */
+/** Interval at which the record of an instance is read again while its replica is dead. */
 const ROW_LOOK_MS = 1000;
-/** How long a replica that cannot be reached is given to be seen as gone. */
+/** Time in which an unreachable replica may be recognized as dead. */
 const SETTLE_MS = 200;
 
 /**
- * Where things live: instances with the node of their row, for as long as they live; jobs with the node that runs them; functions with the
- * owner of their shard. A thing of this node costs one look into a map. Requests wait while a thing has no owner: in a rolling restart no
- * call fails.
+ * Finds the replica of an instance, job or function. The record of an instance names its node, and that of a
+ * job the node that runs it. A function belongs to the owner of its shard. For instances of this node the
+ * look-up is one access to a map. Requests wait while no owner exists, so that no call fails in a rolling
+ * restart.
  */
 export class NodeLocator implements Locator {
   readonly #options: LocatorOptions;
-  /** The nodes of instances. An instance gets another node only when its own is lost: it is right while that lives, in the same life. */
+  /**
+   * Nodes of instances. An instance moves only when its node is lost. An entry is valid while the node lives
+   * in the same epoch.
+   */
   readonly #nodes = new LRUCache<string, Pick<LivingNode, 'id' | 'epoch'>>({ max: MAX_REMEMBERED });
 
   constructor(options: LocatorOptions) {
@@ -109,7 +118,7 @@ export class NodeLocator implements Locator {
         return this.#targetOf(node);
       }
       if (performance.now() >= untilMs) throw noAnswerOf(nodeId);
-      // Meanwhile another replica may have taken over what it had.
+      // Another replica may have taken over the instance meanwhile.
     }
   }
 
@@ -122,7 +131,8 @@ export class NodeLocator implements Locator {
   }
 
   #living(nodeId: string): LivingNode | undefined {
-    // One without roles is about to end: it takes nothing new, and what it has is asked for when it is back.
+    // A node without roles is about to end. It takes no new requests; those for its instances wait for its
+    // return.
     return this.#options.membership.living().find(({ id, roles }) => id === nodeId && roles.length > 0);
   }
 
@@ -130,7 +140,7 @@ export class NodeLocator implements Locator {
     return id === this.#options.self.nodeId ? null : { nodeId: id, address: advertise };
   }
 
-  /** The result of `look`; undefined while there is none. */
+  /** Returns the first defined result of `look` within `waitMs`; otherwise throws `failure`. */
   async #waitFor(look: () => Target | undefined, failure: () => Error): Promise<Target> {
     const found = await lookUntil(look, performance.now() + this.#options.waitMs);
     if (found === undefined) throw failure();
@@ -142,7 +152,10 @@ function noAnswerOf(nodeId: string): Error {
   return unavailable(`the replica that has it (${nodeId}) does not answer`, { retryAfterSeconds: 1 });
 }
 
-/** The first result of `look` that is not undefined; undefined when there was none by then. Looks once at least. */
+/**
+ * Returns the first defined result of `look`; undefined when there was none until `untilMs`. Calls `look` at
+ * least once.
+ */
 async function lookUntil<T>(look: () => T | undefined, untilMs: number): Promise<T | undefined> {
   for (;;) {
     const found = look();

@@ -1,10 +1,20 @@
 import { messageOf } from '../core/error.ts';
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { type GivenUp, giveUpNode, listAwaitedNodes, listOwningNodes } from '../storage/lost-nodes.ts';
-import type { ClusterLog, Membership, Shards } from './contract.ts';
+import {
+  type GivenUp,
+  giveUpNode,
+  type Heir,
+  inheritPods,
+  listAwaitedNodes,
+  listNodesOfLostPods,
+  listOwningNodes,
+  type PodWait,
+} from '../storage/queries/lost-nodes.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import type { Membership, Shards } from './contract.ts';
 
 export interface LostNodesOptions {
   readonly database: Database;
@@ -12,71 +22,124 @@ export interface LostNodesOptions {
   readonly shards: Pick<Shards, 'holds' | 'fence'>;
   readonly membership: Pick<Membership, 'living' | 'livesForMs'>;
   readonly nodeId: string;
-  /** How long a dead node is waited for, from when this one could have seen it. */
+  /** Time after which a dead node is given up, from when this one could have seen it, milliseconds. */
   readonly lostMs: number;
-  /** What a lost node had has been given up, or is looked after by this one from now on. */
+  /**
+   * Time after which instances in pods get a new owner, milliseconds. They continue to run without their
+   * node.
+   */
+  readonly podsLostMs: number;
+  /** Called after the work of a lost node was given up or taken over by this one. */
   readonly onGivenUp: (all: Pick<GivenUp, 'jobsFailed'>) => void;
-  readonly log: ClusterLog;
+  readonly log: Log;
 }
 
 const LOOK_MS = 5_000;
+/**
+ * Interval of the passes over pods. Short, because calls of agents in pods wait for the new owner
+ * (`FORWARD_WAIT_MS`, 15 s).
+ */
+const PODS_LOOK_MS = 500;
+/**
+ * Time that a replica which ended itself gets to restart, so that a rolling restart moves few pods. Calls
+ * wait 15 s.
+ */
+const RESTART_MS = 10_000;
+/**
+ * While the database is unavailable every life expires. Afterwards each replica joins again within its life
+ * (8 s) and a heartbeat (2 s).
+ */
+const REJOIN_MS = 10_000;
 const LOST = 'The node that ran it is lost.';
 
-/** Nodes that have been dead for so long that nobody waits for them: the sweeper takes over what lives on without them, and gives up the rest. */
+/**
+ * Finds nodes that have been dead for too long. The sweeper takes over what continues without them, and gives
+ * up the rest.
+ */
 export class LostNodes {
   readonly #options: LostNodesOptions;
   readonly #rounds: Rounds;
+  readonly #podRounds: Rounds;
   #lost: ReadonlySet<string> = new Set();
 
   constructor(options: LostNodesOptions) {
     this.#options = options;
     this.#rounds = new Rounds(Math.min(LOOK_MS, options.lostMs), () => this.#look());
+    this.#podRounds = new Rounds(PODS_LOOK_MS, () => this.#inheritPods());
   }
 
   async start(): Promise<void> {
+    await this.#inheritPods();
     await this.#look();
+    this.#podRounds.start();
     this.#rounds.start();
   }
 
-  close(): Promise<void> {
-    return this.#rounds.close();
+  async close(): Promise<void> {
+    await Promise.all([this.#podRounds.close(), this.#rounds.close()]);
   }
 
-  /** As of the last look, and not when it has come back since. A node that joined after it is not lost. */
+  /**
+   * Returns true if the node was lost at the last pass and has not returned since. A node that joined after
+   * the pass is not lost.
+   */
   isLost(nodeId: string): boolean {
     return this.#lost.has(nodeId) && !this.#options.membership.living().some(({ id }) => id === nodeId);
   }
 
-  /** Never rejects. */
+  /** Runs one pass over lost nodes. Never rejects. */
   async #look(): Promise<void> {
-    const { database, shards, membership, lostMs, log } = this.#options;
-    // Only time counts in which the others could have told that they live: while the database is away nobody can.
-    if (membership.livesForMs() < lostMs) {
-      this.#lost = new Set();
-      return;
-    }
+    const { database, membership, lostMs, log } = this.#options;
     try {
-      // In this order: a node that owns something has joined before, so that it is awaited unless it died long ago.
+      // Only time counts in which the others could prolong their lives: none can while the database is
+      // unavailable.
+      if (membership.livesForMs() < lostMs) {
+        this.#lost = new Set();
+        return;
+      }
+      // The owning nodes are read first. Each has joined before, so the second read contains it unless it
+      // died long ago.
       const owning = await listOwningNodes(database);
       const awaited = new Set(await listAwaitedNodes(database, lostMs));
       this.#lost = new Set(owning.filter(nodeId => !awaited.has(nodeId)));
-      if (!shards.holds('sweeper')) return;
+      if (!this.#options.shards.holds('sweeper')) return;
       for (const nodeId of this.#lost) await this.#giveUp(nodeId);
     } catch (error) {
       log.warn({ problem: messageOf(error) }, 'nodes that are lost could not be looked for; it is tried again');
     }
   }
 
+  /** Takes over the pods of lost nodes. Never rejects. */
+  async #inheritPods(): Promise<void> {
+    const { database, writes, shards, membership, podsLostMs, log, onGivenUp } = this.#options;
+    if (membership.livesForMs() < Math.max(REJOIN_MS, podsLostMs) || !shards.holds('sweeper')) return;
+    const heir = this.#heir;
+    const wait: PodWait = { lostMs: podsLostMs, endedMs: Math.max(RESTART_MS, podsLostMs) };
+    try {
+      for (const nodeId of await listNodesOfLostPods(database, wait, heir.sandboxTypes)) {
+        const inherited = await writes.write(inheritPods, shards.fence('sweeper'), nodeId, heir, wait);
+        if (inherited === 0) continue;
+        log.warn({ nodeId, inherited }, 'replica lost; its pods are taken over');
+        onGivenUp({ jobsFailed: 0 });
+      }
+    } catch (error) {
+      log.warn({ problem: messageOf(error) }, 'look for pods of lost replicas failed; retrying');
+    }
+  }
+
+  get #heir(): Heir {
+    return { nodeId: this.#options.nodeId, sandboxTypes: CLUSTER_SANDBOX_TYPES };
+  }
+
   async #giveUp(nodeId: string): Promise<void> {
     const { writes, shards, lostMs, log, onGivenUp } = this.#options;
     const fence = shards.fence('sweeper');
-    const heir = { nodeId: this.#options.nodeId, sandboxTypes: CLUSTER_SANDBOX_TYPES };
-    const all = await writes.write(giveUpNode, fence, nodeId, heir, lostMs, LOST, Date.now());
+    const all = await writes.write(giveUpNode, fence, nodeId, this.#heir, lostMs, LOST, Date.now());
     const { inherited, givenUp } = all;
     if (inherited + givenUp === 0) return;
     log.warn(
       { nodeId, inherited, givenUp },
-      'a node is lost: this one looks after its pods, and its other instances and jobs are given up',
+      'node is lost; taking over its pods, giving up its other instances and jobs',
     );
     onGivenUp(all);
   }

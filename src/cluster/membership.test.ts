@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vi
 import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
 import { note, Replicas } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
-import { nodeFence } from '../storage/nodes.ts';
+import { nodeFence } from '../storage/queries/nodes.ts';
 
 describeWith(['postgres'], 'the membership of replicas', () => {
   let server: TestPostgres;
@@ -28,7 +28,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
       await note(transaction, text);
     });
 
-  test('all see a node that joins at once, with its address and its roles', async () => {
+  test('all replicas see a joining node immediately, with its address and roles', async () => {
     const { replica: a } = await replicas.start('a');
     const { replica: b } = await replicas.start('b', { roles: ['frontend'] });
     expect(idsSeenBy(b)).toEqual(['a', 'b']);
@@ -37,7 +37,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(a.membership.isMember()).toBe(true);
   });
 
-  test('a node that leaves is gone at once, without waiting for its time to end', async () => {
+  test('a leaving node is removed immediately, before its ttl has passed', async () => {
     const times = { ttlMs: 600_000, heartbeatMs: 300_000 };
     const { replica: a } = await replicas.start('a', { times });
     const { replica: b } = await replicas.start('b', { times });
@@ -48,7 +48,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     await expect(write(life, 'late')).rejects.toThrow('lost its place');
   });
 
-  test('heartbeats keep a node alive longer than its time, and a process that is killed is gone when its time has ended', async () => {
+  test('heartbeats keep a node alive beyond its ttl, and a killed process is removed after its ttl', async () => {
     const { replica: a } = await replicas.start('a');
     const killed = await replicas.spawn('b');
     await vi.waitFor(() => expect(idsSeenBy(a)).toEqual(['a', 'b']));
@@ -57,13 +57,13 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(a.membership.life()).toEqual({ nodeId: 'a', nodeEpoch: 1 });
   });
 
-  test('a second process of one node id fences the first, which does not push it out', async () => {
+  test('a second process with the same node id fences the first, and the first does not displace the second', async () => {
     const { replica: first, warnings } = await replicas.start('a');
     const life = first.membership.fence();
     await write(life, 'before');
     const { replica: second } = await replicas.start('a');
     await expect(write(life, 'after')).rejects.toMatchObject({ code: 'unavailable', retryAfterSeconds: 1 });
-    await vi.waitFor(() => expect(warnings).toContain('the heartbeat of this replica failed; it is tried again'));
+    await vi.waitFor(() => expect(warnings).toContain('heartbeat failed; retrying'));
     expect(first.membership.isMember()).toBe(false);
     expect(() => first.membership.fence()).toThrow('lost its place');
     expect(second.membership.life()).toEqual({ nodeId: 'a', nodeEpoch: 2 });
@@ -73,7 +73,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     await vi.waitFor(() => expect(first.membership.life()).toEqual({ nodeId: 'a', nodeEpoch: 3 }));
   });
 
-  test('a process that lives under a node id is found by another one, and the same is not said of one that was killed, stands still or has left', async () => {
+  test('twin finds a live process with the same node id, but no killed, stopped or departed one', async () => {
     const look = async () => (await replicas.make('a')).replica.membership.twin();
     expect(await look()).toBeNull();
     const killed = await replicas.spawn('a');
@@ -92,7 +92,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(await look()).toBeNull();
   });
 
-  test('a join waits for writes of the life before that are in flight', async () => {
+  test('a join waits for in-flight writes of the previous epoch', async () => {
     const { replica: first } = await replicas.start('a');
     let joined: Promise<unknown> = Promise.resolve();
     let isJoined = false;
@@ -102,7 +102,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
       joined = second.replica.join().then(() => {
         isJoined = true;
       });
-      // It stands before the row.
+      // The join waits for the lock of the row.
       await vi.waitFor(async () => {
         const { rows } = await sql`select 1 from pg_stat_activity where wait_event_type = 'Lock'`.execute(
           replicas.database,
@@ -116,7 +116,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(second.replica.membership.life()).toEqual({ nodeId: 'a', nodeEpoch: 2 });
   });
 
-  test('heartbeats do not wait for writes in flight', async () => {
+  test('heartbeats do not wait for in-flight writes', async () => {
     const { replica } = await replicas.start('a');
     await replicas.write(async transaction => {
       await nodeFence(transaction, replica.membership.fence());
@@ -129,7 +129,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(replica.membership.life()?.nodeEpoch).toBe(1);
   });
 
-  test('the clock of the machine does not matter', async () => {
+  test('membership does not depend on the clock of the machine', async () => {
     const { replica: a } = await replicas.start('a');
     for (const hours of [-1000, 1000]) {
       vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + hours * 3_600_000 });
@@ -140,7 +140,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     }
   });
 
-  test('a node that was counted as dead has a new life afterwards', async () => {
+  test('a node that counted as dead joins again with a new epoch', async () => {
     const { replica } = await replicas.start('a');
     const life = replica.membership.fence();
     await sql`update nodes set expires_at_ms = 0`.execute(replicas.database);
@@ -150,7 +150,7 @@ describeWith(['postgres'], 'the membership of replicas', () => {
     expect(await replicas.notes()).toEqual(['anew']);
   });
 
-  test('while the database does not answer a node gives up before its time ends, and goes on when it answers again', async () => {
+  test('a node gives up its membership while the database does not answer, and joins again afterwards', async () => {
     await using own = await Replicas.open();
     const { replica } = await own.start('a', { times: { queryTimeoutMs: 500 } });
     for (const [away, back] of [

@@ -1,41 +1,50 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
-import type { ClusterDatabase } from '../storage/cluster-database.ts';
-import { publish } from '../storage/feed.ts';
-import { endNode, fenced, joinNode, listLivingNodes, prolongNode, retireNode, TOPIC_NODES } from '../storage/nodes.ts';
-import type { ClusterLog, Joining, LivingNode, Membership, NodeLife } from './contract.ts';
+import type { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
+import { publish } from '../storage/queries/feed.ts';
+import {
+  endNode,
+  fenced,
+  joinNode,
+  listLivingNodes,
+  prolongNode,
+  retireNode,
+  TOPIC_NODES,
+} from '../storage/queries/nodes.ts';
+import type { Joining, LivingNode, Membership, NodeLife } from './contract.ts';
 
 export interface MembershipTimes {
-  /** How long a node lives without a heartbeat, by the clock of the database. */
+  /** Life of a node without a heartbeat, by the clock of the database. */
   readonly ttlMs: number;
   readonly heartbeatMs: number;
-  /** So much earlier a node counts itself as lost than others do. */
+  /** Time by which a node considers itself lost earlier than others do. */
   readonly marginMs: number;
 }
 
-/** How often it is looked whether another process lives as this node. */
+/** Interval of the checks whether another process lives as this node. */
 const LOOK_MS = 100;
 
-/** What follows from it. */
+/** Consequences of changes in the membership. */
 export interface MembershipEvents {
-  /** A heartbeat went well, or nodes came or went. */
+  /** Called after a heartbeat succeeded, or after nodes joined or left. */
   refreshed(): void;
-  /** The life is over. Called at once, also out of `isMember`. */
+  /** Called when the life is over: immediately, also from within `isMember`. */
   lost(): void;
 }
 
 /**
- * The place of this node among the replicas. Others believe the database's clock; this node believes only its own monotonic one, counted
- * from the moment when it *sent* its last successful heartbeat, so that it gives up before others take over, however long it slept or the
- * answer took.
+ * Membership of this node among the replicas. Others use the database's clock. This node uses its own
+ * monotonic clock, from the moment when it *sent* its last successful heartbeat. So it gives up before others
+ * take over, however long it was suspended or the answer took.
  */
 export class NodeMembership implements Membership {
   readonly #database: ClusterDatabase;
   readonly #self: Joining;
   readonly #times: MembershipTimes;
   readonly #events: MembershipEvents;
-  readonly #log: ClusterLog;
+  readonly #log: Log;
   readonly #beats: Rounds;
   #life: NodeLife | null = null;
   #lastEpoch: number | null = null;
@@ -51,11 +60,7 @@ export class NodeMembership implements Membership {
   constructor(
     database: ClusterDatabase,
     self: Joining,
-    {
-      times,
-      events,
-      log,
-    }: { readonly times: MembershipTimes; readonly events: MembershipEvents; readonly log: ClusterLog },
+    { times, events, log }: { readonly times: MembershipTimes; readonly events: MembershipEvents; readonly log: Log },
   ) {
     this.#database = database;
     this.#self = self;
@@ -72,7 +77,7 @@ export class NodeMembership implements Membership {
     return false;
   }
 
-  /** The life that goes on, null when there is none. */
+  /** Returns the current life, or null. */
   life(): NodeLife | null {
     return this.isMember() ? this.#life : null;
   }
@@ -95,7 +100,7 @@ export class NodeMembership implements Membership {
     return performance.now() - this.#sentMs;
   }
 
-  /** The first life of this process, which ends that of any other with this node's id. */
+  /** Begins the first life of this process, which ends that of any other process with this node's id. */
   async join(): Promise<void> {
     await this.#join();
     if (this.#life === null) throw unavailable(`another process lives as the node "${this.#self.id}"`);
@@ -104,8 +109,9 @@ export class NodeMembership implements Membership {
   }
 
   /**
-   * Another process that lives as this node, to be asked before the first life: its life goes on to be prolonged. That of one that died does not, so
-   * that a node which starts again after a crash waits no longer than for a heartbeat.
+   * Returns another process that lives as this node, or null; must be called before the first life. Such a
+   * life is still prolonged, unlike that of a dead process. A node that restarts after a crash waits for at
+   * most about one heartbeat.
    */
   async twin(): Promise<LivingNode | null> {
     const { heartbeatMs, marginMs } = this.#times;
@@ -130,7 +136,7 @@ export class NodeMembership implements Membership {
     this.#events.refreshed();
   }
 
-  /** Lives on, and is given no more leases, in later lives too. */
+  /** Stays a member and gets no more leases, in later lives too. */
   async retire(): Promise<void> {
     this.#isRetired = true;
     const life = this.life();
@@ -157,7 +163,7 @@ export class NodeMembership implements Membership {
         if (await prolongNode(this.#database.database, life, this.#times.ttlMs)) this.#prolong(life, sentMs);
         else this.#lose('the database says that this life is over');
       }
-      // At once: others have begun to take over.
+      // Immediate, because others have begun to take over.
       if (this.#life === null && !this.#isLeaving) await this.#join();
       await this.refresh();
       if (this.#life !== null) this.#solved();
@@ -182,7 +188,7 @@ export class NodeMembership implements Membership {
   }
 
   #prolong(life: NodeLife, sentMs: number): void {
-    // This life may have ended while the answer was under way: it stays ended.
+    // This life may have ended while the answer was on its way. It stays ended.
     if (this.#life !== life) return;
     const { ttlMs, marginMs } = this.#times;
     this.#sentMs = sentMs;
@@ -201,7 +207,7 @@ export class NodeMembership implements Membership {
     this.#events.lost();
   }
 
-  /** What changes nodes, so that others look at once. */
+  /** Runs a change of nodes in a transaction that notifies the other replicas. */
   #tell<R>(work: (transaction: Parameters<typeof endNode>[0]) => Promise<R>): Promise<R> {
     return this.#database.transact(async transaction => {
       const result = await work(transaction);
@@ -211,13 +217,12 @@ export class NodeMembership implements Membership {
   }
 
   #report(problem: string): void {
-    if (this.#problem !== problem)
-      this.#log.warn({ problem }, 'the heartbeat of this replica failed; it is tried again');
+    if (this.#problem !== problem) this.#log.warn({ problem }, 'heartbeat failed; retrying');
     this.#problem = problem;
   }
 
   #solved(): void {
-    if (this.#problem !== null) this.#log.info({}, 'the heartbeat of this replica goes well again');
+    if (this.#problem !== null) this.#log.info({}, 'heartbeat recovered');
     this.#problem = null;
   }
 }

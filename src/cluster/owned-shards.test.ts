@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 import type { LeaseName, Shards } from './contract.ts';
 import { OwnedShards } from './owned-shards.ts';
 
-/** A node that holds the leases that the test names. */
+/** Makes a node that holds the leases that the test acquires. */
 function node() {
   const held = new Set<string>();
   const shards: Pick<Shards, 'holds' | 'fence'> = {
@@ -24,7 +24,7 @@ function node() {
   return { owned, held, told, acquire };
 }
 
-test('listeners hear once of shards that come at one moment, in order; of those that go in the opposite order', async () => {
+test('listeners are notified once of shards acquired together, in order, and of losses in reverse order', async () => {
   const { owned, told, acquire } = node();
   acquire('shard-01');
   acquire('shard-02');
@@ -41,7 +41,7 @@ test('listeners hear once of shards that come at one moment, in order; of those 
   ]);
 });
 
-test('a shard that is being handed over is not served any more, and its lease still holds for what runs', async () => {
+test('a shard is no longer served while its lease is being released', async () => {
   const { owned, acquire } = node();
   acquire('shard-01');
   const lease = owned.held('shard-01');
@@ -51,7 +51,7 @@ test('a shard that is being handed over is not served any more, and its lease st
   await releasing;
 });
 
-test('the lease of a shard that was lost and taken again is another one', () => {
+test('a shard that was lost and acquired again has a new lease', () => {
   const { owned, held, acquire } = node();
   acquire('shard-01');
   const before = owned.held('shard-01');
@@ -61,14 +61,14 @@ test('the lease of a shard that was lost and taken again is another one', () => 
   expect([before?.isHeld(), owned.held('shard-01')?.isHeld()]).toEqual([false, true]);
 });
 
-test('a node that slept does not hold what it has lost, before it has heard so', () => {
+test('a lost lease counts as not held before the loss is reported', () => {
   const { owned, held, acquire } = node();
   acquire('shard-01');
   held.clear();
   expect(owned.held('shard-01')?.isHeld()).toBe(false);
 });
 
-test('leases that are no shards are somebody else’s', async () => {
+test('leases that are no shards are reported to the separate listener', async () => {
   const { owned, told, acquire } = node();
   acquire('jobs');
   await owned.onReleasing('jobs');

@@ -2,18 +2,24 @@ import type { Lease } from '../core/lease.ts';
 import { SHARD_NAMES } from '../core/shard.ts';
 import type { LeaseName, LeaseOwner, Shards } from './contract.ts';
 
-/** Who serves the functions of the shards that this node holds. */
+/** Part that serves the functions of the shards that this node holds. */
 export interface ShardListener {
-  /** Never rejects. */
+  /** Begins to serve the shards. Never rejects. */
   acquired(shards: readonly string[]): Promise<void>;
-  /** No new work comes for them already. They go to another node once this resolves. Never rejects. */
+  /**
+   * Ends the work of shards for which no new work arrives any more. Resolves when another node may take them.
+   * Never rejects.
+   */
   release(shards: readonly string[], graceMs: number): Promise<void>;
   lost(shards: readonly string[]): void;
 }
 
 const SHARDS: ReadonlySet<string> = new Set(SHARD_NAMES);
 
-/** Tells those who serve functions which shards are theirs: many that come at one moment at once, since each costs them a look at all. */
+/**
+ * Notifies the listeners of the shards of this node. Shards that arrive together are reported together, since
+ * each report costs a listener a pass over all functions.
+ */
 export class OwnedShards implements LeaseOwner {
   readonly #shards: Shards;
   readonly #releaseMs: number;
@@ -22,22 +28,22 @@ export class OwnedShards implements LeaseOwner {
   #onOther: () => void = () => undefined;
   #acquired: string[] = [];
 
-  /** `releaseMs`: how long calls of a shard may go on when it is handed over. */
+  /** `releaseMs` is how long calls of a shard may continue while it is transferred. */
   constructor(shards: Shards, releaseMs: number) {
     this.#shards = shards;
     this.#releaseMs = releaseMs;
   }
 
   /**
-   * To be called before the first lease is taken. In this order they hear of shards that come, and in the opposite one of those that go;
-   * `onOther` is called when another lease comes or goes.
+   * Sets the listeners; must be called before the first lease is taken. Listeners get new shards in this
+   * order and lost ones in the opposite order. `onOther` is called when another lease is acquired or lost.
    */
   tell(listeners: readonly ShardListener[], onOther: () => void): void {
     this.#listeners = listeners;
     this.#onOther = onOther;
   }
 
-  /** The lease of a shard that is held and not being handed over. */
+  /** Returns the lease of a shard that is held and not being transferred, or null. */
   held(shard: string): Lease | null {
     return this.#held.get(shard) ?? null;
   }

@@ -2,17 +2,20 @@ import type { TLSSocket } from 'node:tls';
 import { AnswerReader, type AnswerSink } from './answer-reader.ts';
 
 export interface PeerConnectionEvents {
-  /** It waits for a request. */
+  /** Called when the connection can take another request. */
   free(connection: PeerConnection): void;
   closed(connection: PeerConnection): void;
 }
 
-/** A body up to so many bytes is copied into one write with its head, which costs less than a second piece. */
+/**
+ * Maximum size of a body that is copied into one write with its head. Up to this size the copy costs less
+ * than a second write.
+ */
 const ONE_PIECE_BYTES = 16 * 1024;
 
 /**
- * A connection to another replica on which one request at a time is asked, each of which is there whole. Node's own client pays several times
- * as much for a request of a few bytes.
+ * Sends complete requests to another replica, one at a time. Node's own client costs several times as much
+ * for a request of a few bytes.
  */
 export class PeerConnection {
   readonly address: string;
@@ -22,9 +25,9 @@ export class PeerConnection {
   #sink: AnswerSink | null = null;
   #problem: Error | null = null;
   #hasEnded = false;
-  /** Whether anything of a request can have been sent. */
+  /** True if some part of a request may have been sent. */
   isConnected = false;
-  /** Since when it waits for a request. */
+  /** Time at which the connection became idle, monotonic milliseconds. */
   freeMs = 0;
 
   constructor(address: string, socket: TLSSocket, maxHeadBytes: number, events: PeerConnectionEvents) {
@@ -45,12 +48,12 @@ export class PeerConnection {
     socket.once('close', () => this.#closed());
   }
 
-  /** Bytes that nobody asked for are no answer: such a connection is not free. */
+  /** True if the connection can take a request. */
   get isFree(): boolean {
     return this.#sink === null && !this.#socket.destroyed && !this.#hasEnded;
   }
 
-  /** Sends a request; `head` with its empty line. Its answer goes to `sink`. */
+  /** Sends a request and passes its answer to `sink`. `head` includes its empty line. */
   ask(head: string, body: Buffer | null, isHead: boolean, sink: AnswerSink): void {
     const socket = this.#socket;
     this.#sink = sink;
@@ -73,7 +76,7 @@ export class PeerConnection {
     this.#socket.resume();
   }
 
-  /** Whoever waits for an answer hears no more of it. */
+  /** Closes the connection. The sink gets no further events. */
   destroy(): void {
     this.#sink = null;
     this.#reader.forget();

@@ -5,23 +5,26 @@ import { messageOf, type ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { PeerConnection } from './peer-connection.ts';
 
-/** Connections that wait for a request, of each replica. */
+/** Maximum number of idle connections per replica. */
 const MAX_IDLE = 256;
 const IDLE_MS = 60_000;
 const LOOK_MS = 10_000;
-/** A machine that went without a word is noticed by probes of TCP, where nobody else says so (`drop`). */
+/**
+ * Idle time before TCP probes detect a machine that vanished, unless the cluster reports its death first
+ * (`drop`).
+ */
 const PROBE_AFTER_MS = 5000;
-/** The answer to a request has at most as long a head as one from a sandbox, and what the service adds. */
+/** Maximum head of an answer: that of an answer from a sandbox, plus the headers that the service adds. */
 const MAX_HEAD_BYTES = LIMITS.passHeadBytes + 16 * 1024;
 
 /**
- * The connections to other replicas: kept open, one request at a time on each, bounded for each replica. Requests that are there whole have
- * theirs by themselves (`take`); what is streamed, or asks for an upgrade, goes by Node's own client (`request`).
+ * Keeps the connections to other replicas open: one request at a time on each, with a maximum per replica.
+ * Complete requests use own connections (`take`). Streams and upgrades use Node's client (`request`).
  */
 export class Peers {
   readonly #tls: ConnectionOptions;
   readonly #agent: http.Agent;
-  /** The last one was used last. */
+  /** Idle connections per address; the last used is last. */
   readonly #free = new Map<string, PeerConnection[]>();
   #looks: NodeJS.Timeout | undefined;
   readonly #open = new Map<string, Set<TLSSocket>>();
@@ -34,14 +37,14 @@ export class Peers {
       this.#connect(String(to.host), Number(to.port));
   }
 
-  /** Connections to all replicas, those that wait for a request included. */
+  /** Number of connections to all replicas, idle ones included. */
   get openConnections(): number {
     let open = 0;
     for (const sockets of this.#open.values()) open += sockets.size;
     return open;
   }
 
-  /** A connection for one request. Fails with `unavailable` when too many are open. */
+  /** Returns a connection for one request. Fails with `unavailable` when too many are open. */
   take(address: string): PeerConnection {
     const free = this.#free.get(address);
     for (let connection = free?.pop(); connection !== undefined; connection = free?.pop()) {
@@ -59,7 +62,7 @@ export class Peers {
     });
   }
 
-  /** Begins a request; its events report the outcome. Fails with `unavailable` when too many are open. */
+  /** Starts a request, whose events report the outcome. Fails with `unavailable` when too many are open. */
   request(address: string, asked: { method: string; path: string; headers: readonly string[] }): http.ClientRequest {
     const { host, port } = splitAddress(address);
     if (this.#isFull(address) && !this.#hasFree(host, port)) {
@@ -70,17 +73,21 @@ export class Peers {
     const { method, path, headers } = asked;
     const agent = this.#agent;
     const request = http.request({ agent, host, port, method, path, headers, maxHeaderSize: MAX_HEAD_BYTES });
-    // One head has at most so many; node leaves out what is above its bound, and says nothing.
+    // Removes Node's limit, above which it drops headers silently. The maximum size of a head already bounds
+    // their number.
     request.maxHeadersCount = 0;
     return request;
   }
 
-  /** Whether anything of a request can have been sent. */
+  /** Returns true if some part of a request may have been sent. */
   wasSent({ socket }: http.ClientRequest): boolean {
     return socket !== null && this.#connected.has(socket);
   }
 
-  /** What a replica answers at a path of its cluster listener, as it comes; its head within `timeoutMs`. Fails with `unavailable`. */
+  /**
+   * Returns the answer of a replica's cluster listener at a path as a stream. Fails with `unavailable`, also
+   * when its head takes longer than `timeoutMs`.
+   */
   async open(address: string, path: string, timeoutMs: number): Promise<http.IncomingMessage> {
     try {
       const request = this.request(address, { method: 'GET', path, headers: ['Host', address] });
@@ -96,7 +103,10 @@ export class Peers {
     }
   }
 
-  /** The same of JSON, whole within `timeoutMs`. */
+  /**
+   * Returns the parsed JSON of an answer like that of `open`. Head and body may take `timeoutMs` each. Fails
+   * with `unavailable`.
+   */
   async read(address: string, path: string, timeoutMs: number): Promise<unknown> {
     const answer = await this.open(address, path, timeoutMs);
     const late = setTimeout(() => answer.destroy(new Error(`no whole answer within ${timeoutMs} ms`)), timeoutMs);
@@ -109,7 +119,7 @@ export class Peers {
     }
   }
 
-  /** Ends all connections to a replica that is known to be gone: its open requests fail now. */
+  /** Closes all connections to a dead replica, so that its open requests fail now. */
   drop(address: string): void {
     for (const socket of this.#open.get(address) ?? []) socket.destroy();
   }
@@ -192,7 +202,7 @@ function tooMany(): ServiceError {
   return unavailable('too many requests are being forwarded, try again later', { retryAfterSeconds: 1 });
 }
 
-/** `host:port`; an address of IPv6 stands in brackets. */
+/** Splits `host:port`; an IPv6 address is in brackets. */
 export function splitAddress(address: string): { readonly host: string; readonly port: number } {
   const colon = address.lastIndexOf(':');
   return { host: address.slice(0, colon).replace(/^\[(.*)\]$/, '$1'), port: Number(address.slice(colon + 1)) };

@@ -1,10 +1,11 @@
 import { messageOf } from '../core/error.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
-import { ClusterDatabase } from '../storage/cluster-database.ts';
-import { trimFeed } from '../storage/feed.ts';
-import { TOPIC_LEASES } from '../storage/leases.ts';
-import { removeDeadNodes, TOPIC_NODES } from '../storage/nodes.ts';
-import type { Cluster, ClusterLog, Joining, LeaseOwner } from './contract.ts';
+import { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
+import { trimFeed } from '../storage/queries/feed.ts';
+import { TOPIC_LEASES } from '../storage/queries/leases.ts';
+import { removeDeadNodes, TOPIC_NODES } from '../storage/queries/nodes.ts';
+import type { Cluster, Joining, LeaseOwner } from './contract.ts';
 import { NodeFeed } from './feed.ts';
 import { type MembershipTimes, NodeMembership } from './membership.ts';
 import { NodeShards, type ShardTimes } from './shards.ts';
@@ -13,12 +14,12 @@ export interface ReplicaTimes extends MembershipTimes, ShardTimes {
   readonly queryTimeoutMs: number;
   readonly pollMs: number;
   readonly sweepMs: number;
-  /** How old a change is when it is forgotten. */
+  /** Age above which changes are removed from the feed. */
   readonly keepChangesMs: number;
   readonly keepNodesMs: number;
 }
 
-/** Whose node dies is taken over within the life and one heartbeat: 10 s. */
+/** Default times. The work of a dead node is taken over within 10 s: its TTL plus one heartbeat. */
 const TIMES: ReplicaTimes = {
   ttlMs: 8000,
   heartbeatMs: 2000,
@@ -34,19 +35,19 @@ const TIMES: ReplicaTimes = {
 };
 
 export interface ReplicaOptions {
-  /** Of a PostgreSQL whose tables are up to date. */
+  /** URL of a PostgreSQL whose tables are up to date. */
   readonly url: string;
-  /** Of the same database past a pooler of transactions. */
+  /** URL of the same database without a transaction pooler in between. */
   readonly listenUrl?: string | null;
   readonly self: Joining;
-  readonly log: ClusterLog;
-  /** For tests. */
+  readonly log: Log;
+  /** Overrides for tests. */
   readonly times?: Partial<ReplicaTimes>;
-  /** False: only polling is left, as behind a pooler of transactions. */
+  /** False: changes are only polled, as behind a transaction pooler. */
   readonly hasWakeUps?: boolean;
 }
 
-/** This process as one replica of several over one PostgreSQL. */
+/** Membership, leases and change feed of this process, one of several replicas over one PostgreSQL. */
 export class Replica implements Cluster {
   readonly nodeId: string;
   readonly membership: NodeMembership;
@@ -54,7 +55,7 @@ export class Replica implements Cluster {
   readonly feed: NodeFeed;
   readonly #database: ClusterDatabase;
   readonly #times: ReplicaTimes;
-  readonly #log: ClusterLog;
+  readonly #log: Log;
   readonly #sweeps: Rounds;
 
   private constructor(database: ClusterDatabase, times: ReplicaTimes, { self, log }: ReplicaOptions) {
@@ -71,7 +72,7 @@ export class Replica implements Cluster {
     this.#sweeps = new Rounds(times.sweepMs, () => this.#sweep());
   }
 
-  /** Nothing is asked of the database yet. */
+  /** Creates a replica without a query to the database. */
   static async open(options: ReplicaOptions): Promise<Replica> {
     const { url, listenUrl = null, self, hasWakeUps = true } = options;
     const times = { ...TIMES, ...options.times };

@@ -4,7 +4,7 @@ import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
 import { note, Replicas, type TestReplica } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
 import { SHARD_NAMES } from '../core/shard.ts';
-import { fence } from '../storage/leases.ts';
+import { fence } from '../storage/queries/leases.ts';
 import type { LeaseFence, LeaseName } from './contract.ts';
 
 describeWith(['postgres'], 'the leases of replicas', () => {
@@ -29,7 +29,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     });
   const end = (id: string) => sql`update nodes set expires_at_ms = 0 where id = ${id}`.execute(replicas.database);
 
-  test('one node holds everything; with three each has its share; when one has gone two have it', async () => {
+  test('all leases belong to one node, are shared by three, and by two when one has left', async () => {
     const a = await replicas.start('a');
     await holding(64, a);
     expect(a.replica.shards.count()).toEqual({ shard: 64, jobs: 1, sweeper: 1 });
@@ -43,7 +43,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
       [a, b].filter(({ replica }) => replica.shards.holds(name)),
     );
     expect(named.map(holders => holders.length)).toEqual([1, 1]);
-    // All know the same owners.
+    // All nodes know the same owners.
     await vi.waitFor(() => {
       for (const name of SHARD_NAMES) {
         const owners = [a, b].map(({ replica }) => replica.shards.ownerOf(name)?.id);
@@ -55,7 +55,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     });
   });
 
-  test('only workers get shards and jobs, and what is done once for all while there is one of them', async () => {
+  test('only workers hold shards and jobs, and the sweeper lease moves to a worker when one exists', async () => {
     const front = await replicas.start('a', { roles: ['frontend', 'meta'] });
     await vi.waitFor(() => expect(front.replica.shards.count()).toEqual({ shard: 0, jobs: 0, sweeper: 1 }));
     expect(front.replica.shards.ownerOf('jobs')).toBeNull();
@@ -64,7 +64,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     await vi.waitFor(() => expect(front.replica.shards.ownerOf('jobs')?.id).toBe('b'));
     await vi.waitFor(() => expect(worker.replica.shards.count()).toEqual({ shard: 64, jobs: 1, sweeper: 1 }));
     expect(front.replica.shards.count()).toEqual({ shard: 0, jobs: 0, sweeper: 0 });
-    // One that comes first in the order of nodes, or last, changes nothing.
+    // Another node without the worker role does not get the sweeper lease.
     const meta = await replicas.start('c', { roles: ['meta'] });
     await vi.waitFor(() => expect(meta.replica.shards.ownerOf('sweeper')?.id).toBe('b'));
     await worker.replica.retire();
@@ -72,7 +72,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     await vi.waitFor(() => expect(front.replica.shards.count().sweeper + meta.replica.shards.count().sweeper).toBe(1));
   });
 
-  test('a lease is handed over only when its owner has let go of it, and its fence is good until then', async () => {
+  test('a lease is transferred only when its owner has released it, and its fence is valid until then', async () => {
     const a = await replicas.start('a', { times: { releaseWaitMs: 60_000 } });
     await holding(64, a);
     const releasing: LeaseName[] = [];
@@ -101,17 +101,17 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     expect(await replicas.notes()).toEqual(['while it is asked to let go']);
   });
 
-  test('a node that does not let go in time, or fails to, loses the lease all the same', async () => {
+  test('a node that does not release a lease in time, or fails to, loses the lease', async () => {
     const a = await replicas.start('a', { times: { releaseWaitMs: 20, maxReleasing: 64 } });
     await holding(64, a);
     let calls = 0;
     a.onReleasing = () => (calls++ % 2 === 0 ? new Promise(() => undefined) : Promise.reject(new Error('no')));
     const b = await replicas.start('b');
     await holding(32, a, b);
-    expect(a.warnings).toContain('a lease is handed over though its work has not ended');
+    expect(a.warnings).toContain('transferring lease before its work has ended');
   });
 
-  test('a node that retires gives everything to the others while it is still a member, and takes nothing more', async () => {
+  test('a retiring node transfers all leases while still a member, and acquires none', async () => {
     const a = await replicas.start('a');
     await holding(64, a);
     const b = await replicas.start('b');
@@ -126,7 +126,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     expect(a.events.filter(([kind]) => kind === 'lost')).toEqual([]);
   });
 
-  test('a process that is killed is taken over, its shards are spread over all others, none by two', async () => {
+  test('the shards of a killed process are spread over all other nodes, each to exactly one', async () => {
     const killed = await replicas.spawn('dead');
     const [a, b] = [await replicas.start('a'), await replicas.start('b')];
     await vi.waitFor(async () => {
@@ -139,7 +139,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     expect(a.events.concat(b.events).filter(([kind]) => kind === 'lost')).toEqual([]);
   });
 
-  test('a take-over waits for a writer in flight, and only for the lease that it writes under', async () => {
+  test('a takeover waits for an in-flight writer, and only for the lease of that writer', async () => {
     const a = await replicas.start('a');
     await holding(64, a);
     const b = await replicas.start('b', { times: { ttlMs: 60_000, heartbeatMs: 200 } });
@@ -148,7 +148,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     const held = a.replica.shards.fence(name);
     await replicas.write(async transaction => {
       await fence(transaction, held);
-      // It never comes back: its heartbeats find another life.
+      // Node a never returns in this epoch: its heartbeats find another epoch.
       await sql`update nodes set expires_at_ms = 0, epoch = epoch + 100 where id = 'a'`
         .execute(replicas.database)
         .catch(() => end('a'));
@@ -163,7 +163,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     await expect(write(held, 'late')).rejects.toThrow(`does not own "${name}" any more`);
   });
 
-  test('a node that loses its life drops every lease at once, and has new epochs when it holds them again', async () => {
+  test('a node that lost its membership drops every lease immediately, and gets new epochs later', async () => {
     const a = await replicas.start('a');
     await holding(64, a);
     const held = a.replica.shards.fence('shard-07');
@@ -180,7 +180,7 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     await write(a.replica.shards.fence('shard-07'), 'anew');
   });
 
-  test('when the database has gone back in time, what it says counts', async () => {
+  test('epochs follow the database even when the database returns to lower ones', async () => {
     const a = await replicas.start('a');
     await holding(64, a);
     const setEpochs = (epoch: number) => sql`update leases set epoch = ${epoch}`.execute(replicas.database);

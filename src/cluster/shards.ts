@@ -2,56 +2,49 @@ import { messageOf } from '../core/error.ts';
 import { SHARD_NAMES } from '../core/shard.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import type { ClusterDatabase } from '../storage/cluster-database.ts';
-import { publish } from '../storage/feed.ts';
-import { type Lease, listLeases, passLease, TOPIC_LEASES, takeLeases } from '../storage/leases.ts';
-import { fenced } from '../storage/nodes.ts';
+import type { Log } from '../lib/log.ts';
+import type { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
+import { publish } from '../storage/queries/feed.ts';
+import { type Lease, listLeases, passLease, TOPIC_LEASES, takeLeases } from '../storage/queries/leases.ts';
+import { fenced } from '../storage/queries/nodes.ts';
 import { planMoves } from './balance.ts';
-import type {
-  ClusterLog,
-  LeaseChange,
-  LeaseFence,
-  LeaseName,
-  LeaseOwner,
-  LivingNode,
-  NodeLife,
-  Shards,
-} from './contract.ts';
+import type { LeaseChange, LeaseFence, LeaseName, LeaseOwner, LivingNode, NodeLife, Shards } from './contract.ts';
 import type { NodeMembership } from './membership.ts';
 
 export interface ShardTimes {
-  /** How long an owner may take to let go of a lease. */
+  /** Time that an owner may take to release a lease, milliseconds. */
   readonly releaseWaitMs: number;
-  /** How soon what could not be taken is tried again. */
+  /** Pause before leases that could not be taken are tried again, milliseconds. */
   readonly retryMs: number;
-  /** Leases that are handed over at one time, but when this node goes: then all are. */
+  /** Maximum number of concurrent transfers. A node that ends transfers all leases at once. */
   readonly maxReleasing: number;
 }
 
 interface Held {
   readonly fence: LeaseFence;
-  /** False: `onAcquired` was never called, since this node stops; the lease is only passed on. */
+  /** False: `onAcquired` was never called because this node stops. The lease is only passed on. */
   readonly isTold: boolean;
   isReleasing: boolean;
 }
 
-/** Replicas with this role run functions and jobs. */
+/** Role of replicas that run functions and jobs. */
 const WORKER = 'worker';
 const PASS_AGAIN = { firstMs: 50, longestMs: 1000 };
 
 /**
- * The leases of this node. All replicas read the same rows and make the same plan (`balance.ts`); each takes and gives what is its part of it.
- * The rows decide: the state in memory is for speed, and every write under a lease is fenced.
+ * Manages the leases of this node. All replicas read the same records and compute the same plan
+ * (`balance.ts`). Each takes and releases its part of it. The records are authoritative. The state in memory
+ * is for speed, and every write under a lease is fenced.
  */
 export class NodeShards implements Shards {
   readonly #database: ClusterDatabase;
   readonly #membership: NodeMembership;
   readonly #times: ShardTimes;
-  readonly #log: ClusterLog;
+  readonly #log: Log;
   readonly changes: Record<LeaseChange, number> = { acquired: 0, released: 0, lost: 0 };
   readonly #held = new Map<LeaseName, Held>();
   readonly #releases = new Set<Promise<void>>();
-  /** By name, the newest that is known: a row that was read before a change here is not believed any more. */
+  /** Newest known epoch by lease. A record that was read before a change here is ignored. */
   readonly #epochs = new Map<LeaseName, number>();
   #owners = new Map<LeaseName, LivingNode>();
   #moves = new Map<string, string>();
@@ -66,7 +59,7 @@ export class NodeShards implements Shards {
   constructor(
     database: ClusterDatabase,
     membership: NodeMembership,
-    { times, log }: { readonly times: ShardTimes; readonly log: ClusterLog },
+    { times, log }: { readonly times: ShardTimes; readonly log: Log },
   ) {
     this.#database = database;
     this.#membership = membership;
@@ -75,7 +68,7 @@ export class NodeShards implements Shards {
   }
 
   holds(name: LeaseName): boolean {
-    // In this order: a loss that is only seen now drops what was held.
+    // `isMember` comes first: a loss that it detects drops the held leases.
     return this.#membership.isMember() && this.#held.has(name);
   }
 
@@ -89,7 +82,7 @@ export class NodeShards implements Shards {
     return this.#owners.get(name) ?? null;
   }
 
-  /** How many of each kind are held. */
+  /** Returns how many leases of each kind are held. */
   count(): Readonly<Record<'shard' | 'jobs' | 'sweeper', number>> {
     const counts = { shard: 0, jobs: 0, sweeper: 0 };
     if (!this.#membership.isMember()) return counts;
@@ -102,7 +95,7 @@ export class NodeShards implements Shards {
     this.look();
   }
 
-  /** Looks at the leases soon, once for all who ask until it begins. */
+  /** Requests a pass over the leases. Requests until its beginning share it. */
   look(): void {
     if (this.#isClosed) return;
     this.#isAsked = true;
@@ -111,18 +104,20 @@ export class NodeShards implements Shards {
     });
   }
 
-  /** The life of this node is over. */
+  /** Drops all leases, because the life of this node is over. */
   drop(): void {
     for (const name of [...this.#held.keys()]) this.#lose(name);
   }
 
-  /** The database may have gone back: its rows count now, and the known epochs do not. */
+  /**
+   * Drops the known epochs, because the database may have lost writes. Its records are then authoritative.
+   */
   forget(): void {
     this.#epochs.clear();
     this.look();
   }
 
-  /** Gives everything away, as the life has been retired; resolves when nothing is held. */
+  /** Transfers all leases after the life was retired. Resolves when none is held. */
   async retire(): Promise<void> {
     this.#isRetired = true;
     await this.#lookNow();
@@ -151,8 +146,7 @@ export class NodeShards implements Shards {
         if (!isDone) this.#again();
       } catch (error) {
         const problem = messageOf(error);
-        if (this.#problem !== problem)
-          this.#log.warn({ problem }, 'the leases could not be looked at; it is tried again');
+        if (this.#problem !== problem) this.#log.warn({ problem }, 'cannot read leases; retrying');
         this.#problem = problem;
         this.#again();
       }
@@ -163,7 +157,7 @@ export class NodeShards implements Shards {
     if (!this.#isClosed) this.#retry = setTimeout(() => this.look(), this.#times.retryMs).unref();
   }
 
-  /** False: something that this node is to take could not be taken yet. */
+  /** Runs one pass. Returns false when a lease that this node should take could not be taken yet. */
   async #look(): Promise<boolean> {
     const leases = await listLeases(this.#database.database);
     const living = this.#membership.living();
@@ -187,13 +181,16 @@ export class NodeShards implements Shards {
     }
   }
 
-  /** This node owns exactly the leases that the rows say: the answer to a take may have been lost, or another node gave one. */
+  /**
+   * Makes the held leases match the records. The answer to a take may have been lost, or another node may
+   * have passed a lease here.
+   */
   #settle(leases: readonly Lease[], life: NodeLife): void {
     for (const { name, epoch, holder } of leases) {
       const held = this.#held.get(name as LeaseName);
       const isOurs = holder?.nodeId === life.nodeId && holder.nodeEpoch === life.nodeEpoch;
       if (held !== undefined && !(isOurs && held.fence.epoch === epoch)) {
-        // It was just passed on, and its answer is on the way.
+        // The lease was just passed on, and the answer of that write is on its way.
         if (held.isReleasing && epoch === held.fence.epoch + 1) continue;
         this.#lose(name as LeaseName);
       }
@@ -237,7 +234,7 @@ export class NodeShards implements Shards {
   async #handOver(name: LeaseName, held: Held): Promise<void> {
     const letGo = (held.isTold && this.#owner?.onReleasing(name)) || Promise.resolve();
     const isInTime = await endsWithin(letGo, this.#times.releaseWaitMs).catch(() => false);
-    if (!isInTime) this.#log.warn({ lease: name }, 'a lease is handed over though its work has not ended');
+    if (!isInTime) this.#log.warn({ lease: name }, 'transferring lease before its work has ended');
     for (let tries = 1; this.#held.get(name) === held && this.#membership.isMember(); tries++) {
       const to = this.#receiver(name);
       try {
@@ -259,16 +256,15 @@ export class NodeShards implements Shards {
         this.changes.released += 1;
         return;
       } catch (error) {
-        this.#log.warn(
-          { lease: name, problem: messageOf(error) },
-          'a lease could not be handed over; it is tried again',
-        );
+        this.#log.warn({ lease: name, problem: messageOf(error) }, 'lease transfer failed; retrying');
         await pause(backoffMs(PASS_AGAIN, tries));
       }
     }
   }
 
-  /** Whom the plan gives it; nobody when that is this node again, which takes it anew then. */
+  /**
+   * Returns the node that the plan gives the lease; null when that is this node, which then takes it again.
+   */
   #receiver(name: LeaseName): NodeLife | null {
     const id = this.#moves.get(name);
     const node = this.#membership.living().find(each => each.id === id);
@@ -293,7 +289,10 @@ export class NodeShards implements Shards {
   }
 }
 
-/** Shards are balanced; the two others go to different workers where there are several. */
+/**
+ * Plans the moves of all leases. Shards are balanced; the two other leases go to different workers if
+ * possible.
+ */
 function planAll(leases: readonly Lease[], living: readonly LivingNode[]): Map<string, string> {
   const workers = living.filter(({ roles }) => roles.includes(WORKER)).map(({ id }) => id);
   const holdings = leases.map(({ name, holder }) => ({ name, nodeId: holder?.nodeId ?? null }));
@@ -302,7 +301,8 @@ function planAll(leases: readonly Lease[], living: readonly LivingNode[]): Map<s
     workers,
   );
   const able = living.filter(({ roles }) => roles.length > 0).map(({ id }) => id);
-  // What a lost node had in pods goes to the sweeper, who looks after it then: a worker, as long as there is one.
+  // The sweeper takes over the pods of lost nodes and then manages them. It is therefore a worker if one
+  // exists.
   const sweepers = workers.length > 0 ? workers : able;
   for (const [name, candidates] of [
     ['jobs', workers],

@@ -3,7 +3,7 @@ import { SHARD_NAMES } from '../core/shard.ts';
 import type { LeaseName } from './contract.ts';
 import { singleReplica } from './single.ts';
 
-test('the one replica holds every lease at once, has no fence to check, and asks and waits for nothing', async () => {
+test('a single replica holds every lease immediately, has no fence and starts no timer', async () => {
   const timers = vi.spyOn(globalThis, 'setTimeout');
   const cluster = singleReplica({ id: 'a', advertise: '', roles: ['worker'], version: '1' });
   const acquired: LeaseName[] = [];

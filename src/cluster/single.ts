@@ -1,7 +1,10 @@
 import { SHARD_NAMES } from '../core/shard.ts';
 import type { Cluster, Joining, LeaseName, LeaseOwner, LivingNode } from './contract.ts';
 
-/** The one replica of an embedded database: always there, owner of everything, with nobody to tell. It costs nothing. */
+/**
+ * Returns the cluster of a single replica with an embedded database. It is always a member, owns everything,
+ * and has no timers and no queries.
+ */
 export function singleReplica(self: Joining): Cluster {
   const nodes: readonly LivingNode[] = [{ ...self, epoch: 1, joinedAtMs: Date.now(), expiresInMs: 0 }];
   let owner: LeaseOwner | null = null;

@@ -1,7 +1,7 @@
 import { SHARD_NAMES } from '../core/shard.ts';
 import type { Cluster, LeaseName } from './contract.ts';
 
-/** `ClusterStatus` of `frontend/cluster/cluster.ts`: what this node knows, without asking the database. */
+/** Returns `ClusterStatus` of `api/admin/cluster.ts` from memory, without a query to the database. */
 export function clusterStatus(cluster: Cluster, storage: 'sqlite' | 'postgres') {
   const { membership, shards, feed, nodeId } = cluster;
   const idOf = (name: LeaseName) => shards.ownerOf(name)?.id ?? null;

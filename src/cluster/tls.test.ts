@@ -24,7 +24,7 @@ const two = authority('two');
 const ofTls = (by: typeof one, ca = by.cert): ClusterIdentity => ({ kind: 'tls', ...by.issue('replica'), ca });
 const other: ClusterIdentity = { kind: 'secret', secret: Buffer.alloc(32, 'another secret') };
 
-/** Whether a connection is let in: the other side then answers. */
+/** Returns the first answer on a connection, or a text that begins with "refused". */
 async function connect(address: string, options: ConnectionOptions): Promise<string> {
   const socket = tls.connect({ ...splitAddress(address), ...options });
   socket.on('secureConnect', () => socket.write('GET /cluster/health HTTP/1.1\r\n\r\n'));
@@ -53,7 +53,7 @@ describe.each([
     const socket = tls.connect({ ...splitAddress(cluster.owner.target.address), ...clusterTls(identity, 'n').client });
     await once(socket, 'secureConnect');
     expect(socket.getProtocol()).toBe('TLSv1.3');
-    // Ephemeral keys: a secret that is known later opens nothing that was recorded.
+    // With ephemeral keys a secret that leaks later does not decrypt recorded traffic.
     expect(socket.getEphemeralKeyInfo()).toMatchObject({ type: 'ECDH' });
     socket.destroy();
   });
@@ -88,7 +88,7 @@ describe('a peer that is none', () => {
   test.each(strangers)('is refused: %s', async (_, identity, options) => {
     await using replica = await testReplica('node-b', { identity });
     expect(await connect(replica.target.address, options())).toMatch(/^refused/);
-    // The listener goes on.
+    // The listener continues to serve other replicas.
     expect(await replica.peers.read(replica.target.address, '/cluster/health', 10_000)).toMatchObject({
       nodeId: 'node-b',
     });
@@ -142,7 +142,7 @@ describe('a replica that cannot be reached', () => {
       code: 503,
       message: expect.stringContaining('replica node-b cannot be reached'),
     });
-    // It looked anew and tried again for as long as it may.
+    // The replica looked up the target again and retried until its time limit.
     expect(replica.locator.asked.slice(1).every(({ isAnew }) => isAnew)).toBe(true);
     expect(replica.results).toEqual(Array(replica.locator.asked.length).fill('unreachable'));
     held.close();
@@ -166,13 +166,13 @@ describe('a replica that cannot be reached', () => {
     expect(await call()).toBe(503);
     open.resolve({ ok: true, data: Buffer.from('1'), runMicros: 1 });
     expect(await Promise.all(running)).toEqual(Array.from({ length: MAX_CONNECTIONS }, () => 200));
-    // One that waits is taken.
+    // An idle connection is reused.
     expect(await call()).toBe(200);
     expect(first.peers.openConnections).toBe(MAX_CONNECTIONS);
   });
 });
 
-/** A replica that knows the secret and answers with these bytes, whatever it is asked. */
+/** Starts a replica that has the secret and reacts to any request with `answer`. */
 async function saying(answer: (socket: tls.TLSSocket) => void) {
   const listener = tls.createServer(clusterTls(SECRET, 'node-b').server);
   listener.on('secureConnection', socket => {

@@ -1,34 +1,37 @@
 import { hkdfSync } from 'node:crypto';
 import type { ConnectionOptions, TLSSocket, TlsOptions } from 'node:tls';
 
-/** What the replicas of a cluster know each other by. */
+/** Proof by which the replicas of a cluster recognize each other. */
 export type ClusterIdentity =
   | { readonly kind: 'secret'; readonly secret: Uint8Array }
-  /** PEM. Every holder of a certificate of `ca` is a replica. */
+  /** PEM texts. Every holder of a certificate of `ca` is a replica. */
   | { readonly kind: 'tls'; readonly cert: string; readonly key: string; readonly ca: string };
 
-/** Both ends of a connection between replicas. */
+/** TLS options of both ends of a connection between replicas. */
 export interface ClusterTls {
   readonly server: TlsOptions;
   readonly client: ConnectionOptions;
 }
 
-/** TLS 1.3 takes a pre-shared key with ECDHE: a secret that leaks later opens no earlier traffic. */
+/** TLS 1.3 combines a pre-shared key with ECDHE: a secret that leaks later opens no earlier traffic. */
 const ONLY_TLS_1_3 = { minVersion: 'TLSv1.3', maxVersion: 'TLSv1.3' } as const;
-/** With such a key Node 20 speaks SHA-256 suites only. */
+/** Node 20 supports only SHA-256 suites with a pre-shared key. */
 const PSK_CIPHERS = 'TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256';
 const KEY_PURPOSE = 'rookery cluster connections, version 1';
 const KEY_BYTES = 32;
 const NODE_ID = /^[\w.-]{1,128}$/;
 
-/** How this node authenticates itself to other replicas and they to it; decision 0012 says why. */
+/**
+ * Returns the TLS options with which this node and other replicas authenticate each other. Decision 0012
+ * gives the reasons.
+ */
 export function clusterTls(identity: ClusterIdentity, nodeId: string): ClusterTls {
   if (identity.kind === 'tls') {
     const { cert, key, ca } = identity;
     const own = { ...ONLY_TLS_1_3, cert, key, ca: [ca] };
     return {
       server: { ...own, requestCert: true, rejectUnauthorized: true },
-      // Addresses of replicas change; the authority has no other purpose than to say who is one.
+      // Addresses of replicas change. The authority has no other purpose than to certify replicas.
       client: { ...own, rejectUnauthorized: true, checkServerIdentity: () => undefined },
     };
   }

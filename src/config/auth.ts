@@ -1,9 +1,9 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { isLoopback } from './contradictions.ts';
-import { checkSecret, type Result, readSecretFile, readWhole } from './secret-file.ts';
+import { checkPrivate, checkSecret, type Result, readSecretFile, readWhole } from './secret-file.ts';
 import type { Values } from './settings.ts';
 
-/** How tokens are verified. The key decides the algorithm, a token never does. */
+/** The verification of tokens. The key decides the algorithm; a token never does. */
 export interface Auth {
   readonly key:
     | { readonly kind: 'secret'; readonly secret: Uint8Array }
@@ -12,7 +12,9 @@ export interface Auth {
     | { readonly kind: 'jwks'; readonly url: string };
   readonly issuer: string | null;
   readonly audience: string | null;
-  /** Of tokens that name none. */
+  /** A sentence about the secret's file when other users can read it; null: they cannot. */
+  readonly warning: string | null;
+  /** Role of tokens that name none. */
   readonly defaultRole: 'developer' | 'user' | 'viewer';
 }
 
@@ -20,8 +22,9 @@ const MIN_RSA_BITS = 2048;
 const KEY_SETTINGS = ['jwt.secret', 'jwt.secretFile', 'jwt.publicKeyFile', 'jwt.jwksUrl'] as const;
 
 /**
- * Reads the key that the settings name. `auth` is null when authentication is off, or when there are problems: every one of them, but for those
- * of a setting that could not even be read (`isWrong`), which has its sentence already.
+ * Reads the key that the settings name. `auth` is null when authentication is off, or when there are
+ * problems. Problems of settings in `isWrong` are omitted, because those settings could not be read and have
+ * a sentence already.
  */
 export async function readAuth(
   values: Values,
@@ -30,8 +33,9 @@ export async function readAuth(
   const keys = KEY_SETTINGS.filter(path => values[path] !== null);
   const problems: string[] = [];
   if (keys.length > 1) problems.push(`${list(keys)} are all set: one key is used, so set only one of them.`);
-  if (!values.enable_func_token_auth) return { auth: null, problems };
-  if (keys.length === 0 && !KEY_SETTINGS.some(path => isWrong.has(path))) {
+  const isUnknown = isWrong.has('enable_func_token_auth');
+  if (!values.enable_func_token_auth && !isUnknown) return { auth: null, problems };
+  if (keys.length === 0 && !isUnknown && !KEY_SETTINGS.some(path => isWrong.has(path))) {
     problems.push(
       `enable_func_token_auth is true and there is no key to verify tokens with: set one of ${list(KEY_SETTINGS)}.`,
     );
@@ -43,8 +47,11 @@ export async function readAuth(
     else found = key.value;
   }
   if (found === undefined || problems.length > 0) return { auth: null, problems };
+  const secretFile = values['jwt.secretFile'];
+  const checked = secretFile === null ? { value: null } : await checkPrivate('jwt.secretFile', secretFile);
   const auth = {
     key: found,
+    warning: 'problem' in checked ? checked.problem : null,
     issuer: values['jwt.issuer'],
     audience: values['jwt.audience'],
     defaultRole: values['jwt.defaultRole'],

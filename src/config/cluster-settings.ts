@@ -1,17 +1,17 @@
 import { integer, optionalPath, text, texts } from '../core/setting.ts';
 
-/** `host:port`, an address of IPv6 in brackets; or nothing. */
+/** `host:port`, with an IPv6 address in brackets; or an empty text. */
 const ADDRESS = /^$|^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):\d{1,5}$/;
 const ADDRESS_SHAPE = 'host:port (an IPv6 address in brackets)';
 
-/** Several replicas of the service over one PostgreSQL. */
+/** Settings for several replicas of the service over one PostgreSQL. */
 export const CLUSTER_SETTINGS = {
   'cluster.listen': text({
     default: '',
     defaultText: 'none: this is the only replica',
     pattern: ADDRESS,
     shape: ADDRESS_SHAPE,
-    doc: 'Where this replica listens for the others. It needs `storage.url`, and `cluster.secretFile` or `cluster.tls.*`. Callers have no business there: let only replicas reach it.',
+    doc: 'The address on which this replica listens for others. It needs `storage.url`, and `cluster.secretFile` or `cluster.tls.*`. Allow only replicas to reach it.',
     example: '10.0.0.5:7700',
   }),
   'cluster.advertise': text({
@@ -19,12 +19,12 @@ export const CLUSTER_SETTINGS = {
     defaultText: '`cluster.listen`, when that names one address',
     pattern: ADDRESS,
     shape: ADDRESS_SHAPE,
-    doc: 'Where the others find this replica, if that is not what it listens on.',
+    doc: 'The address under which others reach this replica, if it differs from `cluster.listen`.',
     example: 'rookery-0.rookery:7700',
   }),
   'cluster.secretFile': optionalPath({
     default: null,
-    doc: 'A file with the secret that all replicas share, at least 32 bytes, readable by its owner only (mode 0600); a newline at its end does not count. Whoever has it is a replica.',
+    doc: 'A file with the secret of all replicas, at least 32 bytes, readable by its owner only (mode 0600); a newline at the end is ignored. Every process that has it can act as a replica.',
     example: '/etc/rookery/cluster.secret',
   }),
   'cluster.tls.certFile': optionalPath({
@@ -39,7 +39,7 @@ export const CLUSTER_SETTINGS = {
   }),
   'cluster.tls.caFile': optionalPath({
     default: null,
-    doc: 'The authority that signs the certificates of replicas, in PEM. Whoever has a certificate of it is a replica, so it must have no other purpose.',
+    doc: 'The authority of replica certificates, in PEM. Use it for nothing else: every holder of such a certificate can act as a replica.',
     example: '/etc/rookery/cluster-ca.pem',
   }),
   'cluster.drainMs': integer({
@@ -47,7 +47,7 @@ export const CLUSTER_SETTINGS = {
     min: 0,
     max: 300_000,
     unit: 'milliseconds',
-    doc: 'How long a replica that ends goes on as before after it has said that it is not ready, so that load balancers stop sending to it. Then it hands over what it owns.',
+    doc: 'How long a stopping replica serves after it reports that it is not ready. Then it hands over what it owns.',
     example: '10000',
   }),
   'cluster.nodeLostMs': integer({
@@ -55,8 +55,16 @@ export const CLUSTER_SETTINGS = {
     min: 10_000,
     max: 86_400_000,
     unit: 'milliseconds',
-    doc: 'How long the agents and jobs of a replica that died wait for it to come back: they may go on running there. Then they are FAILED.',
+    doc: 'How long agents and jobs of a dead replica wait for its return; they may still run there. Then they become FAILED.',
     example: '60000',
+  }),
+  'cluster.podsLostMs': integer({
+    default: 2000,
+    min: 0,
+    max: 86_400_000,
+    unit: 'milliseconds',
+    doc: 'How long the pods of a dead replica wait for it. A replica is dead 8 s after its last heartbeat. Then another replica takes its pods over; until then their calls wait, 15 s at most. A replica that was stopped has at least 10 s to start again.',
+    example: '30000',
   }),
   roles: texts({
     default: ['frontend', 'meta', 'worker'],

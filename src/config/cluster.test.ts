@@ -19,7 +19,7 @@ function file(name: string, content: string, mode = 0o600): string {
 
 const SECRET = file('secret', `${'s'.repeat(32)}\n`);
 const LISTEN = 'cluster.listen=127.0.0.1:7700';
-/** Where that setting exists, replicas need it. */
+/** Storage setting that replicas require. Empty when this build has no such setting. */
 const STORAGE = 'storage.url' in SETTINGS ? ['storage.url=postgres://db.example/rookery'] : [];
 
 const load = (sets: readonly string[]) => loadConfig({ ...NO_FLAGS, sets: [...STORAGE, ...sets] }, {});

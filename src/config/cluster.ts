@@ -3,36 +3,40 @@ import { messageOf } from '../core/error.ts';
 import { checkPrivate, readSecretFile, readWhole } from './secret-file.ts';
 import type { Values } from './settings.ts';
 
-/** What replicas know each other by (`ClusterIdentity` of `cluster/tls.ts`). */
+/** The identity that replicas prove to each other (`ClusterIdentity` of `cluster/tls.ts`). */
 export type ClusterIdentity =
   | { readonly kind: 'secret'; readonly secret: Uint8Array }
   | { readonly kind: 'tls'; readonly cert: string; readonly key: string; readonly ca: string };
 
 interface Read {
-  /** Null: there are no other replicas, or there are problems. */
+  /** Null: the service has no other replicas, or the settings have problems. */
   readonly identity: ClusterIdentity | null;
   readonly problems: readonly string[];
 }
 
 const TLS_SETTINGS = ['cluster.tls.certFile', 'cluster.tls.keyFile', 'cluster.tls.caFile'] as const;
 
-/** Reads the secret or the certificates that the settings name, and finds everything that is wrong with them. */
+/** Reads the secret or the certificates that the settings name, and reports all problems with them. */
 export async function readCluster(values: Values, isWrong: ReadonlySet<string> = new Set()): Promise<Read> {
   const secretFile = values['cluster.secretFile'];
   const given = TLS_SETTINGS.filter(path => values[path] !== null);
-  if (values['cluster.listen'] === '') {
-    const idle = [...(secretFile === null ? [] : ['cluster.secretFile']), ...given];
-    if (idle.length === 0 || isWrong.has('cluster.listen')) return nothing();
-    return nothing(`${list(idle)} is set and cluster.listen is not: without it there are no other replicas.`);
+  const isUnknown = isWrong.has('cluster.listen');
+  const isOff = values['cluster.listen'] === '' && !isUnknown;
+  const named = [...(secretFile === null ? [] : ['cluster.secretFile']), ...given];
+  if (isOff) {
+    if (named.length === 0) return nothing();
+    return nothing(`${list(named)} is set and cluster.listen is not: without it there are no other replicas.`);
   }
-  if ([...TLS_SETTINGS, 'cluster.secretFile'].some(path => isWrong.has(path))) return nothing();
   if (secretFile !== null && given.length > 0) {
     return nothing(
       `cluster.secretFile and ${list(given)} are both set: replicas know each other by one, so set only one.`,
     );
   }
   if (secretFile !== null) return await readSecret(secretFile);
+  // A setting that could not be read has its own sentence, and may be the one that is missing here.
+  if ([...TLS_SETTINGS, 'cluster.secretFile'].some(path => isWrong.has(path))) return nothing();
   if (given.length === 0) {
+    if (isUnknown) return nothing();
     return nothing(
       `cluster.listen is set and replicas have nothing to know each other by: set cluster.secretFile, or ${list(TLS_SETTINGS)}.`,
     );

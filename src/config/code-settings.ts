@@ -1,13 +1,13 @@
 import { integer, optionalText, text, texts } from '../core/setting.ts';
 
-/** Code that was uploaded, and code from object stores. */
+/** Settings for uploaded code, and for code from object stores. */
 export const CODE_SETTINGS = {
   'code.cacheMb': integer({
     default: 2048,
     min: 0,
     max: 1_048_576,
     unit: 'MiB',
-    doc: 'How much unpacked code, of packages and from object stores, is kept when no instance uses it.',
+    doc: 'How much unused unpacked code is kept.',
     example: '512',
   }),
   'code.maxArchiveMb': integer({
@@ -15,7 +15,7 @@ export const CODE_SETTINGS = {
     min: 1,
     max: 65_536,
     unit: 'MiB',
-    doc: 'The largest code package that is taken, and the largest archive that is fetched from an object store.',
+    doc: 'The largest code package, and the largest archive from an object store.',
     example: '64',
   }),
   'code.maxUnpackedMb': integer({
@@ -31,7 +31,7 @@ export const CODE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'files and directories',
-    doc: 'How many files and directories a code archive, or a copy of code, may hold.',
+    doc: 'How many files and directories a code archive or a copy of code may contain.',
     example: '5000',
   }),
   'code.tenantMb': integer({
@@ -39,7 +39,7 @@ export const CODE_SETTINGS = {
     min: 1,
     max: 1_048_576,
     unit: 'MiB',
-    doc: 'How much all code packages of a tenant may have together, as they were uploaded.',
+    doc: 'Disk for the code of a tenant on one replica: its packages, and everything unpacked, copied or built from code while in use. A create or upload above it is refused.',
     example: '2048',
   }),
   'code.keepHours': integer({
@@ -47,24 +47,24 @@ export const CODE_SETTINGS = {
     min: 1,
     max: 8760,
     unit: 'hours',
-    doc: 'How long a code package stays that no function and no agent refers to, after its upload or its last use.',
+    doc: 'How long a code package without references is kept after its upload or last use.',
     example: '168',
   }),
   's3.endpoint': text({
     default: '',
-    doc: 'The object store of functions whose `storageType` is `s3` and that name no `bucketUrl`.',
+    doc: 'The object store of functions with `storageType` `s3` and no `bucketUrl`.',
     example: 'https://s3.example.com',
   }),
   's3.allowedEndpoints': texts({
     default: [],
     pattern: /^https?:\/\/[^/\s]+$/,
     shape: 'origins such as https://s3.example.com',
-    doc: 'Further object stores that a function may name in `bucketUrl`. No other address is asked.',
+    doc: 'Further object stores that a function may name in `bucketUrl`. The service contacts no other.',
     example: '[https://minio.example.com:9000]',
   }),
   's3.region': text({
     default: 'us-east-1',
-    doc: 'The region that requests to the object store are signed for.',
+    doc: 'The region in the signature of requests to the object store.',
     example: 'eu-central-1',
   }),
   's3.accessKeyId': text({
@@ -74,7 +74,7 @@ export const CODE_SETTINGS = {
   }),
   's3.secretAccessKey': optionalText({
     default: null,
-    doc: 'The secret of that key. Best given by the environment.',
+    doc: 'The secret of that key. Prefer the environment.',
     example: 'a secret',
     isSecret: true,
   }),

@@ -6,44 +6,49 @@ import { type Auth, readAuth } from './auth.ts';
 import { type ClusterIdentity, readCluster } from './cluster.ts';
 import { contradictionsOf } from './contradictions.ts';
 import { readSecretKeySettings } from './secret-keys.ts';
-import { SETTINGS, type SettingPath, type Values } from './settings.ts';
+import { REMOVED_SETTINGS, SETTINGS, type SettingPath, type Values } from './settings.ts';
 import { readStorageUrl } from './storage-url.ts';
 
 type Head<P extends string> = P extends `${infer H}.${string}` ? H : P;
 
-/** `{'a.b': T}` → `{a: {b: T}}` */
+/** Nests a type: `{'a.b': T}` → `{a: {b: T}}`. */
 type Nested<V> = {
   readonly [H in Head<keyof V & string>]: H extends keyof V
     ? V[H]
     : Nested<{ [P in keyof V as P extends `${H}.${infer Rest}` ? Rest : never]: V[P] }>;
 };
 
-/** The settings of one run, complete, checked and frozen. Paths are absolute. */
+/** The settings of a run, complete, checked and frozen. Paths are absolute. */
 export type Config = Nested<Omit<Values, `jwt.${string}` | 'enable_func_token_auth'>> & {
-  /** How tokens are verified, keys already read; null when authentication is off. */
+  /** Verification of tokens, with its keys already read; null when authentication is off. */
   readonly auth: Auth | null;
-  /** How replicas know each other, keys already read; null without `cluster.listen`. */
+  /** Identity of this replica, with its keys already read; null without `cluster.listen`. */
   readonly clusterIdentity: ClusterIdentity | null;
-  /** The keys of secrets that a setting names, already read; null: none does. */
+  /** The keys of secrets that a setting names, already read; null: no setting names any. */
   readonly secretKeys: readonly Uint8Array[] | null;
-  /** The configuration file and every path that a setting names: they are the service's own, and no caller gets at them. */
+  /**
+   * The configuration file and every path that a setting names. They belong to the service; no caller may
+   * access them.
+   */
   readonly ownPaths: readonly string[];
-  /** Where each setting comes from that somebody gave, as `Given.where` has it, by its whole path. */
+  /** The source of each given setting (`Given.where`), by its whole path. */
   readonly sources: Readonly<Record<string, string>>;
+  /** Warnings: a sentence for each given setting that no longer has an effect. */
+  readonly warnings: readonly string[];
 };
 
-/** One value that somebody gave, and where, for the sentence about it. */
+/** A given value and its source, for the sentence about it. */
 export interface Given {
   readonly path: string;
-  /** Text comes from flags and the environment and is read as such; anything else comes from YAML. */
+  /** A text comes from flags and the environment and is parsed as text; other values come from YAML. */
   readonly value: { readonly text: string } | { readonly yaml: unknown };
   /** `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
   readonly where: string;
-  /** The directory from which relative paths count. */
+  /** Base directory of relative paths. */
   readonly base: string;
 }
 
-/** Everything that is wrong with the configuration, one sentence each. Exit code 78. */
+/** Reports all problems of the configuration, one sentence each. Exit code 78. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
   readonly problems: readonly string[];
@@ -61,8 +66,8 @@ export interface Machine {
 }
 
 /**
- * Makes the configuration from what was given, later entries over earlier ones, over the defaults.
- * Fails with a `ConfigError` that tells `problems` (those found while reading the sources) and every problem found here.
+ * Makes the configuration from given values over the defaults; later values win. Fails with a `ConfigError`
+ * that reports `problems` of reading the sources and every problem found here.
  */
 export async function resolveConfig(
   given: readonly Given[],
@@ -73,6 +78,7 @@ export async function resolveConfig(
   const found = [...problems];
   const values: Record<string, unknown> = {};
   const sources: Record<string, string> = {};
+  const warnings: string[] = [];
   const isWrong = new Set<string>();
   for (const [settingPath, setting] of Object.entries(SETTINGS)) values[settingPath] = setting.default;
 
@@ -81,7 +87,8 @@ export async function resolveConfig(
       ? SETTINGS[entry.path as SettingPath]
       : undefined;
     if (setting === undefined) {
-      found.push(unknownSetting(entry));
+      if (Object.hasOwn(REMOVED_SETTINGS, entry.path)) warnings.push(removedSetting(entry));
+      else found.push(unknownSetting(entry));
       continue;
     }
     try {
@@ -106,7 +113,7 @@ export async function resolveConfig(
   found.push(...storage.problems);
   const cluster = await readCluster(all, isWrong);
   found.push(...cluster.problems);
-  const secrets = await readSecretKeySettings(all, isWrong);
+  const secrets = await readSecretKeySettings(all);
   found.push(...secrets.problems);
   if (found.length > 0) throw new ConfigError(found);
   return freeze({
@@ -116,10 +123,14 @@ export async function resolveConfig(
     secretKeys: secrets.keys,
     ownPaths: ownPathsOf(all, file),
     sources,
-  }) as Config;
+    warnings,
+  }) as unknown as Config;
 }
 
-/** Sockets that are settings' too: whoever reaches one is root, or nearly. */
+/**
+ * Returns the paths of the service, including sockets in settings. Access to such a socket amounts to root,
+ * or nearly.
+ */
 function ownPathsOf(values: Values, file: string | null): readonly string[] {
   const those = (is: (setting: Setting<unknown>) => boolean | undefined) =>
     Object.entries(SETTINGS).flatMap(([settingPath, setting]) =>
@@ -142,8 +153,12 @@ function resolvePath(value: string, base: string): string {
 
 function unknownSetting(entry: Given): string {
   const near = nearest(entry.path, Object.keys(SETTINGS));
-  const hint = near === null ? 'See docs/configuration.md for the names.' : `Did you mean ${near}?`;
+  const hint = near === null ? 'See docs/reference/configuration.md for the names.' : `Did you mean ${near}?`;
   return `${entry.path} is not a setting (${entry.where}). ${hint}`;
+}
+
+function removedSetting({ path, where }: Given): string {
+  return `${path} was removed and has no effect (${where}). ${REMOVED_SETTINGS[path]}`;
 }
 
 function show(value: Given['value']): string {
@@ -151,7 +166,7 @@ function show(value: Given['value']): string {
   return shown.length > 80 ? `${shown.slice(0, 79)}…` : shown;
 }
 
-/** Where a service of this user keeps its data when nothing else is said. */
+/** Returns the default data directory of this user's service. */
 export function defaultDataDir({ environment, isRoot }: Machine): string {
   if (isRoot) return '/var/lib/rookery';
   const xdg = environment.XDG_DATA_HOME;
@@ -160,7 +175,10 @@ export function defaultDataDir({ environment, isRoot }: Machine): string {
   return join(homedir(), '.local', 'share', 'rookery');
 }
 
-/** `{'a.b': 1}` → `{a: {b: 1}}`; what only `readAuth` needs stays out, secrets with it. */
+/**
+ * Nests settings: `{'a.b': 1}` → `{a: {b: 1}}`. Omits settings that only `readAuth` needs, among them
+ * secrets.
+ */
 function nest(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
   const nested: Record<string, unknown> = {};
   for (const [settingPath, value] of Object.entries(values)) {
@@ -177,7 +195,7 @@ function nest(values: Readonly<Record<string, unknown>>): Record<string, unknown
   return nested;
 }
 
-/** Keys (bytes) cannot be frozen and are left as they are. */
+/** Freezes a value deeply, except keys: bytes cannot be frozen. */
 function freeze<T>(value: T): T {
   if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return value;
   for (const inner of Object.values(value)) freeze(inner);

@@ -2,12 +2,12 @@ import type { Values } from './settings.ts';
 import { SETTINGS, type SettingPath } from './settings.ts';
 
 /**
- * Settings that are right each by itself and wrong together. A rule is left out when a setting that it looks at could
- * not be read: that has a sentence of its own.
+ * A rule about settings that are valid alone and wrong together. A rule is skipped if one of its settings
+ * could not be read, because that has its own sentence.
  */
 interface Rule {
   readonly looksAt: readonly SettingPath[];
-  /** The sentence, or null when all is well. */
+  /** Returns the sentence, or null if the settings agree. */
   check(values: Values): string | null;
 }
 
@@ -15,7 +15,7 @@ const RULES: readonly Rule[] = [
   {
     looksAt: ['frontend.enabled', 'meta.enabled', 'roles', 'cluster.listen'],
     check: values =>
-      // A replica that only works is asked by others.
+      // Other replicas forward requests to a replica that only works.
       values['frontend.enabled'] || values['meta.enabled'] || values['cluster.listen'] !== ''
         ? null
         : 'frontend.enabled and meta.enabled are both false: nothing would be served. Switch at least one of them on.',
@@ -100,7 +100,7 @@ export function contradictionsOf(values: Values, isWrong: ReadonlySet<string>): 
     .filter(sentence => sentence !== null);
 }
 
-/** Names that resolve to somewhere else are not loopback, whatever they resolve to here and now. */
+/** Returns true for loopback names. Other names do not count, even if they resolve to loopback now. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host === '[::1]' || /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(host);
 }

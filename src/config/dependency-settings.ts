@@ -1,10 +1,10 @@
 import { choice, integer, text } from '../core/setting.ts';
 
-/** What is installed for code from the files beside it. */
+/** Settings for dependencies that files beside the code declare. */
 export const DEPENDENCY_SETTINGS = {
   'dependencies.network': choice(['host', 'none'], {
     default: 'host',
-    doc: 'What a build reaches: `host`: what the host reaches, over a network as other sandboxes have it; `none`: nothing is built, and only what has been built before is used.',
+    doc: 'The network of a build; `none` uses existing builds only.',
     example: 'none',
   }),
   'dependencies.pythonIndex': text({
@@ -12,7 +12,7 @@ export const DEPENDENCY_SETTINGS = {
     defaultText: 'what pip of this machine is configured with',
     pattern: /^(https?:\/\/\S+)?$/,
     shape: 'a URL such as https://pypi.example.com/simple',
-    doc: 'The index that packages of Python come from. Code that is installed can read it, with a password in it.',
+    doc: 'The index of Python packages. Installed code can read it, including a password in it.',
     example: 'https://pypi.example.com/simple',
   }),
   'dependencies.npmRegistry': text({
@@ -20,7 +20,7 @@ export const DEPENDENCY_SETTINGS = {
     defaultText: 'what npm of this machine is configured with',
     pattern: /^(https?:\/\/\S+)?$/,
     shape: 'a URL such as https://npm.example.com',
-    doc: 'The registry that packages of JavaScript come from.',
+    doc: 'The registry of JavaScript packages.',
     example: 'https://npm.example.com',
   }),
   'dependencies.timeoutSeconds': integer({
@@ -44,7 +44,7 @@ export const DEPENDENCY_SETTINGS = {
     min: 1,
     max: 1_048_576,
     unit: 'MiB',
-    doc: 'How large the dependencies of one code may be. While it is built, `process.diskMb` bounds it too.',
+    doc: 'The largest size of the dependencies of one code directory; `process.diskMb` limits a build too.',
     example: '1024',
   }),
   'dependencies.cacheMb': integer({
@@ -52,7 +52,7 @@ export const DEPENDENCY_SETTINGS = {
     min: 0,
     max: 10_485_760,
     unit: 'MiB',
-    doc: 'How much the dependencies may have together that nothing runs with. The oldest go first, and are built again when they are needed.',
+    doc: 'Disk for dependencies that no instance uses. The oldest are deleted first, and built again when needed.',
     example: '2048',
   }),
   'dependencies.keepHours': integer({
@@ -60,7 +60,7 @@ export const DEPENDENCY_SETTINGS = {
     min: 1,
     max: 8760,
     unit: 'hours',
-    doc: 'How long dependencies are kept that nothing runs with, after their last use; and the log of a build.',
+    doc: 'How long unused dependencies, and the log of a build, are kept.',
     example: '24',
   }),
 } as const;

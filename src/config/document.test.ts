@@ -6,23 +6,23 @@ import { readYaml } from './yaml-source.ts';
 
 const paths = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
 
-test('variables are named by the path in upper snake case, each once', () => {
+test('each setting has a different variable, whose name is the path in upper snake case', () => {
   expect(variableOf('jwt.secretFile')).toBe('ROOKERY_JWT_SECRET_FILE');
   expect(variableOf('enable_func_token_auth')).toBe('ROOKERY_ENABLE_FUNC_TOKEN_AUTH');
   expect(new Set(paths.map(variableOf)).size).toBe(paths.length);
 });
 
 describe.each(paths)('%s', path => {
-  test('its example is a value that it takes', () => {
+  test('has an example that is a valid value', () => {
     expect(() => SETTINGS[path].read(parse(SETTINGS[path].example))).not.toThrow();
   });
 
-  test('stands in the page with its variable', () => {
+  test('is listed on the page with its variable', () => {
     expect(configurationPage()).toContain(`| \`${path}\`<br>\`${variableOf(path)}\``);
   });
 });
 
-test('the sample file without its comments is a configuration with every setting', () => {
+test('the sample file without its comment marks is a valid configuration with every setting', () => {
   const live = sampleFile()
     .split('\n')
     .filter(line => /^#( {2}){0,2}\w+:( |$)/.test(line))

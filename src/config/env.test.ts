@@ -1,5 +1,5 @@
 import { generateKeyPairSync } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { homedir, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -36,6 +36,17 @@ async function problemsOf(given: Given): Promise<readonly string[]> {
   expect(error).toBeInstanceOf(ConfigError);
   return (error as ConfigError).problems;
 }
+
+describe('a removed setting', () => {
+  test.each<Given>([
+    { yaml: 'lowCpuLatency: false\n' },
+    { environment: { ROOKERY_LOW_CPU_LATENCY: 'false' } },
+    { sets: ['lowCpuLatency=false'] },
+  ])('is accepted with a warning when it is given by %j', async given => {
+    const { warnings } = await load(given);
+    expect(warnings).toEqual([expect.stringMatching(/^lowCpuLatency was removed and has no effect \(.+\)\. Use /)]);
+  });
+});
 
 describe('where a setting comes from', () => {
   test('without anything the defaults hold', async () => {
@@ -313,6 +324,12 @@ describe('authentication', () => {
     expect(problem).toContain('there is no key to verify tokens with: set one of jwt.secret, jwt.secretFile');
   });
 
+  test('a switch that could not be read does not hide what is wrong with the key', async () => {
+    const problems = await problemsOf({ sets: ['enable_func_token_auth=maybe', 'jwt.secretFile=/nowhere/secret'] });
+    expect(problems).toHaveLength(2);
+    expect(problems.join()).toMatch(/enable_func_token_auth must be .*jwt\.secretFile/s);
+  });
+
   test('two kinds of key, also when it is off', async () => {
     const sets = [`jwt.secret=${SECRET}`, 'jwt.jwksUrl=https://x.example/jwks'];
     expect(await problemsOf({ sets })).toEqual([
@@ -333,6 +350,15 @@ describe('authentication', () => {
     expect(config.auth?.audience).toBe('you');
     const key = config.auth?.key;
     expect(key?.kind === 'secret' && new TextDecoder().decode(key.secret)).toBe(SECRET);
+  });
+
+  test.each([
+    [0o644, /jwt\.secretFile: .*mode 0644.*chmod 600 /],
+    [0o600, null],
+  ])('a secret file warns when its mode %o lets others read it', async (mode, warning) => {
+    chmodSync(file(SECRET, 'read.secret'), mode);
+    const { auth } = await load({ yaml: `${on}jwt: {secretFile: read.secret}\n` });
+    expect(auth?.warning).toEqual(warning === null ? null : expect.stringMatching(warning));
   });
 
   test('a secret from ROOKERY_JWT_SECRET, switched on by ROOKERY_ENABLE_FUNC_TOKEN_AUTH', async () => {

@@ -4,13 +4,20 @@ import type { Environment } from '../core/environment.ts';
 import { messageOf } from '../core/error.ts';
 import { nearest } from '../core/nearest.ts';
 import { type Config, type Given, resolveConfig } from './config.ts';
-import { CLIENT_VARIABLES, SETTINGS, type SettingPath, STANDARD_VARIABLES, variableOf } from './settings.ts';
+import {
+  CLIENT_VARIABLES,
+  REMOVED_SETTINGS,
+  SETTINGS,
+  type SettingPath,
+  STANDARD_VARIABLES,
+  variableOf,
+} from './settings.ts';
 
 /** The command line's part of the configuration. */
 export interface ConfigFlags {
-  /** The YAML file; null = `ROOKERY_CONFIG`, or none. */
+  /** The YAML file; null: `ROOKERY_CONFIG`, or none. */
   readonly file: string | null;
-  /** Flags of their own (`--port 80`), by the path of their setting. Over `sets`. */
+  /** Flags of single settings (`--port 80`), by the path of their setting. They win over `sets`. */
   readonly flags: Readonly<Partial<Record<SettingPath, string>>>;
   /** `--set a.b=c`, in order. */
   readonly sets: readonly string[];
@@ -18,14 +25,14 @@ export interface ConfigFlags {
 
 export const NO_FLAGS: ConfigFlags = { file: null, flags: {}, sets: [] };
 
-/** The environment of this process: nothing else reads it. */
+/** Returns the environment of this process. No other code reads it. */
 export function processEnvironment(): Environment {
   return { ...process.env };
 }
 
 /**
- * The configuration from flags, environment, file and defaults, in this order of precedence.
- * Fails with a `ConfigError` that holds every problem of all of them.
+ * Returns the configuration from flags, environment, file and defaults, in this order of precedence. Fails
+ * with a `ConfigError` that holds the problems of all sources.
  */
 export async function loadConfig(flags: ConfigFlags, environment: Environment): Promise<Config> {
   const base = process.cwd();
@@ -54,19 +61,22 @@ async function readConfigFile(file: string): Promise<Source> {
   } catch (error) {
     return { given: [], problems: [`The configuration file ${file} cannot be read (${messageOf(error)}).`] };
   }
-  // The parser costs 30 ms and most starts have no file.
+  // The parser takes 30 ms to load, and most starts have no file.
   const { readYaml } = await import('./yaml-source.ts');
   return readYaml(content, basename(file), dirname(resolve(file)));
 }
 
 const PATH_OF_VARIABLE = new Map(
-  (Object.keys(SETTINGS) as SettingPath[]).map(path => [variableOf(path), path] as const),
+  [...Object.keys(SETTINGS), ...Object.keys(REMOVED_SETTINGS)].map(path => [variableOf(path), path] as const),
 );
 
-/** Switches of the project's own tests, which start services with the environment that they were started with. */
+/** Switches of the project's own tests, which pass their environment to the services that they start. */
 const TEST_PREFIX = 'ROOKERY_TEST_';
 
-/** Names that the platform gives to the code in its sandboxes: a service started there is not to stumble over them. */
+/**
+ * Variables that the platform sets for code in its sandboxes. A service that starts in a sandbox ignores
+ * them.
+ */
 const SANDBOX_VARIABLES = new Set(
   [
     'INSTANCE_ID',
@@ -84,7 +94,7 @@ function readVariables(environment: Environment, base: string): Source {
   const given = readStandardVariables(environment, base);
   const problems: string[] = [];
   for (const [name, value] of Object.entries(environment)) {
-    // An empty variable is an unset one: that is what `NAME= command` and compose files mean by it.
+    // An empty variable counts as unset, which is the meaning of `NAME= command` and of compose files.
     if (!name.startsWith('ROOKERY_') || value === undefined || value === '') continue;
     if (name.startsWith(TEST_PREFIX) || isOfKubernetes(name, value) || Object.hasOwn(CLIENT_VARIABLES, name)) continue;
     if (SANDBOX_VARIABLES.has(name)) continue;
@@ -94,13 +104,13 @@ function readVariables(environment: Environment, base: string): Source {
       continue;
     }
     const near = nearest(name, [...PATH_OF_VARIABLE.keys(), ...Object.keys(CLIENT_VARIABLES)]);
-    const hint = near === null ? 'See docs/configuration.md for the names.' : `Did you mean ${near}?`;
+    const hint = near === null ? 'See docs/reference/configuration.md for the names.' : `Did you mean ${near}?`;
     problems.push(`The environment variable ${name} is not a setting. ${hint}`);
   }
   return { given, problems };
 }
 
-/** Later entries count over earlier ones. */
+/** Returns standard variables in reverse, because later entries win. */
 function readStandardVariables(environment: Environment, base: string): Given[] {
   if (environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true' || environment.OTEL_TRACES_EXPORTER === 'none') return [];
   return STANDARD_VARIABLES.flatMap(([name, path, toOurs]) => {
@@ -109,7 +119,10 @@ function readStandardVariables(environment: Environment, base: string): Given[] 
   }).reverse();
 }
 
-/** Kubernetes puts `ROOKERY_PORT=tcp://…` and the like into every pod beside a service that is called `rookery…`. */
+/**
+ * Returns true for variables such as `ROOKERY_PORT=tcp://…`, which Kubernetes sets in pods near a service
+ * called `rookery…`.
+ */
 function isOfKubernetes(name: string, value: string): boolean {
   return /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)/.test(name) || /^(tcp|udp|sctp):\/\//.test(value);
 }

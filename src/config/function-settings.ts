@@ -1,13 +1,13 @@
 import { integer, texts } from '../core/setting.ts';
 
-/** The function service. */
+/** Settings of the function service. */
 export const FUNCTION_SETTINGS = {
   'functions.maxInstances': integer({
     default: 500,
     min: 1,
     max: 100_000,
     unit: 'instances',
-    doc: 'How many instances of function services this machine runs at once, over all tenants. Above it calls wait, and idle instances of other functions end.',
+    doc: 'How many instances of functions this machine runs, over all tenants. Above it calls wait, and idle instances of other functions end.',
     example: '200',
   }),
   'functions.maxInstancesPerTenant': integer({
@@ -15,7 +15,7 @@ export const FUNCTION_SETTINGS = {
     min: 1,
     max: 100_000,
     unit: 'instances',
-    doc: 'How many of them one tenant may have.',
+    doc: 'How many instances of functions one tenant may have on this machine.',
     example: '50',
   }),
   'functions.maxWaitMs': integer({
@@ -23,7 +23,7 @@ export const FUNCTION_SETTINGS = {
     min: 1,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'How long a call of a function waits for an instance; the timeout of the function when that is shorter. Then it is refused with 503.',
+    doc: 'How long a call of a function waits for an instance; at most the function’s timeout. Then it is refused with 503.',
     example: '10000',
   }),
   'functions.maxWaitingPerTenant': integer({
@@ -31,7 +31,7 @@ export const FUNCTION_SETTINGS = {
     min: 0,
     max: 1_000_000,
     unit: 'calls',
-    doc: 'How many calls of one tenant wait for instances, over all its functions. Above it a call is refused at once with 429. (`burstScaleNum` bounds each function.)',
+    doc: 'How many calls of one tenant wait for instances, over all its functions. Further calls are refused with 429. (`burstScaleNum` limits each function.)',
     example: '1000',
   }),
   'functions.maxAsyncCalls': integer({
@@ -47,7 +47,7 @@ export const FUNCTION_SETTINGS = {
     min: 1,
     max: 10_000_000,
     unit: 'calls',
-    doc: 'How many of them one tenant may have.',
+    doc: 'How many asynchronous calls of one tenant wait or run.',
     example: '1000',
   }),
   'functions.maxAsyncRunning': integer({
@@ -55,7 +55,7 @@ export const FUNCTION_SETTINGS = {
     min: 1,
     max: 10_000,
     unit: 'calls',
-    doc: 'How many asynchronous calls run at the same moment.',
+    doc: 'How many asynchronous calls run at once.',
     example: '16',
   }),
   'functions.asyncResultMs': integer({
@@ -63,14 +63,14 @@ export const FUNCTION_SETTINGS = {
     min: 1000,
     max: 604_800_000,
     unit: 'milliseconds',
-    doc: 'How long the result of an asynchronous call can be read.',
+    doc: 'How long the result of an asynchronous call is kept.',
     example: '600000',
   }),
   'functions.webhookPrefixes': texts({
     default: [],
     pattern: /^https?:\/\/[^/\s]+\//,
     shape: 'beginnings of URLs, each with its host and a path (at least "/")',
-    doc: 'Where `X-Webhook-Url` may lead: what its URL has to begin with. Empty: webhooks are off, since the service would otherwise send requests wherever a caller likes.',
+    doc: 'Allowed prefixes of `X-Webhook-Url`. Empty: webhooks are off.',
     example: '[https://hooks.example.com/rookery/]',
   }),
 } as const;

@@ -12,7 +12,7 @@ test.each([
     'A=https://me:hidden@a/ http://hidden@b/,B=b@c',
     { A: 'https://********@a/ http://********@b/', B: 'b@c' },
   ],
-])('names and passwords of URLs are masked: %s=%s', async (name, text, shown) => {
+])('names and passwords in URLs are masked: %s=%s', async (name, text, shown) => {
   const settings = settingsInForce(await loadConfig({ ...NO_FLAGS, sets: [`${name}=${text}`] }, {}));
   expect(settings.find(each => each.name === name)).toMatchObject({ value: shown, source: '--set' });
 });

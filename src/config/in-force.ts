@@ -2,10 +2,10 @@ import type { Setting } from '../core/setting.ts';
 import type { Config } from './config.ts';
 import { SETTINGS } from './settings.ts';
 
-/** A setting as a run has it. */
+/** A setting with its value in a run. */
 export interface SettingInForce {
   readonly name: string;
-  /** As JSON; of a secret that somebody gave `SECRET`, and null of one that nobody did. */
+  /** JSON value. A secret is `SECRET` if it is set, otherwise null. */
   readonly value: unknown;
   readonly is_default: boolean;
   /** `default`, or where it was given: `--port`, `environment variable ROOKERY_PORT`, `rookery.yaml:3`. */
@@ -13,10 +13,10 @@ export interface SettingInForce {
   readonly doc: string;
 }
 
-/** In the place of what may not be shown. */
+/** Replaces values that may not be shown. */
 const SECRET = '********';
 
-/** Each setting by its whole path. Secrets, and what is only read to make keys of it, are masked. */
+/** Returns each setting by its whole path. Masks secrets and settings that only yield keys. */
 export function settingsInForce(config: Config): SettingInForce[] {
   return Object.entries(SETTINGS as Readonly<Record<string, Setting<unknown>>>).map(([name, setting]) => {
     const source = config.sources[name] ?? 'default';
@@ -36,10 +36,10 @@ export function settingsInForce(config: Config): SettingInForce[] {
   });
 }
 
-/** Up to its last `@`, as who reads a URL takes it: a password may have one in it. */
+/** Matches up to the last `@`, as URL parsers do, because a password may contain one. */
 const USER_OF_URL = /(?<=\b[a-z][a-z0-9+.-]*:\/\/)[^/?#\s]+(?=@)/gi;
 
-/** Without the names and passwords of URLs, wherever they stand. */
+/** Masks the names and passwords of URLs anywhere in a value. */
 function masked(value: unknown): unknown {
   if (typeof value === 'string') return value.replace(USER_OF_URL, SECRET);
   if (Array.isArray(value)) return value.map(masked);

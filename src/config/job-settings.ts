@@ -1,7 +1,7 @@
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { boolean, choice, integer, text, textMap } from '../core/setting.ts';
 
-/** Batch jobs. */
+/** Settings of batch jobs. */
 export const JOB_SETTINGS = {
   'jobs.sandbox': choice(['process', ...CLUSTER_SANDBOX_TYPES], {
     default: 'process',
@@ -23,7 +23,7 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 100_000,
     unit: 'jobs',
-    doc: 'How many of them one tenant may have.',
+    doc: 'How many jobs of one tenant run at once.',
     example: '4',
   }),
   'jobs.cpuMillis': integer({
@@ -32,7 +32,7 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 100_000_000,
     unit: 'thousandths of a processor',
-    doc: 'What all running jobs may have asked for together (`entrypoint_num_cpus`). A job that did not ask takes none of it.',
+    doc: 'The sum of `entrypoint_num_cpus` of all running jobs. A job without it takes none.',
     example: '8000',
   }),
   'jobs.memoryMb': integer({
@@ -41,14 +41,14 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 1_073_741_824,
     unit: 'MiB',
-    doc: 'The same for memory (`entrypoint_memory`).',
+    doc: 'The sum of `entrypoint_memory` of all running jobs. A job without it takes none.',
     example: '16384',
   }),
   'jobs.resources': textMap({
     default: {},
     keyPattern: /^[^\s=,]{1,128}$/,
     shape: 'a map from the name of a resource to how much of it there is, as a text',
-    doc: 'What else a job may ask for (`entrypoint_resources`), and how much of it there is.',
+    doc: 'Other resources that a job may request (`entrypoint_resources`), with their amounts.',
     example: '{license: "3"}',
   }),
   'jobs.defaultCpuMillis': integer({
@@ -56,7 +56,7 @@ export const JOB_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'thousandths of a processor',
-    doc: 'The share of a job that did not ask for processors.',
+    doc: 'The CPU share of a job that requests no processors.',
     example: '500',
   }),
   'jobs.defaultMemoryMb': integer({
@@ -64,7 +64,7 @@ export const JOB_SETTINGS = {
     min: 16,
     max: 1_073_741_824,
     unit: 'MiB',
-    doc: 'The memory limit of a job that did not ask for memory.',
+    doc: 'The memory limit of a job that requests no memory.',
     example: '512',
   }),
   'jobs.maxOpen': integer({
@@ -80,7 +80,7 @@ export const JOB_SETTINGS = {
     min: 1,
     max: 10_000_000,
     unit: 'jobs',
-    doc: 'How many of them one tenant may have.',
+    doc: 'How many jobs of one tenant wait or run.',
     example: '1000',
   }),
   'jobs.maxPackageMb': integer({
@@ -88,19 +88,19 @@ export const JOB_SETTINGS = {
     min: 1,
     max: 65_536,
     unit: 'MiB',
-    doc: 'The largest package that can be uploaded. Unpacked it may be as large, and have as many files, as `code.maxUnpackedMb` and `code.maxEntries` say.',
+    doc: 'The largest package that can be uploaded. `code.maxUnpackedMb` and `code.maxEntries` limit its unpacked size.',
     example: '64',
   }),
   'jobs.allowHostPaths': boolean({
     default: false,
-    doc: 'Whether a job may name a directory or an archive of the host as its `working_dir` or in `py_modules`. The rule for mounts holds for them (`mounts.allow`).',
+    doc: 'Whether a job may use a host directory or archive as `working_dir` or in `py_modules`, inside `mounts.allow`.',
     example: 'true',
   }),
   'jobs.environment': textMap({
     default: {},
     keyPattern: /^[A-Za-z_][A-Za-z0-9_]*$/,
     shape: 'a map of environment variables',
-    doc: 'Environment variables of every job and of pip, for example the index or the proxy that it needs. A job may set its own over them, pip may not.',
+    doc: 'Environment variables of every job and of pip, for example an index or a proxy. A job may override them, pip may not.',
     example: '{PIP_INDEX_URL: https://pypi.example.com/simple}',
   }),
   'jobs.python': text({
@@ -108,7 +108,7 @@ export const JOB_SETTINGS = {
     defaultText: 'any that is found, 3.12 first',
     pattern: /^(3\.\d{1,2})?$/,
     shape: 'a Python version such as "3.11" (in quotes)',
-    doc: 'Which Python `python` is in a job.',
+    doc: 'The Python version of `python` in a job.',
     example: '"3.11"',
   }),
   'jobs.setupTimeoutMs': integer({
@@ -116,7 +116,7 @@ export const JOB_SETTINGS = {
     min: 1000,
     max: 86_400_000,
     unit: 'milliseconds',
-    doc: 'How long the making of a virtual environment (`runtime_env.pip`) may take.',
+    doc: 'How long the creation of a virtual environment (`runtime_env.pip`) may take.',
     example: '1800000',
   }),
   'jobs.stopGraceMs': integer({
@@ -124,14 +124,14 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'What a job that is stopped gets between SIGTERM and SIGKILL; `RAY_JOB_STOP_WAIT_TIME_S` among its variables is its own.',
+    doc: 'The time between SIGTERM and SIGKILL when a job is stopped; a job overrides it with the variable `RAY_JOB_STOP_WAIT_TIME_S`.',
     example: '30000',
   }),
   'jobs.store': text({
     default: '',
     pattern: /^(s3:\/\/[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](\/[A-Za-z0-9!_.*'()/-]*)?)?$/,
     shape: 's3://bucket/prefix',
-    doc: 'Where packages and the logs of jobs that are over are put as well, so that every replica has them: a bucket of the server of `s3.endpoint`, and a prefix in it that nothing else uses. Empty: they stay on the replica that took them.',
+    doc: 'A bucket of `s3.endpoint`, with a prefix, to which packages and logs of finished jobs are copied for all replicas. Empty: they stay on one replica.',
     example: 's3://rookery/jobs',
   }),
   'jobs.keepMs': integer({
@@ -139,7 +139,7 @@ export const JOB_SETTINGS = {
     min: 1000,
     max: 31_536_000_000,
     unit: 'milliseconds',
-    doc: 'How long a job that is over is kept, with its log.',
+    doc: 'How long a finished job and its log are kept.',
     example: '86400000',
   }),
   'jobs.keepCount': integer({
@@ -147,7 +147,7 @@ export const JOB_SETTINGS = {
     min: 0,
     max: 10_000_000,
     unit: 'jobs',
-    doc: 'How many jobs that are over are kept, of all tenants. Above it those of the tenant that has the most go, the oldest first.',
+    doc: 'How many finished jobs are kept, over all tenants. Above it the oldest of the tenant with the most are deleted.',
     example: '1000',
   }),
 } as const;

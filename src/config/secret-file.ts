@@ -4,10 +4,10 @@ import { messageOf } from '../core/error.ts';
 const MIN_SECRET_BYTES = 32;
 const OTHERS_MAY = 0o077;
 
-/** A problem is a whole sentence that begins with the name of the setting. */
+/** A value or a problem. A problem is a whole sentence that begins with the name of the setting. */
 export type Result<T> = { readonly value: T } | { readonly problem: string };
 
-/** The shared secret in `file`, without a newline at its end. */
+/** Reads the shared secret in `file`, without a newline at its end. */
 export async function readSecretFile(name: string, file: string): Promise<Result<Uint8Array>> {
   const read = await readWhole(name, file);
   if ('problem' in read) return read;
@@ -22,7 +22,7 @@ export function checkSecret(name: string, secret: Uint8Array): Result<Uint8Array
   return { problem: `${name} has ${secret.length} bytes, and a secret needs at least ${MIN_SECRET_BYTES}. ${hint}` };
 }
 
-/** Whether only its owner can read and write it. The problem also says that it cannot be had. */
+/** Checks that only the owner can read and write a file. A missing file is a problem too. */
 export async function checkPrivate(name: string, file: string): Promise<Result<null>> {
   try {
     const mode = (await stat(file)).mode & 0o777;

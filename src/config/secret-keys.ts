@@ -9,16 +9,19 @@ const COMMAND_MS = 30_000;
 const MAX_OUTPUT_BYTES = 64 * 1024;
 
 interface Read {
-  /** Null: no setting names any, or there are problems. */
+  /** Null: no setting names keys, or the settings have problems. */
   readonly keys: readonly Uint8Array[] | null;
   readonly problems: readonly string[];
 }
 
-/** The keys of secrets, from whichever setting names them. No problem has a key in it, nor what a command printed. */
-export async function readSecretKeySettings(values: Values, isWrong: ReadonlySet<string>): Promise<Read> {
+/**
+ * Reads the keys of secrets from the setting that names them. Problems contain neither keys nor the output of
+ * a command.
+ */
+export async function readSecretKeySettings(values: Values): Promise<Read> {
   const given = SETTINGS.filter(path => values[path] !== null);
   const [name] = given;
-  if (name === undefined || SETTINGS.some(path => isWrong.has(path))) return { keys: null, problems: [] };
+  if (name === undefined) return { keys: null, problems: [] };
   if (given.length > 1) {
     return wrong(`${given.join(' and ')} are set: the keys of secrets come from one place, so set only one of them.`);
   }

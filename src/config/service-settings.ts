@@ -1,5 +1,5 @@
 import { LIMITS } from '../core/limits.ts';
-import { INSTALLED_SANDBOX_TYPES } from '../core/sandbox-types.ts';
+import { DRIVER_NAMES } from '../core/sandbox-types.ts';
 import {
   boolean,
   choice,
@@ -17,7 +17,7 @@ export const SERVICE_SETTINGS = {
   dataDir: path({
     default: '',
     defaultText: '/var/lib/rookery as root, else $XDG_DATA_HOME/rookery or ~/.local/share/rookery',
-    doc: 'Where the service keeps its database, the logs of instances and the sockets of its zygotes. It is created when it is missing. Two services never share one.',
+    doc: 'The directory of the database, the logs of instances and the sockets of zygotes. The service creates it. Two services never share one.',
     example: '/srv/rookery',
     flag: '--data-dir <dir>',
   }),
@@ -63,19 +63,19 @@ export const SERVICE_SETTINGS = {
     default: [],
     pattern: /^[^\s/:@]+$|^\[?[0-9a-fA-F:.]+\]?$/,
     shape: 'host names without scheme, port and path',
-    doc: 'Names that a request may carry in its `Host` header, beside the loopback names and the bound address. A request for another name is refused with 421, which keeps web pages of strangers from reaching the service under a name of theirs.',
+    doc: 'Names that a request may carry in its `Host` header, in addition to loopback names and the bound address. Other names are refused with 421.',
     example: '[rookery.example.com]',
   }),
   'addresses.domain': text({
     default: 'localhost',
     pattern: /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$/,
     shape: 'a host name in lower case, with a port when it is not the usual one of its scheme',
-    doc: 'The domain below which ports that are exposed have addresses: `<name>--<namespace>.<domain>`. All names below it must lead to the frontend (a wildcard record of DNS; the certificate of a proxy in front names `*.<domain>`). Browsers take every name below `localhost` for their own machine. It should not be a domain that has the service, or another site with logins, beside or above it: docs/addresses.md.',
+    doc: 'The domain of public URLs: `<name>--<namespace>.<domain>`. All names below it must resolve to the frontend (wildcard DNS record and certificate). Use a registrable domain without other sites that have logins: docs/guides/addresses.md.',
     example: 'apps.example.org',
   }),
   'addresses.scheme': choice(['https', 'http'], {
     default: 'https',
-    doc: 'How addresses begin. Below `localhost` they are `http`.',
+    doc: 'The scheme of public URLs. Below `localhost` it is `http`.',
     example: 'http',
   }),
   business: text({
@@ -100,18 +100,18 @@ export const SERVICE_SETTINGS = {
   }),
   'jwt.secret': optionalText({
     default: null,
-    doc: 'The shared secret of HS256 tokens, at least 32 bytes. Best given by the environment, or by `jwt.secretFile`, which keeps it out of this file.',
+    doc: 'The shared secret of HS256 tokens, at least 32 bytes. Prefer the environment or `jwt.secretFile`.',
     example: 'a text of at least thirty-two bytes',
     isSecret: true,
   }),
   'jwt.secretFile': optionalPath({
     default: null,
-    doc: 'A file with the shared secret of HS256 tokens, at least 32 bytes; a newline at its end does not count.',
+    doc: 'A file with the shared secret of HS256 tokens, at least 32 bytes; a newline at the end is ignored.',
     example: '/etc/rookery/jwt.secret',
   }),
   'jwt.publicKeyFile': optionalPath({
     default: null,
-    doc: 'A file with a public key in PEM for RS256 (at least 2048 bits), ES256 or EdDSA tokens; the key decides which of them is allowed.',
+    doc: 'A file with a public key in PEM, which decides whether tokens are RS256 (at least 2048 bits), ES256 or EdDSA.',
     example: '/etc/rookery/jwt.pub.pem',
   }),
   'jwt.jwksUrl': optionalText({
@@ -121,41 +121,41 @@ export const SERVICE_SETTINGS = {
   }),
   'jwt.issuer': optionalText({
     default: null,
-    doc: 'What the claim `iss` of a token must be; not checked when unset.',
+    doc: 'The required claim `iss` of a token; unset: not checked.',
     example: 'https://login.example.com',
   }),
   'jwt.audience': optionalText({
     default: null,
-    doc: 'What the claim `aud` of a token must hold; not checked when unset.',
+    doc: 'A value that the claim `aud` of a token must contain; unset: not checked.',
     example: 'rookery',
   }),
   'jwt.defaultRole': choice(['viewer', 'user', 'developer'], {
     default: 'viewer',
-    doc: 'The role of a token without the claim `role`: `viewer` reads, with the values of environments masked; `user` calls too; `developer` may do everything.',
+    doc: 'The role of a token without the claim `role`: `viewer` reads, with masked values of environments; `user` also calls; `developer` may do everything.',
     example: 'user',
   }),
   'metrics.tenants': texts({
     default: [],
     pattern: /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/,
     shape: 'tenants',
-    doc: 'With authentication on, whose tokens see the metrics of all tenants, for example that of your Prometheus. Any other token sees the series of its own tenant, and those that name none.',
+    doc: 'With authentication on, the tenants whose tokens see the metrics of all tenants, such as that of your Prometheus.',
     example: '[monitoring]',
   }),
   insecure: boolean({
     default: false,
-    doc: 'Binds an address that is not loopback although authentication is off: whoever reaches the port may then run code on this machine.',
+    doc: 'Binds an address that is not loopback without authentication: every client that reaches the port can run code on this machine.',
     example: 'true',
     flag: '--insecure',
   }),
   localToken: boolean({
     default: false,
-    doc: 'Whether every request needs the token in the file `local-token` of the data directory, which is new with each start. The command line finds it there by itself (`--data-dir`, `ROOKERY_DATA_DIR`). For a service on loopback whose sandboxes share the network of the host: their code cannot read the file. Tenants stay free. With `enable_func_token_auth` a JWT is needed instead.',
+    doc: 'Whether every request needs the token in the file `local-token` of the data directory, which changes with each start. The command line reads it there. Use it on loopback when sandboxes share the host’s network. Callers choose their tenant freely.',
     example: 'true',
     flag: '--local-token',
   }),
   stopAgents: boolean({
     default: false,
-    doc: 'Whether a stop of the service ends its agents and running jobs too. Otherwise they live on and the next start adopts them.',
+    doc: 'Whether a stop of the service ends its agents and running jobs. Otherwise they continue, and the next start adopts them.',
     example: 'true',
     flag: '--stop-agents',
   }),
@@ -164,23 +164,23 @@ export const SERVICE_SETTINGS = {
     min: 0,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'How long running calls may go on once the service was asked to stop (SIGTERM). A second signal ends it at once.',
+    doc: 'How long running calls may continue after SIGTERM. A second signal ends the service at once.',
     example: '10000',
   }),
-  defaultExecutor: choice(INSTALLED_SANDBOX_TYPES, {
+  defaultExecutor: choice(DRIVER_NAMES, {
     default: 'process',
-    doc: 'Which sandbox an instance gets whose request names none.',
+    doc: 'The sandbox of instances whose request names none.',
     example: 'docker',
   }),
   requireIsolation: boolean({
     default: false,
-    doc: 'Refuse to start an instance when a layer of isolation that its sandbox can have does not work on this machine. Otherwise it runs, and `rookery doctor` and its record say what is missing.',
+    doc: 'Refuses to start an instance if an isolation layer of its sandbox does not work on this machine. Otherwise it starts, and `rookery doctor` and its record list what is missing.',
     example: 'true',
     flag: '--require-isolation',
   }),
   network: choice(['host', 'none'], {
     default: 'host',
-    doc: 'What instances reach: `host` is the outside, `none` only their own loopback.',
+    doc: 'The network of instances: `host` reaches the outside, `none` only their own loopback.',
     example: 'none',
   }),
   'mounts.allow': optionalTexts({
@@ -188,7 +188,7 @@ export const SERVICE_SETTINGS = {
     defaultText: 'nothing with `enable_func_token_auth`, else everything that is not unsafe',
     pattern: /^\/(?!.*\.\.)/s,
     shape: 'absolute paths without ".."',
-    doc: 'The places of this host that callers may name as a workspace, the source of a mount, the `codePath` of a function (`local`, `copy`) or a path of a job: these and what is below them. Links are followed first, in these paths once when the service starts. What is unsafe (docs/security.md) stays refused, whatever stands here.',
+    doc: 'Host paths that callers may use, with everything below: as a workspace, the source of a mount, the `codePath` of a function (`local`, `copy`) or a path of a job. Links in these paths are resolved once at the start. Unsafe paths (docs/security.md) stay refused.',
     example: '[/srv/agents, /home]',
   }),
   createTimeoutMs: integer({
@@ -196,20 +196,15 @@ export const SERVICE_SETTINGS = {
     min: 100,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'How long the create of an instance may take. At its end the create fails and nothing is left behind.',
+    doc: 'How long the create of an instance may take. Then it fails, and everything it made is removed.',
     example: '120000',
-  }),
-  lowCpuLatency: boolean({
-    default: true,
-    doc: 'Whether the service may keep the processors of a virtual machine awake for 25 ms with each start of an instance and each delete of an agent (`/dev/cpu_dma_latency`): one that sleeps answers later. Only as root, where processors give themselves back to the host at once (`haltpoll`), and with at most 16 of them.',
-    example: 'false',
   }),
   maxWaitingCalls: integer({
     default: 1000,
     min: 0,
     max: 1_000_000,
     unit: 'calls',
-    doc: 'How many calls may wait for one agent. Above it a call is refused at once with 429.',
+    doc: 'How many calls may wait for one agent. Further calls are refused with 429.',
     example: '100',
   }),
   maxOpenCallMb: integer({
@@ -217,7 +212,7 @@ export const SERVICE_SETTINGS = {
     min: 8,
     max: 65_536,
     unit: 'MiB',
-    doc: 'How much memory the bodies of all open calls may take together: of agents and of functions, and of calls that wait for an instance. Above it a call is refused at once with 429.',
+    doc: 'Memory for the bodies of all open and waiting calls of agents and functions. Further calls are refused with 429.',
     example: '512',
   }),
   'overcommit.cpu': integer({
@@ -225,7 +220,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'times the processors',
-    doc: 'How far the processors of this machine may be promised beyond what it has, to agents, functions, jobs and builds together. Above it a create fails with what is full, who holds it and `Retry-After`; jobs and calls of functions wait.',
+    doc: 'How many times the machine’s processors may be promised to all instances together. Above it a create fails with `Retry-After`, and jobs and calls of functions wait.',
     example: '4',
   }),
   'overcommit.memory': integer({
@@ -233,7 +228,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'times the memory',
-    doc: 'The same for memory. Most instances use little of what they may use: the default lets 1 000 agents of 2 GiB wait for calls on a machine of 24 GiB. 1 promises nothing that is not there.',
+    doc: 'How many times the machine’s memory may be promised. The default lets 1 000 idle agents of 2 GiB run on 24 GiB; 1 promises only existing memory.',
     example: '1',
   }),
   'overcommit.processes': integer({
@@ -241,7 +236,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'times the processes',
-    doc: 'The same for processes and threads: what the kernel allows at once (`kernel.pid_max`, `kernel.threads-max`) against `maxProcesses` of every instance.',
+    doc: 'How many times the machine’s processes and threads may be promised: `kernel.pid_max` and `kernel.threads-max` against `maxProcesses` of every instance.',
     example: '2',
   }),
   maxConnections: integer({
@@ -249,7 +244,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 1_000_000,
     unit: 'connections',
-    doc: 'How many connections each entry has at a time. One above it is closed at once.',
+    doc: 'How many connections each entry accepts. Further ones are closed at once.',
     example: '2000',
   }),
   connectionShare: integer({
@@ -257,7 +252,7 @@ export const SERVICE_SETTINGS = {
     min: 1,
     max: 100,
     unit: 'per cent',
-    doc: 'How much of `maxConnections` one remote address may have; of IPv6 a network of 64 bits counts as one address. One connection above it is closed at once. Loopback may have all. Set 100 where a proxy on another machine is in front: all callers come from its address, and it has to bound them.',
+    doc: 'The percentage of `maxConnections` for one remote address; for IPv6, one network of 64 bits. Further connections are closed at once. Loopback is exempt. Set 100 behind a proxy on another machine, which then has to limit its callers.',
     example: '100',
   }),
   maxUnfinishedBodyMb: integer({
@@ -265,7 +260,7 @@ export const SERVICE_SETTINGS = {
     min: 8,
     max: 65_536,
     unit: 'MiB',
-    doc: 'How much memory the bodies of requests that are still being received may take together, at each entry; one tenant takes at most three quarters of it. Above it bodies that stand still are given up, and else the request is refused with 429. A body that comes in one piece is not counted.',
+    doc: 'Memory for request bodies that are still arriving, at each entry; one tenant takes at most three quarters. Above it the service drops stalled bodies, then refuses requests with 429.',
     example: '64',
   }),
   bodyIdleMs: integer({
@@ -273,7 +268,7 @@ export const SERVICE_SETTINGS = {
     min: 100,
     max: 3_600_000,
     unit: 'milliseconds',
-    doc: 'How long the body of a request that has begun to come may stand still. Then it is answered with 408 and its connection ends.',
+    doc: 'How long a request body may stall. Then the service answers 408 and closes the connection.',
     example: '10000',
   }),
   maxUnreadAnswerMb: integer({
@@ -281,7 +276,7 @@ export const SERVICE_SETTINGS = {
     min: 8,
     max: 65_536,
     unit: 'MiB',
-    doc: 'How much memory the answers that their callers do not read may take together, at each entry. Above it the connections of those who take nothing end, the largest answers first.',
+    doc: 'Memory for answers that clients do not read, at each entry. Above it the service closes stalled connections, the largest answers first. Resident memory may grow by three times as much.',
     example: '64',
   }),
   answerIdleMs: integer({
@@ -289,8 +284,16 @@ export const SERVICE_SETTINGS = {
     min: 1000,
     max: 86_400_000,
     unit: 'milliseconds',
-    doc: 'How long a caller may take nothing of an answer that is there for it. Then its connection ends.',
+    doc: 'How long a client may read nothing of its answer. Then the service closes the connection.',
     example: '30000',
+  }),
+  keepAliveMs: integer({
+    default: 620_000,
+    min: 1000,
+    max: 86_400_000,
+    unit: 'milliseconds',
+    doc: 'How long an idle connection stays open. It must exceed that of a proxy or load balancer in front; otherwise clients may get a 502. The default exceeds the 600 s of Google’s load balancers.',
+    example: '75000',
   }),
   maxProcesses: integer({
     default: 256,
@@ -305,7 +308,7 @@ export const SERVICE_SETTINGS = {
     min: 0,
     max: 86_400_000,
     unit: 'milliseconds',
-    doc: 'How long a sandbox that belongs to no record stays before it is removed.',
+    doc: 'How long a sandbox without a record stays.',
     example: '60000',
   }),
   reconcileIntervalMs: integer({
@@ -313,7 +316,7 @@ export const SERVICE_SETTINGS = {
     min: 1000,
     max: 86_400_000,
     unit: 'milliseconds',
-    doc: 'How often records and sandboxes are compared while the service runs. The end of an instance is noticed at once, without it.',
+    doc: 'How often the service compares records and sandboxes. It notices the end of an instance immediately.',
     example: '60000',
   }),
 } as const;

@@ -4,14 +4,17 @@ import { WrongValue } from '../core/setting.ts';
 import type { Values } from './settings.ts';
 import { STORAGE_SETTINGS } from './storage-settings.ts';
 
-/** The URL of the database, from the setting or its file, and every problem with it. The URL is in no problem: it may hold a password. */
+/**
+ * Returns the URL of the database from the setting or its file, and all problems with it. No problem contains
+ * the URL, which may hold a password.
+ */
 export async function readStorageUrl(
   values: Values,
   isWrong: ReadonlySet<string>,
 ): Promise<{ url: string | null; problems: string[] }> {
   const { 'storage.url': url, 'storage.urlFile': file } = values;
-  if (file === null || isWrong.has('storage.urlFile')) return { url, problems: [] };
-  if (url !== null) {
+  if (file === null) return { url, problems: [] };
+  if (url !== null || isWrong.has('storage.url')) {
     return {
       url: null,
       problems: ['storage.url and storage.urlFile are both set: one is used, so set only one of them.'],

@@ -3,8 +3,8 @@ import type { Given } from './config.ts';
 import { SETTINGS } from './settings.ts';
 
 /**
- * The settings in the text of a YAML file, each with its line. `jwt: {issuer: x}` and `jwt.issuer: x` are the same.
- * Problems are whole sentences: what the parser says, and what is not a map.
+ * Reads the settings in the text of a YAML file, each with its line. `jwt: {issuer: x}` and `jwt.issuer: x`
+ * are the same. Problems are whole sentences: errors of the parser, and values that are not maps.
  */
 export function readYaml(content: string, file: string, base: string): { given: Given[]; problems: string[] } {
   const lines = new LineCounter();

@@ -186,7 +186,7 @@ describe('names', () => {
   test.each(['namespace', 'name'])('%s may have 128 characters, of any script', field => {
     expect(read(createBody({ [field]: '\u{1f600}'.repeat(128) }))).toMatchObject({ [field]: '\u{1f600}'.repeat(128) });
   });
-  test.each(['x'.repeat(129), 'a\nb', 'a\u007f', 'a\u0085b', '\ud800'])('%j is refused', name => {
+  test.each(['x'.repeat(129), 'a\nb', 'a\u007f', 'a\u0085b'])('%j is refused', name => {
     expect(() => read(createBody({ name }))).toThrow(
       'invalid request body: name must have 1 to 128 characters and no control characters',
     );

@@ -1,11 +1,11 @@
 import { addressProblem, EXPOSE, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
-import { ENVIRONMENT_NAMES } from './environment.ts';
+import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, SandboxType } from './instance.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
-import { boolean, described, integer, type Kind, list, record, refine, text } from './kind.ts';
+import { boolean, described, integer, type Kind, list, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './port.ts';
@@ -15,8 +15,8 @@ import { type Variables, variable } from './secret.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
 /**
- * An agent create request after its checks (everything that can be checked without looking at a disk or a registry).
- * `inline` carries the whole spec; `registered` carries what the caller adds to the function version.
+ * An agent create request after all checks that need neither the file system nor the registry. `inline`
+ * carries the whole spec; `registered` carries what the caller adds to the function version.
  */
 export type AgentCreateRequest = {
   readonly tenant: string;
@@ -27,9 +27,11 @@ export type AgentCreateRequest = {
   readonly mounts: readonly MountSpec[];
   readonly expose?: Expose;
   readonly restartPolicy?: RestartPolicy;
+  /** Takes the name from the agent that holds it, once the new agent is ready. */
+  readonly replaces?: boolean;
 } & ({ readonly mode: 'inline'; readonly spec: InstanceSpec } | { readonly mode: 'registered'; readonly urn: string });
 
-/** `sandbox_type` of a request → driver; `''` is the default executor of this installation. */
+/** Maps `sandbox_type` of a request to a driver; `''` is the default executor of this installation. */
 export interface ExecutorDefaults {
   readonly defaultSandboxType: SandboxType;
 }
@@ -39,7 +41,7 @@ export interface AgentFunction {
   readonly functionName: string;
   readonly functionVersion: string;
   readonly functionUrn: string;
-  /** `''`: the default executor. */
+  /** `''` is the default executor. */
   readonly sandboxType: RequestedSandboxType;
   readonly runtime: string;
   readonly codePath: string;
@@ -51,7 +53,7 @@ export interface AgentFunction {
   readonly imageUrl: string;
   readonly user: string;
   readonly ports: readonly PortSpec[];
-  /** Mounts that were registered with it; the request's own come after them. */
+  /** Mounts that were registered with the function. Mounts of the request follow them. */
   readonly mounts: readonly MountSpec[];
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -59,23 +61,25 @@ export interface AgentFunction {
   readonly callTimeoutMs: number;
   readonly initTimeoutMs: number;
   readonly preStopTimeoutMs: number;
-  /** The pool that its instances are taken from; absent or `''`: any that fits. */
+  /** The pool that supplies the instances. Absent or `''`: any pool that fits. */
   readonly poolId?: string;
 }
 
-/** The registry, as far as a create needs it. */
+/** The part of the registry that a create needs. */
 export interface FunctionResolver {
-  /** Fails with `failed_precondition` (`invalid function: <why>`) for what is no URN, not there, or of a kind that cannot be an agent. */
+  /**
+   * Returns a function version. Fails with `failed_precondition` (`invalid function: <why>`) when `urn` is
+   * not a URN, is unknown, or names a kind that cannot be an agent.
+   */
   resolveFunction(tenant: string, urn: string): Promise<AgentFunction>;
 }
 
-/** Control characters, and halves of surrogate pairs, which no UTF-8 text can hold. */
-const UNPRINTABLE = /[\p{Cc}\p{Cs}]/u;
+const CONTROL = /\p{Cc}/u;
 
 const agentName = refine(
   text({ required: true }),
   (name, path, problem) => {
-    if ([...name].length <= LIMITS.agentNameChars && !UNPRINTABLE.test(name)) return;
+    if ([...name].length <= LIMITS.agentNameChars && !CONTROL.test(name)) return;
     problem(path, `must have 1 to ${LIMITS.agentNameChars} characters and no control characters`);
   },
   { maxLength: LIMITS.agentNameChars, pattern: '^[^\\u0000-\\u001f\\u007f-\\u009f]*$' },
@@ -90,7 +94,7 @@ const sandboxType: Kind<RequestedSandboxType> = {
 };
 
 /** Variables that a caller sets. */
-export const environment = record(variable(text()), ENVIRONMENT_NAMES);
+export const environment = variables(variable(text()));
 
 const rootfs = object({
   imageurl: required(text(), 'May be empty only where instances are pods: then it is the image of the pod that fits.'),
@@ -118,7 +122,7 @@ const runtimeSpec = object(
   { isMode: true },
 );
 
-/** `core/host-path.ts` says why a source is wrong. */
+/** `core/host-path.ts` explains why a source is wrong. */
 const mount = object<MountSpec>({
   source: required(text({ raw: true }), {
     pattern: `^(/|code://${SHA256_PATTERN.slice(1)})`,
@@ -139,8 +143,15 @@ const CREATE_FIELDS = {
     description: 'Absolute path on the host; empty: none.',
   }),
   mounts: optional(list(mount, LIMITS.mounts), []),
-  expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own: docs/addresses.md.'),
+  expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own: docs/guides/addresses.md.'),
   restart_policy: maybe(restartPolicy, 'What follows when its sandbox ends by itself; absent: `never`.'),
+  replace: optional(
+    boolean,
+    false,
+    'The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. ' +
+      'Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. ' +
+      'Without an agent of this name it is a create whose code must load.',
+  ),
 };
 
 /** The body of an agent create. */
@@ -149,9 +160,10 @@ export const AGENT_CREATE = object<ValueOf<typeof CREATE_FIELDS>>(CREATE_FIELDS,
 });
 
 /**
- * Reads the body of an agent create request. The checks stand in the order of the decisions: `namespace` and `name`, the
- * mode, `runtime` and `rootfs.imageurl` (inline), the rest of the spec, mounts, urn; the first failure answers
- * (`invalid_request`). Whether sources are safe and exist is `checkSources`' part, which comes before the urn is resolved.
+ * Reads the body of an agent create request. Fails with `invalid_request` at the first problem. The decisions
+ * fix the order: `namespace` and `name`, the mode, `runtime` and `rootfs.imageurl` (inline), the rest of the
+ * spec, mounts, urn. `checkSources` checks afterwards that sources are safe and exist; the URN is resolved
+ * after that.
  */
 export function readAgentCreate(body: JsonObject, tenant: string, defaults: ExecutorDefaults): AgentCreateRequest {
   const form = new Form(AGENT_CREATE, body, '', failAtFirst);
@@ -162,27 +174,32 @@ export function readAgentCreate(body: JsonObject, tenant: string, defaults: Exec
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
   const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
-  const { env_vars, workspace, mounts, restart_policy, expose } = form.read(
+  const { env_vars, workspace, mounts, restart_policy, expose, replace } = form.read(
     'env_vars',
     'workspace',
     'mounts',
     'restart_policy',
     'expose',
+    'replace',
   );
   const problem = expose && addressProblem({ namespace, name });
   if (problem)
     throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
   const request = {
     ...{ tenant, namespace, name, workspace, envVars: env_vars, mounts: mounts.map(withPackage) },
+    ...(replace && { replaces: true }),
     ...(restart_policy && { restartPolicy: restart_policy }),
     ...(expose && { expose }),
   };
-  // Beside a `runtime_spec` it is not looked at.
+  // A request with a `runtime_spec` ignores `urn`.
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
   return { ...request, mode: 'inline', spec: resolveSpec(request, inline, defaults) };
 }
 
-/** The spec of an agent in registered mode: the function's, with the caller's mounts and `env_vars` added (which win). */
+/**
+ * Returns the spec of an agent in registered mode. Mounts and `env_vars` of the caller are added to those of
+ * the function and win.
+ */
 export function resolveRegistered(
   request: Omit<AgentCreateRequest, 'mode'>,
   fn: AgentFunction,
@@ -191,7 +208,7 @@ export function resolveRegistered(
   return resolveSpec(request, fn, defaults);
 }
 
-/** Nobody writes to a code package: others have the same. */
+/** Makes the mount of a code package read-only, because other instances share the package. */
 function withPackage(mount: MountSpec): MountSpec {
   if (!isCodeUrl(mount.source)) return mount;
   if (parseCodeUrl(mount.source) === null) {
@@ -204,7 +221,7 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, default
   const { runtime } = spec.read('runtime');
   const files = spec.open('rootfs');
   const { imageurl } = files.read('imageurl');
-  // In a cluster an empty one is the image of whichever pod fits.
+  // In a cluster, an empty image means the image of the pod that fits.
   const driver = spec.sent('sandbox_type') || defaults.defaultSandboxType;
   if (imageurl === '' && !runsInCluster(String(driver))) failAtFirst(files.at('imageurl'), 'is required');
   const first = spec.read('sandbox_type', 'codePath', 'handler', 'dependencies', 'extendedHandler');

@@ -19,10 +19,10 @@ const BUILD_FIELDS = {
   sandbox_type: optional(sandboxType, '', 'Of what will run it. Empty: the default executor.'),
 };
 
-/** The body of a build: what some code needs is to be made ready. */
+/** The body of a build, which installs the dependencies of some code in advance. */
 export const BUILD = object<ValueOf<typeof BUILD_FIELDS>>(BUILD_FIELDS);
 
-/** Fails with `invalid_request`. */
+/** Reads the body of a build. Fails with `invalid_request`. */
 export function readBuild(body: JsonObject): ValueOf<typeof BUILD_FIELDS> {
   return BUILD.read(body, '', failAtFirst) as ValueOf<typeof BUILD_FIELDS>;
 }

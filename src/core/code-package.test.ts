@@ -7,7 +7,7 @@ const SHA = 'ab'.repeat(32);
 const URL = `code://${SHA}`;
 const DEFAULTS = { defaultSandboxType: 'process' } as const;
 
-describe('the URL of a code package', () => {
+describe('URL of a code package', () => {
   test.each([
     ['', null],
     ['code://', null],
@@ -16,9 +16,9 @@ describe('the URL of a code package', () => {
     [`code://${SHA.slice(1)}`, null],
     [`/${URL}`, null],
     [URL, SHA],
-  ])('%j names %j', (text, sha256) => expect(parseCodeUrl(text)).toBe(sha256));
+  ])('parseCodeUrl reads %j as %j', (text, sha256) => expect(parseCodeUrl(text)).toBe(sha256));
 
-  test('splits mounts, and leaves them alone where there is none', () => {
+  test('splitMounts separates packages from host paths, and returns the same list when no package is mounted', () => {
     const [mount, host] = [URL, '/srv'].map(source => ({ source, target: '/t', readonly: true }));
     expect(splitMounts([mount, host] as never)).toEqual({ packages: [mount], others: [host] });
     const others = [host] as never;
@@ -26,7 +26,7 @@ describe('the URL of a code package', () => {
   });
 });
 
-describe('as the source of a mount of an agent', () => {
+describe("code package as the source of an agent's mount", () => {
   const create = (source: string) =>
     readAgentCreate(
       {
@@ -36,20 +36,20 @@ describe('as the source of a mount of an agent', () => {
       't',
       DEFAULTS,
     );
-  test('it is read-only whatever the request says', () => {
+  test('a package mount is read-only when the request asks for a writable one', () => {
     expect(create(URL).mounts).toEqual([{ source: URL, target: '/code', readonly: true }]);
   });
-  test('what is nearly one is refused', () => {
+  test('a malformed code:// source is refused', () => {
     expect(() => create('code://abc')).toThrow(
       'mount source must be an absolute path, or code:// and the 64 lower-case hexadecimal digits',
     );
   });
 });
 
-describe('as the code of a function', () => {
+describe('code package as the code of a function', () => {
   const base = { name: '0@demo@hello', kind: 'faas', runtime: 'python3.11', cpu: 500, memory: 512, handler: 'a.b' };
   const register = (more: object) => readRegister({ ...base, ...more });
-  test('it is the codePath of storageType package', () => {
+  test('storageType package requires a code:// URL as codePath', () => {
     expect(register({ storageType: 'package', codePath: URL })).toMatchObject({ ok: true, value: { codePath: URL } });
     for (const codePath of ['/srv/code', '', 'code://abc']) {
       expect(register({ storageType: 'package', codePath })).toMatchObject({
@@ -58,13 +58,13 @@ describe('as the code of a function', () => {
       });
     }
   });
-  test('a storage type that nobody knows has the text that it always had', () => {
+  test('an unknown storageType is refused with the text of releases before code packages', () => {
     expect(register({ storageType: 'git', codePath: URL })).toMatchObject({
       ok: false,
       problems: expect.arrayContaining(['storageType must be one of "local", "s3", "copy", got "git"']),
     });
   });
-  test('a mount of a function is still a path of the host', () => {
+  test('a mount of a function is refused when its source is a code:// URL', () => {
     const mounts = [{ source: URL, target: '/code' }];
     const read = register({ storageType: 'local', codePath: '/srv', rootfs: { mounts } });
     expect(read).toMatchObject({

@@ -6,21 +6,21 @@ import { CALL_CODES, META_CODES } from './codes.ts';
 const SRC = join(import.meta.dirname, '..');
 const ALL = [...Object.values(META_CODES), ...CALL_CODES];
 
-test('a number means one thing', () => {
+test('every code number has one row', () => {
   const numbers = ALL.map(row => row.code);
   expect(numbers.filter((number, at) => numbers.indexOf(number) !== at)).toEqual([]);
 });
 
-test('an error of one kind stands for one number', () => {
+test('every kind of error belongs to at most one call code', () => {
   const kinds = CALL_CODES.flatMap(row => row.standsFor ?? []);
   expect(kinds.filter((kind, at) => kinds.indexOf(kind) !== at)).toEqual([]);
 });
 
-test('only calls that were refused for lack of capacity are tried again', () => {
+test('only the codes for lack of capacity are marked as retried', () => {
   expect(CALL_CODES.filter(row => row.isRetried).map(row => row.code)).toEqual([150429, 150431, 150510]);
 });
 
-test('the code names what it answers with: the numbers stand in the table only', () => {
+test('source files contain no code number outside core/codes.ts', () => {
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter(
     file => /(?<!\.test)\.ts$/.test(file) && file !== 'core/codes.ts',
   );
@@ -37,11 +37,14 @@ test.each([
   ['status === 413 ? 4140 : error.number === 150427 // but not 4004\n', ['4140', '150427']],
   ['/** Fails with 200400. */ const buffer = 4096; const at = { sizeBytes: 14004 };', []],
   ["const text = 'code 4002'; const idle = { idle: 4000 };", []],
-])('a number of the table in %j is %j', (source, found) => {
+])('the code numbers found in %j are %j', (source, found) => {
   expect(literalsOf(source)).toEqual(found);
 });
 
-/** Numbers of the table in source text, outside of comments and texts. 4000 is also a code of WebSockets. */
+/**
+ * Returns the code numbers in source text, without comments and strings. Skips 4000, also a WebSocket close
+ * code.
+ */
 function literalsOf(source: string): string[] {
   const numbers = new Set(ALL.map(row => row.code).filter(code => code > 1000 && code !== 4000));
   const code = source

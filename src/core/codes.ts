@@ -1,28 +1,32 @@
 import type { ErrorCode } from './error.ts';
 
 /**
- * Every numeric code that stands in an answer's `code` (or in the text of a failed call), in one table. The code uses the names;
- * `docs/errors.md` is generated from it. HTTP statuses that stand in `code` as they are (400, 404 …) are not repeated here.
+ * Every numeric code that an answer's `code` or the text of a failed call can carry. The code uses the names;
+ * `docs/reference/errors.md` is generated from this table. The table omits HTTP statuses that appear in
+ * `code` unchanged (400, 404 …).
  */
 export interface NumericCode {
   readonly code: number;
-  /** Where a caller meets it. */
+  /** The entry or program that reports the code. */
   readonly where: 'meta_service' | 'user code' | 'function service';
-  /** The HTTP status that comes with it, as a rule. */
+  /** The HTTP status that usually accompanies the code. */
   readonly http: string;
-  /** The message of the answer, where it is always the same. */
+  /** The message of the answer, where the message is fixed. */
   readonly text?: string;
-  /** Its meaning; with `text` only what the text does not say. */
+  /** Meaning of the code. If `text` exists, only details that `text` omits. */
   readonly meaning: string;
 }
 
-/** A code with which a call of a function fails. */
+/** A code of a failed function call. */
 export interface FunctionCode extends NumericCode {
-  /** The HTTP status of the function service. (An agent answers 500 whatever its code did.) */
+  /** HTTP status that the function service answers. An agent answers 500 for each of these codes. */
   readonly status: number;
-  /** An error of this kind that says no number has this one. */
+  /** The kind of error that gets this code when the error itself has no number. */
   readonly standsFor?: ErrorCode;
-  /** The call has not begun, and there may be capacity a little later: the queue of asynchronous calls tries it again. */
+  /**
+   * True if the call has not begun and capacity may appear soon. The queue of asynchronous calls retries the
+   * call.
+   */
   readonly isRetried: boolean;
 }
 
@@ -80,31 +84,34 @@ export const META_CODES = {
     code: 130600,
     where: 'meta_service',
     http: '400',
-    meaning: 'The body is not JSON, or no object; the message has the word of the parser.',
+    meaning: 'The body is not JSON, or not an object; see the parser message.',
   },
   internal: {
     code: 500,
     where: 'meta_service',
     http: '500',
-    meaning: 'A fault of the service; its log has the cause under the trace id.',
+    meaning: 'An error of the service; its log has the cause under the trace id.',
   },
 } as const satisfies Record<string, NumericCode>;
 
-/** Codes that a runtime reports of the code that it runs (docs/runtime-protocol.md): no other code comes out of a sandbox. */
+/**
+ * Codes that a runtime reports about user code (docs/reference/runtime-protocol.md). A sandbox reports no
+ * other codes.
+ */
 export const USER_CODES = {
-  protocolBroken: ofUser(4000, 'The runtime and the service misunderstood each other: a fault of one of them.'),
+  protocolBroken: ofUser(4000, 'Protocol error between service and runtime (a bug).'),
   loadFailed: ofUser(
     4001,
     'The entry cannot be loaded: its folder, module or symbol is missing, or it does not compile.',
   ),
   handlerFailed: ofUser(
     4002,
-    '`Fail to run user call handler. err: <text>.` The handler raised; of a server of HTTP, its answer is none.',
+    '`Fail to run user call handler. err: <text>.` The handler raised, or an HTTP program answered invalid HTTP.',
   ),
   resultTooLarge: ofUser(4004, '`response body size <n> exceeds the limit of 6291456`'),
   resultNotJson: ofUser(
     4007,
-    'The value cannot be turned into JSON (`NaN` too), or what the runtime sent as one is not JSON.',
+    'The result cannot be represented as JSON (`NaN` included), or the runtime sent invalid JSON.',
   ),
   preStopFailed: ofUser(4009, 'pre_stop failed; only in the log.', { http: 'none' }),
   timedOut: ofUser(4010, 'The call timed out.', {
@@ -125,7 +132,7 @@ export const SERVICE_CODES = {
     text: 'function metadata not found',
   },
   instanceEnded: ofService(150427, 500, 'The instance ended while it ran the call.'),
-  queueFull: ofService(150429, 429, 'The queue is full, and the function has its largest number of instances.', {
+  queueFull: ofService(150429, 429, 'The queue is full, and the function has its maximum of instances.', {
     standsFor: 'resource_exhausted',
     isRetried: true,
   }),
@@ -133,14 +140,14 @@ export const SERVICE_CODES = {
   unreachable: ofService(
     150503,
     503,
-    'With several replicas: the one that runs the function cannot be reached, or broke off.',
+    'With several replicas: the replica of the function cannot be reached, or its answer ended early.',
   ),
   unknownLabel: ofService(150444, 400, 'No instances are reserved for the label.'),
   startFailed: ofService(
     150500,
     500,
-    'An instance could not be started, and not because of the user’s code; the message says why.',
-    { standsFor: 'failed_precondition' },
+    'An instance could not be started, and not because of the user’s code; the message says why. 503 with `Retry-After`: a part that it needs (a zygote, Docker, Kubernetes, the object store) does not work now.',
+    { standsFor: 'failed_precondition', http: '500 or 503' },
   ),
   machineFull: ofService(
     150510,
@@ -148,7 +155,7 @@ export const SERVICE_CODES = {
     'The queue is full, and the machine or the tenant has no capacity for another instance; or the memory for the bodies of open calls is full.',
     { isRetried: true },
   ),
-  badCall: ofService(200400, 400, 'The call is wrong: no URN, a kind that cannot be invoked, a bad header or body.', {
+  badCall: ofService(200400, 400, 'The call is invalid: no URN, a kind that cannot be invoked, a bad header or body.', {
     standsFor: 'invalid_request',
   }),
   unknownId: ofService(200404, 404, 'Unknown session, or unknown id of an async call.'),

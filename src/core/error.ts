@@ -1,12 +1,11 @@
 import { LIMITS } from './limits.ts';
 
 /**
- * The one error type that crosses folder borders, and a constructor function for each code that we fail with.
- *
- * Adapters (drivers, storage, HTTP clients) turn foreign errors into a `ServiceError` at their own border; each HTTP
- * entry has one table from `code` to status and envelope. `message` is a plain sentence that a caller may read;
- * `cause` is for the log only. Failures of the user's code are not errors of ours: they are data
- * (`CallOutcome` in `runtime/call.ts`) until the frontend answers.
+ * The one error type that crosses folder borders, with a constructor function for each code. Adapters
+ * (drivers, storage, HTTP clients) convert foreign errors into a `ServiceError` at their own border. Each
+ * HTTP entry has one table from `code` to status and envelope. `message` is a plain sentence that a caller
+ * may read; `cause` is for the log only. Failures of user code are data (`CallOutcome` in `runtime/call.ts`)
+ * until the frontend answers.
  */
 export type ErrorCode =
   | 'invalid_request'
@@ -24,15 +23,25 @@ export type ErrorCode =
 export interface ErrorDetails {
   /** For the log, never for the caller. */
   readonly cause?: unknown;
-  /** When the caller may try again (`Retry-After`), whole seconds, at least 1. */
+  /** Delay in whole seconds, at least 1, after which the caller may retry (`Retry-After`). */
   readonly retryAfterSeconds?: number;
-  /** Advice for the caller, where the message is fixed: the answer's header `X-Advice`. */
+  /**
+   * Advice for the caller where the message is fixed. The answer carries the advice in the header `X-Advice`.
+   */
   readonly advice?: string;
-  /** Extra members of the answer's body: the `instance_id` that holds a name. */
+  /** Extra members of the answer's body, such as the `instance_id` that holds a name. */
   readonly body?: Readonly<Record<string, unknown>>;
-  /** The numeric code of the specification (meta_service, function service), where the entry's table has several. */
+  /**
+   * Numeric code of the specification (meta_service, function service), where the entry's table has several.
+   */
   readonly number?: number;
 }
+
+/**
+ * Codes of errors without a stack. Such errors are frequent or report user code, so a stack of the service
+ * says nothing.
+ */
+const STACKLESS: ReadonlySet<ErrorCode> = new Set(['resource_exhausted', 'deadline_exceeded', 'execution_failed']);
 
 export class ServiceError extends Error {
   override readonly name = 'ServiceError';
@@ -43,10 +52,10 @@ export class ServiceError extends Error {
   readonly number: number | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
-    // Under overload refusals come by the thousand; looking where each one was made would cost more than the call that it refuses. A deadline is
-    // made by a timer, or by a signal that tells many things at once that they are over.
+    // Under overload the service creates thousands of refusals, and a stack costs more than the refused call.
+    // Deadline errors come from a timer or a shared signal, so their stack says nothing.
     const { stackTraceLimit } = Error;
-    if (code === 'resource_exhausted' || code === 'deadline_exceeded') Error.stackTraceLimit = 0;
+    if (STACKLESS.has(code)) Error.stackTraceLimit = 0;
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
     Error.stackTraceLimit = stackTraceLimit;
     this.code = code;
@@ -58,14 +67,26 @@ export class ServiceError extends Error {
 }
 
 /**
- * The database of several replicas, or another of them, is away for a moment: 503 wherever that happens, also where another failure of a step is
- * a 500.
+ * Reports that the shared database or another replica is temporarily unavailable. The answer is always 503,
+ * even where another failure of the same step answers 500.
  */
 export class Away extends ServiceError {
   constructor(message: string, details: ErrorDetails) {
     super('unavailable', message, details);
   }
 }
+
+/**
+ * Reports that a required component fails: a zygote, Docker, the Kubernetes API server or an object store.
+ * The message names the component. Calls of functions answer 503.
+ */
+export class PartAway extends ServiceError {
+  constructor(message: string, details: ErrorDetails = {}) {
+    super('unavailable', message, { retryAfterSeconds: PART_AWAY_SECONDS, ...details });
+  }
+}
+
+const PART_AWAY_SECONDS = 5;
 
 const constructorOf =
   (code: ErrorCode) =>
@@ -83,12 +104,12 @@ export const unavailable = constructorOf('unavailable');
 export const deadlineExceeded = constructorOf('deadline_exceeded');
 export const internal = constructorOf('internal');
 
-/** The message of anything that was thrown, for logs and for `failed to create agent: <cause>`. */
+/** Returns the message of any thrown value, for logs and for `failed to create agent: <cause>`. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Someone else's text for a log or a header: one line, cut to `LIMITS.loggedErrorChars`. */
+/** Returns a foreign text as one line for a log or a header, cut to `LIMITS.loggedErrorChars`. */
 export function loggable(text: string): string {
   const { loggedErrorChars } = LIMITS;
   const line = text.slice(0, loggedErrorChars).replace(/[\p{Cc}\u2028\u2029]+/gu, ' ');

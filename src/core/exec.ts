@@ -1,13 +1,13 @@
-import { ENVIRONMENT_NAMES } from './environment.ts';
+import { variables } from './environment.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
-import { type Kind, list, number, record, text, wrongAt } from './kind.ts';
+import { type Kind, list, number, text, wrongAt } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { object, optional, required, type ValueOf } from './shape.ts';
 
-const program = text({ required: true });
-const args = list(text());
+const program = text({ required: true, maxBytes: LIMITS.variableBytes });
+const args = list(text({ maxBytes: LIMITS.variableBytes }));
 
-/** A text is run by `/bin/sh -c`, a list is an argument vector. */
+/** `/bin/sh -c` runs a text; a list is an argument vector. */
 const command: Kind<readonly string[]> = {
   describe: () => ({
     anyOf: [program.describe(), { ...args.describe(), minItems: 1, prefixItems: [program.describe()] }],
@@ -32,14 +32,14 @@ const EXEC_FIELDS = {
     'Seconds; at the end of them the whole process group ends.',
   ),
   working_dir: optional(text(), ''),
-  env: optional(record(text(), ENVIRONMENT_NAMES), {}),
+  env: optional(variables(text()), {}),
   stdin: optional(text({ raw: true }), ''),
 };
 
 /** The body of an exec: one command inside a sandbox. */
 export const EXEC = object<ValueOf<typeof EXEC_FIELDS>>(EXEC_FIELDS);
 
-/** Fails with `invalid_request`. */
+/** Reads the body of an exec. Fails with `invalid_request`. */
 export function readExec(body: JsonObject): ValueOf<typeof EXEC_FIELDS> {
   return EXEC.read(body, '', failAtFirst) as ValueOf<typeof EXEC_FIELDS>;
 }

@@ -4,7 +4,7 @@ import { isPlainCall, PLACEMENT_HEADERS, readFunctionCallHeaders, readSessionCon
 const read = (headers: Record<string, string>) => readFunctionCallHeaders(headers);
 
 describe('headers of a function invocation', () => {
-  it('without any, asks for nothing', () => {
+  it('a call without placement headers has empty placement values', () => {
     expect(read({})).toEqual({
       cpuMillis: undefined,
       memoryMb: undefined,
@@ -17,14 +17,14 @@ describe('headers of a function invocation', () => {
   });
 
   it.each(Object.values(PLACEMENT_HEADERS))(
-    'a call with $wireName asks for something, empty or not',
+    'a call is not plain when $wireName is sent, even when its value is empty',
     ({ wireName }) => {
       expect(isPlainCall({ [wireName.toLowerCase()]: '' })).toBe(false);
       expect(read({ [wireName.toLowerCase()]: ' ' })).toEqual(read({}));
     },
   );
 
-  it('X-Instance-Cpu and X-Instance-Memory are positive integers', () => {
+  it('X-Instance-Cpu and X-Instance-Memory are read as positive integers', () => {
     expect(read({ 'x-instance-cpu': '500', 'x-instance-memory': '256' })).toMatchObject({
       cpuMillis: 500,
       memoryMb: 256,
@@ -35,14 +35,14 @@ describe('headers of a function invocation', () => {
     expect(() => read({ 'x-instance-cpu': value })).toThrow(expect.objectContaining({ number: 200400 }));
   });
 
-  it('a session id in UTF-8 is the text that it is in the URL of the session; other bytes stay as they are', () => {
+  it('a session id in UTF-8 equals the id in the URL of the session, and other bytes stay unchanged', () => {
     const sent = (text: string) => read({ 'x-instance-session': Buffer.from(text).toString('latin1') }).session?.id;
     expect(sent('é€')).toBe('é€');
     expect(sent('{"sessionID":"日本"}')).toBe('日本');
     expect(read({ 'x-instance-session': '\u00e9' }).session?.id).toBe('é');
   });
 
-  it('X-Instance-Custom-Resource is a map of numbers, the same in any order', () => {
+  it('X-Instance-Custom-Resource is read to the same text when its keys have another order', () => {
     const a = read({ 'x-instance-custom-resource': '{"b":1,"a":2}' }).customResources;
     expect(a).toBe(read({ 'x-instance-custom-resource': '{"a":2,"b":1}' }).customResources);
   });
@@ -54,12 +54,12 @@ describe('headers of a function invocation', () => {
     },
   );
 
-  it('X-Pool-Label is a list, as JSON or with commas', () => {
+  it('X-Pool-Label is read as a list from JSON or from text with commas', () => {
     expect(read({ 'x-pool-label': 'a, b' }).poolLabels).toEqual(['a', 'b']);
     expect(read({ 'x-pool-label': '["a","b"]' }).poolLabels).toEqual(['a', 'b']);
   });
 
-  it('X-Instance-Session is a bare id, or JSON with slots and time to live', () => {
+  it('X-Instance-Session is read as a bare id, or as JSON with slots and time to live', () => {
     expect(read({ 'x-instance-session': 's1' }).session).toEqual({ id: 's1', concurrency: 1, ttlMs: 0 });
     expect(read({ 'x-instance-session': '{"sessionID":"s1","sessionTTL":5,"concurrency":-1}' }).session).toEqual({
       id: 's1',
@@ -84,7 +84,7 @@ describe('headers of a function invocation', () => {
     expect(() => read({ 'x-instance-session': value })).toThrow(expect.objectContaining({ number: 4037 }));
   });
 
-  it('X-Session-Context is JSON with a sessionCtx of at most 63 characters', () => {
+  it('X-Session-Context is read as JSON with a sessionCtx of at most 63 characters', () => {
     expect(readSessionContext('{"sessionCtx":"c"}')).toBe('c');
     expect(readSessionContext(undefined)).toBe('');
     for (const value of ['c', '[]', '{}', '{"sessionCtx":1}', `{"sessionCtx":"${'x'.repeat(64)}"}`]) {

@@ -6,28 +6,33 @@ import type { Range, Schema } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { Header, type Parameters, readParameters, type Sent } from './parameter.ts';
 
-/** The instance that the headers of a function's call ask for. Every failure is `invalid_request` with the code that the answer carries. */
+/**
+ * The instance that the headers of a function call request. Every failure is `invalid_request` with the
+ * numeric code for the answer.
+ */
 export interface FunctionCallHeaders {
-  /** Undefined: the function's own. */
+  /** Undefined: the function's own value. */
   readonly cpuMillis: number | undefined;
   readonly memoryMb: number | undefined;
-  /** Canonical JSON with sorted names, `''` when none were asked for. */
+  /** Canonical JSON with sorted names; `''` when the call requests none. */
   readonly customResources: string;
-  /** Preferred pools, in order. They mean something where there are pools. */
+  /** Preferred pools, in order. Ignored where no pools exist. */
   readonly poolLabels: readonly string[];
-  /** `''`: any. */
+  /** `''`: any label. */
   readonly label: string;
   readonly session: SessionHeader | undefined;
-  /** The header as it came; read with `readSessionContext` once the function is known to use it. */
+  /**
+   * The unparsed header. `readSessionContext` reads the header once the function is known to use sessions.
+   */
   readonly sessionContext: string | undefined;
 }
 
 export interface SessionHeader {
   /** 1 to 63 characters. */
   readonly id: string;
-  /** Slots of an instance that are kept for it; −1 = the whole instance. */
+  /** Slots of an instance that are kept for the session; −1: the whole instance. */
   readonly concurrency: number;
-  /** How long they are kept after its last call, milliseconds. */
+  /** Milliseconds for which the slots are kept after the session's last call. */
   readonly ttlMs: number;
 }
 
@@ -35,9 +40,10 @@ const BAD_REQUEST = SERVICE_CODES.badCall.code;
 const BAD_SESSION = SERVICE_CODES.badSession.code;
 const MAX_SESSION_TTL_SECONDS = 86_400 * 30;
 const MAX_LABELS = 100;
-const EVENT_STREAM = /text\/event-stream/i;
+const EVENT_STREAM = /^\s*text\/event-stream\s*(;|$)/i;
+const QUALITY = /;\s*q\s*=\s*"?([0-9.]+)/i;
 
-/** Also of a create of an agent. */
+/** Also read by the create of an agent. */
 export const POOL_LABELS: Header<readonly string[]> = trimmed<readonly string[]>(
   'X-Pool-Label',
   `Pools, preferred in order: at most ${MAX_LABELS}, with commas between them or as a JSON list. A label is "key", "key=value", or the value of some label.`,
@@ -45,7 +51,7 @@ export const POOL_LABELS: Header<readonly string[]> = trimmed<readonly string[]>
   readPoolLabels,
 );
 
-/** Headers that say which instance takes a call. */
+/** Headers that choose the instance of a call. */
 export const PLACEMENT_HEADERS = {
   cpuMillis: count('X-Instance-Cpu', LIMITS.cpuMillis, '1/1000 cores; absent: those of the function.'),
   memoryMb: count('X-Instance-Memory', LIMITS.memoryMb, 'MB; absent: those of the function.'),
@@ -61,21 +67,21 @@ export const PLACEMENT_HEADERS = {
   sessionContext: trimmed<string | undefined>('X-Session-Context', '`{"sessionCtx": "…"}`', undefined, text => text),
 } satisfies Parameters<FunctionCallHeaders>;
 
-/** Headers that say how a call is answered. */
+/** Headers that choose how a call is answered. */
 export const ANSWER_HEADERS = {
   wantsStream: new Header(
     'Accept',
     { description: '`text/event-stream`: the answer is a stream of events.' },
     false,
-    text => EVENT_STREAM.test(text),
+    acceptsEventStream,
   ),
   isAsync: new Header(
     'X-Invoke-Type',
-    { description: '`async`: answer 202 at once. Anything else is ignored.' },
+    { description: '`async`: answer 202 at once; `sync`: as without it. In any case.' },
     false,
-    text => text === 'async',
+    readInvokeType,
   ),
-  /** As it was sent: the configuration says which ones may be asked for. */
+  /** The unchecked URL. The configuration decides which URLs are allowed. */
   webhookUrl: new Header(
     'X-Webhook-Url',
     { description: 'Where the end of an asynchronous call is posted.' },
@@ -84,7 +90,10 @@ export const ANSWER_HEADERS = {
   ),
 };
 
-/** Most calls ask for no special instance. One object, so that whoever reads it can tell at once. */
+/**
+ * The headers of a call without special requests, as most calls are. Callers compare with this one object
+ * instead of comparing fields.
+ */
 export const PLAIN_CALL: FunctionCallHeaders = Object.freeze(readParameters(PLACEMENT_HEADERS, {}));
 
 const PLACEMENT_ROWS = Object.values(PLACEMENT_HEADERS);
@@ -93,13 +102,13 @@ export function readFunctionCallHeaders(headers: Sent): FunctionCallHeaders {
   return isPlainCall(headers) ? PLAIN_CALL : readParameters<FunctionCallHeaders>(PLACEMENT_HEADERS, headers);
 }
 
-/** Whether a call asks for no special instance. On the path of every call. */
+/** Returns true if a call requests no special instance. Runs on every call. */
 export function isPlainCall(headers: Sent): boolean {
   for (const row of PLACEMENT_ROWS) if (row.isSent(headers)) return false;
   return true;
 }
 
-/** The session context of a call; `''` when it has none. Fails with `invalid_request` (4037). */
+/** Returns the session context of a call, or `''`. Fails with `invalid_request` (4037). */
 export function readSessionContext(text: string | undefined): string {
   if (text === undefined) return '';
   const value = parseJson(text, 'X-Session-Context', BAD_SESSION);
@@ -113,7 +122,7 @@ export function readSessionContext(text: string | undefined): string {
   return context;
 }
 
-/** A header whose text counts without spaces around it; an empty one is absent. */
+/** A header that ignores surrounding spaces. An empty header counts as absent. */
 function trimmed<T>(
   name: string,
   doc: string | Schema,
@@ -127,7 +136,28 @@ function trimmed<T>(
   });
 }
 
-/** Node reads each byte of a header as one character; what callers send is UTF-8, as in a URL. */
+/** Returns true if the caller accepts an event stream with a quality above 0 and prefers no other type. */
+function acceptsEventStream(accept: string): boolean {
+  if (!/text\/event-stream/i.test(accept)) return false;
+  let asked = 0;
+  let other = 0;
+  for (const range of accept.split(',')) {
+    const quality = Number(QUALITY.exec(range)?.[1] ?? 1);
+    if (EVENT_STREAM.test(range)) asked = Math.max(asked, quality);
+    // A wildcard range does not express a preference for another type.
+    else if (!range.includes('*')) other = Math.max(other, quality);
+  }
+  return asked > 0 && asked >= other;
+}
+
+function readInvokeType(sent: string): boolean {
+  const type = sent.trim().toLowerCase();
+  if (type === 'async') return true;
+  if (type === 'sync' || type === '') return false;
+  throw bad(`X-Invoke-Type must be sync or async, got "${sent}"`, BAD_REQUEST);
+}
+
+/** Decodes a header as UTF-8, as callers send it. Node reads each byte as one character. */
 function asUtf8(text: string): string {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: the range is what has to be told apart.
   if (/^[\x00-\x7f]*$/.test(text)) return text;

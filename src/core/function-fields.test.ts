@@ -17,7 +17,7 @@ const specOf = (body: Record<string, unknown>): FunctionSpec => {
   return read.value;
 };
 
-test('the smallest function is name, runtime, cpu and memory; everything else has its default', () => {
+test('a function needs only name, runtime, cpu and memory, and every other field has its default', () => {
   expect(specOf(SMALLEST)).toEqual({
     ...SMALLEST,
     kind: 'yrlib',
@@ -51,12 +51,12 @@ test('the smallest function is name, runtime, cpu and memory; everything else ha
   });
 });
 
-test('null counts as absent, unknown fields are ignored', () => {
+test('null counts as absent, and unknown fields are ignored', () => {
   const nulls = Object.fromEntries(Object.keys(FUNCTION_FIELDS).map(field => [field, null]));
   expect(specOf({ ...nulls, ...SMALLEST, unknown: 1 })).toEqual(specOf(SMALLEST));
 });
 
-test('values of any shape have at most 100 levels, and a wrong value that is deeper is reported too', () => {
+test('nested values have at most 100 levels, and a deeper value of a wrong type is reported too', () => {
   const nested = (levels: number): unknown => JSON.parse('['.repeat(levels) + ']'.repeat(levels));
   const problemOf = (changes: Record<string, unknown>) => problemsOf({ ...SMALLEST, ...changes }).join('; ');
   const tooDeep = 'must have at most 100 levels of arrays and objects';
@@ -69,7 +69,7 @@ test('values of any shape have at most 100 levels, and a wrong value that is dee
   expect(problemOf({ minInstance: nested(200_000) })).toContain('minInstance must be an integer');
 });
 
-test('every problem is reported at once', () => {
+test('all problems of a function are reported together', () => {
   expect(
     problemsOf({ name: 'hello', kind: 'faas', cpu: '500', memory: 15, timeout: 0, rootfs: { ports: ['x'] } }),
   ).toEqual([
@@ -200,28 +200,28 @@ describe('accepted values', () => {
   });
 });
 
-describe('update', () => {
+describe('update of a function', () => {
   const stored = specOf({ ...FAAS, environment: { A: '1' }, rootfs: { imageurl: 'x', user: 'u' } });
 
-  test('revisionId is required', () => {
+  test('an update is refused when revisionId is missing', () => {
     expect(readUpdate({})).toEqual({ ok: false, problems: ['revisionId is required'] });
     expect(readUpdate({ revisionId: '' })).toEqual({ ok: false, problems: ['revisionId is required'] });
   });
 
-  test('absent and null fields are kept', () => {
+  test('absent and null fields keep their stored values', () => {
     const read = readUpdate({ revisionId: 'r', description: null });
     expect(read).toEqual({ ok: true, value: { revisionId: 'r', changes: {} } });
     expect(mergeUpdate(stored, {})).toEqual({ ok: true, value: stored });
   });
 
-  test('a field that is sent replaces the old one whole, objects and maps too', () => {
+  test('a sent field replaces the whole stored value, even when it is an object or a map', () => {
     const read = readUpdate({ revisionId: 'r', environment: { B: '2' }, rootfs: { imageurl: 'y' } });
     const merged = mergeUpdate(stored, read.ok ? read.value.changes : {});
     expect(merged).toMatchObject({ ok: true, value: { environment: { B: '2' }, rootfs: { imageurl: 'y', user: '' } } });
     expect(merged.ok && merged.value.environment).toEqual({ B: '2' });
   });
 
-  test.each(['name', 'runtime', 'kind'] as const)('%s may be sent, but not differ', field => {
+  test.each(['name', 'runtime', 'kind'] as const)('%s may be sent, and is refused when it differs', field => {
     const other = { name: '0@demo@other', runtime: 'go', kind: 'agent' }[field];
     expect(mergeUpdate(stored, { [field]: stored[field] })).toMatchObject({ ok: true });
     expect(mergeUpdate(stored, { [field]: other })).toEqual({
@@ -230,7 +230,7 @@ describe('update', () => {
     });
   });
 
-  test('rules of several fields hold for the merged function', () => {
+  test('rules over several fields are checked on the merged function', () => {
     expect(mergeUpdate(stored, { minInstance: 200 })).toMatchObject({ ok: false });
     expect(mergeUpdate(stored, { handler: '' })).toMatchObject({
       ok: false,
@@ -252,7 +252,7 @@ describe('update', () => {
     { requiredKeys: [] },
   );
 
-  test('merging keeps every field that was not sent and takes every one that was; the later of two updates wins', () => {
+  test('a merge changes exactly the fields that were sent, and the later of two updates wins', () => {
     fc.assert(
       fc.property(body, body, (first, second) => {
         const apply = (spec: FunctionSpec, sent: Record<string, unknown>): FunctionSpec => {
@@ -267,7 +267,7 @@ describe('update', () => {
     );
   });
 
-  test('no body makes reading throw', () => {
+  test('readRegister and readUpdate never throw for any JSON body', () => {
     fc.assert(
       fc.property(
         fc.dictionary(fc.constantFrom(...Object.keys(FUNCTION_FIELDS), 'revisionId'), fc.jsonValue()),

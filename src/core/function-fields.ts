@@ -1,7 +1,7 @@
 import { addressProblem, EXPOSE_FUNCTION, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, parseCodeUrl } from './code-package.ts';
 import { DEPENDENCIES_DOC, dependencyMode } from './dependencies.ts';
-import { ENVIRONMENT_NAMES } from './environment.ts';
+import { variables } from './environment.ts';
 import { messageOf } from './error.ts';
 import {
   type AutoScaleConfig,
@@ -13,7 +13,7 @@ import {
   STORAGE_TYPES,
   type StorageType,
 } from './function.ts';
-import { checkPathText } from './host-path.ts';
+import { checkPathText, FORBIDDEN_TREES } from './host-path.ts';
 import type { JsonObject } from './json.ts';
 import {
   anyList,
@@ -61,9 +61,11 @@ const OWN = 'If sent, the function’s own.';
 const shortText = text({ maxChars: MAX_TEXT_CHARS });
 const pathText = text({ maxChars: MAX_PATH_CHARS });
 
-/** How OpenAPI shows `checkPathText`: absolute; none of the forbidden directories, no `..`, no docker.sock. */
-const SAFE_SOURCE =
-  '^(?!.*\\.\\.)(?!.*docker\\.sock)(/+\\.)*/+(?!(etc|proc|sys|dev|boot|\\.)?(/|$))[^/\\u0000][^\\u0000]*$';
+/**
+ * The rule of `checkPathText` as an OpenAPI pattern: absolute, no forbidden directory, no `..`, no
+ * docker.sock.
+ */
+const SAFE_SOURCE = `^(?!.*\\.\\.)(?!.*docker\\.sock)(/+\\.)*/+(?!(${FORBIDDEN_TREES.map(tree => tree.slice(1)).join('|')}|\\.)?(/|$))[^/\\u0000][^\\u0000]*$`;
 
 const mountFields = object<MountSpec>({
   source: requiredByRule(pathText, '', {
@@ -74,18 +76,18 @@ const mountFields = object<MountSpec>({
   readonly: optional(boolean, false),
 });
 
-/** A mount whose source may stand there by its text; whether it exists is asked when an instance is made. */
+/** A mount whose source has a safe text. Existence is checked when an instance is created. */
 const mount = refine(mountFields, ({ source, target }, path, problem) => {
   if (target === '') problem(`${path}.target`, 'is required');
   else noteThrown(`${path}:`, problem, () => checkPathText('mount source', source));
 });
 
-/** Port items in their one spelling (`tcp:22`, as they were sent otherwise). */
+/** Port items, which are checked and kept as sent. */
 const ports = refine(list(described(shortText, PORT_SCHEMA), MAX_LIST_ITEMS, PORTS_SCHEMA), (items, path, problem) =>
   noteThrown('', problem, () => parsePorts(items, path)),
 );
 
-/** Runs a check that throws, and notes its text. */
+/** Runs a check that throws, and notes the text of its error. */
 function noteThrown(path: string, problem: Problem, check: () => unknown): void {
   try {
     check();
@@ -146,14 +148,14 @@ const name: Kind<string> = kindOf(NAME_SCHEMA, (value, path, problem) => {
   return isFunctionName(value) ? value : wrongAt(path, `must have the format ${FUNCTION_NAME_FORMAT}`, problem);
 });
 
-/** One that was added later is named where it is described: the text for a wrong value is the specification's. */
+/** Lists `package` only in the schema, because the specification fixes the text for a wrong value. */
 const storageType: Kind<StorageType> = {
   describe: () => ({ enum: STORAGE_TYPES }),
   read: (value, path, problem) =>
     value === 'package' ? value : oneOf(['', 'local', 's3', 'copy']).read(value, path, problem),
 };
 
-/** An empty one is the default. */
+/** Reads an empty kind as the default. */
 const kind: Kind<FunctionKind> = {
   describe: () => ({ enum: ['', ...FUNCTION_KINDS] }),
   read: (value, path, problem) => (value === '' ? 'yrlib' : oneOf(FUNCTION_KINDS).read(value, path, problem)),
@@ -176,7 +178,7 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   memory: required(integer(LIMITS.memoryMb), 'MB'),
   timeout: optional(integer(SECONDS), LIMITS.functionTimeoutSeconds.default, 'Seconds.'),
   handler: optional(shortText, '', '`module.function`; required for kind faas.'),
-  environment: optional(record(variable(text({ maxChars: 131_072 })), ENVIRONMENT_NAMES), {}),
+  environment: optional(variables(variable(text())), {}),
   description: optional(text({ maxChars: LIMITS.functionDescriptionChars }), ''),
   storageType: optional(storageType, '', 'Required for kind faas. `package`: a code package.'),
   codePath: optional(pathText, '', 'A directory of the host; with `storageType: package`, `code://<sha256>`.'),
@@ -206,7 +208,7 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   expose: optional<Expose | null>(
     EXPOSE_FUNCTION,
     null,
-    'Gives a port of its instances an address: docs/addresses.md.',
+    'Gives a port of its instances an address: docs/guides/addresses.md.',
   ),
 };
 
@@ -215,7 +217,7 @@ export const FUNCTION_REGISTER = object(FUNCTION_FIELDS, {
   schema: { examples: [{ name: '0@demo@hello', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512 }] },
 });
 
-/** The latest revision, which a change of a function names. */
+/** The latest revision, which every change of a function must name. */
 export const revisionId = required(text({ maxChars: MAX_TEXT_CHARS, required: true }), 'The latest one.');
 
 const CHANGES = kept(FUNCTION_FIELDS);
@@ -229,7 +231,7 @@ export const FUNCTION_UPDATE = object({
 });
 
 const ABSENT = absentValues(FUNCTION_FIELDS);
-/** The identity of a function: an update may repeat it, not change it. */
+/** Fields that identify a function. An update may repeat but not change them. */
 const FIXED = ['name', 'runtime', 'kind'] as const;
 
 /** Reads the body of a register. */
@@ -244,22 +246,24 @@ export function readRegister(body: JsonObject): Checked<FunctionSpec> {
 
 export interface FunctionUpdate {
   readonly revisionId: string;
-  /** Only what was sent. */
+  /** The fields that were sent. */
   readonly changes: Partial<FunctionSpec>;
 }
 
-/** Reads the body of an update as far as it can be judged without what is stored. */
+/** Reads the body of an update and makes the checks that need no stored data. */
 export function readUpdate(body: JsonObject): Checked<FunctionUpdate> {
   const problems = new Problems();
   const { present } = readPresent(FUNCTION_UPDATE.fields, body, '', problems.add);
   const { revisionId = '', kind, ...others } = present as Partial<FunctionSpec> & { revisionId?: string };
-  // An empty kind is the function's own, as in a publish.
+  // An empty kind means the function's own kind, as in a publish.
   const changes = body.kind === '' || kind === undefined ? others : { ...others, kind };
   checkInstances(changes, problems);
   return problems.check({ revisionId, changes });
 }
 
-/** A function with what an update changes: a field that was sent replaces the old one whole, the others stay. */
+/**
+ * Returns a function after an update. A field that was sent replaces the whole old field; other fields stay.
+ */
 export function mergeUpdate(stored: FunctionSpec, changes: Partial<FunctionSpec>): Checked<FunctionSpec> {
   const problems = new Problems();
   for (const field of FIXED) {
@@ -273,7 +277,7 @@ export function mergeUpdate(stored: FunctionSpec, changes: Partial<FunctionSpec>
   return problems.check(merged);
 }
 
-/** Rules that several fields have together. */
+/** Checks rules that span several fields. */
 function checkTogether(spec: FunctionSpec, problems: Problems): void {
   checkInstances(spec, problems);
   if (spec.storageType === 'package' && parseCodeUrl(spec.codePath) === null) {
@@ -295,7 +299,7 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
 }
 
 function checkAddress({ name }: FunctionSpec, problems: Problems): void {
-  // One that is wrong is told as such.
+  // Another check reports a wrong name.
   if (typeof name !== 'string' || !isFunctionName(name)) return;
   const [, namespace = '', short = ''] = name.split('@');
   const problem = addressProblem({ namespace, name: short });

@@ -6,15 +6,19 @@ import type { MountSpec } from './mount.ts';
 import type { RequestedSandboxType } from './sandbox-types.ts';
 import type { Variables } from './secret.ts';
 
-/** `agent` and `faas` can run here; `yrlib` and `custom` are stored and returned. */
+/**
+ * The kinds of functions. `agent` and `faas` can run here; `yrlib` and `custom` are only stored and returned.
+ */
 export const FUNCTION_KINDS = ['agent', 'faas', 'yrlib', 'custom'] as const;
 export type FunctionKind = (typeof FUNCTION_KINDS)[number];
 
-/** Where the code is; `package`: what was uploaded to `/api/code`. */
+/** The place of the code. `package`: a package that was uploaded to `/api/code`. */
 export const STORAGE_TYPES = ['', 'local', 's3', 'copy', 'package'] as const;
 export type StorageType = (typeof STORAGE_TYPES)[number];
 
-/** The registration of a caller, under the names of the wire; every field is there, with its default when it was not sent. */
+/**
+ * The registration of a caller, under the names of the wire. Fields that were not sent have their defaults.
+ */
 export interface FunctionSpec {
   readonly name: string;
   readonly kind: FunctionKind;
@@ -52,7 +56,7 @@ export interface FunctionSpec {
   readonly enableSessionCtx: boolean;
   readonly enableAgentSession: boolean;
   readonly isFuncPublic: boolean;
-  /** The port that has an address of its own. */
+  /** The port with an address of its own. */
   readonly expose: Expose | null;
 }
 
@@ -60,7 +64,7 @@ export interface S3CodePath {
   readonly bucketId: string;
   readonly objectId: string;
   readonly bucketUrl: string;
-  /** A secret: it is in no answer. */
+  /** A secret, which no answer contains. */
   readonly token: string;
   readonly sha512: string;
 }
@@ -76,33 +80,33 @@ export interface FunctionRootfs {
 }
 
 export interface AutoScaleConfig {
-  /** Milliseconds, 0 = not set. */
+  /** Milliseconds; 0: not set. */
   readonly slaQuota: number;
   /** Milliseconds. */
   readonly scaleDownTime: number;
   readonly burstScaleNum: number;
 }
 
-/** One version of a function as it is stored. `$latest` is the editable one; published ones never change. */
+/** A stored version of a function. `$latest` can be edited; published versions never change. */
 export interface FunctionVersion {
   readonly tenant: string;
   readonly business: string;
-  /** `$latest`, or what it was published as. */
+  /** `$latest`, or the number under which the version was published. */
   readonly version: string;
-  /** Of the whole URN of this version. */
+  /** The whole URN of this version. */
   readonly urn: string;
   readonly revisionId: string;
   readonly versionDesc: string;
-  /** Of the function. */
+  /** Creation time of the function. */
   readonly createTime: string;
-  /** `''` for the latest. */
+  /** `''` for the latest version. */
   readonly publishTime: string;
-  /** `''` until it is updated. */
+  /** `''` until the first update. */
   readonly updateTime: string;
   readonly spec: FunctionSpec;
 }
 
-/** The SHA-256 of the code package that it refers to; null when it refers to none. */
+/** Returns the SHA-256 of the code package that a function uses, or null. */
 export function codePackageOf({
   storageType,
   codePath,
@@ -110,7 +114,9 @@ export function codePackageOf({
   return storageType === 'package' ? parseCodeUrl(codePath) : null;
 }
 
-/** The host path whose absence makes a version `unavailable`; `''` when its code is not on this host. */
+/**
+ * Returns the host path whose absence makes a version `unavailable`; `''` when the code is not on this host.
+ */
 export function hostCodePath(spec: FunctionSpec): string {
   return spec.storageType === 'local' || spec.storageType === 'copy' ? spec.codePath : '';
 }

@@ -5,6 +5,7 @@ import {
   checkHostPath,
   checkPathText,
   checkSources,
+  completePolicy,
   ENGINE_STATE,
   type FindPath,
   type HostPathPolicy,
@@ -12,7 +13,10 @@ import {
 } from './host-path.ts';
 
 const POLICY: HostPathPolicy = { closed: ['/srv/rookery/data', ...ENGINE_STATE], allow: null };
-/** Symlinks by their path; everything else is what it says, and there. */
+/**
+ * Returns a FindPath that resolves the given symlinks by path. Every other path resolves to itself, and
+ * exists.
+ */
 const findOf =
   (links: Record<string, string | null> = {}): FindPath =>
   async path => {
@@ -263,5 +267,14 @@ describe('the policy of a host', () => {
       expect.arrayContaining(['/data/a/b', '/mnt/disk/a/b', '/srv/secret', '/run/docker.sock']),
     );
     expect(policy.allow).toEqual(['/mnt/disk/a']);
+  });
+});
+
+test('the policy for the native program has the fixed lists and those of the service', () => {
+  expect(completePolicy({ closed: ['/data'], allow: ['/code'] })).toEqual({
+    closed: ['/etc', '/proc', '/sys', '/dev', '/boot', '/data'],
+    closedNames: ['/.docker', '/.local/share/docker', '/.local/share/containers', '/.local/share/containerd'],
+    closedTexts: ['docker.sock'],
+    allow: ['/code'],
   });
 });

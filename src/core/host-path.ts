@@ -3,32 +3,41 @@ import { LIMITS } from './limits.ts';
 import type { MountSpec } from './mount.ts';
 
 /**
- * Which paths of this host a caller may name, beside the fixed list of the specification: as the source of a mount, as a workspace, as the place
- * of code, as a file of a job. Resolved absolute paths.
+ * Restricts the host paths that a caller may name, in addition to the fixed list of the specification. The
+ * policy covers mount sources, workspaces, code paths and files of jobs. Paths are resolved and absolute.
  */
 export interface HostPathPolicy {
-  /** Each is unsafe itself, with everything below it and with every parent of it: who has the parent has it too. */
+  /**
+   * Unsafe paths. Everything below them is unsafe, and so is every parent, because access to a parent
+   * includes the path.
+   */
   readonly closed: readonly string[];
-  /** Only these and what is below them (setting `mounts.allow`); null: everything that is not unsafe. */
+  /** The only allowed trees (setting `mounts.allow`). Null: everything that is not unsafe. */
   readonly allow: readonly string[] | null;
 }
 
-/** The file or directory at a path, links followed. */
+/** The file or directory at a path, after following links. */
 export interface FoundPath {
-  /** Where it is, without any link. */
+  /** The path without any link. */
   readonly resolved: string;
   readonly kind: 'file' | 'directory' | 'other';
-  /** For what is held open until then. */
+  /** Closes the file, if `find` keeps it open. */
   close?(): Promise<void>;
 }
 
-/** Null for a path that does not exist. */
+/** Finds a path. Returns null for a path that does not exist. */
 export type FindPath<F extends FoundPath = FoundPath> = (path: string) => Promise<F | null>;
 
-/** Forbidden themselves, with everything below them. (`/` is forbidden only itself.) */
-const FORBIDDEN_TREES = ['/etc', '/proc', '/sys', '/dev', '/boot'];
+/** Directories that are forbidden with everything below them. `/` is forbidden only itself. */
+export const FORBIDDEN_TREES: readonly string[] = ['/etc', '/proc', '/sys', '/dev', '/boot'];
 
-/** Where container engines, and what starts programs for anybody who can write there, keep their state and their sockets. */
+/** Forbidden anywhere in a path. */
+const ENGINE_SOCKET = 'docker.sock';
+
+/**
+ * State and sockets of container engines, and of services that start programs for any client that can write
+ * there.
+ */
 export const ENGINE_STATE: readonly string[] = [
   ...['docker', 'docker.sock', 'docker.pid', 'containerd', 'podman', 'crio', 'containers', 'libpod', 'buildkit'],
   ...['runc', 'crun', 'k3s', 'netns', 'lxc', 'dbus', 'systemd', 'user'],
@@ -51,12 +60,20 @@ export const ENGINE_STATE: readonly string[] = [
     ['/var/snap/docker', '/var/snap/lxd'],
   );
 
-/** The same of users' own engines, and their logins to registries: closed with what is below, but the home around them may be named. */
-const USERS_ENGINES = /\/(\.docker|\.local\/share\/(docker|containers|containerd))(\/|$)/;
+/**
+ * State of users' own engines, and their registry logins. Everything below is forbidden; the surrounding home
+ * is allowed.
+ */
+const USERS_ENGINES: readonly string[] = [
+  '/.docker',
+  '/.local/share/docker',
+  '/.local/share/containers',
+  '/.local/share/containerd',
+];
 
 /**
- * The rule of the specification on the text as it was sent; no file is looked at.
- * `noun` is `workspace`, `mount source` or `code path`. Fails with `invalid_request`.
+ * Checks the text of a path by the rule of the specification, without reading the file system. `noun` is
+ * `workspace`, `mount source` or `code path`. Fails with `invalid_request`.
  */
 export function checkPathText(noun: string, path: string): void {
   if (!path.startsWith('/') || path.includes('\0')) {
@@ -65,15 +82,15 @@ export function checkPathText(noun: string, path: string): void {
   if (path.length > LIMITS.hostPathChars) {
     throw invalidRequest(`${noun} must have at most ${LIMITS.hostPathChars} characters: ${path.slice(0, 80)}…`);
   }
-  if (path.includes('..') || path.includes('docker.sock') || isForbiddenTree(normalize(path))) {
+  if (path.includes('..') || path.includes(ENGINE_SOCKET) || isForbiddenTree(normalize(path))) {
     throw unsafe(noun, path);
   }
 }
 
 /**
- * The one rule for every host path that a caller names: its text, then where it leads, then what stands there. `find` looks, or opens: what it
- * opened is what was checked, whatever happens to the path afterwards. Fails with `invalid_request` (`unsafe …`), and with
- * `failed_precondition` for a path that does not exist.
+ * Checks a host path that a caller names: its text, its resolved path, and the kind of file. `find` resolves
+ * or opens the path. If `find` opens the path, later changes of the path do not affect the checked file.
+ * Fails with `invalid_request` (`unsafe …`), and with `failed_precondition` for a path that does not exist.
  */
 export async function checkHostPath<F extends FoundPath>(
   noun: string,
@@ -83,11 +100,12 @@ export async function checkHostPath<F extends FoundPath>(
 ): Promise<F> {
   checkPathText(noun, path);
   if (isClosed(normalize(path), policy)) throw unsafe(noun, path);
-  // Not even looked for: the answer tells nothing of what there is.
+  // Refuse before searching, so that the answer does not reveal which files exist.
   if (policy.allow?.length === 0) throw notAllowed(noun, path);
   const found = await find(path);
   if (found === null) {
-    // As strict as for one that is there: the answer must not tell which names exist where nobody may look.
+    // Missing paths pass the same checks. Otherwise the answer would reveal which names exist in closed
+    // directories.
     checkResolved(noun, path, await resolveMissing(path, find), policy);
     throw failedPrecondition(`${noun} does not exist: ${path}`);
   }
@@ -102,15 +120,15 @@ export async function checkHostPath<F extends FoundPath>(
 }
 
 /**
- * The rule for a path of another machine (a node of a cluster): nothing can be looked for there, so its text alone counts. Fails with
- * `invalid_request` (`unsafe …`).
+ * Checks a path of another machine (a node of a cluster) by its text alone. Fails with `invalid_request`
+ * (`unsafe …`).
  */
 export function checkNodePath(noun: string, path: string, policy: HostPathPolicy): void {
   checkPathText(noun, path);
   checkResolved(noun, path, normalize(path), policy);
 }
 
-/** The rule for a workspace and mounts. An unsafe one answers before one that does not exist, wherever it stands. */
+/** Checks a workspace and mounts. An unsafe path is reported before a missing one, in any order. */
 export async function checkSources(
   workspace: string,
   mounts: readonly MountSpec[],
@@ -132,12 +150,24 @@ export async function checkSources(
   if (missing) throw missing;
 }
 
-/** A policy of these paths, the links in them followed, also when they do not exist (yet). A closed one counts under both its names. */
+/**
+ * Returns a policy with all links resolved, also for paths that do not exist yet. A closed path counts under
+ * its written and its resolved name.
+ */
 export async function resolvePolicy(policy: HostPathPolicy, find: FindPath): Promise<HostPathPolicy> {
   const resolve = (paths: readonly string[]) => Promise.all(paths.map(path => resolveMissing(path, find)));
   const named = [...ENGINE_STATE, ...policy.closed];
   const closed = [...new Set([...named.map(normalize), ...(await resolve(named))])];
   return { closed, allow: policy.allow === null ? null : await resolve(policy.allow) };
+}
+
+/**
+ * Returns the whole rule as data, for a program without a list of its own (`runtimes/native/src/mounts.c`).
+ * `closed` also closes the parents of each path; among the forbidden trees that adds only `/`. `closedNames`
+ * are whole names inside a path; `closedTexts` match any part of a resolved path.
+ */
+export function completePolicy({ closed, allow }: HostPathPolicy): object {
+  return { closed: [...FORBIDDEN_TREES, ...closed], closedNames: USERS_ENGINES, closedTexts: [ENGINE_SOCKET], allow };
 }
 
 function checkResolved(noun: string, path: string, resolved: string, policy: HostPathPolicy): void {
@@ -148,13 +178,13 @@ function checkResolved(noun: string, path: string, resolved: string, policy: Hos
 function isClosed(path: string, { closed }: HostPathPolicy): boolean {
   return (
     isForbiddenTree(path) ||
-    path.includes('docker.sock') ||
-    USERS_ENGINES.test(path) ||
+    path.includes(ENGINE_SOCKET) ||
+    USERS_ENGINES.some(names => `${path}/`.includes(`${names}/`)) ||
     closed.some(tree => isWithin(path, tree) || isWithin(tree, path))
   );
 }
 
-/** Where a path would be, by the nearest of its parents that is there. */
+/** Returns the resolved path of a missing file, from its nearest existing parent. */
 async function resolveMissing(path: string, find: FindPath): Promise<string> {
   const parts = normalize(path).split('/');
   for (let kept = parts.length; kept > 1; kept--) {
@@ -166,7 +196,8 @@ async function resolveMissing(path: string, find: FindPath): Promise<string> {
 }
 
 const RULE =
-  'Not given to a sandbox are /, what is in /etc, /proc, /sys, /dev and /boot, sockets and state of container engines, the data directory, the ' +
+  `Not given to a sandbox are /, what is in ${FORBIDDEN_TREES.slice(0, -1).join(', ')} and ${FORBIDDEN_TREES.at(-1)}, sockets and state of ` +
+  'container engines, the data directory, the ' +
   'configuration and the secrets of the service, directories that hold one of them, and paths with ".." in them. Name another directory, or copy ' +
   'what is needed into one.';
 
@@ -186,12 +217,12 @@ function isForbiddenTree(path: string): boolean {
   return path === '/' || FORBIDDEN_TREES.some(tree => isWithin(path, tree));
 }
 
-/** True when `path` is `tree` or below it. Both absolute and normalized. */
+/** Returns true if `path` is `tree` or below it. Both are absolute and normalized. */
 export function isWithin(path: string, tree: string): boolean {
   return path === tree || path.startsWith(tree === '/' ? '/' : `${tree}/`);
 }
 
-/** `//` and `/./` removed, no trailing slash. `..` never reaches this. */
+/** Removes `//`, `/./` and a trailing slash. Earlier checks refuse `..`. */
 function normalize(path: string): string {
   return `/${path
     .split('/')

@@ -3,25 +3,25 @@ import type { DependencyMode } from './dependencies.ts';
 import type { MountSpec } from './mount.ts';
 import type { PortSpec } from './port.ts';
 import type { RestartPolicy } from './restart-policy.ts';
-import type { DRIVERS } from './sandbox-types.ts';
+import type { DriverName } from './sandbox-types.ts';
 import type { Variables } from './secret.ts';
 
 /**
- * The description of an instance, fully resolved: nothing in it is optional or left to a driver. Made from an agent create
- * request (`core/agent.ts`) or from a function version (`registry/functions.ts`).
+ * The fully resolved description of an instance, which leaves nothing to a driver. `core/agent.ts` makes one
+ * from an agent create request, `registry/functions.ts` from a function version.
  */
 export interface InstanceSpec {
   readonly tenant: string;
   readonly namespace: string;
-  /** Unique in tenant + namespace while the instance lives. */
+  /** Unique in tenant and namespace while the instance exists. */
   readonly name: string;
-  /** Which driver: the `sandbox_type` of the request, with the default executor already resolved. */
+  /** The driver: `sandbox_type` of the request, with the default executor already resolved. */
   readonly sandboxType: SandboxType;
-  /** The runtime value as it was sent (`python3.11`, `go`, …). */
+  /** The runtime value as sent (`python3.11`, `go`, …). */
   readonly runtime: string;
-  /** Code directory inside the sandbox, `''` when none was given. */
+  /** Code directory inside the sandbox; `''`: none was given. */
   readonly codePath: string;
-  /** `module.function`, `''` when none was given. */
+  /** `module.function`; `''`: none was given. */
   readonly handler: string;
   readonly initializer: string;
   readonly preStop: string;
@@ -33,105 +33,114 @@ export interface InstanceSpec {
     readonly user: string;
   };
   readonly ports: readonly PortSpec[];
-  /** The port that has an address of its own. Absent: none. */
+  /** The port with an address of its own. Absent: none. */
   readonly expose?: Expose;
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  /** The variables of the caller and the function; the platform's own names are added by `instances/sandbox-spec.ts`. */
+  /** Variables of the caller and the function. `instances/sandbox-spec.ts` adds the platform's own names. */
   readonly env: Variables;
-  /** Absolute host path, `''` when none: mounted at `/home/<user>`, or `/workspace` without a user. */
+  /** Absolute host path; `''`: none. Mounted at `/home/<user>`, or at `/workspace` without a user. */
   readonly workspace: string;
   readonly mounts: readonly MountSpec[];
-  /** Mounts whose sources the platform itself chose: a function's code that it copied or fetched. */
+  /** Mounts whose sources the platform itself chose: a function's code that the service copied or fetched. */
   readonly platformMounts?: readonly MountSpec[];
-  /** What is installed for its code. Absent: nothing. */
+  /** Dependencies to install for the code. Absent: none. */
   readonly dependencies?: DependencyMode;
-  /** The session context that its instance is for (function service); absent = none. */
+  /** The session context that the instance serves (function service). Absent: none. */
   readonly sessionContext?: string;
-  /** The bound of one call, waiting included. */
+  /** Longest duration of a call, waiting included. */
   readonly callTimeoutMs: number;
   readonly initTimeoutMs: number;
-  /** The registered pre_stop time; 0 when none was registered. */
+  /** The registered pre_stop time; 0: none was registered. */
   readonly preStopTimeoutMs: number;
-  /** How many calls run at once: 1 for agents. */
+  /** Calls that run at the same time: 1 for agents. */
   readonly concurrency: number;
-  /** What follows when its sandbox ends by itself; absent: nothing. */
+  /** Reaction when the sandbox exits on its own. Absent: none. */
   readonly restartPolicy?: RestartPolicy;
-  /** Pools of sandboxes to take one from, where there are pools. Absent: any that fits. */
+  /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
-  /** The function version that it was made from; `''`s in inline mode. */
+  /** The function version that the instance was made from; three times `''` in inline mode. */
   readonly functionName: string;
   readonly functionVersion: string;
   readonly functionUrn: string;
 }
 
-export type SandboxType = keyof typeof DRIVERS | 'fake';
+export type SandboxType = DriverName | 'fake';
 
-/** Pools that an instance should be taken from. */
+/** Pools to take an instance from. */
 export interface PoolPreference {
-  /** This pool or none; `''`: `labels` count. */
+  /** The only allowed pool; `''`: `labels` decide. */
   readonly id: string;
-  /** Pools with one of these labels, in this order, then any that fits. A label is `key`, `key=value`, or the value of some label. */
+  /**
+   * Labels of preferred pools, in this order; after them any pool that fits. A label is `key`, `key=value`,
+   * or the value of some label.
+   */
   readonly labels: readonly string[];
 }
 
-/** The owner of an instance: it asked for it, and hears what becomes of it. */
+/** The owner of an instance, which requests it and is notified when it changes. */
 export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
 
-/** `CREATING → RUNNING → STOPPING → gone`; `RUNNING → FAILED` when the sandbox ends by itself. */
+/**
+ * States: `CREATING → RUNNING → STOPPING → removed`, or `RUNNING → FAILED` when the sandbox
+ * exits on its own.
+ */
 export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';
 
-/** An instance as everyone but its driver sees it. */
+/** An instance as all components except its driver see it. */
 export interface Instance {
-  /** UUID, chosen by the service. */
+  /** UUID that the service chose. */
   readonly id: string;
   readonly spec: InstanceSpec;
   readonly status: InstanceStatus;
-  /** Why it is FAILED, or, of a RUNNING one, why nobody can tell whether it runs; a sentence. `''` otherwise. */
+  /** A sentence: the reason for FAILED, or why the state of a RUNNING instance is unknown. `''` otherwise. */
   readonly statusReason: string;
-  /** Why its code could not be loaded, `''` when it could: every call reports it. */
+  /** Reason why the code could not be loaded, which every call reports. `''`: the code was loaded. */
   readonly loadError: string;
   readonly restarts: number;
-  /** When it is FAILED and its policy starts it again; 0: it does not. */
+  /** Time of the next start by the policy of a FAILED instance; 0: none. */
   readonly restartAtMs: number;
   readonly createdAtMs: number;
-  /** When the sandbox that it has now started; 0 before that. */
+  /** Start of the current sandbox; 0 before that. */
   readonly startedAtMs: number;
   readonly nodeId: string;
   readonly sandbox: SandboxFacts;
 }
 
-/** A driver's facts about a sandbox that it started; plain JSON, kept with the row. */
+/** A driver's facts about a sandbox that it started. Plain JSON, stored with the record. */
 export interface SandboxFacts {
-  /** The driver's own name of it (a pid, a container id); `''` before it started. */
+  /** The driver's own name for the sandbox (a pid, a container id); `''` before the start. */
   readonly sandboxId: string;
   readonly nodeIp: string;
-  /** `''` when it shares the host's network. */
+  /** `''` when the sandbox shares the host's network. */
   readonly sandboxIp: string;
   readonly portMappings: readonly PortMapping[];
-  /** How far it is isolated from the host: one word per layer that holds (`mount`, `pid`, `user`, `cgroup.memory` …). */
+  /**
+   * Isolation from the host: one word for each layer that is active (`mount`, `pid`, `user`, `cgroup.memory`
+   * …).
+   */
   readonly isolation: readonly string[];
   /** Requests that this machine cannot meet, as sentences. */
   readonly warnings: readonly string[];
-  /** Where a cluster put it. Absent: on the machine of the service. */
+  /** Machine and pool that a cluster chose. Absent: the machine of the service. */
   readonly placement?: Placement;
 }
 
 /** A sandbox's place in a cluster. */
 export interface Placement {
-  /** The cluster's own name of the machine. */
+  /** The cluster's own name for the machine. */
   readonly nodeName: string;
-  /** The pool that it was taken from; null: it was made for its instance. */
+  /** The pool that supplied the sandbox. Null: the sandbox was made for its instance. */
   readonly poolId: string | null;
-  /** Why it was not taken from a pool, a sentence; `''` when it was. */
+  /** A sentence that says why no pool supplied the sandbox; `''` if a pool did. */
   readonly whyNoPool: string;
 }
 
-/** Where the runtime of an instance listens. */
+/** The address where the runtime of an instance listens. */
 export type RuntimeEndpoint =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
-  /** Behind the manager of a pod; `key` (hex) is what both sides prove to know. */
+  /** Behind the manager of a pod. Both sides prove that they know `key` (hex). */
   | { readonly kind: 'pod'; readonly host: string; readonly port: number; readonly key: string };
 
 export interface PortMapping {

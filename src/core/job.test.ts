@@ -34,23 +34,23 @@ test.each([
   ['a body that is nested without end', { entrypoint: '', zzz: nested(101) }, 'the body must not be nested deeper'],
   ['a rule that is none', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
   ['a rule out of range', { entrypoint: '', metadata: { 'rookery.retries': '21' } }, 'a whole number from 0 to 20'],
-])('%s is refused with a sentence', (_what, body, sentence) => {
+])('%s is refused with a message', (_what, body, sentence) => {
   expect(() => read(body)).toThrow(expect.objectContaining({ code: 'invalid_request' }));
   expect(() => read(body)).toThrow(sentence);
 });
 
-test('a body that is not JSON is reported by the parser', () => {
+test('a body that is not JSON is refused with the message of the parser', () => {
   expect(() => readBody(Buffer.from('{'))).toThrow(/^invalid request body: /);
   expect(() => readBody(undefined)).toThrow(/^invalid request body: /);
 });
 
-test('explicit nulls count as absent, unknown keys are ignored, and an empty entrypoint is one', () => {
+test('nulls count as absent, unknown keys are ignored, and an empty entrypoint is accepted', () => {
   const { id, spec } = read({ entrypoint: '', submission_id: null, runtime_env: null, metadata: null, zzz: 1 });
   expect(id).toBeNull();
   expect(spec).toMatchObject({ entrypoint: '', metadata: {}, rawRuntimeEnv: {} });
 });
 
-test('resources of the machine are read in our units', () => {
+test('resources are converted to millicores and MiB', () => {
   const { spec } = read({
     entrypoint: 'x',
     entrypoint_num_cpus: 0.5,
@@ -61,7 +61,7 @@ test('resources of the machine are read in our units', () => {
   expect(spec.resources).toEqual({ cpuMillis: 500, memoryMb: 2, gpus: 1, custom: { license: 2 } });
 });
 
-test('a resource may have a name that every object has', () => {
+test('a custom resource may be named __proto__ or constructor', () => {
   const body = '{"entrypoint": "x", "entrypoint_resources": {"__proto__": 1, "constructor": 2}}';
   const { custom } = readJobSubmission(readBody(Buffer.from(body)), '').spec.resources;
   expect(Object.entries(custom)).toEqual([
@@ -70,7 +70,7 @@ test('a resource may have a name that every object has', () => {
   ]);
 });
 
-test('rules come from the metadata', () => {
+test('retries, priority and timeout are read from the metadata', () => {
   const metadata = { 'rookery.retries': '3', 'rookery.priority': '-5', 'rookery.timeout_ms': '1000', owner: 'me' };
   expect(read({ entrypoint: 'x', metadata }).spec.rules).toEqual({
     retries: 3,
@@ -80,14 +80,14 @@ test('rules come from the metadata', () => {
   });
 });
 
-test('two bodies that ask for the same have one fingerprint, whatever the order of their keys', () => {
+test('equal submissions have the same fingerprint when their keys have another order', () => {
   const one = read({ entrypoint: 'x', metadata: { a: '1', b: '2' }, submission_id: 'j' });
   const other = read({ submission_id: 'j', metadata: { b: '2', a: '1' }, entrypoint: 'x', runtime_env: {} });
   expect(one.fingerprint).toBe(other.fingerprint);
   expect(read({ entrypoint: 'y', metadata: { a: '1', b: '2' } }).fingerprint).not.toBe(one.fingerprint);
 });
 
-test('a record has every field of the Job table before the job has started', () => {
+test('the record of a job has every field of the Job table before the job starts', () => {
   const job: Job = {
     sequence: 1,
     tenant: 't',

@@ -5,12 +5,13 @@ import { LIMITS } from './limits.ts';
 import { isTooDeep } from './problem.ts';
 import { RUNTIME_ENV, type RuntimeEnv, readRuntimeEnv } from './runtime-env.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
+import { MEBIBYTE } from './units.ts';
 
-/** The words of the Ray Jobs API; its client refuses any other. */
+/** The words of the Ray Jobs API, whose client refuses any other. */
 export const JOB_STATUSES = ['PENDING', 'RUNNING', 'STOPPED', 'SUCCEEDED', 'FAILED'] as const;
 export type JobStatus = (typeof JOB_STATUSES)[number];
 
-/** Ray's words for what went wrong; `''`: nothing did. */
+/** Ray's words for the kind of failure; `''`: no failure. */
 export type JobErrorType =
   | ''
   | 'JOB_ENTRYPOINT_COMMAND_ERROR'
@@ -18,7 +19,7 @@ export type JobErrorType =
   | 'JOB_SUPERVISOR_ACTOR_START_FAILURE'
   | 'JOB_SUPERVISOR_ACTOR_DIED';
 
-/** The resources that a job asks of a machine; 0 where it asks for none. */
+/** The resources that a job requests; 0: none of that kind. */
 export interface JobResources {
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -26,32 +27,32 @@ export interface JobResources {
   readonly custom: Readonly<Record<string, number>>;
 }
 
-/** A submission, checked. */
+/** A checked submission. */
 export interface JobSpec {
   readonly entrypoint: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** As it was sent, for the record. */
+  /** The unchecked `runtime_env`, for the record. */
   readonly rawRuntimeEnv: Readonly<Record<string, unknown>>;
   readonly runtimeEnv: RuntimeEnv;
   readonly resources: JobResources;
   readonly rules: JobRules;
 }
 
-/** Set by metadata keys that begin with `rookery.`. */
+/** Rules that metadata keys set; these keys begin with `rookery.`. */
 export interface JobRules {
-  /** How often it may run again after it failed. */
+  /** Number of further runs after failures. */
   readonly retries: number;
-  /** Before the first retry; doubled for each further one. */
+  /** Delay before the first retry; each further retry doubles the delay. */
   readonly retryDelayMs: number;
-  /** How long one run may take; 0 = as long as it likes. */
+  /** Longest duration of a run; 0: no bound. */
   readonly timeoutMs: number;
-  /** Higher ones of a tenant start first. */
+  /** The tenant's jobs with higher values start first. */
   readonly priority: number;
 }
 
-/** A job as everyone but its runner sees it. */
+/** A job as all components except its runner see it. */
 export interface Job {
-  /** Orders jobs by their submission; unique. */
+  /** Unique number that orders jobs by submission. */
   readonly sequence: number;
   readonly tenant: string;
   readonly id: string;
@@ -60,10 +61,10 @@ export interface Job {
   readonly message: string;
   readonly errorType: JobErrorType;
   readonly exitCode: number | null;
-  /** From 1. */
+  /** Starts at 1. */
   readonly attempt: number;
   readonly nodeId: string;
-  /** `''` before it started. */
+  /** `''` before the start. */
   readonly instanceId: string;
   readonly pid: string;
   readonly submittedAtMs: number;
@@ -72,14 +73,14 @@ export interface Job {
 }
 
 export interface JobSubmission {
-  /** null: one has to be made up. */
+  /** Null: the service chooses an id. */
   readonly id: string | null;
   readonly spec: JobSpec;
-  /** The same for two bodies that ask for the same, whatever the order of their keys. */
+  /** Equal for bodies with equal meaning, whatever the order of their keys. */
   readonly fingerprint: string;
 }
 
-/** Characters that may stand in a URL unescaped, since Ray's client does not escape it. */
+/** Ids use characters that a URL allows unescaped, because Ray's client does not escape ids. */
 const JOB_ID = /^[A-Za-z0-9_~][A-Za-z0-9._~:@+=,-]{0,255}$/;
 const RULE_PREFIX = 'rookery.';
 const RULES: Readonly<Record<string, { readonly name: keyof JobRules; readonly min: number; readonly max: number }>> = {
@@ -90,7 +91,6 @@ const RULES: Readonly<Record<string, { readonly name: keyof JobRules; readonly m
 };
 const DEFAULT_RULES: JobRules = { retries: 0, retryDelayMs: 1000, timeoutMs: 0, priority: 0 };
 const MAX_AMOUNT = 1_000_000;
-const MEBIBYTE = 1024 * 1024;
 
 const amount = number({ min: 0, max: MAX_AMOUNT });
 
@@ -134,10 +134,13 @@ const SCHEDULE_FIELDS = {
   job: required(JOB_SUBMIT),
 };
 
-/** The body of a schedule: a job by the clock. */
+/** The body of a schedule, which submits a job at set times. */
 export const JOB_SCHEDULE = object<ValueOf<typeof SCHEDULE_FIELDS>>(SCHEDULE_FIELDS);
 
-/** Reads a submission, of a body or of a part of it at `path`. Fails with `invalid_request`, one plain sentence. */
+/**
+ * Reads a submission from a body, or from the part of a body at `path`. Fails with `invalid_request` and one
+ * plain sentence.
+ */
 export function readJobSubmission(value: unknown, path: string): JobSubmission {
   const form = new Form(JOB_SUBMIT, value, path, failAtFirst);
   if (isTooDeep(value, LIMITS.jobNesting)) {
@@ -165,14 +168,14 @@ export function readJobSubmission(value: unknown, path: string): JobSubmission {
   return { id, spec, fingerprint };
 }
 
-/** Fails with `invalid_request`. */
+/** Checks the id of a schedule. Fails with `invalid_request`. */
 export function checkScheduleId(id: string): void {
   checkJobId(id, 'schedule_id');
   if (id.length <= MAX_SCHEDULE_ID_CHARS) return;
   throw invalidBody(`schedule_id must have at most ${MAX_SCHEDULE_ID_CHARS} characters`);
 }
 
-/** Fails with `invalid_request`. */
+/** Checks the id of a job. Fails with `invalid_request`. */
 function checkJobId(id: string, path: string): void {
   if (JOB_ID.test(id)) return;
   throw invalidRequest(
@@ -184,7 +187,10 @@ export function isEnded(status: JobStatus): boolean {
   return status !== 'PENDING' && status !== 'RUNNING';
 }
 
-/** The record of the API: every field of the specification's Job table, always, and Ray's `job_id` and `message`. */
+/**
+ * Returns the record of the API: every field of the specification's Job table, plus Ray's `job_id` and
+ * `message`.
+ */
 export function jobRecord(job: Job): Record<string, unknown> {
   const hasStarted = job.pid !== '';
   return {
@@ -213,7 +219,10 @@ export function jobRecord(job: Job): Record<string, unknown> {
   };
 }
 
-/** Linux starts no program with a larger argument or variable: the job would be taken in, and then fail. */
+/**
+ * Refuses texts that are too large. Linux starts no program with a larger argument or variable, so an
+ * accepted job would fail later.
+ */
 function checkSize(text: string, maxBytes: number, path: string): void {
   const bytes = Buffer.byteLength(text);
   if (bytes > maxBytes) throw invalidBody(`${path} must have at most ${maxBytes} bytes, got ${bytes}`);
@@ -251,7 +260,7 @@ function readRules(metadata: Readonly<Record<string, string>>, path: string): Jo
   return { ...DEFAULT_RULES, ...rules };
 }
 
-/** JSON with its keys in order. */
+/** Returns JSON with sorted keys. */
 function canonical(value: unknown): string {
   return JSON.stringify(value, (_key, item: unknown) =>
     typeof item === 'object' && item !== null && !Array.isArray(item)

@@ -9,7 +9,7 @@ test.each([
   ['hunter2 is not valid JSON\n, too', "Unexpected token 'h' in JSON"],
   ['{"value": "hunter2" "x"}', /position 20/],
   ['', 'Unexpected end of JSON input'],
-])('the word about what is no JSON quotes none of it: %j', (text, word) => {
+])('the error about invalid JSON quotes at most one character of it: %j', (text, word) => {
   const parsed = parseJson(Buffer.from(text));
   expect(parsed).toEqual({ ok: false, word: expect.stringMatching(word) });
   expect(JSON.stringify(parsed)).not.toContain('unter2');

@@ -4,31 +4,39 @@ import { isTooDeep, MAX_LEVELS, MAX_QUOTED_CHARS, type Problem, quote } from './
 /** A JSON Schema. */
 export type Schema = Readonly<Record<string, unknown>>;
 
-/** `nulls`: every optional field is shown with null beside its own type. */
+/** `nulls`: the description allows null for every optional field. */
 export interface DescribeOptions {
   readonly nulls?: boolean;
 }
 
-/** The kind of a field's value: one declaration reads it, and describes it for OpenAPI. Pure. */
+/** The kind of a field's value: one declaration that reads values and describes them for OpenAPI. Pure. */
 export interface Kind<T> {
-  /** Reads a value that is there (neither absent nor null). Calls `problem` and answers undefined when it is wrong. */
+  /**
+   * Reads a value that is neither absent nor null. Returns undefined for a wrong value, after calling
+   * `problem`.
+   */
   read(value: unknown, path: string, problem: Problem): T | undefined;
   describe(options?: DescribeOptions): Schema;
-  /** Its parts, where unknown fields are looked for: of an object its fields, of a list its items. */
+  /** Parts that the search for unknown fields visits: the fields of an object, the items of a list. */
   readonly fields?: Readonly<Record<string, { readonly kind: Kind<unknown> }>>;
   readonly items?: { readonly kind: Kind<unknown>; readonly max: number };
-  /** Other fields are none of ours: nobody is warned of them. */
+  /** True if other fields are allowed; the service does not warn about them. */
   readonly isFree?: boolean;
-  /** Of an object that says by being there what the request is: a field elsewhere was not meant for it when it is absent. */
+  /**
+   * True if the presence of the object selects the mode of the request. When it is absent, an unknown field
+   * elsewhere gets no suggestion from this object.
+   */
   readonly isMode?: boolean;
 }
 
-/** A kind of its own. */
+/** Makes a kind from a schema and a reader. */
 export function kindOf<T>(schema: Schema, read: Kind<T>['read']): Kind<T> {
   return { read, describe: () => schema };
 }
 
-/** `kind`, and a rule for what it read, which calls `problem` when it is broken. */
+/**
+ * Adds a rule to `kind`. The rule gets the value that was read and calls `problem` when the value breaks it.
+ */
 export function refine<T>(
   kind: Kind<T>,
   rule: (value: T, path: string, problem: Problem) => void,
@@ -50,13 +58,13 @@ export function refine<T>(
   };
 }
 
-/** `kind` with more in its description. */
+/** Adds members to the description of `kind`. */
 export function described<T>(kind: Kind<T>, schema: Schema | undefined): Kind<T> {
   if (schema === undefined) return kind;
   return { ...kind, describe: options => ({ ...kind.describe(options), ...schema }) };
 }
 
-/** Notes a problem; undefined, which is what a reader then answers. */
+/** Notes a problem. Returns undefined, so that a reader can return the result. */
 export function wrongAt(path: string, text: string, problem: Problem): undefined {
   problem(path, text);
   return undefined;
@@ -64,18 +72,26 @@ export function wrongAt(path: string, text: string, problem: Problem): undefined
 
 export interface TextRules {
   readonly maxChars?: number;
-  /** Not empty. */
+  /** In UTF-8. */
+  readonly maxBytes?: number;
+  /** True if the text must not be empty. */
   readonly required?: boolean;
   readonly pattern?: RegExp;
-  /** What `pattern` means, after "must be". An empty text passes unless it is required. */
+  /** Meaning of `pattern`, after "must be". An empty text passes unless it is required. */
   readonly shape?: string;
-  /** May have NUL characters: input of programs, and what a later rule refuses with a text of its own. */
+  /**
+   * True if NUL characters are allowed: input of programs, and texts that a later rule refuses with its own
+   * message.
+   */
   readonly raw?: boolean;
 }
 
 const NO_NUL = '^[^\\u0000]*$';
 
-export function text({ maxChars, required = false, pattern, shape = '', raw = false }: TextRules = {}): Kind<string> {
+const HALF_OF_PAIR = /\p{Cs}/u;
+
+export function text(rules: TextRules = {}): Kind<string> {
+  const { maxChars, maxBytes, required = false, pattern, shape = '', raw = false } = rules;
   const schema = {
     type: 'string',
     ...(required && pattern === undefined ? { minLength: 1 } : {}),
@@ -85,14 +101,19 @@ export function text({ maxChars, required = false, pattern, shape = '', raw = fa
   return kindOf(schema, (value, path, problem) => {
     if (typeof value !== 'string') return wrongAt(path, 'must be a string', problem);
     if (value === '' && required) return wrongAt(path, 'is required', problem);
-    // A character of JSON Schema, and of people, may be two code units.
+    // JSON Schema counts characters; one character may take two code units.
     if (maxChars !== undefined && value.length > maxChars) {
       const chars = [...value].length;
       if (chars > maxChars) return wrongAt(path, `must have at most ${maxChars} characters, got ${chars}`, problem);
     }
-    // A NUL can stand in no path, argument or environment variable, and nothing else that is sent as text needs one.
+    // Paths, arguments and environment variables cannot contain a NUL, and no other text needs one.
     if (!raw && value.includes('\0')) {
       return wrongAt(path, `must not ${problem.isStepwise ? 'contain' : 'have'} a NUL character`, problem);
+    }
+    // UTF-8 cannot encode half of a surrogate pair, so a program would not see the text that was sent.
+    if (HALF_OF_PAIR.test(value)) return wrongAt(path, 'must be text that UTF-8 can hold', problem);
+    if (maxBytes !== undefined && Buffer.byteLength(value) > maxBytes) {
+      return wrongAt(path, `must have at most ${maxBytes} bytes`, problem);
     }
     if (value !== '' && pattern && !pattern.test(value)) {
       return wrongAt(path, `must be ${shape}, got ${quote(value)}`, problem);
@@ -101,7 +122,7 @@ export function text({ maxChars, required = false, pattern, shape = '', raw = fa
   });
 }
 
-/** One of `values`; an empty text passes when it is one of them. */
+/** Accepts one of `values`. An empty text passes when `values` contains it. */
 export function oneOf<const T extends string>(values: readonly T[]): Kind<T> {
   return kindOf({ enum: values }, (value, path, problem) => {
     if (typeof value !== 'string') return wrongAt(path, 'must be a string', problem);
@@ -136,9 +157,9 @@ export function number(range: Range): Kind<number> {
   );
 }
 
-/** An integer that is not negative, or a text of decimal digits. */
+/** Accepts an integer that is not negative, or a text of decimal digits. */
 export function integerOrDigits(range: Range): Kind<number> {
-  // Numbers with fewer digits than the largest one, and that one.
+  // All numbers with fewer digits than the maximum, and the maximum itself.
   const fewer = String(range.max).length - 1;
   const digits = range.min === 0 ? `[0-9]{1,${fewer}}` : `[1-9][0-9]{0,${fewer - 1}}`;
   const schema = {
@@ -176,13 +197,15 @@ export const anyObject: Kind<JsonObject> = kindOf(
 export const anyList = (maxItems: number) => described(list(anything, maxItems), { description: LEVELS });
 
 interface Names {
-  /** Answers what is wrong with a name. */
+  /** Returns the problem of a name, or undefined. */
   readonly check?: (name: string) => string | undefined;
   /** The form of a right name, for the description. */
   readonly pattern?: RegExp;
 }
 
-/** A map with names that the caller chooses. `ofNull`: what null inside it means; otherwise it is a wrong value. */
+/**
+ * A map whose names the caller chooses. `ofNull` replaces a null value; without it, null is a wrong value.
+ */
 export function record<T>(item: Kind<T>, { check, pattern }: Names = {}, ofNull?: T): Kind<Record<string, T>> {
   const describe: Kind<unknown>['describe'] = options => ({
     type: 'object',

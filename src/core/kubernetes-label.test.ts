@@ -20,7 +20,7 @@ test.each([
   'UPPER.case/x',
   '-a.b/x',
   `${'a'.repeat(254)}/x`,
-])('%j is no label key', key => {
+])('%j is not a label key', key => {
   expect(isLabelKey(key)).toBe(false);
 });
 
@@ -29,7 +29,7 @@ test('a label value has at most 63 characters and may be empty', () => {
   for (const bad of ['-a', 'a-', 'a b', 'a/b', 'x'.repeat(64)]) expect(isLabelValue(bad)).toBe(false);
 });
 
-test('labels under rookery.io belong to the platform', () => {
+test('labels below rookery.io belong to the platform', () => {
   for (const own of ['rookery.io/pool', 'a.rookery.io/x']) expect(isOwnLabel(own)).toBe(true);
   for (const free of ['rookery', 'rookery.io', 'notrookery.io/x', 'rookery.io.example/x'])
     expect(isOwnLabel(free)).toBe(false);

@@ -15,8 +15,8 @@ import {
 import { isLabelKey, isLabelValue } from './kubernetes-label.ts';
 
 /**
- * The parts of Kubernetes objects that a pool carries as JSON texts, checked as strictly as the API server does for the fields named
- * here: a field that Kubernetes does not have is a mistake, not a wish.
+ * Parts of Kubernetes objects that a pool carries as JSON texts. The checks are as strict as those of the API
+ * server for the fields named here. A field that Kubernetes does not have is an error.
  */
 const MAX_ITEMS = 100;
 const INT32 = 2 ** 31 - 1;
@@ -24,7 +24,10 @@ const DNS_LABEL = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
 type Fields = Readonly<Record<string, Kind<unknown>>>;
 
-/** An object with only these fields; null is absent. `must` are required, `rule` says what they are together. */
+/**
+ * Accepts an object with only these fields; null counts as absent. `must` lists required fields, `rule`
+ * checks fields together.
+ */
 function shape(
   fields: Fields,
   must: readonly string[] = [],
@@ -73,7 +76,7 @@ const intOrPercent: Kind<unknown> = kindOf({}, (value, path, problem) =>
   typeof value === 'string' ? word.read(value, path, problem) : int32(0).read(value, path, problem),
 );
 
-/** A map of labels, as `node_selector` and `matchLabels` have it. */
+/** A map of labels, as in `node_selector` and `matchLabels`. */
 export const labelMap = record(labelValue, { check: keyProblem });
 
 // ---- affinities, topology_spread_constraints
@@ -187,7 +190,10 @@ export const tolerations = list(
 const keyToPath = shape({ key: required, path: required, mode: integer({ min: 0, max: 0o777 }) }, ['key', 'path']);
 const mode = integer({ min: 0, max: 0o777 });
 
-/** Where a volume's files come from: those that pools are documented with in detail, the others by their name. */
+/**
+ * Sources of a volume's files. Sources that the pool documentation covers are checked in detail, others by
+ * name only.
+ */
 const VOLUME_SOURCES: Fields = {
   hostPath: shape(
     {
@@ -317,7 +323,7 @@ const scalingRules = shape({
   ),
 });
 
-/** `scaleTargetRef` is the pool's own: whatever is sent is overwritten later. */
+/** The pool owns `scaleTargetRef` and overwrites any value that was sent. */
 export const horizontalPodAutoscalerSpec = shape(
   {
     scaleTargetRef: anyObject,

@@ -1,21 +1,21 @@
 /**
- * Proof that a node held a lease, for writes that it does as the owner: each is checked against it in its own transaction, so that a replica
- * that slept changes nothing that it lost. Plain data.
+ * Proof that a node held a lease, for writes of the owner. Each write checks the fence in its own
+ * transaction, so that a replica that slept cannot write after losing the lease. Plain data.
  */
 export interface LeaseFence {
   readonly name: string;
-  /** One more with each change of hands. */
+  /** Increases by one with each change of owner. */
   readonly epoch: number;
   readonly nodeId: string;
-  /** One more with each start of the node. */
+  /** Increases by one with each start of the node. */
   readonly nodeEpoch: number;
 }
 
-/** The right to act for something that one replica has at a time (`shard-07`, `jobs`). */
+/** Exclusive right of a replica to act for a resource (`shard-07`, `jobs`). */
 export interface Lease {
-  /** Null where there is one process and one database: nobody could take it over. */
+  /** Null with one process and one database, where no other replica could take the lease. */
   readonly fence: LeaseFence | null;
-  /** As far as this process knows now; without a query. */
+  /** Returns the current state in memory, without a query. */
   isHeld(): boolean;
 }
 

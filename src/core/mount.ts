@@ -1,8 +1,8 @@
-/** A host directory or file that stands inside the sandbox. */
+/** A host directory or file that appears inside the sandbox. */
 export interface MountSpec {
   /** Absolute host path. */
   readonly source: string;
-  /** Path inside the sandbox; not validated by the specification. */
+  /** Path inside the sandbox. The specification does not validate it. */
   readonly target: string;
   readonly readonly: boolean;
 }

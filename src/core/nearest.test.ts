@@ -11,10 +11,10 @@ test.each([
   ['enableFuncTokenAuth', 'enable_func_token_auth'],
   ['colour', null],
   ['', null],
-])('%s is nearest to %s', (given, expected) => {
+])('%s has the nearest name %s', (given, expected) => {
   expect(nearest(given, NAMES)).toBe(expected);
 });
 
-test('a text without end is no work without end', () => {
+test('nearest returns null when the text has a million characters', () => {
   expect(nearest('x'.repeat(1_000_000), NAMES)).toBeNull();
 });

@@ -1,4 +1,4 @@
-/** The name among `names` that `given` was most likely meant to be, null when none is near: at most a third of it differs. */
+/** Returns the entry of `names` that `given` most likely meant, or null if more than a third differs. */
 export function nearest(given: string, names: Iterable<string>): string | null {
   const wanted = simplify(given);
   let best: string | null = null;
@@ -13,7 +13,7 @@ export function nearest(given: string, names: Iterable<string>): string | null {
   return best;
 }
 
-/** Case and separators are what people get wrong most: they do not count. */
+/** Removes case and separators, which are the most frequent mistakes in names. */
 export function simplify(name: string): string {
   return name
     .slice(0, 100)
@@ -21,7 +21,7 @@ export function simplify(name: string): string {
     .replace(/[^a-z0-9]/g, '');
 }
 
-/** Levenshtein's distance, with two neighbouring letters swapped counted once. */
+/** Returns Levenshtein's distance, which counts two swapped neighbours once. */
 function editDistance(a: string, b: string): number {
   const rows: number[][] = [Array.from({ length: b.length + 1 }, (_, column) => column)];
   const at = (row: number, column: number): number => rows[row]?.[column] ?? Number.POSITIVE_INFINITY;

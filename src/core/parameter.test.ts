@@ -11,7 +11,7 @@ const COUNT = new Header('X-Count', { type: 'integer', description: 'How many.' 
   throw new Error(`${name} must be a number, got "${text}"`);
 });
 
-test('one row reads a parameter and describes it, a header under the name that callers write', () => {
+test('one table reads its parameters and describes them, each header under its wire name', () => {
   const table = { text: upper, count: COUNT };
   expect(readParameters(table, { text: 'a', 'x-count': '3' })).toEqual({ text: 'A', count: 3 });
   expect(describeParameters(table)).toEqual({
@@ -24,13 +24,13 @@ test('one row reads a parameter and describes it, a header under the name that c
   });
 });
 
-test('a header that is absent has its value for that, and an empty one is read', () => {
+test('an absent header has its default, and an empty header is read', () => {
   expect(COUNT.read({})).toBe(0);
   expect(COUNT.isSent({})).toBe(false);
   expect(COUNT.isSent({ 'x-count': '' })).toBe(true);
   expect(() => COUNT.read({ 'x-count': '' })).toThrow('X-Count must be a number, got ""');
 });
 
-test('a repeated header is one text with commas', () => {
+test('a repeated header is read as one text with commas', () => {
   expect(() => COUNT.read({ 'x-count': ['1', '2'] })).toThrow('X-Count must be a number, got "1,2"');
 });

@@ -1,15 +1,15 @@
 import type { Schema } from './kind.ts';
 
-/** Parameters of a query, or headers under the names that Node gives them, as they were sent: a repeated one is a list. */
+/** Parameters of a query, or headers under Node's names, as sent. A repeated parameter is a list. */
 export type Sent = Readonly<Record<string, string | string[] | undefined>>;
 
-/** One parameter of a query, or one header: one declaration reads it, and describes it for OpenAPI. */
+/** A query parameter or header: a single declaration that reads values and describes them for OpenAPI. */
 export interface Parameter<T> {
-  /** Fails with `invalid_request`. */
+  /** Reads the value from all parameters. Fails with `invalid_request`. */
   readonly read: (sent: Sent, name: string) => T;
   readonly schema: Schema;
   readonly isRequired?: boolean;
-  /** As callers write it, where that is not its name in the table. */
+  /** The name that callers use, where the table uses another. */
   readonly wireName?: string;
 }
 
@@ -18,13 +18,13 @@ export type Parameters<T> = { readonly [K in keyof T]: Parameter<T[K]> };
 /** The type that a table of parameters reads. */
 export type ParametersOf<P> = { -readonly [K in keyof P]: P[K] extends Parameter<infer T> ? T : never };
 
-/** Every parameter, read in the order of the table. Fails with `invalid_request` at the first wrong one. */
+/** Reads every parameter in the order of the table. Fails with `invalid_request` at the first wrong one. */
 export function readParameters<T extends object>(parameters: Parameters<T>, sent: Sent): T {
   const names = Object.keys(parameters) as (keyof T & string)[];
   return Object.fromEntries(names.map(name => [name, parameters[name].read(sent, name)])) as T;
 }
 
-/** As the documentation of a route has it. */
+/** Returns the parameters in the form that a route's documentation uses. */
 export function describeParameters<T extends object>(parameters: Parameters<T>): Schema {
   const entries = Object.entries(parameters) as [string, Parameter<unknown>][];
   const shown = entries.map(([name, parameter]) => ({ ...parameter, name: parameter.wireName ?? name }));
@@ -36,7 +36,7 @@ export function describeParameters<T extends object>(parameters: Parameters<T>):
   };
 }
 
-/** A header. Calls read some of these, so `read` and `isSent` make nothing when it is absent. */
+/** A header. Calls read some headers, so `read` and `isSent` allocate nothing when the header is absent. */
 export class Header<T> implements Parameter<T> {
   readonly wireName: string;
   readonly schema: Schema;
@@ -44,7 +44,7 @@ export class Header<T> implements Parameter<T> {
   readonly #absent: T;
   readonly #parse: (text: string, name: string) => T;
 
-  /** `parse` understands the text, or fails with `invalid_request`. */
+  /** `parse` returns the value of a text, or fails with `invalid_request`. */
   constructor(wireName: string, schema: Schema, absent: T, parse: (text: string, name: string) => T) {
     this.wireName = wireName;
     this.schema = { type: 'string', ...schema };
@@ -57,7 +57,7 @@ export class Header<T> implements Parameter<T> {
     return headers[this.#key] !== undefined;
   }
 
-  /** Node joins a repeated header itself; its few lists are joined in the same way. */
+  /** Reads the header. Node joins most repeated headers; this joins the few that Node leaves as lists. */
   read(headers: Sent): T {
     const value = headers[this.#key];
     if (value === undefined) return this.#absent;

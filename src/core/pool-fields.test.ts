@@ -16,7 +16,7 @@ const specOf = (changes: Record<string, unknown> = {}): PoolSpec => {
   return read.value;
 };
 
-test('the smallest pool is id and resources; everything else has its default', () => {
+test('a pool needs only id and resources, and every other field has its default', () => {
   expect(specOf()).toEqual({
     id: 'pool-1',
     group: 'default',
@@ -42,18 +42,18 @@ test('the smallest pool is id and resources; everything else has its default', (
   });
 });
 
-test('max_size 0 or absent is the size; above it the pool can scale', () => {
+test('max_size equals size when it is 0 or absent, and a larger max_size makes the pool scalable', () => {
   expect(specOf({ size: 3 })).toMatchObject({ max_size: 3, scalable: false });
   expect(specOf({ size: 3, max_size: 0 })).toMatchObject({ max_size: 3, scalable: false });
   expect(specOf({ size: 3, max_size: 5 })).toMatchObject({ max_size: 5, scalable: true });
 });
 
-test('a pending threshold of 0 is 120 seconds', () => {
+test('a pending threshold of 0 means 120 seconds', () => {
   expect(specOf({ pod_pending_duration_threshold: 0 }).pod_pending_duration_threshold).toBe(120);
   expect(specOf({ pod_pending_duration_threshold: 60 }).pod_pending_duration_threshold).toBe(60);
 });
 
-test('both spellings of the recycle label are read', () => {
+test('both names of the recycle label are checked', () => {
   for (const label of ['svc-idle-to-recycle', 'yr-idle-to-recycle']) {
     for (const value of ['0', '300', '2147483647', 'unlimited'])
       expect(problemsOf({ labels: { [label]: value } })).toBe('');
@@ -63,7 +63,7 @@ test('both spellings of the recycle label are read', () => {
   }
 });
 
-test('every problem of a pool is reported at once, of labels and sizes too', () => {
+test('all problems of a pool are reported together, including labels and sizes', () => {
   const body = { id: 'A', size: 3, max_size: 2, labels: { 'a b': 'c', 'svc-idle-to-recycle': 'x' } };
   expect(readPool(body)).toEqual({
     ok: false,
@@ -77,7 +77,7 @@ test('every problem of a pool is reported at once, of labels and sizes too', () 
   });
 });
 
-test('a size that is itself wrong is not compared with the other', () => {
+test('size and max_size are not compared when size is invalid', () => {
   expect(problemsOf({ size: 'x', max_size: 2, horizontal_pod_autoscaler_spec: '{"maxReplicas":3}' })).toBe(
     'size must be an integer',
   );
@@ -273,7 +273,7 @@ describe('refusals', () => {
   });
 });
 
-test('whole Kubernetes objects are taken as they were sent', () => {
+test('whole Kubernetes objects are kept as they were sent', () => {
   const whole = {
     volumes: JSON.stringify([
       { name: 'logs', hostPath: { path: '/var/log', type: 'DirectoryOrCreate' } },
@@ -320,16 +320,16 @@ test('whole Kubernetes objects are taken as they were sent', () => {
   expect(specOf(whole)).toMatchObject(whole);
 });
 
-describe('update', () => {
+describe('update of a pool', () => {
   const fixed = specOf({ size: 2 });
   const scalable = specOf({ size: 2, max_size: 4 });
 
-  test('a fixed pool keeps its maximum at its size', () => {
+  test('a fixed pool keeps max_size equal to size', () => {
     expect(mergePoolUpdate(fixed, { size: 5 })).toMatchObject({ ok: true, value: { size: 5, max_size: 5 } });
     expect(mergePoolUpdate(fixed, { max_size: 5 })).toMatchObject({ ok: false });
   });
 
-  test('a scalable pool keeps what is not sent', () => {
+  test('a scalable pool keeps the fields that are not sent', () => {
     expect(mergePoolUpdate(scalable, { size: 3 })).toMatchObject({ ok: true, value: { size: 3, max_size: 4 } });
     expect(mergePoolUpdate(scalable, { max_size: 9 })).toMatchObject({ ok: true, value: { size: 2, max_size: 9 } });
     expect(mergePoolUpdate(scalable, { size: 5 })).toMatchObject({
@@ -338,14 +338,14 @@ describe('update', () => {
     });
   });
 
-  test('a scalable pool stays scalable, and takes no HPA while its maximum is above its size', () => {
+  test('a scalable pool stays scalable, and refuses an HPA while max_size is above size', () => {
     expect(mergePoolUpdate(scalable, { max_size: 2 })).toMatchObject({ ok: true, value: { scalable: true } });
     expect(mergePoolUpdate(scalable, { horizontal_pod_autoscaler_spec: '{"maxReplicas":3}' })).toMatchObject({
       ok: false,
     });
   });
 
-  test('a valid pool has size ≤ max_size, and a fixed one max_size = size', () => {
+  test('a valid pool has size ≤ max_size, and a fixed pool has max_size = size', () => {
     const number = fc.option(fc.integer({ min: 0, max: 10 }), { nil: undefined });
     fc.assert(
       fc.property(
@@ -371,7 +371,7 @@ describe('update', () => {
   });
 });
 
-test('no body makes reading throw, and JSON texts of any shape are refused or taken', () => {
+test('readPool never throws, whatever JSON its fields contain', () => {
   const fields = [...Object.keys(specOf())];
   const value = fc.oneof(fc.jsonValue(), fc.json(), fc.constant(RESOURCES));
   fc.assert(

@@ -1,3 +1,4 @@
+import { variables } from './environment.ts';
 import { messageOf } from './error.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import { boolean, integer, type Kind, list, record, refine, text } from './kind.ts';
@@ -16,10 +17,10 @@ const NO_RESOURCES: PoolResources = { requests: {}, limits: {} };
 const ID = /^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$/;
 const GROUP = /^[a-zA-Z0-9]([-a-zA-Z0-9]{0,38}[a-zA-Z0-9])?$/;
 const ENVIRONMENT_NAME = /^[-._a-zA-Z][-._a-zA-Z0-9]*$/;
-/** Both spellings are read. */
+/** The two spellings of the label, which are both read. */
 const RECYCLE_LABELS = ['svc-idle-to-recycle', 'yr-idle-to-recycle'];
 
-/** A JSON text of a Kubernetes shape; kept as it was sent. An empty one is unset. */
+/** A JSON text of a Kubernetes shape, kept as sent. An empty text is unset. */
 function jsonOf(shape: Kind<unknown>, what: string): Kind<string> {
   const json = refine(text({ maxChars: MAX_JSON_CHARS }), (sent, path, problem) => {
     if (sent === '') return;
@@ -94,7 +95,7 @@ const IDLE = 'Seconds; -1: never, 0: not configured.';
 const image = text({ maxChars: 200 });
 
 const groupName = named(GROUP, '1 to 40 letters, digits and "-", the first and the last no "-"');
-/** An empty one is the default. */
+/** Reads an empty group as the default. */
 const group: Kind<string> = {
   describe: () => ({ type: 'string', maxLength: 40, pattern: `${GROUP.source}|^$` }),
   read: (value, path, problem) => (value === '' ? DEFAULT_GROUP : groupName.read(value, path, problem)),
@@ -113,7 +114,7 @@ const idleRecycleTime = object<PoolSpec['idle_recycle_time']>({
   scaled: optional(idle, 0, IDLE),
 });
 
-const environment = record(text({ maxChars: 131_072 }), {
+const environment = variables(text(), {
   check: name =>
     ENVIRONMENT_NAME.test(name)
       ? undefined
@@ -150,12 +151,12 @@ const POOL_FIELDS: Fields<Omit<PoolSpec, 'scalable'>> = {
   idle_recycle_time: optional(idleRecycleTime, absentValues(idleRecycleTime.fields)),
 };
 
-/** The body of a create; each pool is read on its own. */
+/** The body of a create. Each pool is read on its own. */
 export const POOLS_CREATE = object({ pools: required(list(object(POOL_FIELDS)), { minItems: 1 }) });
 
 const UPDATABLE = ['size', 'max_size', 'horizontal_pod_autoscaler_spec'] as const;
 const { size, max_size, horizontal_pod_autoscaler_spec } = kept(POOL_FIELDS);
-/** The body of an update; absent fields are kept. */
+/** The body of an update. Absent fields keep their values. */
 export const POOL_UPDATE = object({ size, max_size: { ...max_size, doc: {} }, horizontal_pod_autoscaler_spec });
 
 /** Reads one pool of a create. */
@@ -166,13 +167,13 @@ export function readPool(body: JsonObject): Checked<PoolSpec> {
   const pool = { ...absentValues(POOL_FIELDS), id: '', resources: NO_RESOURCES, ...present };
   const max_size = pool.max_size === 0 ? pool.size : pool.max_size;
   const spec = { ...pool, max_size, scalable: max_size > pool.size };
-  // A size that is itself wrong is no size to compare with.
+  // Sizes are compared only if none is itself wrong.
   if (UPDATABLE.every(field => (body[field] ?? null) === null || present[field] !== undefined))
     checkSizes(spec, problems);
   return problems.check(spec);
 }
 
-/** An update of a pool; it keeps absent fields. */
+/** An update of a pool. Absent fields keep their values. */
 export type PoolUpdate = Partial<Pick<PoolSpec, (typeof UPDATABLE)[number]>>;
 
 export function readPoolUpdate(body: JsonObject): Checked<PoolUpdate> {
@@ -181,7 +182,10 @@ export function readPoolUpdate(body: JsonObject): Checked<PoolUpdate> {
   return problems.check(present as PoolUpdate);
 }
 
-/** A pool with what an update changes. A maximum that is 0, and the unsent one of a fixed pool, follow the size. */
+/**
+ * Returns a pool after an update. The maximum follows the size if it is 0, or if a fixed pool does not send
+ * it.
+ */
 export function mergePoolUpdate(stored: PoolSpec, update: PoolUpdate): Checked<PoolSpec> {
   const problems = new Problems();
   const size = update.size ?? stored.size;

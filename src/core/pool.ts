@@ -1,4 +1,7 @@
-/** The settings of a pool that a caller sends, under the names of the wire; unset texts are `''`, unset maps null. */
+/**
+ * The settings of a pool that a caller sends, under the names of the wire. Unset texts are `''`, unset maps
+ * null.
+ */
 export interface PoolSpec {
   readonly id: string;
   readonly group: string;
@@ -18,11 +21,11 @@ export interface PoolSpec {
   readonly tolerations: string;
   readonly horizontal_pod_autoscaler_spec: string;
   readonly topology_spread_constraints: string;
-  /** Seconds; the one that counts. */
+  /** Seconds in force: 0 was replaced by the default. */
   readonly pod_pending_duration_threshold: number;
-  /** Seconds; −1 = never, 0 = not configured. */
+  /** Seconds; −1: never, 0: not configured. */
   readonly idle_recycle_time: { readonly reserved: number; readonly scaled: number };
-  /** Whether `max_size` was above `size` when it was made; fixed since. */
+  /** True if `max_size` exceeded `size` at creation. Never changes afterwards. */
   readonly scalable: boolean;
 }
 
@@ -34,7 +37,7 @@ export interface PoolResources {
 export interface Pool {
   readonly spec: PoolSpec;
   readonly status: PoolStatus;
-  /** `Running`, or why it is not. */
+  /** `Running`, or the reason why the pool does not run. */
   readonly msg: string;
   readonly readyCount: number;
 }
@@ -50,12 +53,13 @@ export const POOL_STATUS = {
 } as const;
 export type PoolStatus = (typeof POOL_STATUS)[keyof typeof POOL_STATUS];
 
-/** The message of a pool on which nothing acts yet. */
+/** The message of a pool before any controller manages it. */
 export const WAITING_MSG = 'waiting for a Kubernetes backend';
 
 /**
- * Which state may follow which. The API makes `new`, `updateRequested` and `deleting`; the controller of a cluster the others. A pool
- * that the controller has not seen (`new`) is updated and deleted in place.
+ * Allowed transitions between states. The API sets `new`, `updateRequested` and `deleting`; a cluster's
+ * controller sets the others. A pool that the controller has not seen (`new`) is updated and deleted in
+ * place.
  */
 const NEXT: Readonly<Record<PoolStatus, readonly PoolStatus[]>> = {
   [POOL_STATUS.new]: [POOL_STATUS.new, POOL_STATUS.creating],
@@ -96,12 +100,12 @@ export function mayFollow(from: PoolStatus, to: PoolStatus): boolean {
   return NEXT[from].includes(to);
 }
 
-/** The states from which a pool may get to `to`. */
+/** Returns the states from which a pool may enter `to`. */
 export function statesBefore(to: PoolStatus): PoolStatus[] {
   return Object.values(POOL_STATUS).filter(from => mayFollow(from, to));
 }
 
-/** The state that an update brings a pool to, or null when it takes none now. */
+/** Returns the state after an update, or null when the pool accepts no update now. */
 export function statusAfterUpdate(status: PoolStatus): PoolStatus | null {
   if (status === POOL_STATUS.new) return POOL_STATUS.new;
   return mayFollow(status, POOL_STATUS.updateRequested) ? POOL_STATUS.updateRequested : null;

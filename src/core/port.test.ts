@@ -29,20 +29,20 @@ test.each([
   'sctp:80',
   'TCP:80',
   '80:8080',
-])('"%s" is no port', item => {
+])('"%s" is not a port', item => {
   expect(() => parsePorts(['22', item], FIELD)).toThrow(
     `invalid request body: ${FIELD}[1] must be [tcp:|udp:]<port> with a port from 1 to 65535, got "${item}"`,
   );
 });
 
-test('a port may stand there once in each protocol', () => {
+test('a port number may be listed once in each protocol', () => {
   expect(parsePorts(['tcp:53', 'udp:53'], FIELD)).toHaveLength(2);
   expect(() => parsePorts(['8080', 'udp:1', 'tcp:8080'], FIELD)).toThrow(
     `invalid request body: ${FIELD}[2] repeats tcp:8080`,
   );
 });
 
-test('a formatted port is read again as it was', () => {
+test('a formatted port is parsed to the same port', () => {
   const port = fc.record({
     protocol: fc.constantFrom('tcp' as const, 'udp' as const),
     port: fc.integer({ min: 1, max: 65_535 }),

@@ -1,12 +1,12 @@
 import { invalidRequest } from './error.ts';
 
-/** A port that the code listens on inside the sandbox; the host's port is allocated by the system. */
+/** A port on which the code listens inside the sandbox. The system allocates the host's port. */
 export interface PortSpec {
   readonly protocol: 'tcp' | 'udp';
   readonly port: number;
 }
 
-/** How OpenAPI shows a list of port items, and an item of it. */
+/** OpenAPI schemas of a list of port items and of a single item. */
 export const PORTS_SCHEMA = { uniqueItems: true } as const;
 export const PORT_SCHEMA = {
   pattern: '^((tcp|udp):)?([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$',
@@ -16,8 +16,8 @@ export const PORT_SCHEMA = {
 const PORT_ITEM = /^(?:(tcp|udp):)?([1-9][0-9]{0,4})$/;
 
 /**
- * Reads port items, each `[<proto>:]<port>` (proto `tcp` or `udp`, default `tcp`; 1 to 65535; no duplicates).
- * `field` is the path of the list in the request, for the error. Fails with `invalid_request`.
+ * Reads port items `[<proto>:]<port>`: `tcp` (default) or `udp`, 1 to 65535, no duplicates. `field` is the
+ * path of the list in the request, for the error. Fails with `invalid_request`.
  */
 export function parsePorts(items: readonly string[], field: string): PortSpec[] {
   const seen = new Set<string>();
@@ -37,7 +37,7 @@ export function parsePorts(items: readonly string[], field: string): PortSpec[] 
   });
 }
 
-/** `tcp:22` */
+/** Returns a port as `tcp:22`. */
 export function formatPort(port: PortSpec): string {
   return `${port.protocol}:${port.port}`;
 }

@@ -1,6 +1,7 @@
 /**
- * Notes what is wrong with one field; `path` is the whole path (`rootfs.imageurl`), `''` when `text` is a sentence of its own.
- * One that fails at once is `isStepwise`: what comes first then counts, so kinds look at the form of a whole value before its parts.
+ * Notes a problem of a field; `path` is its whole path (`rootfs.imageurl`). If `path` is `''`, `text` is a
+ * complete sentence. `isStepwise` marks a function that throws at the first problem. Order then matters, so
+ * kinds check the form of a whole value before its parts.
  */
 export interface Problem {
   (path: string, text: string): void;
@@ -12,7 +13,7 @@ export type Checked<T> =
   /** Every problem of the body, as sentences. */
   | { readonly ok: false; readonly problems: readonly string[] };
 
-/** Problems in the order in which they were found, as sentences; the first of each field counts. */
+/** Problems as sentences, in the order of discovery. Only the first of each field counts. */
 export class Problems {
   readonly found: string[] = [];
   readonly #paths = new Set<string>();
@@ -26,7 +27,7 @@ export class Problems {
     return this.found.length > 0;
   }
 
-  /** `value` when nothing was wrong. */
+  /** Returns `value` if no problem was found. */
   check<T>(value: T): Checked<T> {
     return this.any ? { ok: false, problems: this.found } : { ok: true, value };
   }
@@ -36,10 +37,10 @@ export class Problems {
   }
 }
 
-/** An answer stays readable: of a map of 10 000 wrong values it names the first ones. */
+/** Keeps an answer readable: a map of 10 000 wrong values yields only the first problems. */
 const MAX_PROBLEMS = 32;
 
-/** How much of a wrong value, or of a name that a caller chose, an error repeats. */
+/** Length to which an error cuts a wrong value, or a name that a caller chose. */
 export const MAX_QUOTED_CHARS = 80;
 
 export function quote(value: unknown): string {
@@ -48,10 +49,10 @@ export function quote(value: unknown): string {
   return text.length <= MAX_QUOTED_CHARS ? text : `${text.slice(0, MAX_QUOTED_CHARS)}…`;
 }
 
-/** How deep a value of any shape may go: writing one costs stack, level by level. */
+/** Deepest nesting of a value of any shape. Serializing a value uses stack for each level. */
 export const MAX_LEVELS = 100;
 
-/** Looks no deeper than it has to. */
+/** Returns true if a value is nested deeper than `levels`. Stops at that depth. */
 export function isTooDeep(value: unknown, levels = MAX_LEVELS): boolean {
   if (typeof value !== 'object' || value === null) return false;
   return levels === 0 || Object.values(value).some(item => isTooDeep(item, levels - 1));

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { readPublish } from './publish.ts';
 
-test('revisionId is required, everything else may be absent, null or empty', () => {
+test('publish requires revisionId, and every other field may be absent, null or empty', () => {
   const empty = { revisionId: 'r', versionNumber: '', versionDesc: '', kind: '' };
   expect(readPublish({ revisionId: 'r' })).toEqual({ ok: true, value: empty });
   expect(readPublish({ revisionId: 'r', versionNumber: null, kind: '' })).toEqual({ ok: true, value: empty });

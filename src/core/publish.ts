@@ -8,10 +8,10 @@ import { absentValues, object, optional, readPresent } from './shape.ts';
 
 export interface PublishRequest {
   readonly revisionId: string;
-  /** `''`: a number is made from the time. Its syntax is checked after the revision. */
+  /** `''`: the number is made from the time. The revision is checked before the syntax of the number. */
   readonly versionNumber: string;
   readonly versionDesc: string;
-  /** `''`: the function's own. */
+  /** `''`: the function's own kind. */
   readonly kind: FunctionKind | '';
 }
 

@@ -24,6 +24,6 @@ test.each([
   ['memory', ''],
   ['memory', ' 1Gi'],
   ['nvidia.com/gpu', 'two'],
-])('%s %j is none', (resource, text) => {
+])('%s %j is not a quantity', (resource, text) => {
   expect(parseQuantity(resource, text)).toBeNull();
 });

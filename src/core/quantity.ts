@@ -1,6 +1,6 @@
 /**
- * Quantities of Kubernetes resources, in the forms that pools take: `cpu` in milli-cores with the suffix `m`, `memory` with `Mi` or
- * `Gi`; other resources (`nvidia.com/gpu`) as plain numbers or with a binary suffix.
+ * Quantities of Kubernetes resources, in the forms that pools accept. `cpu`: milli-cores with the suffix `m`.
+ * `memory`: `Mi` or `Gi`. Other resources (`nvidia.com/gpu`): plain numbers, or numbers with a suffix.
  */
 const CPU = /^(\d{1,9})m$/;
 const MEMORY = /^(\d{1,9}(?:\.\d{1,3})?)(Mi|Gi)$/;
@@ -19,7 +19,7 @@ const SHAPES: Readonly<Record<string, string>> = {
   memory: 'a number with the suffix Mi or Gi, such as 512Mi',
 };
 
-/** The amount (cores, bytes, pieces), or null when the text is no quantity of that resource. */
+/** Returns the amount (cores, bytes, pieces), or null when the text is not a quantity of that resource. */
 export function parseQuantity(resource: string, text: string): number | null {
   const form = resource === 'cpu' ? CPU : resource === 'memory' ? MEMORY : OTHER;
   const match = form.exec(text);
@@ -28,7 +28,7 @@ export function parseQuantity(resource: string, text: string): number | null {
   return Number(match[1]) * (FACTOR[suffix] ?? 1);
 }
 
-/** The form of a quantity of a resource, for errors. */
+/** Returns the form of a resource's quantity, for errors. */
 export function quantityShape(resource: string): string {
   return SHAPES[resource] ?? 'a number, or one with the suffix m, Ki, Mi, Gi or Ti';
 }

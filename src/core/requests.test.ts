@@ -13,7 +13,7 @@ import { PUBLISH, readPublish } from './publish.ts';
 import { RESERVATION, readReservation } from './reservation.ts';
 import { unknownFieldWarnings } from './unknown-fields.ts';
 
-/** A body with every field of its request, and whether the reader takes a body. */
+/** Request sample: a body with every field, and a function that returns true if the reader accepts a body. */
 interface Sample {
   readonly shape: Kind<unknown>;
   readonly body: JsonObject;
@@ -129,6 +129,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
       },
       urn: 'sn:x',
       env_vars: { A: '1' },
+      replace: true,
       workspace: '/w',
       restart_policy: { policy: 'always', max_restarts: 3, backoff_seconds: 0.5 },
       mounts: [{ source: '/s', target: '/t', readonly: true }],
@@ -192,7 +193,10 @@ const VALUES: readonly unknown[] = [
   Array.from({ length: 101 }, (_, index) => String(index + 1)),
 ];
 
-/** A later rule refuses what the document does; and an `urn` beside a `runtime_spec` is not looked at. */
+/**
+ * Fields that the description allows more freely: a later rule refuses them, or `runtime_spec` overrides
+ * `urn`.
+ */
 const LATER = new Set(['workspace', 'source', 'funcName', 'urn']);
 
 type Path = readonly (string | number)[];
@@ -204,7 +208,7 @@ function pathsOf(value: unknown, at: Path = []): Path[] {
   return [...own, ...keys.flatMap(key => pathsOf((value as Record<string, unknown>)[key], [...at, key]))];
 }
 
-/** A copy with `value` at the path; undefined: without what is there. */
+/** Returns a copy with `value` at the path. Removes the field when `value` is undefined. */
 function withValue(body: JsonObject, path: Path, value: unknown): JsonObject {
   const copy = structuredClone(body);
   const parent = path.slice(0, -1).reduce((object, key) => object[key] as never, copy as Record<string, unknown>);
@@ -214,7 +218,7 @@ function withValue(body: JsonObject, path: Path, value: unknown): JsonObject {
   return copy;
 }
 
-/** In a field, null is absent. */
+/** Returns a copy without fields that are null, because null counts as absent. */
 function withoutNulls(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNulls);
   if (!isJsonObject(value)) return value;
@@ -225,14 +229,14 @@ function withoutNulls(value: unknown): unknown {
 describe.each(Object.entries(SAMPLES))('%s', (_name, { shape, body, takes }) => {
   const schema = shape.describe();
 
-  test('a body with every field is read, described, and known', () => {
+  test('a body with every field is accepted, matches its description, and has no unknown field', () => {
     expect(takes(body)).toBe(true);
     expect(Check(schema, body)).toBe(true);
     expect(unknownFieldWarnings(shape, body)).toEqual([]);
     expect(Object.keys((schema as { properties: object }).properties).sort()).toEqual(Object.keys(body).sort());
   });
 
-  test('its document allows every body that its reader takes', () => {
+  test('the description allows every body that the reader accepts', () => {
     const paths = pathsOf(body).filter(path => !LATER.has(String(path.at(-1))));
     const refused = paths.flatMap(path =>
       [undefined, ...VALUES]

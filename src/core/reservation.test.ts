@@ -6,7 +6,7 @@ const BODY = { funcName: '0@demo@hello', version: 'latest', instanceLabel: 'gpu'
 const read = (changes: Record<string, unknown>) => readReservation({ ...BODY, ...changes }, 'cluster001');
 const clusters = (...infos: unknown[]) => read({ instanceConfigInfos: infos });
 
-test('a cluster that is not named is the default one; the version latest is $latest', () => {
+test('a reservation without a cluster uses the default one, and the version latest means $latest', () => {
   expect(read({})).toEqual({
     ok: true,
     value: {
@@ -18,7 +18,7 @@ test('a cluster that is not named is the default one; the version latest is $lat
   });
 });
 
-test('minimum and maximum are integers or decimal strings', () => {
+test('minimum and maximum are read from integers and decimal strings', () => {
   expect(clusters({ minInstance: '3', maxInstance: 4 })).toMatchObject({
     ok: true,
     value: { clusters: [{ minInstance: 3, maxInstance: 4 }] },
@@ -64,7 +64,7 @@ test.each<[string, Record<string, unknown>, string]>([
   expect(result.ok ? '' : result.problems.join('; ')).toContain(problem);
 });
 
-test('a query or a delete needs funcName and version; the label is all labels when absent', () => {
+test('a query or a delete requires funcName and version, and an absent label means all labels', () => {
   expect(readReservationBase({ funcName: 'f', version: 'v1' })).toEqual({
     ok: true,
     value: { funcName: 'f', version: 'v1', instanceLabel: '' },
@@ -72,14 +72,14 @@ test('a query or a delete needs funcName and version; the label is all labels wh
   expect(readReservationBase({})).toEqual({ ok: false, problems: ['funcName is required', 'version is required'] });
 });
 
-test('at create, an absent minimum is 0 and an absent maximum the larger of minimum and the function’s own', () => {
+test("a create without minimum reserves 0, and its maximum is at least the minimum and the function's own", () => {
   const request = (minInstance?: number, maxInstance?: number) => [{ clusterId: 'a', minInstance, maxInstance }];
   expect(createClusters(request(), 100)).toEqual([{ clusterId: 'a', minInstance: 0, maxInstance: 100 }]);
   expect(createClusters(request(200), 100)).toEqual([{ clusterId: 'a', minInstance: 200, maxInstance: 200 }]);
   expect(createClusters(request(undefined, 5), 100)).toEqual([{ clusterId: 'a', minInstance: 0, maxInstance: 5 }]);
 });
 
-test('at update, what is not sent is kept: numbers, and clusters that are not named', () => {
+test('an update keeps the numbers and the clusters that are not sent', () => {
   const stored = [
     { clusterId: 'a', minInstance: 1, maxInstance: 5 },
     { clusterId: 'b', minInstance: 2, maxInstance: 6 },
@@ -94,14 +94,14 @@ test('at update, what is not sent is kept: numbers, and clusters that are not na
   });
 });
 
-test('at update, a minimum above the kept maximum is refused', () => {
+test('an update is refused when its minimum is above the stored maximum', () => {
   const stored = [{ clusterId: 'a', minInstance: 1, maxInstance: 5 }];
   expect(updateClusters(stored, [{ clusterId: 'a', minInstance: 6, maxInstance: undefined }], 100)).toMatchObject({
     ok: false,
   });
 });
 
-test('an update that is taken leaves every cluster once, with its minimum at most its maximum', () => {
+test('an accepted update lists each cluster once, with a minimum of at most its maximum', () => {
   const count = fc.integer({ min: 0, max: 10 });
   const id = fc.constantFrom('a', 'b', 'c');
   const stored = fc.uniqueArray(

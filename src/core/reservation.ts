@@ -5,20 +5,20 @@ import { type Checked, Problems } from './problem.ts';
 import { kept, maybe, object, optional, readPresent, required, type ValueOf } from './shape.ts';
 import { NAME_OR_URN_PATTERN, normalizeVersion } from './urn.ts';
 
-/** How many instances of one function version and label stay reserved in one cluster. */
+/** The number of reserved instances of a function version and label in a cluster. */
 export interface ReservedCluster {
   readonly clusterId: string;
   readonly minInstance: number;
   readonly maxInstance: number;
 }
 
-/** The reserved instances of one label of a function version. */
+/** The reserved instances of a label of a function version. */
 export interface Reservation {
   readonly label: string;
   readonly clusters: readonly ReservedCluster[];
 }
 
-/** One cluster of a request; what was not sent is undefined. */
+/** A cluster of a request; fields that were not sent are undefined. */
 export interface ClusterRequest {
   readonly clusterId: string;
   readonly minInstance: number | undefined;
@@ -81,13 +81,18 @@ const SELECT_FIELDS = {
   ),
 };
 
-/** Which reservations are meant by a query or a delete. */
+/** Selects the reservations for a query or a delete. */
 export const RESERVATION_SELECT = object<ValueOf<typeof SELECT_FIELDS>>(SELECT_FIELDS);
 
-/** The same where each field may stand in one of two places: what is missing in both is missed later. */
+/**
+ * A partial selection, for requests that may put each field in one of two places. A later check reports
+ * fields that are missing in both.
+ */
 export const RESERVATION_PART = object<Partial<ValueOf<typeof SELECT_FIELDS>>>(kept(SELECT_FIELDS));
 
-/** Reads the body of a create or update of reserved instances. `defaultCluster` is the cluster that is meant when none is named. */
+/**
+ * Reads the body of a create or update of reserved instances. `defaultCluster` replaces an absent cluster.
+ */
 export function readReservation(body: JsonObject, defaultCluster: string): Checked<ReservationRequest> {
   const problems = new Problems();
   const { present } = readPresent<ValueOf<typeof WRITE_FIELDS>>(WRITE_FIELDS, body, '', problems.add);
@@ -96,7 +101,7 @@ export function readReservation(body: JsonObject, defaultCluster: string): Check
   return problems.check({ funcName, version: normalizeVersion(version), instanceLabel, clusters });
 }
 
-/** Which reservations are meant by a query or a delete; `instanceLabel` `''` = all of the version. */
+/** Reads the selection of a query or a delete; `instanceLabel` `''` selects all labels of the version. */
 export function readReservationBase(source: JsonObject): Checked<Omit<ReservationRequest, 'clusters'>> {
   const problems = new Problems();
   const { present } = readPresent(RESERVATION_SELECT.fields, source, '', problems.add);
@@ -104,7 +109,7 @@ export function readReservationBase(source: JsonObject): Checked<Omit<Reservatio
   return problems.check({ funcName, version: normalizeVersion(version), instanceLabel });
 }
 
-/** Goes on after a wrong cluster: what is said of the next ones holds all the same. */
+/** Reads all clusters, continuing after a wrong one: problems of the next ones are still valid. */
 function readClusters(value: unknown, defaultCluster: string, problems: Problems): ClusterRequest[] {
   const field = 'instanceConfigInfos';
   if (value === undefined || value === null) problems.add(field, 'is required');
@@ -130,7 +135,10 @@ function readClusters(value: unknown, defaultCluster: string, problems: Problems
   });
 }
 
-/** The clusters of a new reservation; an absent maximum is the function's own, or the minimum where that is larger. */
+/**
+ * Returns the clusters of a new reservation. An absent maximum is the larger of the function's maximum and
+ * the minimum.
+ */
 export function createClusters(requested: readonly ClusterRequest[], functionMax: number): ReservedCluster[] {
   return requested.map(({ clusterId, minInstance = 0, maxInstance }) => ({
     clusterId,
@@ -140,8 +148,8 @@ export function createClusters(requested: readonly ClusterRequest[], functionMax
 }
 
 /**
- * A stored reservation with what an update changes: numbers that it does not send are kept, and so are clusters that it does
- * not name; a cluster that is new is created. Not ok when a minimum ends above its maximum.
+ * Returns a stored reservation after an update. The reservation keeps numbers that the update does not send
+ * and clusters that it does not name; a new cluster is created. Fails if a minimum exceeds its maximum.
  */
 export function updateClusters(
   stored: readonly ReservedCluster[],

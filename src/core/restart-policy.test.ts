@@ -7,7 +7,7 @@ import { type End, nextRestart, type RestartPolicy, shownPolicy } from './restar
 const read = (restart_policy: unknown) =>
   AGENT_CREATE.read({ namespace: 'n', name: 'a', urn: 'u', restart_policy }, '', failAtFirst)?.restart_policy;
 
-describe('the restart policy of a create', () => {
+describe('restart policy of a create', () => {
   test.each([
     ['never', { policy: 'never' }],
     ['on-failure', { policy: 'on-failure', max_restarts: 5, backoff_seconds: 1 }],
@@ -20,11 +20,11 @@ describe('the restart policy of a create', () => {
       { policy: 'always', max_restarts: 7 },
       { policy: 'always', max_restarts: 7, backoff_seconds: 1 },
     ],
-  ])('is a word or an object: %j', (given, shown) => {
+  ])('is accepted as a word or an object: %j', (given, shown) => {
     expect(shownPolicy(read(given) as RestartPolicy)).toEqual(shown);
   });
 
-  test('is absent where nothing is said', () => {
+  test('is undefined when the request has none', () => {
     expect([read(undefined), read(null)]).toEqual([undefined, undefined]);
   });
 
@@ -34,33 +34,33 @@ describe('the restart policy of a create', () => {
     [{ policy: 'always', max_restarts: 0 }, 'restart_policy.max_restarts must be between 1 and'],
     [{ policy: 'always', backoff_seconds: 0 }, 'restart_policy.backoff_seconds must be between 0.1 and'],
     [5, 'restart_policy must be an object'],
-  ])('is refused when it is wrong: %j', (given, text) => {
+  ])('is refused when it is invalid: %j', (given, text) => {
     expect(() => read(given)).toThrow(text);
   });
 });
 
-describe('what follows an end', () => {
+describe('nextRestart', () => {
   const policy = (change: Partial<RestartPolicy> = {}): RestartPolicy => ({
     ...{ policy: 'on-failure', maxRestarts: 3, backoffMs: 1000 },
     ...change,
   });
   const end = (change: Partial<End> = {}): End => ({ exitCode: 1, ranMs: 10, restartsInRow: 0, ...change });
 
-  test('nothing without a policy, and with never', () => {
+  test('returns null without a policy and for policy never', () => {
     expect(nextRestart(undefined, end())).toBeNull();
     expect(nextRestart(policy({ policy: 'never' }), end())).toBeNull();
   });
 
-  test('on-failure leaves one alone that ended with exit code 0, and always does not', () => {
+  test('restarts after exit code 0 with policy always, and not with on-failure', () => {
     expect(nextRestart(policy(), end({ exitCode: 0 }))).toBeNull();
     expect(nextRestart(policy({ policy: 'always' }), end({ exitCode: 0 }))).toMatchObject({ inRow: 1 });
   });
 
-  test('an end of which nobody knows the exit code is a failure', () => {
+  test('treats an unknown exit code as a failure', () => {
     expect(nextRestart(policy(), end({ exitCode: null }))).toMatchObject({ inRow: 1 });
   });
 
-  test('each pause in a row is twice the one before, up to a bound, however many there were', () => {
+  test('doubles the pause with each restart in a row, up to the limit', () => {
     const always = policy({ policy: 'always', maxRestarts: null });
     const pauses = [0, 1, 2, 3, 20, 5000].map(restartsInRow => nextRestart(always, end({ restartsInRow })));
     const longest = LIMITS.longestRestartPauseMs;
@@ -74,12 +74,12 @@ describe('what follows an end', () => {
     ]);
   });
 
-  test('after as many in a row as it may there is no more', () => {
+  test('returns "enough" when the agent has restarted max_restarts times in a row', () => {
     expect(nextRestart(policy(), end({ restartsInRow: 2 }))).toMatchObject({ inRow: 3 });
     expect(nextRestart(policy(), end({ restartsInRow: 3 }))).toBe('enough');
   });
 
-  test('one that has run for a while begins a new row', () => {
+  test('starts counting again when the agent has run for the reset time', () => {
     const ranMs = LIMITS.restartResetMs;
     expect(nextRestart(policy(), end({ restartsInRow: 3, ranMs }))).toEqual({ inRow: 1, pauseMs: 1000 });
   });

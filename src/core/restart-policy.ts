@@ -2,12 +2,12 @@ import { integer, type Kind, number, oneOf } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { maybe, object, optional, required, type ValueOf } from './shape.ts';
 
-/** What happens to an agent whose sandbox ended by itself. */
+/** The reaction when an agent's sandbox exits on its own. */
 export interface RestartPolicy {
   readonly policy: 'never' | 'on-failure' | 'always';
-  /** How often in a row; null: as often as it takes. */
+  /** Consecutive restarts; null: no bound. */
   readonly maxRestarts: number | null;
-  /** Before the first restart in a row; doubled for each further one. */
+  /** Delay before the first consecutive restart; each further one doubles the delay. */
   readonly backoffMs: number;
 }
 
@@ -28,7 +28,7 @@ const FIELDS = {
 
 const whole = object<ValueOf<typeof FIELDS>>(FIELDS);
 
-/** A word, or an object with more. */
+/** A word, or an object with more fields. */
 export const restartPolicy: Kind<RestartPolicy> = {
   describe: options => ({ anyOf: [word.describe(options), whole.describe(options)] }),
   fields: whole.fields,
@@ -45,21 +45,24 @@ function policyOf({ policy, max_restarts, backoff_seconds }: ValueOf<typeof FIEL
   return { policy, maxRestarts: max_restarts ?? usual, backoffMs: Math.round(backoff_seconds * 1000) };
 }
 
-/** As a record shows it. */
+/** Returns the policy in the form of a record. */
 export function shownPolicy({ policy, maxRestarts, backoffMs }: RestartPolicy): Record<string, unknown> {
   return policy === 'never' ? { policy } : { policy, max_restarts: maxRestarts, backoff_seconds: backoffMs / 1000 };
 }
 
-/** How an end looked; `exitCode` null: it was killed, or nobody knows. */
+/** The end of a run; `exitCode` null: the sandbox was killed, or its exit code is unknown. */
 export interface End {
   readonly exitCode: number | null;
-  /** How long it had run. */
+  /** Duration of the run. */
   readonly ranMs: number;
-  /** Restarts by the policy since it last ran for `LIMITS.restartResetMs`, or was restarted by somebody. */
+  /** Restarts by the policy since the last run of `LIMITS.restartResetMs`, or since a manual restart. */
   readonly restartsInRow: number;
 }
 
-/** When it starts again, as the how-manieth restart in a row; `enough`: it has been restarted as often as it may. null: it stays as it is. */
+/**
+ * Returns the pause and the number of the next consecutive restart. `enough`: the policy allows no more
+ * restarts. Null: the policy does not restart after this end.
+ */
 export function nextRestart(
   policy: RestartPolicy | undefined,
   { exitCode, ranMs, restartsInRow }: End,

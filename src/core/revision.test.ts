@@ -11,27 +11,27 @@ import {
 const NOON = Date.UTC(2026, 10, 20, 12, 34, 56, 789);
 const anyTime = fc.integer({ min: Date.UTC(2000, 0, 1), max: Date.UTC(2200, 0, 1) });
 
-test('a timestamp is written as date, time with milliseconds, and UTC', () => {
+test('a timestamp is formatted as date, time with milliseconds, and UTC', () => {
   expect(formatTimestamp(NOON)).toBe('2026-11-20 12:34:56.789 UTC');
 });
 
-test('a revision id is yyyyMMddHHmmssSSS in UTC', () => {
+test('a revision id is formatted as yyyyMMddHHmmssSSS in UTC', () => {
   expect(formatRevisionId(NOON)).toBe('20261120123456789');
 });
 
-test('a default version number is v, the date, and the time to the second', () => {
+test('a default version number is formatted as v, the date, and the time to the second', () => {
   expect(defaultVersionNumber(NOON)).toBe('v20261120-123456');
 });
 
-test('a revision id holds its time', () => {
+test('a revision id is parsed to the time from which it was formatted', () => {
   fc.assert(fc.property(anyTime, ms => parseRevisionId(formatRevisionId(ms)) === ms));
 });
 
-test('the first revision id is the time', () => {
+test('the first revision id is the current time', () => {
   expect(nextRevisionId(NOON, null)).toBe('20261120123456789');
 });
 
-test('revision ids strictly increase, as numbers and as texts, whatever the clock does', () => {
+test('revision ids strictly increase as numbers and as texts, even when the clock goes back', () => {
   fc.assert(
     fc.property(fc.array(anyTime, { minLength: 2, maxLength: 50 }), times => {
       let previous: string | null = null;
@@ -48,11 +48,11 @@ test('revision ids strictly increase, as numbers and as texts, whatever the cloc
   );
 });
 
-test('the id after the last millisecond of a year is one of the next year', () => {
+test('the revision id after the last millisecond of a year belongs to the next year', () => {
   const last = formatRevisionId(Date.UTC(2027, 0, 1) - 1);
   expect(nextRevisionId(0, last)).toBe('20270101000000000');
 });
 
-test('a text that is no revision id cannot be read as one', () => {
+test('parseRevisionId throws when the text is not a revision id', () => {
   expect(() => parseRevisionId('2026')).toThrow('not a revision id: 2026');
 });

@@ -1,11 +1,11 @@
 const REVISION_ID = /^\d{17}$/;
 
-/** `2026-11-20 10:00:00.000 UTC`: how function records write a time. */
+/** Formats a time for function records: `2026-11-20 10:00:00.000 UTC`. */
 export function formatTimestamp(ms: number): string {
   return `${new Date(ms).toISOString().replace('T', ' ').slice(0, 23)} UTC`;
 }
 
-/** `yyyyMMddHHmmssSSS`, UTC. */
+/** Formats a revision id: `yyyyMMddHHmmssSSS`, UTC. */
 export function formatRevisionId(ms: number): string {
   const iso = new Date(ms).toISOString();
   const part = (from: number) => iso.slice(from, from + 2);
@@ -13,23 +13,21 @@ export function formatRevisionId(ms: number): string {
 }
 
 /**
- * The id of a function's next revision: the time, or one millisecond after the revision before when the clock did not move
- * on (or went back). So ids of one function strictly increase, as texts too.
+ * Returns the id of a function's next revision. The id is the time, or one millisecond after the previous
+ * revision if the clock did not advance. So ids of a function strictly increase, also as texts.
  */
 export function nextRevisionId(nowMs: number, previous: string | null): string {
   const previousMs = previous === null ? Number.NEGATIVE_INFINITY : parseRevisionId(previous);
   return formatRevisionId(Math.max(nowMs, previousMs + 1));
 }
 
-/** `v20261120-100000`: what a version is called when its publisher names none. */
+/** Returns the default name of a published version: `v20261120-100000`. */
 export function defaultVersionNumber(nowMs: number): string {
   const digits = formatRevisionId(nowMs);
   return `v${digits.slice(0, 8)}-${digits.slice(8, 14)}`;
 }
 
-/**
- * Two publishes without a number that are at most this far apart are duplicates, across the border of a second too.
- */
+/** Longest distance between two duplicate publishes without a number, even across the border of a second. */
 export const DEFAULT_VERSION_GAP_MS = 1000;
 
 export function parseRevisionId(id: string): number {

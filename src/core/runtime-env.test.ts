@@ -4,13 +4,13 @@ import { packagesOf, RUNTIME_ENV, readRuntimeEnv } from './runtime-env.ts';
 
 const read = (value: unknown) => readRuntimeEnv(value, 'runtime_env');
 
-test('keys that cannot be honoured are refused by their names', () => {
+test('a runtime_env with unsupported keys is refused, and the error names them', () => {
   expect(() => read({ conda: {}, image_uri: 'x', env_vars: {} })).toThrow(
     'runtime_env has keys that cannot be honoured here: conda, image_uri',
   );
 });
 
-test('keys that Ray does not know, those of its client, config and excludes are ignored', () => {
+test("unknown keys, keys of Ray's client, config and excludes are ignored", () => {
   expect(read({ nosuch: 1, _ray_commit: 'x', config: { setup_timeout_seconds: 1 }, excludes: ['a'] })).toEqual({
     envVars: {},
     workingDir: null,
@@ -19,7 +19,7 @@ test('keys that Ray does not know, those of its client, config and excludes are 
   });
 });
 
-test('files come from uploaded packages or from the host', () => {
+test('working_dir and py_modules may name uploaded packages or paths of the host', () => {
   const env = read({
     working_dir: 'gcs://_ray_pkg_1.zip',
     py_modules: ['file:///srv/a.zip', '/srv/b', 'local:///srv/c'],
@@ -30,13 +30,13 @@ test('files come from uploaded packages or from the host', () => {
 });
 
 test.each(['https://x.example/a.zip', 's3://bucket/a.zip', 'relative', 'gcs://../x', 'gcs://a/b'])(
-  'a working_dir %s is refused',
+  'a working_dir is refused when it is %s',
   uri => {
     expect(() => read({ working_dir: uri })).toThrow('runtime_env.working_dir must ');
   },
 );
 
-test('pip is a list, or what the client makes of it', () => {
+test("pip is read from a list, or from the object that Ray's client sends", () => {
   expect(read({ pip: ['six==1.16.0'] }).pip?.packages).toEqual(['six==1.16.0']);
   expect(read({ pip: { packages: ['a', 'b'], pip_check: true, pip_version: '==24.0' } }).pip).toEqual({
     packages: ['a', 'b'],
@@ -45,10 +45,14 @@ test('pip is a list, or what the client makes of it', () => {
     options: [],
   });
   expect(() => read({ pip: ['a\nb'] })).toThrow('runtime_env.pip[0] must be one line');
+  const refused = 'names a file ("-r requirements.txt"), and no file of the working directory exists';
+  expect(() => read({ pip: ['six', '-r requirements.txt'] })).toThrow(`runtime_env.pip[1] ${refused}`);
+  const options = { packages: ['six'], pip_install_options: ['--pre', '-cconstraints.txt'] };
+  expect(() => read({ pip: options })).toThrow('runtime_env.pip.pip_install_options[1] names a file');
   expect(() => read({ pip: 'requirements.txt' })).toThrow('runtime_env.pip must be a list');
 });
 
-test('variables have names, and those of the platform cannot be set', () => {
+test('a variable is refused when its name is invalid or belongs to the platform', () => {
   expect(() => read({ env_vars: { 'a b': '' } })).toThrow('runtime_env.env_vars.a b must have a name');
   expect(() => read({ env_vars: { ROOKERY_TENANT: 'x' } })).toThrow('belong to the platform');
   expect(() => read({ env_vars: { A: 1 } })).toThrow('runtime_env.env_vars.A must be a string');
@@ -68,7 +72,7 @@ test.each<[string, unknown]>([
   ['variables', { env_vars: { A: 'b', _c: '' } }],
   ['a variable of the platform', { env_vars: { ROOKERY_TENANT: 'x' } }],
   ['a variable that is a number', { env_vars: { A: 1 } }],
-])('the document allows exactly what is read: %s', (_name, value) => {
+])('the description allows exactly what the reader accepts: %s', (_name, value) => {
   let isRead = true;
   try {
     read(value);

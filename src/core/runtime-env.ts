@@ -1,13 +1,14 @@
 import { isAbsolute } from 'node:path';
-import { ENVIRONMENT_NAMES, environmentNameProblem } from './environment.ts';
+import { ENVIRONMENT_NAMES, environmentNameProblem, variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
-import { anyObject, boolean, described, type Kind, list, record, refine, type Schema, text, wrongAt } from './kind.ts';
+import { anyObject, boolean, described, type Kind, list, refine, type Schema, text, wrongAt } from './kind.ts';
+import { indexOfFile, namesFile } from './pip-lines.ts';
 import { MAX_QUOTED_CHARS } from './problem.ts';
 import { type Variables, variable } from './secret.ts';
 import { Form, object, optional, required, type ValueOf } from './shape.ts';
 
-/** Where files of a job come from. */
+/** The source of a job's files. */
 export type FileSource =
   /** An uploaded package: `gcs://<name>`. */
   | { readonly kind: 'package'; readonly name: string }
@@ -17,21 +18,21 @@ export type FileSource =
 export interface PipRequirements {
   readonly packages: readonly string[];
   readonly check: boolean;
-  /** A version of pip itself, as `==24.0`; `''`: the one that there is. */
+  /** A version of pip itself, as `==24.0`; `''`: the installed version. */
   readonly pipVersion: string;
   readonly options: readonly string[];
 }
 
-/** `runtime_env`, as far as it can be honoured. */
+/** The supported part of `runtime_env`. */
 export interface RuntimeEnv {
   readonly envVars: Variables;
   readonly workingDir: FileSource | null;
   readonly pyModules: readonly FileSource[];
-  /** null: none asked for. */
+  /** Null: the job requests none. */
   readonly pip: PipRequirements | null;
 }
 
-/** Keys of Ray that mean something that cannot be had here; ignoring them would run something else than what was asked for. */
+/** Keys of Ray that this service does not support. Ignoring them would change the meaning of the job. */
 const UNSUPPORTED = [
   'conda',
   'container',
@@ -48,24 +49,35 @@ const PACKAGE_NAME = /^[A-Za-z0-9_][A-Za-z0-9._+-]{0,254}$/;
 const MAX_MODULES = 100;
 const MAX_REQUIREMENTS = 1000;
 
-/** Whether an uploaded package may have this name. */
+/** Returns true if an uploaded package may have this name. */
 export function isPackageName(name: string): boolean {
   return PACKAGE_NAME.test(name);
 }
 
-/** One line each: they become a requirements file. */
+/** Single-line requirements, because they become lines of a requirements file. */
 const packageList = refine(list(text(), MAX_REQUIREMENTS), (packages, path, problem) => {
   packages.forEach((line, index) => {
     if (/[\r\n]/.test(line)) problem(`${path}[${index}]`, 'must be one line');
+    else if (namesFile(line)) problem(`${path}[${index}]`, fileProblem(line));
   });
 });
+
+const pipOptions = refine(list(text()), (options, path, problem) => {
+  const index = indexOfFile(options);
+  if (index !== -1) problem(`${path}[${index}]`, fileProblem(options[index] ?? ''));
+});
+
+function fileProblem(line: string): string {
+  const named = JSON.stringify(line.slice(0, MAX_QUOTED_CHARS));
+  return `names a file (${named}), and no file of the working directory exists when the environment is made: name the packages`;
+}
 
 const pipObject = object(
   {
     packages: required(packageList),
     pip_check: optional(boolean, false),
     pip_version: optional(text(), ''),
-    pip_install_options: optional(list(text()), []),
+    pip_install_options: optional(pipOptions, []),
   },
   { isFree: true },
 );
@@ -90,7 +102,7 @@ const pip: Kind<PipRequirements> = {
 const SOURCE_PATTERN = `^gcs://${PACKAGE_NAME.source.slice(1, -1)}$|^((file|local)://)?/((?!://)[^\\u0000])*$`;
 
 const FIELDS = {
-  env_vars: optional(record(variable(text()), { pattern: ENVIRONMENT_NAMES.pattern }), {}),
+  env_vars: optional(variables(variable(text()), { pattern: ENVIRONMENT_NAMES.pattern }), {}),
   working_dir: optional(text(), '', {
     pattern: `${SOURCE_PATTERN}|^$`,
     description: '`gcs://<an uploaded package>`, or a path of the host where the service allows it.',
@@ -102,8 +114,9 @@ const FIELDS = {
 const KNOWN = object<ValueOf<typeof FIELDS>>(FIELDS);
 
 /**
- * As it was sent: its type is checked with the body, the rest in its turn by `readRuntimeEnv`. The document names `pip` in words only: a tool
- * that tries out every field would have packages installed that do not exist.
+ * The unchecked value. The body's check covers only the type; `readRuntimeEnv` checks the rest. The document
+ * describes `pip` only in words, because API testing tools would otherwise try to install packages that do
+ * not exist.
  */
 export const RUNTIME_ENV: Kind<JsonObject> = {
   ...anyObject,
@@ -116,13 +129,13 @@ export const RUNTIME_ENV: Kind<JsonObject> = {
     return {
       ...anyObject.describe(),
       description:
-        '`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/jobs.md says more. Other keys are kept and ignored.',
+        '`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored.',
       properties: { ...known, ...Object.fromEntries(refused) },
     };
   },
 };
 
-/** Fails with `invalid_request`. */
+/** Reads a `runtime_env`. Fails with `invalid_request`. */
 export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {
   const form = new Form(KNOWN, value, path, failAtFirst);
   const unsupported = UNSUPPORTED.filter(key => ((value as JsonObject)[key] ?? null) !== null);
@@ -145,7 +158,7 @@ export function readRuntimeEnv(value: unknown, path: string): RuntimeEnv {
   };
 }
 
-/** The uploaded packages that a job needs. */
+/** Returns the uploaded packages that a job needs. */
 export function packagesOf({ workingDir, pyModules }: RuntimeEnv): readonly string[] {
   return [workingDir, ...pyModules].flatMap(source => (source?.kind === 'package' ? [source.name] : []));
 }

@@ -2,16 +2,17 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { SETTINGS } from '../config/settings.ts';
-import { DRIVERS, INSTALLED_SANDBOX_TYPES, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
+import { DRIVERS } from '../sandbox/definitions.ts';
+import { DRIVER_NAMES, runsImages, SANDBOX_TYPES } from './sandbox-types.ts';
 
 const SRC = join(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(join(SRC, file), 'utf8');
 
-test('a request can name every driver but the default of a host, whatever is installed', () => {
+test('a request may name every driver except process, even when the driver is not installed', () => {
   expect(SANDBOX_TYPES).toEqual(expect.arrayContaining(['docker', 'supervisor', 'kubernetes']));
   expect(SANDBOX_TYPES).not.toContain('process');
-  expect(INSTALLED_SANDBOX_TYPES).toEqual(expect.arrayContaining(['process', 'docker', 'supervisor']));
-  expect(INSTALLED_SANDBOX_TYPES).toContain('kubernetes');
+  expect(DRIVER_NAMES).toEqual(expect.arrayContaining(['process', 'docker', 'supervisor']));
+  expect(DRIVER_NAMES).toContain('kubernetes');
 });
 
 test.each([
@@ -25,29 +26,29 @@ test.each([
   expect(runsImages(type)).toBe(isOfImages);
 });
 
-test('the settings of a driver are below its name, in the order of the table', () => {
-  const expected = INSTALLED_SANDBOX_TYPES.flatMap(type =>
-    Object.keys(DRIVERS[type].settings).map(name => `${type}.${name}`),
-  );
-  const heads = INSTALLED_SANDBOX_TYPES.map(type => `${type}.`);
+test('the settings of a driver are listed below its name, in the order of its table', () => {
+  const expected = DRIVER_NAMES.flatMap(type => Object.keys(DRIVERS[type].settings).map(name => `${type}.${name}`));
+  const heads = DRIVER_NAMES.map(type => `${type}.`);
   expect(Object.keys(SETTINGS).filter(path => heads.some(head => path.startsWith(head)))).toEqual(expected);
 });
 
-test.each(INSTALLED_SANDBOX_TYPES)('the definition of %s loads no driver: words and settings only', type => {
+test.each(DRIVER_NAMES)('the definition of %s imports only core, shared settings and labels', type => {
   const loads = (file: string): string[] =>
     [...read(`sandbox/${type}/${file}`).matchAll(/^import (?!type )[^;]*? from '([^']+)';/gms)]
       .map(([, from]) => String(from))
       .flatMap(from => (/^\.\/[a-z-]*settings\.ts$/.test(from) ? loads(from) : [from]));
-  expect(loads('definition.ts').filter(from => !/^\.\.\/\.\.\/core\/|^\.\.\/host\/settings\.ts$/.test(from))).toEqual(
-    [],
-  );
+  expect(
+    loads('definition.ts').filter(
+      from => !/^\.\.\/\.\.\/core\/|^\.\.\/host\/settings\.ts$|^\.\/labels\.ts$/.test(from),
+    ),
+  ).toEqual([]);
 });
 
-test('a driver is a folder and a row: no other file names one', () => {
+test('no file outside sandbox/ and core/sandbox-types.ts names a driver', () => {
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter(
     file => /(?<!\.test)\.ts$/.test(file) && !file.startsWith('sandbox/') && file !== 'core/sandbox-types.ts',
   );
-  // The directories of container engines, which no caller may have.
+  // host-path.ts lists the directories of container engines, which requests may not mount.
   const naming = files.filter(
     file =>
       file !== 'core/host-path.ts' &&

@@ -1,49 +1,56 @@
-import { DOCKER } from '../sandbox/docker/definition.ts';
-import { KUBERNETES } from '../sandbox/kubernetes/definition.ts';
-import { PROCESS } from '../sandbox/process/definition.ts';
-import { SUPERVISOR } from '../sandbox/supervisor/definition.ts';
+/** Facts about a driver that the rules of requests need. */
+interface SandboxFacts {
+  /** The files that sandboxes use: those of the service's host, or an image that the request names. */
+  readonly rootfs: 'host' | 'image';
+  /**
+   * True if sandboxes run on machines of a cluster.
+   * - Mounts then refer to those machines, and the service transfers code to them.
+   * - Pools may keep sandboxes ready.
+   * - Another replica adopts the sandboxes when the machine of the service fails.
+   */
+  readonly isCluster: boolean;
+}
 
 /**
- * The drivers. A new one is a folder in `sandbox/` and a row here: the values of `sandbox_type`, the checks of requests, the settings,
- * `doctor` and the documents come from it. This file alone reaches out of `core/`; a `definition.ts` has nothing but words and settings in it.
+ * The drivers by the names that records carry, in the order of their settings. `sandbox/definitions.ts`
+ * defines each driver; the compiler compares both tables. A new driver needs an entry in each table and a
+ * folder in `sandbox/`.
  */
-export const DRIVERS = {
-  process: PROCESS,
-  docker: DOCKER,
-  supervisor: SUPERVISOR,
-  kubernetes: KUBERNETES,
-} as const;
+export const SANDBOX_FACTS = {
+  process: { rootfs: 'host', isCluster: false },
+  docker: { rootfs: 'image', isCluster: false },
+  supervisor: { rootfs: 'host', isCluster: false },
+  kubernetes: { rootfs: 'image', isCluster: true },
+} as const satisfies Readonly<Record<string, SandboxFacts>>;
 
-type Named = Exclude<keyof typeof DRIVERS, 'process'>;
-/** The value in a request: `''` is the default executor. */
+/** The name of a driver. */
+export type DriverName = keyof typeof SANDBOX_FACTS;
+type Named = Exclude<DriverName, 'process'>;
+/** The value of `sandbox_type` in a request; `''` is the default executor. */
 export type RequestedSandboxType = '' | Named;
-type Installed = {
-  [D in keyof typeof DRIVERS]: (typeof DRIVERS)[D]['create'] extends null ? never : D;
-}[keyof typeof DRIVERS];
+type ClusterDriver = {
+  [D in DriverName]: (typeof SANDBOX_FACTS)[D] extends { readonly isCluster: true } ? D : never;
+}[DriverName];
 
-type OfClusters = {
-  [D in keyof typeof DRIVERS]: (typeof DRIVERS)[D] extends { readonly isCluster: true } ? D : never;
-}[keyof typeof DRIVERS];
+/** The names of all drivers. */
+export const DRIVER_NAMES = Object.keys(SANDBOX_FACTS) as readonly DriverName[];
 
-const ALL = Object.keys(DRIVERS) as (keyof typeof DRIVERS)[];
+/** Values of `sandbox_type`. The process sandbox has no value: on a host, `''` selects it. */
+export const SANDBOX_TYPES = DRIVER_NAMES.filter(name => name !== 'process') as readonly Named[];
 
-/** Values of `sandbox_type`. The process sandbox has no name of its own there: a host's default executor is one by `''`. */
-export const SANDBOX_TYPES = ALL.filter(type => type !== 'process') as readonly Named[];
+/** Drivers whose sandboxes run on machines of a cluster and outlive the machine of the service. */
+export const CLUSTER_SANDBOX_TYPES = DRIVER_NAMES.filter(
+  name => SANDBOX_FACTS[name].isCluster,
+) as readonly ClusterDriver[];
 
-/** Those that this installation can make. */
-export const INSTALLED_SANDBOX_TYPES = ALL.filter(type => DRIVERS[type].create !== null) as readonly Installed[];
-
-const OF_IMAGES: ReadonlySet<string> = new Set(ALL.filter(type => DRIVERS[type].rootfs === 'image'));
-
-/** Those whose sandboxes are on machines of a cluster: they live on when the machine of the service is lost. */
-export const CLUSTER_SANDBOX_TYPES = ALL.filter(type => 'isCluster' in DRIVERS[type]) as readonly OfClusters[];
-
-/** Whether its sandboxes are on machines of a cluster; else on that of the service. */
+/**
+ * Returns true if sandboxes of this type run in a cluster instead of on the machine of the service.
+ */
 export function runsInCluster(sandboxType: string): boolean {
   return (CLUSTER_SANDBOX_TYPES as readonly string[]).includes(sandboxType);
 }
 
-/** Whether its sandboxes run an image; else they run on the files of the host. */
+/** Returns true if sandboxes of this type run an image instead of the files of the host. */
 export function runsImages(sandboxType: string): boolean {
-  return OF_IMAGES.has(sandboxType);
+  return DRIVER_NAMES.some(name => name === sandboxType && SANDBOX_FACTS[name].rootfs === 'image');
 }

@@ -1,11 +1,14 @@
-/** The keys that secrets are encrypted with: 32 bytes each, in Base64 or hexadecimal, one on a line. The first encrypts, all decrypt. */
+/**
+ * The keys that encrypt secrets: 32 bytes each, in Base64 or hexadecimal, one on a line. The first key
+ * encrypts; all keys decrypt.
+ */
 
 const KEY_BYTES = 32;
 
 export const SECRET_KEY_RULE =
   'one key on a line, each of 32 bytes in Base64 or hexadecimal ("openssl rand -base64 32" makes one)';
 
-/** Null when the text is not as `SECRET_KEY_RULE` says. */
+/** Reads the keys. Returns null when the text breaks `SECRET_KEY_RULE`. */
 export function readSecretKeys(text: string): readonly Uint8Array[] | null {
   const lines = text.split(/\s+/).filter(line => line !== '');
   const keys = lines.map(readKey).filter(key => key !== null);

@@ -13,7 +13,7 @@ const fn = (environment: unknown) =>
   readRegister({ name: '0@a@b', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512, environment } as never);
 const job = (env_vars: unknown) => readJobSubmission({ entrypoint: 'true', runtime_env: { env_vars } }, '');
 
-test('a value of an environment is a text, or names a secret: of an agent, a function and a job', () => {
+test('a variable of an agent, a function or a job is a text or a reference to a secret', () => {
   const env = { PLAIN: '{"secret": "no"}', KEY: REF };
   expect(agent(env)?.env_vars).toEqual(env);
   expect(fn(env)).toMatchObject({ ok: true, value: { environment: env } });
@@ -21,29 +21,29 @@ test('a value of an environment is a text, or names a secret: of an agent, a fun
   expect([runtimeEnv.envVars, rawRuntimeEnv.env_vars]).toEqual([env, env]);
 });
 
-test.each([[1], [true], [[]]])('what is neither is refused as before: %j', value => {
+test.each([[1], [true], [[]]])('a variable that is neither a text nor a reference is refused: %j', value => {
   expect(() => agent({ A: value })).toThrow('invalid request body: env_vars.A must be a string');
   expect(fn({ A: value })).toMatchObject({ ok: false });
   expect(() => job({ A: value })).toThrow('must be a string');
 });
 
 test.each([[{}], [{ secret: 1 }], [{ secret: 'a', more: 1 }], [{ Secret: 'a' }]])(
-  'an object is a reference, and nothing else: %j',
+  "an object with other fields than a secret's name is refused: %j",
   value => {
     expect(() => agent({ A: value })).toThrow('env_vars.A must be a string, or {"secret": "<name>"}');
   },
 );
 
-test('a name that no secret has is refused', () => {
+test('a reference is refused when its name is not a valid secret name', () => {
   expect(() => agent({ A: { secret: 'a b' } })).toThrow('env_vars.A.secret must be 1 to 128 letters');
 });
 
-test('variables without secrets are what they were, and nobody is asked', async () => {
+test('resolveVariables returns the same object without a lookup when no variable is a secret', async () => {
   const env = { A: 'a' };
   expect(await resolveVariables('t', env, undefined)).toBe(env);
 });
 
-test('each secret is asked for once, with its tenant', async () => {
+test('resolveVariables requests each secret once, with its tenant', async () => {
   const asked: unknown[] = [];
   const source = {
     valuesOf: async (tenant: string, names: readonly string[]) => {
@@ -63,7 +63,7 @@ test('each secret is asked for once, with its tenant', async () => {
   expect(asked).toEqual([['t', ['db-password', 'd']]]);
 });
 
-test('a service that keeps no secrets names the one that it cannot give', async () => {
+test('resolveVariables fails with the name of the secret when the service stores no secrets', async () => {
   await expect(resolveVariables('t', { A: REF }, undefined)).rejects.toThrow('secret db-password cannot be used');
 });
 
@@ -75,7 +75,7 @@ test.each([
   ['ä'.repeat(LIMITS.secretValueBytes / 2 + 1)],
   [1],
   [undefined],
-])('a value that no variable can have is refused, and is not in the error: %#', value => {
+])('an invalid secret value is refused, and the error does not contain it: %#', value => {
   const read = () => SECRET_PUT.read({ value }, '', failAtFirst);
   expect(read).toThrow('invalid request body: value');
   if (typeof value === 'string' && value.length > 1) expect(read).not.toThrow(value);

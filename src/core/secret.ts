@@ -1,33 +1,36 @@
 import { failedPrecondition } from './error.ts';
 import { isJsonObject } from './json.ts';
-import { type Kind, refine, text, wrongAt } from './kind.ts';
+import { type Kind, text, wrongAt } from './kind.ts';
 import { LIMITS } from './limits.ts';
 import { object, required, type ValueOf } from './shape.ts';
 
-/** Stands in an environment in the place of a value that nobody is to read there. */
+/** Replaces the value of a secret in an environment, so that readers of the environment do not see it. */
 export interface SecretRef {
   readonly secret: string;
 }
 
-/** Variables as callers give them and records keep them: the values of secrets are not in them. */
+/** Variables as callers send them and records keep them, without the values of secrets. */
 export type Variables = Readonly<Record<string, string | SecretRef>>;
 
-/** Variables as a sandbox has them. */
+/** Variables as a sandbox receives them. */
 export type ResolvedVariables = Readonly<Record<string, string>>;
 
-/** Whoever knows the values of secrets. */
+/** A source of the values of secrets. */
 export interface SecretSource {
   /**
-   * The values of these secrets of a tenant, as they are now. Fails with `failed_precondition`, which names the one that does not exist or
-   * cannot be read.
+   * Returns the current values of these secrets of a tenant. Fails with `failed_precondition`, which names a
+   * secret that does not exist or cannot be read.
    */
   valuesOf(tenant: string, names: readonly string[]): Promise<ReadonlyMap<string, string>>;
-  /** Fails as `valuesOf` does for what does not exist. Else no removal overlooks what refers to them and was written before. Nothing is decrypted. */
+  /**
+   * Fails like `valuesOf` if a secret does not exist, without decrypting. After success, a removal of a
+   * secret sees all references that were written earlier.
+   */
   check(tenant: string, names: readonly string[]): Promise<void>;
 }
 
 const SECRET_NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
-/** How OpenAPI shows it. */
+/** The pattern in OpenAPI. */
 export const SECRET_NAME_PATTERN = SECRET_NAME.source;
 export const SECRET_NAME_RULE = '1 to 128 letters, digits, ".", "_" or "-", the first a letter, a digit or "_"';
 
@@ -62,13 +65,7 @@ export function variable(value: Kind<string>): Kind<string | SecretRef> {
   };
 }
 
-/** Halves of surrogate pairs are no UTF-8: what the code would see is not what was sent. */
-const value = refine(text({ required: true }), (given, path, problem) => {
-  if (/\p{Cs}/u.test(given)) problem(path, 'must be text that UTF-8 can hold');
-  else if (Buffer.byteLength(given) > LIMITS.secretValueBytes) {
-    problem(path, `must have at most ${LIMITS.secretValueBytes} bytes`);
-  }
-});
+const value = text({ required: true, maxBytes: LIMITS.secretValueBytes });
 
 const PUT_FIELDS = {
   value: required(value, {
@@ -80,7 +77,7 @@ const PUT_FIELDS = {
 /** The body of a write of a secret. */
 export const SECRET_PUT = object<ValueOf<typeof PUT_FIELDS>>(PUT_FIELDS, { schema: { title: 'SecretPut' } });
 
-/** The secrets that variables refer to, each once. */
+/** Returns the secrets that variables refer to, each once. */
 export function secretsOf(variables: Variables): readonly string[] {
   const names = new Set<string>();
   for (const name in variables) {
@@ -91,8 +88,8 @@ export function secretsOf(variables: Variables): readonly string[] {
 }
 
 /**
- * The variables with the values of the secrets that they refer to. Fails with `failed_precondition`, which names what is missing. `source`
- * undefined: this service keeps no secrets.
+ * Replaces references in variables by the values of their secrets. Fails with `failed_precondition`, which
+ * names the missing secret. `source` undefined: this service keeps no secrets.
  */
 export async function resolveVariables(
   tenant: string,
@@ -112,7 +109,7 @@ export async function resolveVariables(
   );
 }
 
-/** The names of the variables whose values are secrets. */
+/** Returns the names of the variables whose values are secrets. */
 export function secretVariables(variables: Variables): readonly string[] {
   return Object.keys(variables).filter(name => typeof variables[name] === 'object');
 }

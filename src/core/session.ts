@@ -10,7 +10,7 @@ const SESSION_FIELDS = {
 /** The body of a login of the dashboard. */
 export const SESSION = object<ValueOf<typeof SESSION_FIELDS>>(SESSION_FIELDS);
 
-/** Fails with `invalid_request`. */
+/** Reads the body of a login. Fails with `invalid_request`. */
 export function readSession(body: JsonObject): ValueOf<typeof SESSION_FIELDS> {
   return SESSION.read(body, '', failAtFirst) as ValueOf<typeof SESSION_FIELDS>;
 }

@@ -1,26 +1,32 @@
 import type { Kind } from './kind.ts';
 
 /**
- * The kinds of settings. A kind reads a value that came from YAML (`read`) or from text, i.e. a flag or an environment
- * variable (`readText`). Both answer the value, or throw a `WrongValue` whose text completes "<path> must be …".
+ * A kind of setting. `read` reads a value from YAML; `readText` reads a text from a flag or an environment
+ * variable. Both return the value, or throw a `WrongValue` whose text completes "<path> must be …".
  */
 export interface Setting<T> {
-  /** How the documentation names the type: `number of milliseconds`, `list of texts`. */
+  /** Name of the type in the documentation: `number of milliseconds`, `list of texts`. */
   readonly type: string;
   readonly default: T;
-  /** The default as the documentation shows it, where the value itself would say too little or depends on the machine. */
+  /** The default in the documentation, where the value itself says too little or depends on the machine. */
   readonly defaultText?: string;
-  /** One or two sentences: what it does, and what another value would mean. */
+  /** The description, in one or two sentences: the effect of the setting, and of another value. */
   readonly doc: string;
-  /** A value as it would stand in the YAML file. */
+  /** A value in the form of the YAML file. */
   readonly example: string;
-  /** The command line flag of `serve`, as commander writes it (`--port <port>`); settings without one are set by `--set`. */
+  /**
+   * The command line flag of `serve` in commander's form (`--port <port>`). `--set` sets settings without a
+   * flag.
+   */
   readonly flag?: string;
-  /** A file path: a relative one counts from the configuration file, or from the working directory when it comes from elsewhere. */
+  /**
+   * True for a file path. A relative path starts at the configuration file, or at the working directory for
+   * other sources.
+   */
   readonly isPath?: boolean;
-  /** A URL that may name a socket: whoever reaches what listens there is root, or nearly. */
+  /** True for a URL that may name a socket. A client of that socket's server is root, or nearly. */
   readonly isSocket?: boolean;
-  /** Never printed. */
+  /** True for a value that is never printed. */
   readonly isSecret?: boolean;
   read(value: unknown): T;
   readText(text: string): T;
@@ -29,12 +35,12 @@ export interface Setting<T> {
 /** The values of settings by their names. */
 export type SettingValues<S> = { readonly [P in keyof S]: S[P] extends { read(value: unknown): infer T } ? T : never };
 
-/** Completes the sentence "<path> must be …". */
+/** Reports a wrong value. The message completes the sentence "<path> must be …". */
 export class WrongValue extends Error {
   override readonly name = 'WrongValue';
 }
 
-/** Options of every constructor below beside those of its kind. */
+/** Options of every constructor below, in addition to those of its kind. */
 interface Described<T> {
   readonly default: T;
   readonly defaultText?: string;
@@ -76,7 +82,7 @@ export function optionalPath(options: Described<null>): Setting<string | null> {
   return { type: 'path', isPath: true, ...described(options), read: readPath, readText: readPath };
 }
 
-/** A whole number from `min` to `max`; `unit` is part of the documentation and of the setting's name. */
+/** A whole number from `min` to `max`. `unit` is part of the documentation and of the setting's name. */
 export function integer(options: Described<number> & { min: number; max: number; unit?: string }): Setting<number> {
   const shape = `a whole number from ${options.min} to ${options.max}`;
   const read = (value: unknown): number => {
@@ -121,7 +127,7 @@ export function choice<const C extends string>(
   return { type: choices.join(' | '), choices, ...described(options), read, readText: read };
 }
 
-/** In text: `a,b,c`. */
+/** A list of texts. Text form: `a,b,c`. */
 export function texts(
   options: Described<readonly string[]> & { pattern?: RegExp; shape?: string; mayBeEmpty?: boolean },
 ): Setting<readonly string[]> {
@@ -136,7 +142,7 @@ export function texts(
   return { type: 'list of texts', ...described(options), read, readText: given => read(splitList(given)) };
 }
 
-/** A list of texts that may be absent (`null`), which is not the same as an empty one. In text: `a,b,c`. */
+/** A list of texts that may be absent (`null`), which differs from an empty list. Text form: `a,b,c`. */
 export function optionalTexts(
   options: Described<null> & { pattern: RegExp; shape: string },
 ): Setting<readonly string[] | null> {
@@ -144,7 +150,7 @@ export function optionalTexts(
   return { type, ...described(options), read, readText };
 }
 
-/** In text: `key=value,key=value`. */
+/** A map of texts. Text form: `key=value,key=value`. */
 export function textMap(
   options: Described<Readonly<Record<string, string>>> & { keyPattern: RegExp; shape: string },
 ): Setting<Readonly<Record<string, string>>> {
@@ -172,7 +178,7 @@ export function textMap(
   };
 }
 
-/** What a field of a request is, too: `kind` reads it. In text: JSON. */
+/** A setting with the kind of a request field; `kind` reads it. Text form: JSON. */
 export function ofKind<T>(
   kind: Kind<T>,
   options: Described<T> & { readonly type: string; readonly shape: string },
@@ -210,7 +216,7 @@ function splitList(given: string): string[] {
     .filter(item => item !== '');
 }
 
-/** Only the keys of `Described`, and only those that are there. */
+/** Returns only the keys of `Described` that are present. */
 function described<T>(options: Described<T>) {
   return {
     default: options.default,

@@ -23,8 +23,8 @@ function problemsOf(body: object): string[] {
   return problems.found;
 }
 
-describe('a row of a table', () => {
-  test('reads the field, and null is absent', () => {
+describe('row of a field table', () => {
+  test('reads the field, and treats null as absent', () => {
     const body = { name: 'a', flag: null, inner: { size: 5 }, items: [{ mode: 'fast' }] };
     expect(SHAPE.read(body, '', failAtFirst)).toEqual({
       name: 'a',
@@ -35,7 +35,7 @@ describe('a row of a table', () => {
     });
   });
 
-  test('describes it: type, limits, default, meaning', () => {
+  test('describes the field with type, limits, default and meaning', () => {
     expect(SHAPE.describe()).toMatchObject({
       type: 'object',
       required: ['name'],
@@ -53,13 +53,13 @@ describe('a row of a table', () => {
     });
   });
 
-  test('shows null beside the type of an optional field where callers send it', () => {
+  test('describes an optional field as nullable when nulls are requested', () => {
     const { properties } = SHAPE.describe({ nulls: true }) as { properties: Record<string, unknown> };
     expect(properties.flag).toEqual({ anyOf: [{ type: 'boolean', default: false }, { type: 'null' }] });
     expect(properties.name).toMatchObject({ type: 'string' });
   });
 
-  test('of an update has no default, and is undefined when it was not sent', () => {
+  test('has no default in an update, and leaves out a field that was not sent', () => {
     const update = object(kept(FIELDS));
     expect(update.describe()).not.toHaveProperty('required');
     expect(JSON.stringify((update.describe() as { properties: { flag: object } }).properties.flag)).not.toContain(
@@ -69,7 +69,7 @@ describe('a row of a table', () => {
   });
 });
 
-describe('problems', () => {
+describe('problems of a body', () => {
   test('are collected in the order of the rows, each with its path', () => {
     expect(
       problemsOf({ flag: 1, inner: { size: 0, mode: 'slow' }, tags: { bad: 1, ok: 'toolong' }, items: [5] }),
@@ -84,7 +84,7 @@ describe('problems', () => {
     ]);
   });
 
-  test('of what is missing may come before those of what is there', () => {
+  test('list missing fields first when noteMissing runs first', () => {
     const problems = new Problems();
     const fields = { a: required(boolean), b: required(boolean, '', 'is required, and a flag') };
     noteMissing(fields, { a: 1 }, problems.add);
@@ -92,7 +92,7 @@ describe('problems', () => {
     expect(problems.found).toEqual(['b is required, and a flag', 'a must be a boolean']);
   });
 
-  test('a rule over a value is asked only when its parts are right', () => {
+  test('come from a rule over a list only when its items have the right type', () => {
     const even = refine(list(integer({ min: 0, max: 9 })), (items, path, problem) => {
       items.forEach((item, index) => {
         if (item % 2 === 1) problem(`${path}[${index}]`, 'must be even');
@@ -107,7 +107,7 @@ describe('problems', () => {
     expect(found([2])).toEqual([[2], []]);
   });
 
-  test('step by step, the form of a whole value comes before its parts', () => {
+  test('report a wrong type in a list before a wrong value in its items, when reading stops at the first', () => {
     const fails = (body: object) => () => SHAPE.read(body, '', failAtFirst);
     expect(fails({ name: 'a', items: [{ size: 0 }, 5] })).toThrow('invalid request body: items[1] must be an object');
     expect(fails({ name: 'a', items: [{}, {}, { size: 0 }] })).toThrow('items[2].size must be between');
@@ -116,17 +116,17 @@ describe('problems', () => {
   });
 });
 
-describe('a form', () => {
+describe('Form', () => {
   const form = (body: unknown) => new Form(SHAPE, body, 'outer', failAtFirst);
 
-  test('is read in the order that its reader chooses', () => {
+  test('reads fields in the order that its caller chooses', () => {
     const body = form({ name: 'toolong', flag: 'x' });
     expect(() => body.read('flag')).toThrow('outer.flag must be a boolean');
     expect(() => body.read('tags', 'name')).toThrow('outer.name must have at most 5 characters, got 7');
     expect(body.read('tags')).toEqual({ tags: {} });
   });
 
-  test('of an object that is absent is empty, of what is none fails', () => {
+  test('opens an absent object as an empty one, and fails when the value is not an object', () => {
     expect(form({}).open('inner').read('size')).toEqual({ size: 3 });
     expect(form({}).open('inner').at('size')).toBe('outer.inner.size');
     expect(() => form({ inner: [] }).open('inner')).toThrow('outer.inner must be an object');
@@ -134,7 +134,7 @@ describe('a form', () => {
   });
 });
 
-test('a value of any shape has at most 100 levels', () => {
+test('an arbitrary value has at most 100 levels', () => {
   let deep: unknown = 1;
   for (let level = 0; level < 101; level++) deep = [deep];
   const problems = new Problems();

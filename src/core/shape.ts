@@ -2,14 +2,17 @@ import { isJsonObject, type JsonObject } from './json.ts';
 import { type DescribeOptions, type Kind, type Schema, wrongAt } from './kind.ts';
 import type { Problem } from './problem.ts';
 
-/** One field of a request: the one place that says what it may be, what it is when absent, and what it means. */
+/** A field of a request: the single declaration of its kind, its value when absent, and its meaning. */
 export interface Field<T> {
   readonly kind: Kind<T>;
-  /** Its value when it is absent or null. */
+  /** The value when the field is absent or null. */
   readonly absent: T;
-  /** It has to be there; the text says so, behind the path. `''`: a rule of the object says so. */
+  /**
+   * Present if the field is required. The text follows the path in the error; `''`: a rule of the object
+   * reports it.
+   */
   readonly missing?: string;
-  /** Shown in the document beside the kind. */
+  /** Shown in the document in addition to the kind. */
   readonly doc: Schema;
 }
 
@@ -22,18 +25,20 @@ export function required<T>(kind: Kind<T>, doc: string | Schema = {}, missing = 
   return { kind, absent: undefined as T, missing, doc: docOf(doc) };
 }
 
-/** As `required`, but a rule of its object says so, from `absent`. */
+/** Declares a required field whose absence a rule of the object reports, from the value `absent`. */
 export function requiredByRule<T>(kind: Kind<T>, absent: T, doc: string | Schema = {}): Field<T> {
   return { kind, absent, missing: '', doc: docOf(doc) };
 }
 
-/** `absent` is shown as the default where it is a number, a flag or a text. */
+/**
+ * Declares an optional field. The document shows `absent` as the default if it is a number, a flag or a text.
+ */
 export function optional<T>(kind: Kind<T>, absent: T, doc: string | Schema = {}): Field<T> {
   const hasDefault = ['number', 'boolean'].includes(typeof absent) || (typeof absent === 'string' && absent !== '');
   return { kind, absent, doc: { ...(hasDefault ? { default: absent } : {}), ...docOf(doc) } };
 }
 
-/** One of which the request need not say anything: it is then undefined. */
+/** Declares a field that the request may omit; its value is then undefined. */
 export function maybe<T>(kind: Kind<T>, doc: string | Schema = {}): Field<T | undefined> {
   return { kind, absent: undefined, doc: docOf(doc) };
 }
@@ -42,14 +47,14 @@ function docOf(doc: string | Schema): Schema {
   return typeof doc === 'string' ? { description: doc } : doc;
 }
 
-/** The kind of an object with these fields; `kind` is its type's own, for `Form`. */
+/** The kind of an object with these fields. Each field keeps the type of its own kind, for `Form`. */
 export interface ObjectKind<T> extends Kind<T> {
   readonly fields: Fields<T>;
 }
 
 interface ObjectRules {
   readonly isMode?: boolean;
-  /** Other fields are none of ours, and nobody is warned of them. */
+  /** True if other fields are allowed; the service does not warn about them. */
   readonly isFree?: boolean;
   readonly schema?: Schema;
 }
@@ -83,13 +88,13 @@ function describeFields<T extends object>(fields: Fields<T>, options: DescribeOp
   };
 }
 
-/** Every field's value when absent. */
+/** Returns every field's value when absent. */
 export function absentValues<T extends object>(fields: Fields<T>): T {
   const keys = Object.keys(fields) as (keyof T)[];
   return Object.fromEntries(keys.map(key => [key, fields[key].absent])) as T;
 }
 
-/** Fields of which what is absent is kept as it was, as an update has them. */
+/** Makes fields for an update, where absent fields keep their values. */
 export function kept<T extends object>(fields: Fields<T>): { readonly [K in keyof T]: Field<T[K] | undefined> } {
   const entries = Object.entries(fields) as [string, Field<unknown>][];
   return Object.fromEntries(
@@ -100,14 +105,14 @@ export function kept<T extends object>(fields: Fields<T>): { readonly [K in keyo
   ) as { readonly [K in keyof T]: Field<T[K] | undefined> };
 }
 
-/** Notes the required fields that are absent, before anything is said of those that are there. */
+/** Notes required fields that are absent, before the fields that are present are checked. */
 export function noteMissing<T extends object>(fields: Fields<T>, source: JsonObject, problem: Problem): void {
   for (const [name, { missing }] of Object.entries(fields) as [string, Field<unknown>][]) {
     if (missing && (source[name] ?? null) === null) problem(name, missing);
   }
 }
 
-/** The fields that are there and right; `ok` when none was wrong or missing. */
+/** Reads the fields that are present and valid; `ok` if none is wrong or missing. */
 export function readPresent<T extends object>(
   fields: Fields<T>,
   source: JsonObject,
@@ -133,8 +138,8 @@ export function readPresent<T extends object>(
 }
 
 /**
- * One object of a request that is read step by step: the first problem fails it, so whoever reads says in which order. `problem` has to
- * throw.
+ * An object of a request that is read step by step. The first problem fails the request, so the reader
+ * decides the order. `problem` must throw.
  */
 export class Form<T extends object> {
   readonly #fields: Fields<T>;
@@ -150,12 +155,12 @@ export class Form<T extends object> {
     this.#problem = problem;
   }
 
-  /** The whole path of a field, as errors name it. */
+  /** Returns the whole path of a field, for errors. */
   at(name: keyof T & string): string {
     return join(this.#path, name);
   }
 
-  /** As it was sent; undefined when it is absent or null. */
+  /** Returns the unchecked value, or undefined when the field is absent or null. */
   sent(name: keyof T & string): unknown {
     return this.#source[name] ?? undefined;
   }
@@ -166,7 +171,10 @@ export class Form<T extends object> {
     return { ...absentValues(table), ...present };
   }
 
-  /** A field that is an object, to be read step by step too; an absent one is an empty one. */
+  /**
+   * Opens a field that is an object, to read its fields step by step. An absent field counts as an empty
+   * object.
+   */
   open<K extends keyof T & string>(name: K): Form<NonNullable<T[K]> & object> {
     const kind = this.#fields[name].kind as unknown as ObjectKind<NonNullable<T[K]> & object>;
     return new Form(kind, this.sent(name) ?? {}, this.at(name), this.#problem);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { SHARD_COUNT, SHARD_NAMES, shardOf } from './shard.ts';
 
-test('the shard of a function is the same for all replicas of all versions', () => {
+test('shardOf returns the same shard for a function in every release', () => {
   expect({
     empty: shardOf(''),
     a: shardOf('a'),
@@ -11,7 +11,7 @@ test('the shard of a function is the same for all replicas of all versions', () 
   }).toEqual({ empty: 'shard-25', a: 'shard-32', hello: 'shard-60', other: 'shard-48', tenant: 'shard-39' });
 });
 
-test('functions spread over all shards', () => {
+test('shardOf spreads functions over all shards', () => {
   const counts = new Map<string, number>();
   for (let index = 0; index < 6400; index++) {
     const shard = shardOf(`sn:cn:yrk:default:function:0@svc@fn-${index}`);

@@ -24,7 +24,7 @@ const unknown = (path: string, meant?: string) =>
 
 const spec = (more: object) => ({ ...AGENT, runtime_spec: { ...AGENT.runtime_spec, ...more } });
 
-describe('a create of an agent tells each field that it does not know', () => {
+describe('warnings about unknown fields of an agent', () => {
   test.each<[object, string]>([
     [{ ...AGENT, sandbox_type: 'docker' }, unknown('sandbox_type', 'runtime_spec.sandbox_type')],
     [{ ...AGENT, memory: 64 }, unknown('memory', 'runtime_spec.memory')],
@@ -42,16 +42,16 @@ describe('a create of an agent tells each field that it does not know', () => {
       { ...AGENT, mounts: [{ source: '/a', target: '/a', readOnly: true }] },
       unknown('mounts[0].readOnly', 'mounts[0].readonly'),
     ],
-  ])('%j', (body, warning) => {
+  ])('name the field and the likely one: %j', (body, warning) => {
     expect(ofAgent(body)).toEqual([warning]);
   });
 
-  test('maps of names that callers choose, null, and an urn beside runtime_spec are none', () => {
+  test('are absent for names that callers choose, for null, and for an urn beside runtime_spec', () => {
     expect(ofAgent({ ...AGENT, urn: 'x', env_vars: { memroy: '1' }, whatever: null })).toEqual([]);
     expect(ofAgent(spec({ cpu: 1, memory: 16, handler: 'h', codePath: '/c' }))).toEqual([]);
   });
 
-  test('thousands of them are reported in an answer of readable size', () => {
+  test('are limited to 21 entries when a body has thousands of unknown fields', () => {
     const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`zz${index}`.repeat(50), 1]));
     const warnings = ofAgent({ ...AGENT, ...many });
     expect(warnings).toHaveLength(21);
@@ -60,7 +60,7 @@ describe('a create of an agent tells each field that it does not know', () => {
   });
 });
 
-describe('so do requests of the meta_service', () => {
+describe('warnings about unknown fields of meta_service requests', () => {
   const FUNCTION = { name: '0@a@b', runtime: 'go', cpu: 1000, memory: 128 };
   const POOL = { id: 'p', resources: { requests: { cpu: '1m', memory: '1Mi' }, limits: { cpu: '1m', memory: '1Mi' } } };
   const RESERVED = {
@@ -130,14 +130,14 @@ describe('so do requests of the meta_service', () => {
   });
 });
 
-describe('and a job', () => {
+describe('warnings about unknown fields of a job', () => {
   const read = (body: object) => unknownFieldWarnings(JOB_SUBMIT, body);
 
-  test('a name that is no field of a submission', () => {
+  test('name the field and the likely one', () => {
     expect(read({ entrypoint: 'x', entrypoint_cpus: 1 })).toEqual([unknown('entrypoint_cpus', 'entrypoint_num_cpus')]);
   });
 
-  test('everything that the client of Ray sends is known; runtime_env, metadata and resources are free', () => {
+  test("are absent for everything that Ray's client sends, and inside of free-form fields", () => {
     const body = {
       entrypoint: 'x',
       submission_id: 'a',
@@ -151,7 +151,7 @@ describe('and a job', () => {
       entrypoint_label_selector: {},
     };
     expect(read(body)).toEqual([]);
-    // A name that the caller chose is no place that another field may have been meant for.
+    // A name inside entrypoint_resources is the caller's own, so it is not suggested for an unknown field.
     expect(read({ ...body, fast: 1 })).toEqual([unknown('fast')]);
   });
 });

@@ -3,7 +3,7 @@ import type { Kind } from './kind.ts';
 import { nearest, simplify } from './nearest.ts';
 import { join } from './shape.ts';
 
-/** A request with thousands of unknown fields has an answer of readable size. */
+/** Keeps the answer readable when a request has thousands of unknown fields. */
 const MAX_WARNINGS = 20;
 const MAX_PATH_CHARS = 200;
 
@@ -13,8 +13,8 @@ interface Place {
 }
 
 /**
- * A sentence for each field of a body that its declaration does not have; null is absent, here too. Maps of names that callers choose, and
- * values of any shape, have no unknown fields.
+ * Returns a sentence for each field of a body that its declaration lacks. Null counts as absent. Maps with
+ * names of the caller's choice, and values of any shape, have no unknown fields.
  */
 export function unknownFieldWarnings(shape: Kind<unknown>, body: unknown): readonly string[] {
   const unknown: (Place & { readonly siblings: readonly Place[] })[] = [];
@@ -43,7 +43,10 @@ export function unknownFieldWarnings(shape: Kind<unknown>, body: unknown): reado
   return left === 0 ? warnings : [...warnings, `${left} more unknown fields were ignored`];
 }
 
-/** The fields that a body like this one may have, those in arrays left out: an item of an array is no place to move a field to. */
+/**
+ * Returns the fields that a body like this one may have. Fields in arrays are excluded, because a field
+ * cannot move into an array item.
+ */
 function knownPlaces({ fields, isMode, isFree }: Kind<unknown>, value: unknown, path: string): Place[] {
   const isSent = value !== undefined && value !== null;
   if (fields === undefined || isFree || (isSent ? !isJsonObject(value) : isMode)) return [];
@@ -54,7 +57,10 @@ function knownPlaces({ fields, isMode, isFree }: Kind<unknown>, value: unknown, 
   });
 }
 
-/** The same name elsewhere is meant rather than a similar one here, and that rather than a similar one elsewhere. */
+/**
+ * Returns the path that was probably meant. The order is: the same name anywhere, a similar name here, a
+ * similar name elsewhere.
+ */
 function suggestion(name: string, siblings: readonly Place[], everywhere: readonly Place[]): string | null {
   const spelled = (place: Place) => simplify(place.name) === simplify(name);
   const same = siblings.find(spelled) ?? everywhere.find(spelled);

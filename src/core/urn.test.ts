@@ -36,11 +36,11 @@ test.each([
   ['0@demo@hello\n', 'a line end'],
   [`0@${'a'.repeat(17)}@x`, 'a service of 17 characters'],
   [`0@a@${'x'.repeat(128)}`, 'a name of 128 characters'],
-])('%j is no function name: %s', text => {
+])('%j is not a function name: %s', text => {
   expect(isFunctionName(text)).toBe(false);
 });
 
-test('a version number has 1 to 42 characters, the first and the last a letter or a digit, and is not "latest"', () => {
+test('a version number has 1 to 42 characters, starts and ends with a letter or digit, and is not "latest"', () => {
   for (const good of ['v1', '1', 'a.b_c-d', 'A', 'x'.repeat(42), 'Latest', 'latest1'])
     expect(isVersionNumber(good)).toBe(true);
   for (const bad of ['', 'latest', '$latest', '-v1', 'v1-', 'v 1', 'v:1', 'x'.repeat(43), 'v1\n']) {
@@ -53,7 +53,7 @@ test('latest is another spelling of $latest', () => {
   expect(normalizeVersion('v1')).toBe('v1');
 });
 
-test('a URN that is formatted is parsed to the same parts', () => {
+test('a formatted URN is parsed to the same parts', () => {
   fc.assert(
     fc.property(
       textOf(lower.slice(0, 26), 1, 8),
@@ -68,7 +68,7 @@ test('a URN that is formatted is parsed to the same parts', () => {
   );
 });
 
-test('a URN with the version latest means $latest', () => {
+test('a URN with the version latest is parsed as $latest', () => {
   expect(parseUrn('sn:cn:yrk:default:function:0@demo@hello:latest')).toEqual({
     business: 'yrk',
     tenant: 'default',
@@ -77,7 +77,7 @@ test('a URN with the version latest means $latest', () => {
   });
 });
 
-test('no text makes the parser throw, and what it takes is what it formats', () => {
+test('parseUrn never throws, and formatUrn returns the text of every parsed URN', () => {
   fc.assert(
     fc.property(
       fc.oneof(
@@ -100,6 +100,6 @@ test.each([
   'sn:cn::default:function:0@demo@hello:v1',
   'sn:cn:yrk:-bad:function:0@demo@hello:v1',
   'sn:us:yrk:default:function:0@demo@hello:v1',
-])('%s is no URN', text => {
+])('%s is not a URN', text => {
   expect(parseUrn(text)).toBeNull();
 });

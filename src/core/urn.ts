@@ -1,15 +1,16 @@
 import { TENANT_PATTERN } from './tenant.ts';
 
 /**
- * Names, versions and URNs of functions: `sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>`.
- * Without its version it names the function (`functionUrn`), with it one version (`functionVersionUrn`).
+ * Names, versions and URNs of functions: `sn:cn:<business>:<tenant>:function:0@<service>@<name>:<version>`. A
+ * URN without a version names the function (`functionUrn`), with a version one version
+ * (`functionVersionUrn`).
  */
 export interface FunctionUrn {
   readonly business: string;
   readonly tenant: string;
   /** `0@<service>@<name>` */
   readonly name: string;
-  /** Normalized: `$latest` however it was spelled. null: the URN has none. */
+  /** Normalized: every spelling of the latest version is `$latest`. Null: the URN has no version. */
   readonly version: string | null;
 }
 
@@ -25,7 +26,7 @@ const NAME = '0@[A-Za-z0-9]{1,16}@[a-z0-9-]{1,127}';
 const BUSINESS = '[A-Za-z0-9][A-Za-z0-9_-]{0,63}';
 const VERSION_NUMBER = '[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?';
 export const FUNCTION_NAME_PATTERN = `^${NAME}$`;
-/** A name, or a URN with its version or without; for schemas. */
+/** A name, or a URN with or without a version; for schemas. */
 export const NAME_OR_URN_PATTERN = `^(${NAME}|sn:cn:${BUSINESS}:${TENANT_PATTERN}:function:${NAME}(:(\\$latest|${VERSION_NUMBER}))?)$`;
 const FUNCTION_NAME = new RegExp(FUNCTION_NAME_PATTERN);
 const VERSION = new RegExp(`^${VERSION_NUMBER}$`);
@@ -35,17 +36,17 @@ export function isFunctionName(text: string): boolean {
   return FUNCTION_NAME.test(text);
 }
 
-/** True for what a published version may be called. */
+/** Returns true if a published version may have this name. */
 export function isVersionNumber(text: string): boolean {
   return VERSION.test(text) && text !== 'latest';
 }
 
-/** `latest` is another spelling of `$latest` wherever a version is read. */
+/** Replaces `latest` by `$latest`, for every place that reads a version. */
 export function normalizeVersion(text: string): string {
   return text === 'latest' ? LATEST : text;
 }
 
-/** null when the text is no URN of a function. */
+/** Parses a URN. Returns null when the text is not a URN of a function. */
 export function parseUrn(text: string): FunctionUrn | null {
   const match = URN.exec(text);
   if (!match) return null;
@@ -60,7 +61,7 @@ export function formatUrn({ business, tenant, name, version }: FunctionUrn): str
   return version === null ? functionUrn : `${functionUrn}:${version}`;
 }
 
-/** The URN of the function that a URN names, with a version or without; a text that is none as it is. */
+/** Removes the version from a URN. Returns a text that is not a URN unchanged. */
 export function functionUrnOf(urn: string): string {
   const parsed = parseUrn(urn);
   return parsed ? formatUrn({ ...parsed, version: null }) : urn;

@@ -1,13 +1,14 @@
 /**
- * The id of an event: how far each replica's own events had been told when it was, as `<run>-<number>` for each with points between them. Replicas
- * hear of each other's events in different orders; such an id says the same on all of them.
+ * Id of an event: the number of the last known event of each replica's run. The text is `<run>-<number>` for
+ * each, with points between. Replicas get each other's events in different orders; such an id has the same
+ * meaning on all of them.
  */
 
-/** The number of the last event that was seen, for each run of a replica. */
+/** Number of the last event that was seen, for each run of a replica. */
 export type Seen = ReadonlyMap<string, number>;
 
 const PART = /^([0-9a-f]{8})-(\d{1,15})$/;
-/** Far more than replicas that are kept in mind. */
+/** Limit far above the ids of all remembered runs. */
 const MAX_CHARS = 8192;
 
 export function formatId(seen: Seen): string {
@@ -16,7 +17,7 @@ export function formatId(seen: Seen): string {
   return text;
 }
 
-/** Null: it is no id. */
+/** Parses an id. Returns null for any other text. */
 export function parseId(text: string): Map<string, number> | null {
   const seen = new Map<string, number>();
   if (text.length > MAX_CHARS) return null;
@@ -28,7 +29,7 @@ export function parseId(text: string): Map<string, number> | null {
   return seen;
 }
 
-/** What has been seen by who has seen both. */
+/** Returns the union of two sets of seen events. */
 export function laterOf(one: Seen, other: Seen): Map<string, number> {
   const seen = new Map(one);
   for (const [run, number] of other) seen.set(run, Math.max(number, seen.get(run) ?? 0));

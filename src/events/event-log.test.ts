@@ -3,14 +3,14 @@ import { EventLog } from './event-log.ts';
 
 const idAt = (log: EventLog, place: number) => log.at(place)?.id ?? '';
 
-test('an event says its kind, its moment and its replica in one line of JSON, whatever a text in it says', () => {
+test('an event has its type, time and replica in one line of JSON even when a text has line breaks', () => {
   const log = new EventLog({ now: () => Date.parse('2026-11-20T10:00:00Z'), node: 'n' });
   log.add('a', 'failed', { reason: 'two\nlines\r\n\nid: 7' });
   const data = '{"type":"failed","at":"2026-11-20T10:00:00.000Z","node":"n","reason":"two\\nlines\\r\\n\\nid: 7"}';
   expect(log.at(1)).toMatchObject({ tenant: 'a', type: 'failed', data, id: `${log.run}-1` });
 });
 
-test('who comes back with an id has seen what was before it, on this replica and on others', () => {
+test('seenBy returns the last event number of this replica and of other replicas up to an id', () => {
   const log = new EventLog();
   log.begin('aaaaaaaa', 0);
   log.add('a', 'job', {});
@@ -33,7 +33,7 @@ test('who comes back with an id has seen what was before it, on this replica and
 });
 
 test.each(['', 'x', '00000000-1', '9', 'ffffffff-99999999999999999', '0000000a-1.00000000-1'])(
-  'nothing is known of the id %j',
+  'seenBy returns null for the unknown id %j',
   id => {
     const log = new EventLog();
     log.add('a', 'job', {});
@@ -41,7 +41,7 @@ test.each(['', 'x', '00000000-1', '9', 'ffffffff-99999999999999999', '0000000a-1
   },
 );
 
-test('an id of the future, or one whose successors are not kept any more, is not gone on from', () => {
+test('seenBy returns null for an id of the future, or when its successors are no longer kept', () => {
   const log = new EventLog({ size: 2 });
   log.add('a', 'job', {});
   const first = idAt(log, 1);
@@ -53,7 +53,7 @@ test('an id of the future, or one whose successors are not kept any more, is not
   expect([log.at(2), log.at(3)]).toEqual([undefined, expect.anything()]);
 });
 
-test('what another replica no longer kept, or never told before it was gone, readers are told to be missing', () => {
+test('the log adds a reset when events of another replica are missing or that replica is lost', () => {
   const log = new EventLog();
   log.begin('aaaaaaaa', 0);
   log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
@@ -66,7 +66,7 @@ test('what another replica no longer kept, or never told before it was gone, rea
   expect(log.at(3)).toMatchObject({ type: 'reset', isLocal: true });
 });
 
-test('of replicas that are gone a bounded number is remembered, and who knows nothing of the others starts anew', () => {
+test('the log remembers a bounded number of lost replicas, and seenBy returns null for older ids', () => {
   const log = new EventLog();
   log.add('a', 'job', {});
   const before = idAt(log, 1);
@@ -81,7 +81,7 @@ test('of replicas that are gone a bounded number is remembered, and who knows no
   expect(log.seenBy(idAt(log, log.end - 1))).not.toBeNull();
 });
 
-test('the log holds as many events as it has room for, and readers are woken once for a burst', async () => {
+test('the log keeps as many events as its size, and wakes readers once for a burst', async () => {
   const log = new EventLog({ size: 8 });
   let wakes = 0;
   const end = log.onEvents(() => {

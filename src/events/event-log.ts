@@ -2,53 +2,53 @@ import { randomBytes } from 'node:crypto';
 import { LIMITS } from '../core/limits.ts';
 import { formatId, parseId, type Seen } from './event-id.ts';
 
-/** The kinds of events, as `event:` of the stream says them. */
+/** Kinds of events, as the stream names them in `event:`. */
 export const EVENT_TYPES = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended', 'scaled', 'job'] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 
-/** What one replica tells another of an event. */
+/** Event as one replica sends it to another. */
 export interface ToldEvent {
-  /** Whose it is; `''` of a `reset`: everybody's. */
+  /** Tenant of the event; `''` for a `reset`, which concerns all tenants. */
   readonly tenant: string;
-  /** `reset`: what is shown has to be read anew. */
+  /** `reset`: readers must read the displayed state again. */
   readonly type: EventType | 'reset';
-  /** JSON. */
+  /** JSON text. */
   readonly data: string;
 }
 
-/** One event as it waits for its readers. */
+/** Event as the log keeps it for its readers. */
 export interface LoggedEvent extends ToldEvent {
-  /** On which run of which replica it happened, and which of its events it is. */
+  /** Run of the replica on which the event happened, and its number in that run. */
   readonly run: string;
   readonly number: number;
-  /** How far each replica's events are told with this one (`event-id.ts`). */
+  /** Last known event of each replica at this event (`event-id.ts`). */
   readonly id: string;
-  /** Other replicas do not hear of it. */
+  /** True if the event is not sent to other replicas. */
   readonly isLocal: boolean;
 }
 
-/** A place in the log: the next event that a reader has not had. */
+/** Position in the log: the next event that a reader has not had. */
 export type Place = number;
 
-/** The events of one run of a replica, as far as they are known here. */
+/** Known events of a replica's run. */
 interface Origin {
   last: number;
-  /** All that came behind this one is here. */
+  /** Number after which all events are in the log. */
   from: number;
-  /** How many events of this replica there were when it came up. */
+  /** Number of own events when the run began. */
   readonly since: number;
 }
 
-/** Runs that have ended and are remembered, so that readers can come back with ids of them. */
+/** Maximum number of ended runs that are remembered, so that readers can resume with ids of them. */
 const MAX_ENDED = 32;
 
 /**
- * The newest events of this process and of the other replicas, all tenants together, in a ring: as many as it holds and no more, whoever reads. A
- * reader is a place in it and nothing else. An event is put into text once, however many read it. Events are told, not stored: whoever needs
- * what is, asks for it.
+ * Keeps the newest events of this process and of the other replicas in a ring of fixed size. All tenants
+ * share the ring. A reader is only a position in it. An event is serialized once for all readers. Events are
+ * not stored; a client that needs the current state must request it.
  */
 export class EventLog {
-  /** Another one with each start. */
+  /** Id of this run; a new one with each start. */
   readonly run = randomBytes(4).toString('hex');
   readonly #node: string | undefined;
   readonly #ring: (LoggedEvent | undefined)[];
@@ -56,30 +56,36 @@ export class EventLog {
   readonly #readers = new Set<() => void>();
   readonly #own: Origin = { last: 0, from: 0, since: 0 };
   readonly #origins = new Map<string, Origin>([[this.run, this.#own]]);
-  /** The one that ended first is the first. */
+  /** Ended runs in the order of their ends. */
   readonly #ended = new Set<string>();
   #next: Place = 1;
   #isWaking = false;
 
-  /** `node`: the replica's name, which its events say. */
+  /** Creates an empty log. `node` is the replica's name, which its events contain. */
   constructor(options: { readonly size?: number; readonly now?: () => number; readonly node?: string } = {}) {
     this.#ring = new Array<LoggedEvent | undefined>(options.size ?? LIMITS.keptEvents);
     this.#now = options.now ?? Date.now;
     this.#node = options.node;
   }
 
-  /** Something happened here. */
+  /** Adds an event of this replica. */
   add(tenant: string, type: EventType, fields: Readonly<Record<string, unknown>>): void {
     const at = new Date(this.#now()).toISOString();
     this.#addOwn({ tenant, type, data: JSON.stringify({ type, at, node: this.#node, ...fields }) }, false);
   }
 
-  /** Every reader is told that what is shown has to be read anew; also those of the other replicas, unless only this one missed something. */
+  /**
+   * Makes every reader read the displayed state again. Includes the readers of other replicas unless
+   * `isLocal`.
+   */
   reset(isLocal: boolean): void {
     this.#addOwn({ tenant: '', type: 'reset', data: RESET }, isLocal);
   }
 
-  /** Events of another replica follow, all of those behind `from`. What is missing before them, readers are told. */
+  /**
+   * Begins or resumes a run of another replica, whose events after `from` follow. If events before them are
+   * missing, readers get a `reset`.
+   */
   begin(run: string, from: number): void {
     const origin = this.#origins.get(run);
     this.#ended.delete(run);
@@ -91,13 +97,16 @@ export class EventLog {
     }
   }
 
-  /** An event of a run that has begun. One that is known already changes nothing. */
+  /** Adds an event of a run that has begun. A known event changes nothing. */
   take(run: string, number: number, told: ToldEvent): void {
     const origin = this.#origins.get(run);
     if (origin !== undefined && number > origin.last) this.#put(run, origin, number, told, false);
   }
 
-  /** The replica is gone: nobody knows what its last events were. */
+  /**
+   * Marks a run as ended, because its replica has died. Its last events may be missing, so readers get a
+   * `reset`.
+   */
   lost(run: string): void {
     if (!this.#origins.has(run)) return;
     this.#ended.add(run);
@@ -105,27 +114,27 @@ export class EventLog {
     this.reset(true);
   }
 
-  /** Before the oldest event that is kept. */
+  /** Position of the oldest event that is kept. */
   get start(): Place {
     return Math.max(1, this.#next - this.#ring.length);
   }
 
-  /** Behind the newest event. */
+  /** Position behind the newest event. */
   get end(): Place {
     return this.#next;
   }
 
-  /** The number of the last event of a run that is known. */
+  /** Returns the number of the last known event of a run. */
   lastOf(run: string): number {
     return this.#origins.get(run)?.last ?? 0;
   }
 
-  /** Of own events, the number behind which all are kept. */
+  /** Number after which all own events are kept. */
   get keptFrom(): number {
     return this.#own.from;
   }
 
-  /** What who reads from this place on has seen. */
+  /** Returns the id of the events before this position. */
   idBefore(place: Place): string {
     const event = this.at(place);
     if (event === undefined) return this.#id();
@@ -133,7 +142,9 @@ export class EventLog {
     return formatId(seen.set(event.run, event.number - 1));
   }
 
-  /** What has been seen by who comes back with this id; null: what came after it is not all here. */
+  /**
+   * Returns the events that a reader with this id has seen. Null when later events are not all in the log.
+   */
   seenBy(id: string): Seen | null {
     const seen = parseId(id);
     if (seen === null || (seen.get(this.run) ?? 0) > this.#own.last) return null;
@@ -142,12 +153,12 @@ export class EventLog {
     return seen;
   }
 
-  /** The event at a place before the end; undefined: it is not here any more. */
+  /** Returns the event at a position before the end; undefined when it is not kept any more. */
   at(place: Place): LoggedEvent | undefined {
     return place < this.start || place >= this.#next ? undefined : this.#ring[place % this.#ring.length];
   }
 
-  /** Calls `wake` once for all events of a turn. The returned function ends it. */
+  /** Calls `wake` once for all events of a turn of the event loop. The returned function unsubscribes. */
   onEvents(wake: () => void): () => void {
     this.#readers.add(wake);
     return () => void this.#readers.delete(wake);
@@ -174,7 +185,10 @@ export class EventLog {
     return text;
   }
 
-  /** Who knows nothing of it because it came up later, cannot go on here any more. */
+  /**
+   * Drops a run. Ids from before the beginning of the run become invalid, because its events after them are
+   * unknown.
+   */
   #forget(run: string): void {
     const since = this.#origins.get(run)?.since ?? 0;
     this.#own.from = Math.max(this.#own.from, since);

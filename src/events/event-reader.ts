@@ -2,12 +2,12 @@ import type { Writable } from 'node:stream';
 import { formatId, laterOf, parseId, type Seen } from './event-id.ts';
 import type { EventLog, LoggedEvent, Place } from './event-log.ts';
 
-/** How events are written for one kind of readers. */
+/** Text format of events for one kind of readers. */
 export interface EventFormat {
   event(event: LoggedEvent, id: string): string;
-  /** From here on everything is told; `reset`: something before it is missing. */
+  /** Returns the text that marks the beginning of the events. `reset`: earlier events are missing. */
   marker(type: 'hello' | 'reset', id: string): string;
-  /** Says nothing but that the connection lives. */
+  /** Text that only shows that the connection lives. */
   readonly heartbeat: string;
 }
 
@@ -18,21 +18,25 @@ export interface EventReaderOptions {
   readonly format: EventFormat;
 }
 
-/** How often a reader hears something when nothing happens. */
+/** Interval of heartbeats. */
 export const HEARTBEAT_MS = 15_000;
-/** Written in one turn; others have theirs between. */
+/** Bytes per write, approximately. */
 const TURN_BYTES = 64 * 1024;
 
 /**
- * One reader: a place in the log. Nothing waits for it here but what its connection holds: while that takes no more, it stays where it is, and
- * when the log has gone past it, it is told to read everything anew.
+ * Writes the events of the log to one connection. A reader is a position in the log and keeps no events. It
+ * stops while the connection's buffer is full. If the log drops its position meanwhile, the reader gets a
+ * `reset`.
  */
 export class EventReader {
   readonly #options: EventReaderOptions;
   readonly #heartbeat: NodeJS.Timeout;
   readonly #endEvents: () => void;
   #place: Place;
-  /** What it had seen before, until the log has gone past that; null: it has seen what was before its place. */
+  /**
+   * Events that the reader had seen before it resumed, until the log has passed them all. Null: it has seen
+   * exactly the events before its position.
+   */
   #seen: Seen | null = null;
   #isFull = false;
 
@@ -44,7 +48,7 @@ export class EventReader {
     this.#endEvents = log.onEvents(() => this.#goOn());
   }
 
-  /** With so many of the newest wanted events first. */
+  /** Begins with the `recent` newest wanted events. */
   begin(recent: number): void {
     const { log, format, isWanted } = this.#options;
     for (let left = recent; left > 0; ) {
@@ -57,7 +61,7 @@ export class EventReader {
     this.#goOn();
   }
 
-  /** Behind what has been seen; all of that has to be in the log. */
+  /** Begins after the events in `seen`. The log must contain all later ones. */
   resume(seen: Seen): void {
     const { log, format } = this.#options;
     this.#place = log.start;
@@ -66,13 +70,13 @@ export class EventReader {
     this.#goOn();
   }
 
-  /** From now on, something before it being missing. */
+  /** Begins at the end of the log, because earlier events are missing. */
   beginAnew(): void {
     const { log, format } = this.#options;
     this.#write(format.marker('reset', log.idBefore(this.#place)));
   }
 
-  /** Written unless something waits for the connection already: a new one comes soon. */
+  /** Writes a text unless the connection's buffer is full. The caller offers a newer one soon. */
   offer(text: string): void {
     if (!this.#isFull) this.#write(text);
   }
@@ -110,7 +114,7 @@ export class EventReader {
     const seen = this.#seen;
     if (seen === null) return isWanted(event) ? format.event(event, event.id) : '';
     if (event.number <= (seen.get(event.run) ?? 0) || !isWanted(event)) return '';
-    // In the order of this replica it may be before some that were seen.
+    // In the order of this replica, the event may precede events that were seen already.
     return format.event(event, formatId(laterOf(seen, parseId(event.id) as Seen)));
   }
 

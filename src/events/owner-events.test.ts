@@ -16,7 +16,7 @@ function eventsOf(log: EventLog): Record<string, unknown>[] {
     .map(({ data }) => JSON.parse(data) as Record<string, unknown>);
 }
 
-test('a burst of starts and ends of one version is told as one scaling, with what is there then', async () => {
+test('a burst of starts and exits of one version becomes one scaled event with the final counts', async () => {
   const log = new EventLog();
   const owners = new OwnerEvents(log);
   for (const id of ['1', '2', '3']) owners.instance(of('created', id));
@@ -29,7 +29,7 @@ test('a burst of starts and ends of one version is told as one scaling, with wha
   );
 });
 
-test('what an earlier server left counts, and is no event', async () => {
+test('an adopted instance counts but makes no event', async () => {
   const log = new EventLog();
   const owners = new OwnerEvents(log);
   owners.instance(of('found', '1'));
@@ -43,7 +43,7 @@ test('what an earlier server left counts, and is no event', async () => {
   );
 });
 
-test('a text of a sandbox is cut, and an agent is told with its name', () => {
+test('events truncate texts of a sandbox to 512 characters, and name the agent', () => {
   const log = new EventLog();
   const owners = new OwnerEvents(log);
   owners.instance({ ...of('failed', '1', 'agent'), reason: 'x'.repeat(100_000) });

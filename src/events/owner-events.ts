@@ -3,9 +3,9 @@ import type { InstanceChange } from '../instances/changes.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
 import type { EventLog } from './event-log.ts';
 
-/** A reason comes out of a sandbox: as much of it as a line of a list shows. */
+/** Maximum length of a reason, which comes from a sandbox. A line of a list shows about as much. */
 const REASON_CHARS = 512;
-/** Changes of one function within so long are told as one: a burst starts hundreds. */
+/** Time within which changes of a function become one event: a burst starts hundreds of instances. */
 const SCALED_MS = 250;
 
 interface Scale {
@@ -16,10 +16,13 @@ interface Scale {
   told: string;
 }
 
-/** Turns what owners tell of their changes into events. It counts the instances of each function, and tells when the counts change. */
+/**
+ * Turns changes of instances and jobs into events. Counts the instances of each function, and adds an event
+ * when the counts change.
+ */
 export class OwnerEvents {
   readonly #log: EventLog;
-  /** By the URN of the version. Those without instances are not kept. */
+  /** Counts by the URN of the version. Versions without instances are removed. */
   readonly #scales = new Map<string, Scale>();
 
   constructor(log: EventLog) {
@@ -43,7 +46,7 @@ export class OwnerEvents {
     this.#log.add(tenant, 'job', { job: id, status, message: cut(message), attempt });
   };
 
-  /** How many instances functions have, all versions together, of those that have any: by tenant and name. */
+  /** Returns the number of instances per function, over all versions. Omits functions without instances. */
   counts(): { tenant: string; name: string; instances: number; ready: number }[] {
     const counts = new Map<string, { tenant: string; name: string; instances: number; ready: number }>();
     for (const [version, { all, ready }] of this.#scales) {

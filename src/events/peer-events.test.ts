@@ -4,7 +4,7 @@ import { EventLog } from './event-log.ts';
 import { EventReader } from './event-reader.ts';
 import { type Others, PeerEvents, tellEvents } from './peer-events.ts';
 
-/** Replicas in one process; what they tell goes through streams, which can be cut. */
+/** Replicas in one process, whose events pass through streams that a test can cut. */
 class World {
   readonly logs = new Map<string, EventLog>();
   readonly warnings: string[] = [];
@@ -17,7 +17,7 @@ class World {
     return log;
   }
 
-  /** The others as `id` sees them. */
+  /** Makes the replica `id` follow all other replicas. */
   async follow(id: string, silenceMs?: number): Promise<void> {
     const others: Others = {
       living: () => [...this.logs.keys()].filter(each => each !== id).map(each => ({ id: each, address: each })),
@@ -36,7 +36,7 @@ class World {
     await follower.start();
   }
 
-  /** Connections to a replica break. */
+  /** Breaks all connections to a replica. */
   cut(id: string): void {
     for (const stream of this.#streams.get(id) ?? []) stream.destroy();
     this.#streams.delete(id);
@@ -58,7 +58,7 @@ afterEach(() => {
   world = new World();
 });
 
-/** What a reader hears, with the ids of it. */
+/** Starts a reader, and returns what the reader receives, with the ids. */
 function read(log: EventLog, from: number | string): { readonly heard: string[]; readonly ids: string[]; end(): void } {
   const heard: string[] = [];
   const ids: string[] = [];
@@ -89,7 +89,7 @@ function read(log: EventLog, from: number | string): { readonly heard: string[];
 
 const job = (log: EventLog, name: string) => log.add('a', 'job', { job: name });
 
-test('readers of every replica hear what happens on all of them, each once, in the order of each replica', async () => {
+test('readers of every replica receive each event of all replicas once, in the order of each replica', async () => {
   const [one, two, three] = ['1', '2', '3'].map(id => world.add(id)) as [EventLog, EventLog, EventLog];
   job(one, 'early');
   for (const id of ['1', '2', '3']) await world.follow(id);
@@ -106,7 +106,7 @@ test('readers of every replica hear what happens on all of them, each once, in t
   for (const { end } of readers) end();
 });
 
-test('a reader that comes back to another replica, from any of its ids, hears the rest exactly once', async () => {
+test('a reader that resumes on another replica, from any id, receives the rest exactly once', async () => {
   const [one, two] = ['1', '2'].map(id => world.add(id)) as [EventLog, EventLog];
   await world.follow('1');
   await world.follow('2');
@@ -122,7 +122,7 @@ test('a reader that comes back to another replica, from any of its ids, hears th
     await vi.waitFor(() => expect(again.heard).toHaveLength(21 - at));
     expect(again.heard[0]).toBe('hello');
     expect([...again.heard.slice(1), ...first.heard.slice(1, at + 1)].sort()).toEqual(first.heard.slice(1).sort());
-    // Once more, from the middle of what it heard there.
+    // Resumes once more, from the middle of what the second reader received.
     const middle = Math.floor(again.ids.length / 2);
     const third = read(one, again.ids[middle] as string);
     expect([...third.heard.slice(1), ...again.heard.slice(1, middle + 1)].sort()).toEqual(again.heard.slice(1).sort());
@@ -132,7 +132,7 @@ test('a reader that comes back to another replica, from any of its ids, hears th
   first.end();
 });
 
-test('a reader that has seen more than the replica knows does not hear it again', async () => {
+test('a reader whose id is ahead of the replica does not receive those events again', async () => {
   const [one, two] = ['1', '2'].map(id => world.add(id)) as [EventLog, EventLog];
   job(one, 'first');
   await world.follow('2');
@@ -146,7 +146,7 @@ test('a reader that has seen more than the replica knows does not hear it again'
   again.end();
 });
 
-test('a connection that breaks loses nothing', async () => {
+test('a broken connection between replicas loses no event', async () => {
   const [one, two] = ['1', '2'].map(id => world.add(id)) as [EventLog, EventLog];
   await world.follow('2');
   const reader = read(two, 0);
@@ -158,7 +158,7 @@ test('a connection that breaks loses nothing', async () => {
   reader.end();
 });
 
-test('when a replica is gone, or starts anew, or its events have gone past, readers are told to read anew', async () => {
+test('readers receive a reset when a replica is lost, restarts or no longer keeps their next events', async () => {
   world.add('1', 4);
   const two = world.add('2');
   await world.follow('2');
@@ -175,7 +175,7 @@ test('when a replica is gone, or starts anew, or its events have gone past, read
   reader.end();
 });
 
-test('a replica that is lost without the end of its connection is gone when nothing is heard of it', async () => {
+test('a lost replica causes a reset after its silence time although its connection stays open', async () => {
   const [one, two] = ['1', '2'].map(id => world.add(id)) as [EventLog, EventLog];
   await world.follow('1', 50);
   const reader = read(one, 0);
@@ -194,7 +194,7 @@ test.each([
   '[1,"a","job","{}\\n"]',
   '{"run":"x","from":0}',
   'too long',
-])('a replica that tells %s is not believed, and asked anew', async text => {
+])('a replica that sends %s causes a warning, and its events are read again', async text => {
   const [one, two] = ['1', '2'].map(id => world.add(id)) as [EventLog, EventLog];
   await world.follow('2');
   world.say('1', text === 'too long' ? 'x'.repeat(300_000) : `${text}\n`);

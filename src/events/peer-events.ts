@@ -6,22 +6,27 @@ import { parseId } from './event-id.ts';
 import { EVENT_TYPES, type EventLog, type ToldEvent } from './event-log.ts';
 import { type EventFormat, EventReader, HEARTBEAT_MS } from './event-reader.ts';
 
-/** How replicas tell each other what happens on them: lines of JSON over the connections that they have anyway. No database hears of it. */
+/**
+ * Replicas send each other their events as lines of JSON over the cluster connections, without the database.
+ */
 
-/** The other replicas, as this one knows them. */
+/** Other replicas, as this one knows them. */
 export interface Others {
   living(): readonly { readonly id: string; readonly address: string }[];
-  /** What a replica answers at this path of its cluster listener, as it comes. Rejects when it cannot be had. */
+  /**
+   * Returns the answer of a replica's cluster listener at this path as a stream. Rejects when the replica
+   * cannot be reached.
+   */
   open(address: string, path: string): Promise<AsyncIterable<Buffer> & { destroy(): void }>;
 }
 
 export const EVENTS_PATH = '/cluster/events';
-/** One event is far smaller: texts of sandboxes in it are cut. */
+/** Limit far above the size of an event, whose texts from sandboxes are cut. */
 const MAX_LINE_CHARS = 256 * 1024;
 const LOOK_MS = 500;
-/** A replica of which nothing is heard for so long does not answer: a machine that is lost ends no connection. */
+/** Silence after which a connection counts as dead: a lost machine does not close it. */
 const SILENCE_MS = 3 * HEARTBEAT_MS;
-/** How long a start waits for what the others keep. */
+/** Time that a start waits for the events that the others keep. */
 const FIRST_MS = 3000;
 
 const LINES: EventFormat = {
@@ -33,7 +38,10 @@ const LINES: EventFormat = {
   heartbeat: '\n',
 };
 
-/** Writes the own events of this replica, those behind `after` (an id) first where they are kept, until the connection ends. */
+/**
+ * Writes the own events of this replica to another one until the connection ends. Kept events after `after`
+ * (an id) come first.
+ */
 export function tellEvents(log: EventLog, after: string | null, to: Writable): void {
   const { run } = log;
   const reader = new EventReader({
@@ -45,11 +53,11 @@ export function tellEvents(log: EventLog, after: string | null, to: Writable): v
   to.once('close', () => reader.end());
   const seen = after === null ? 0 : (parseId(after)?.get(run) ?? 0);
   reader.resume(new Map([[run, Math.max(seen, log.keptFrom)]]));
-  // Now the other side has all that is kept.
+  // The empty line shows that all kept events have been sent.
   reader.offer(LINES.heartbeat);
 }
 
-/** Follows the events of all other replicas that live, and puts them into the log. */
+/** Follows the events of all other living replicas, and adds them to the log. */
 export class PeerEvents {
   readonly #log: EventLog;
   readonly #others: Others;
@@ -70,7 +78,7 @@ export class PeerEvents {
     this.#silenceMs = silenceMs;
   }
 
-  /** Resolves when what the others keep is here, as far as it comes soon. */
+  /** Begins to follow. Resolves when the events that the others keep are in the log, or after `FIRST_MS`. */
   async start(): Promise<void> {
     this.#look();
     this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
@@ -91,7 +99,7 @@ export class PeerEvents {
       else this.#followers.set(id, new Follower(this.#log, this.#others, address, this.#warn, this.#silenceMs));
     }
     for (const [id, follower] of this.#followers) {
-      // While the database is away everybody seems gone, and goes on.
+      // While the database is unavailable, all replicas seem dead but continue to run.
       if (living.has(id) || follower.isConnected) continue;
       follower.close();
       this.#followers.delete(id);
@@ -104,7 +112,7 @@ class Follower {
   address: string;
   run = '';
   isConnected = false;
-  /** Resolves when it has told what it keeps, or could not. */
+  /** Resolves when the replica has sent the events that it keeps, or when that failed. */
   readonly first: Promise<void>;
   readonly #log: EventLog;
   readonly #others: Others;

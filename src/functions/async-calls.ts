@@ -7,8 +7,8 @@ import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import { checkedOutcome } from '../runtime/call.ts';
+import type { Database } from '../storage/database.ts';
 import {
-  type AsyncCallStatus,
   bytesOfEnd,
   bytesOfEvent,
   claimAsyncCall,
@@ -23,10 +23,10 @@ import {
   oldestCompletionMs,
   readAsyncCall,
   sumAsyncCallBytes,
-} from '../storage/async-calls.ts';
-import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { mayPass, untilWritten } from '../storage/until-written.ts';
+} from '../storage/queries/async-calls.ts';
+import type { AsyncCallStatus } from '../storage/schema/async-calls.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import { mayPass, untilWritten } from '../storage/writes/until-written.ts';
 import { AsyncQueue, type QueuedCall } from './async-queue.ts';
 import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-service.ts';
@@ -39,34 +39,39 @@ export interface AsyncCallsOptions {
   readonly invoke: (invocation: FunctionInvocation) => Promise<FunctionResult>;
   /** Absent: the calls of all functions run here. */
   readonly shards?: FunctionShards;
-  /** Delivers the end of a call to the address that it named; null when webhooks are off. Never rejects. */
+  /**
+   * Delivers the end of a call to the address that the call named; null when webhooks are off. Never rejects.
+   */
   readonly deliver: ((url: string, answer: AsyncAnswer) => Promise<void>) | null;
-  /** Calls that wait or run, over all tenants, and of one tenant. */
+  /** Calls that wait or run: over all tenants, and per tenant. */
   readonly maxOpen: number;
   readonly maxOpenPerTenant: number;
-  /** Calls that run, or wait for a slot on an instance, at the same moment. */
+  /** Calls that run or wait for a slot on an instance at the same time. */
   readonly maxRunning: number;
-  /** How long a result can be read, and how long a call may wait before it fails. */
+  /** Time that a result can be read, and that a call may wait before it fails, milliseconds. */
   readonly keepMs: number;
-  /** On the disk: events that wait and results that are kept; one tenant may have a quarter. Absent: 4 GiB. */
+  /** Bytes on disk for waiting events and kept results. One tenant may have a quarter. Absent: 4 GiB. */
   readonly maxBytes?: number;
-  /** Epoch milliseconds; default: the system's. */
+  /** Returns epoch milliseconds; default: the system clock. */
   readonly now?: () => number;
   readonly log: { warn(fields: object, message: string): void };
 }
 
-/** A stored call, as the API answers it. */
+/** Stored call, as the API answers it. */
 export interface AsyncAnswer {
   readonly requestId: string;
   readonly status: AsyncCallStatus;
-  /** The value's JSON as the runtime wrote it: read and written again, numbers lose digits, and what is nested deeply cannot be written. */
+  /**
+   * JSON of the value as the runtime wrote it. Parsing and writing it again would lose digits of numbers, and
+   * fail for deep nesting.
+   */
   readonly resultJson?: string;
   readonly error?: { readonly code: number; readonly message: string };
   readonly createdAt: string;
   readonly completedAt?: string;
 }
 
-/** The JSON of an answer. */
+/** Returns the JSON of an answer. */
 export function asyncAnswerJson({ resultJson, ...answer }: AsyncAnswer): string {
   const json = JSON.stringify(answer);
   return resultJson === undefined ? json : `${json.slice(0, -1)},"result":${resultJson}}`;
@@ -82,12 +87,12 @@ export interface AsyncSubmission {
 }
 
 const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetried).map(row => row.code));
-/** How long the calls of a function rest after its queue was full. */
+/** Pause of a function's calls after its queue was full. */
 const FULL_QUEUE_PAUSE_MS = 500;
 const READ_AGAIN = { firstMs: 100, longestMs: 5_000 };
 const SWEEP_MS = 60_000;
 const DROPPED_AT_ONCE = 1000;
-/** Ends that webhooks hear of at one moment; above it running calls wait with theirs. */
+/** Maximum number of concurrent webhook deliveries. Above it, calls that end wait before they report. */
 const MAX_DELIVERIES = 256;
 const MAX_BYTES = 4 * 1024 * 1024 * 1024;
 
@@ -95,31 +100,32 @@ interface CallEnd {
   /** JSON text. */
   readonly result?: string;
   readonly error?: { readonly code: number; readonly message: string };
-  /** It failed before it had a slot, and for a reason that may pass. */
+  /** True if the call failed before it had a slot, and for a reason that may pass. */
   readonly mayPass?: boolean;
 }
 
 /**
- * The durable queue behind `X-Invoke-Type: async`. A call is on the disk before it is acknowledged, and marked once it has its slot and
- * before it runs: after a crash those that waited run, and those that ran are `failed` with an unknown outcome. Each runs at most once.
+ * Durable queue behind `X-Invoke-Type: async`. A call is stored before it is acknowledged. It is marked as
+ * running after it has its slot and before it runs. After a crash the waiting calls run, and the running ones
+ * become `failed` with an unknown outcome. Each call runs at most once.
  */
 export class AsyncCalls {
   readonly #options: AsyncCallsOptions;
   readonly #queue: AsyncQueue;
   readonly #usage: AsyncUsage;
   readonly #shards: FunctionShards;
-  /** Every call that waits or runs here. */
+  /** Ids of all calls that wait or run here. */
   readonly #open = new Set<string>();
-  /** Those of them that are marked as running, or are just being marked. */
+  /** Ids of the open calls that are marked as running, or are being marked. */
   readonly #claims = new Set<string>();
-  /** What runs, and the shard of its function. */
+  /** Running calls, each with the shard of its function. */
   readonly #running = new Map<Promise<void>, string>();
   readonly #deliveries = new Set<Promise<void>>();
   readonly #pauses = new Set<NodeJS.Timeout>();
   #sweep: NodeJS.Timeout | undefined;
-  /** What an earlier server left is in the count. */
+  /** True once the count includes the calls of an earlier server. */
   #isCounted = false;
-  /** Ids of calls whose mark as running was written or not: the disk did not say. */
+  /** Ids of calls whose mark as running may or may not be stored: the write ended without an answer. */
   readonly #maybeClaimed = new Set<string>();
   readonly #closing = sharedController();
   #isStopping = false;
@@ -128,7 +134,7 @@ export class AsyncCalls {
     this.#options = options;
     this.#shards = options.shards ?? ALL_SHARDS;
     const { maxRunning, maxBytes = MAX_BYTES } = options;
-    // Whatever one tenant's functions are stuck in, others find capacity to run.
+    // Stuck calls of a tenant must not starve other tenants.
     this.#queue = new AsyncQueue({
       maxUnplacedPerFunction: Math.max(1, Math.min(16, Math.floor(maxRunning / 4))),
       maxUnplacedPerTenant: Math.max(1, Math.floor(maxRunning / 2)),
@@ -136,13 +142,16 @@ export class AsyncCalls {
     this.#usage = new AsyncUsage({ ...options, maxBytes, maxBytesPerTenant: maxBytes / 4 });
   }
 
-  /** Goes on where an earlier server stopped; with shards, `acquired` says where. */
+  /** Resumes the calls of an earlier server. With shards, `acquired` resumes them instead. */
   async start(): Promise<void> {
     if (this.#options.shards === undefined) await this.#goOn(null);
     await this.dropOld();
   }
 
-  /** Calls of these shards run here from now on; what their last owner left goes on. Tried until it works, or they are lost. Never rejects. */
+  /**
+   * Begins to run the calls of these shards, and resumes those of the last owner. Retries until it succeeds
+   * or the shards are lost. Never rejects.
+   */
   async acquired(shards: readonly string[]): Promise<void> {
     for (let failures = 1; !this.#isStopping; failures++) {
       const held = shards.filter(shard => this.#shards.held(shard)?.isHeld());
@@ -159,7 +168,10 @@ export class AsyncCalls {
     }
   }
 
-  /** Calls of these shards that wait stay for the next owner. Resolves when those that run here have ended, or after `graceMs`. */
+  /**
+   * Leaves the waiting calls of these shards to the next owner. Resolves when their running calls have ended,
+   * or after `graceMs`.
+   */
   async release(shards: readonly string[], graceMs: number): Promise<void> {
     this.lost(shards);
     const among = new Set(shards);
@@ -167,7 +179,7 @@ export class AsyncCalls {
     await endsWithin(Promise.all(running), graceMs);
   }
 
-  /** Another replica runs the calls of these shards. */
+  /** Drops the waiting calls of these shards, because another replica runs them. */
   lost(shards: readonly string[]): void {
     const among = new Set(shards);
     for (const queued of this.#queue.drop(urn => among.has(shardOfUrn(urn)))) this.#close(queued);
@@ -182,7 +194,7 @@ export class AsyncCalls {
     const failed = await failProcessingAsyncCalls(database, error, this.#now(), shards, [...this.#claims]);
     if (failed > 0) this.#armSweep();
     for (const { id, tenant, urn, created_at_ms } of await listQueuedAsyncCalls(database, shards)) {
-      if (!this.#open.has(id)) this.#enqueue({ id, tenant, urn, createdAtMs: created_at_ms });
+      if (!this.#open.has(id)) this.#enqueue({ id, tenant, urn, createdAtMs: Math.min(created_at_ms, this.#now()) });
     }
     this.#pump();
     if (this.#options.deliver !== null) void this.#tell(await listUntoldAsyncCalls(database, shards));
@@ -200,7 +212,10 @@ export class AsyncCalls {
     this.#usage.closed(tenant);
   }
 
-  /** Queued calls stay queued; running ones may end within `graceMs` and are marked by the next start otherwise. */
+  /**
+   * Closes the queue. Queued calls stay stored. Running calls may end within `graceMs`; the next start marks
+   * the others as failed.
+   */
   async close(graceMs: number): Promise<void> {
     this.#isStopping = true;
     clearTimeout(this.#sweep);
@@ -211,15 +226,15 @@ export class AsyncCalls {
   }
 
   /**
-   * Puts a call on the disk and answers its id. Fails with `resource_exhausted` (150429) when too many are open, and with `unavailable` when
-   * another replica runs the calls of its function.
+   * Stores a call and returns its id. Fails with `resource_exhausted` (150429) when too many are open. Fails
+   * with `unavailable` when another replica runs the calls of its function.
    */
   async submit(submission: AsyncSubmission): Promise<string> {
     const { tenant, urn, body } = submission;
     const lease = this.#leaseOf(urn);
     if (lease === null) throw servedElsewhere();
     const id = randomUUID();
-    // One id for the caller and for the handler.
+    // The caller and the handler see the same id.
     const request = JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } });
     const bytes = bytesOfEvent({ request, body });
     this.#usage.check(tenant, bytes);
@@ -250,14 +265,17 @@ export class AsyncCalls {
       this.#usage.stored(tenant, -bytes);
       throw error;
     }
-    // Lost while it was written: whoever has the shard now finds it.
+    // If the shard was lost during the write, its new owner finds the call.
     if (!this.#leaseOf(urn)) this.#close(queued);
     else this.#queue.push(queued);
     this.#pump();
     return id;
   }
 
-  /** Fails with `not_found` (200404) for an unknown id, also another tenant's (`tenant` null: anyone's). */
+  /**
+   * Returns a call. Fails with `not_found` (200404) for an unknown id, also for that of another tenant
+   * (`tenant` null: any tenant).
+   */
   async get(tenant: string | null, id: string): Promise<AsyncAnswer> {
     const row = await findAsyncCall(this.#options.database, id);
     if (!row || (tenant !== null && row.tenant !== tenant)) {
@@ -284,7 +302,7 @@ export class AsyncCalls {
       const running = this.#run(next)
         .catch((error: unknown) => {
           const fields = { requestId: next.id, reason: messageOf(error) };
-          this.#options.log.warn(fields, 'an asynchronous call was not recorded');
+          this.#options.log.warn(fields, 'asynchronous call was not recorded');
           this.#close(next);
         })
         .finally(() => {
@@ -317,7 +335,7 @@ export class AsyncCalls {
       const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
       webhookUrl = row.webhook_url;
       eventBytes = bytesOfEvent(row);
-      // On the disk before it runs: a crash from then on must not run it again.
+      // Stored before the call runs: after a crash it must not run again.
       const beforeRun = async () => {
         if (!(await this.#claim(queued.id, lease))) throw failedPrecondition('it is not queued any more');
         countPlaced();
@@ -325,10 +343,11 @@ export class AsyncCalls {
       };
       const call = { header, body: Buffer.from(row.body) };
       end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
-      // A call that the disk did not let begin goes back to the queue, rather than hold an instance until there is room.
+      // A call whose mark could not be stored returns to the queue. Otherwise it would hold an instance until
+      // the disk has space.
       const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);
       if (!isPlaced && !lease.isHeld()) {
-        // It never ran here: it is the next owner's.
+        // The call never ran here, so the next owner runs it.
         this.#close(queued);
         return;
       }
@@ -351,7 +370,7 @@ export class AsyncCalls {
       this.#closing.signal,
       error => {
         const fields = { requestId: queued.id, reason: messageOf(error) };
-        this.#options.log.warn(fields, 'the end of an asynchronous call could not be written yet; it is tried again');
+        this.#options.log.warn(fields, 'cannot write end of asynchronous call; retrying');
       },
     );
     this.#close(queued);
@@ -360,13 +379,13 @@ export class AsyncCalls {
     await this.#deliver(queued.id, webhookUrl);
   }
 
-  /** Under which its calls run here; null: they do not. */
+  /** Returns the lease under which the function's calls run here; null when they do not. */
   #leaseOf(urn: string): Lease | null {
     const lease = this.#shards.held(shardOfUrn(urn));
     return lease?.isHeld() ? lease : null;
   }
 
-  /** Marks a call as running; false when it is not queued any more. */
+  /** Marks a call as running. Returns false when the call is not queued any more. */
   async #claim(id: string, lease: Lease): Promise<boolean> {
     this.#claims.add(id);
     try {
@@ -378,14 +397,18 @@ export class AsyncCalls {
     }
   }
 
-  /** It never ran, so it may wait on; while the server stops it waits for the next one. */
+  /**
+   * Returns true if a call that never ran may wait longer. While the server stops it always may: the next
+   * server runs it.
+   */
   #mayTryAgain({ createdAtMs }: QueuedCall): boolean {
     return this.#isStopping || this.#now() - createdAtMs < this.#options.keepMs;
   }
 
   #putBack(queued: QueuedCall, code: number | undefined): void {
     this.#queue.putBack(queued);
-    // Whoever waited for an instance in vain has waited long enough; a full queue is asked again a little later.
+    // No pause after `waitedTooLong`: that call has already waited for an instance. A full queue is retried a
+    // little later.
     if (code === SERVICE_CODES.waitedTooLong.code || this.#isStopping) return;
     this.#queue.pause(queued, true);
     const timer = setTimeout(() => {
@@ -397,8 +420,8 @@ export class AsyncCalls {
   }
 
   /**
-   * Tells the end of a call to the address that wants to hear of it; one that was not reported when the server ended is reported by the
-   * next, while its result is kept. Waits only when too many are being sent.
+   * Reports the end of a call to its webhook. The next server sends reports that this one did not send, while
+   * their results are kept. Waits only when too many deliveries are open.
    */
   async #deliver(id: string, url: string): Promise<void> {
     const { deliver } = this.#options;
@@ -407,14 +430,17 @@ export class AsyncCalls {
       .then(answer => deliver(url, answer))
       .then(() => forgetWebhook(this.#options.database, id))
       .catch((error: unknown) => {
-        this.#options.log.warn({ requestId: id, reason: messageOf(error) }, 'a webhook could not be delivered');
+        this.#options.log.warn({ requestId: id, reason: messageOf(error) }, 'webhook delivery failed');
       })
       .finally(() => this.#deliveries.delete(delivery));
     this.#deliveries.add(delivery);
     if (this.#deliveries.size >= MAX_DELIVERIES) await Promise.race(this.#deliveries);
   }
 
-  /** Sends the reports that an earlier server has not sent; beside everything else, since an address may take long. */
+  /**
+   * Sends the reports that an earlier server has not sent. Runs in the background, since an address may
+   * respond slowly.
+   */
   async #tell(untold: Awaited<ReturnType<typeof listUntoldAsyncCalls>>): Promise<void> {
     for (const { id, webhook_url } of untold) {
       if (this.#isStopping) return;
@@ -429,7 +455,7 @@ export class AsyncCalls {
       return { error: { code: outcome.code, message: outcome.text } };
     } catch (error) {
       const code = error instanceof ServiceError ? (error.number ?? 500) : 500;
-      // The same codes when no instance could ever fit: no waiting would help then.
+      // These codes also mean that no instance could ever fit; waiting does not help then.
       const isForGood = error instanceof ServiceError && error.code === 'failed_precondition';
       return { error: { code, message: messageOf(error) }, mayPass: RETRIED.has(code) && !isForGood };
     }
@@ -443,7 +469,9 @@ export class AsyncCalls {
     }, SWEEP_MS).unref();
   }
 
-  /** Results whose time is over go. A timer runs only while there are some that will. Never rejects. */
+  /**
+   * Removes results that are older than `keepMs`. A timer runs only while results are kept. Never rejects.
+   */
   async dropOld(): Promise<void> {
     const { database, keepMs, shards } = this.#options;
     try {
@@ -452,7 +480,8 @@ export class AsyncCalls {
         for (const { tenant, bytes } of dropped) this.#usage.stored(tenant, -bytes);
         isMore = dropped.length === DROPPED_AT_ONCE && !this.#isStopping;
       }
-      // It looks at all that is kept, and an embedded database holds up everybody meanwhile. Of what other replicas write and drop only it knows.
+      // The sum scans all kept calls and blocks an embedded database meanwhile. With several replicas it is
+      // needed each time: only the sum includes the writes of the others.
       if (!this.#isCounted || shards !== undefined) this.#usage.setStored(await sumAsyncCallBytes(database));
       this.#isCounted = true;
       if ((await oldestCompletionMs(database)) !== null) this.#armSweep();

@@ -8,7 +8,7 @@ const callOf = (tenant: string, urn: string): QueuedCall => {
   return { id: `${tenant}${urn}${made}`, tenant, urn, createdAtMs: made };
 };
 
-/** Takes everything that may go now. */
+/** Takes every call that may start now. */
 function takeAll(queue: AsyncQueue): QueuedCall[] {
   const taken: QueuedCall[] = [];
   for (let call = queue.take(); call; call = queue.take()) taken.push(call);
@@ -16,7 +16,7 @@ function takeAll(queue: AsyncQueue): QueuedCall[] {
 }
 
 describe('the order of asynchronous calls', () => {
-  it('tenants take turns, and functions of a tenant; within a function first come is first served', () => {
+  it('tenants take turns, functions of a tenant take turns, and calls of a function keep their order', () => {
     const queue = new AsyncQueue({ maxUnplacedPerFunction: 100, maxUnplacedPerTenant: 100 });
     const calls = ['f', 'f', 'g', 'f'].map(urn => callOf('a', urn)).concat(['h', 'h'].map(urn => callOf('b', urn)));
     for (const call of calls) queue.push(call);
@@ -24,7 +24,7 @@ describe('the order of asynchronous calls', () => {
     expect(takeAll(queue)).toEqual([f1, h1, g1, h2, f2, f3]);
   });
 
-  it('a function whose calls find no slot holds back itself and nobody else', () => {
+  it('a function whose calls find no slot does not delay other functions', () => {
     const queue = new AsyncQueue(BOUNDS);
     for (const call of Array.from({ length: 5 }, () => callOf('a', 'stuck'))) queue.push(call);
     expect(takeAll(queue)).toHaveLength(2);
@@ -33,7 +33,7 @@ describe('the order of asynchronous calls', () => {
     expect(takeAll(queue)).toEqual([other]);
   });
 
-  it('a tenant whose functions are all stuck leaves capacity for others', () => {
+  it('a tenant whose functions are all stuck leaves capacity for other tenants', () => {
     const queue = new AsyncQueue(BOUNDS);
     for (const urn of ['f', 'g', 'h', 'i']) for (let n = 0; n < 3; n++) queue.push(callOf('a', urn));
     expect(takeAll(queue)).toHaveLength(3);
@@ -42,7 +42,7 @@ describe('the order of asynchronous calls', () => {
     expect(takeAll(queue)).toEqual([other]);
   });
 
-  it('a placed call frees a slot for the next', () => {
+  it('a placed call lets the next call of its function start', () => {
     const queue = new AsyncQueue(BOUNDS);
     const calls = Array.from({ length: 3 }, () => callOf('a', 'f'));
     for (const call of calls) queue.push(call);
@@ -51,7 +51,7 @@ describe('the order of asynchronous calls', () => {
     expect(takeAll(queue)).toEqual([calls[2]]);
   });
 
-  it('a call that found no slot is the next of its function again', () => {
+  it('a call that is put back becomes the next call of its function again', () => {
     const queue = new AsyncQueue({ maxUnplacedPerFunction: 1, maxUnplacedPerTenant: 3 });
     const [first, second] = [callOf('a', 'f'), callOf('a', 'f')];
     queue.push(first);
@@ -61,7 +61,7 @@ describe('the order of asynchronous calls', () => {
     expect(takeAll(queue)).toEqual([first]);
   });
 
-  it('a function that rests is passed over until it goes on', () => {
+  it('the queue skips a paused function until the function is resumed', () => {
     const queue = new AsyncQueue(BOUNDS);
     const [call, other] = [callOf('a', 'f'), callOf('a', 'g')];
     queue.push(call);

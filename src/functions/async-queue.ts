@@ -1,4 +1,5 @@
-/** A call that waits for its turn. */
+import { Counter } from '../lib/counter.ts';
+/** Call that waits for its turn. */
 export interface QueuedCall {
   readonly id: string;
   readonly tenant: string;
@@ -7,9 +8,9 @@ export interface QueuedCall {
 }
 
 export interface AsyncQueueBounds {
-  /** Calls of one function that were taken and have no slot on an instance yet. */
+  /** Calls per function that were taken and have no slot on an instance yet. */
   readonly maxUnplacedPerFunction: number;
-  /** The same over all functions of one tenant. */
+  /** Such calls per tenant, over all its functions. */
   readonly maxUnplacedPerTenant: number;
 }
 
@@ -22,14 +23,15 @@ interface FunctionQueue {
 }
 
 /**
- * The order of asynchronous calls: tenants take turns, within a tenant its functions, within a function the calls go in the order in which
- * they came. A function whose calls find no slot holds back its own calls and nobody else's. Pure: it knows no time and runs nothing.
+ * Orders asynchronous calls: tenants take turns, and so do the functions of a tenant. The calls of a function
+ * run in order of arrival. A function whose calls find no slot delays only its own calls. The queue has no
+ * clock and runs nothing.
  */
 export class AsyncQueue {
   readonly #bounds: AsyncQueueBounds;
-  /** By tenant and function. */
+  /** Queues by tenant and function. */
   readonly #queues = new Map<string, Map<string, FunctionQueue>>();
-  readonly #unplacedOf = new Map<string, number>();
+  readonly #unplacedOf = new Counter();
 
   constructor(bounds: AsyncQueueBounds) {
     this.#bounds = bounds;
@@ -39,16 +41,19 @@ export class AsyncQueue {
     this.#queueOf(call).calls.push(call);
   }
 
-  /** Takes the call whose turn it is; undefined when none may go. It counts as unplaced until `placed` or `putBack`. */
+  /**
+   * Takes the next call; undefined when none may run. The call counts as unplaced until `placed` or
+   * `putBack`.
+   */
   take(): QueuedCall | undefined {
     for (const [tenant, queues] of this.#queues) {
-      if ((this.#unplacedOf.get(tenant) ?? 0) >= this.#bounds.maxUnplacedPerTenant) continue;
+      if (this.#unplacedOf.get(tenant) >= this.#bounds.maxUnplacedPerTenant) continue;
       for (const [urn, queue] of queues) {
         if (queue.isPaused || queue.unplaced >= this.#bounds.maxUnplacedPerFunction) continue;
         const call = queue.calls.shift();
         if (!call) continue;
         this.#count(queue, 1);
-        // Both go behind the others.
+        // Moves the function and the tenant behind the others.
         queues.delete(urn);
         queues.set(urn, queue);
         this.#queues.delete(tenant);
@@ -59,14 +64,14 @@ export class AsyncQueue {
     return undefined;
   }
 
-  /** The call has its slot, or its end. */
+  /** Ends the count of a call as unplaced, because it has a slot or has ended. */
   placed(call: QueuedCall): void {
     const queue = this.#queueOf(call);
     this.#count(queue, -1);
     this.#dropIfEmpty(queue);
   }
 
-  /** The call found no slot: it is the next of its function again. */
+  /** Returns a call without a slot to the queue, as the next of its function. */
   putBack(call: QueuedCall): void {
     const queue = this.#queueOf(call);
     this.#count(queue, -1);
@@ -74,7 +79,10 @@ export class AsyncQueue {
     queue.calls.splice(at < 0 ? queue.calls.length : at, 0, call);
   }
 
-  /** Takes out the calls of functions that `isGone` names; those that were taken already count on. */
+  /**
+   * Removes and returns the waiting calls of the functions for which `isGone` is true. Calls that were taken
+   * stay counted.
+   */
   drop(isGone: (urn: string) => boolean): readonly QueuedCall[] {
     const dropped: QueuedCall[] = [];
     for (const queues of [...this.#queues.values()]) {
@@ -108,9 +116,7 @@ export class AsyncQueue {
 
   #count(queue: FunctionQueue, change: 1 | -1): void {
     queue.unplaced += change;
-    const unplaced = (this.#unplacedOf.get(queue.tenant) ?? 0) + change;
-    if (unplaced > 0) this.#unplacedOf.set(queue.tenant, unplaced);
-    else this.#unplacedOf.delete(queue.tenant);
+    this.#unplacedOf.add(queue.tenant, change);
   }
 
   #dropIfEmpty(queue: FunctionQueue): void {

@@ -1,3 +1,4 @@
+import { Counter } from '../lib/counter.ts';
 import type { GroupKey } from './policy.ts';
 
 export interface CapacityOptions {
@@ -7,43 +8,43 @@ export interface CapacityOptions {
   readonly machine: Machine;
 }
 
-/** The machine's resources, and those that it has promised to everybody (`Ledger`). */
+/** Resources of the machine, and how much of them is reserved for instances of all kinds (`Ledger`). */
 export interface Machine {
-  /** True when an instance of that size could ever run here. */
+  /** Returns true if an instance of that size could ever run here. */
   isLargeEnough(key: GroupKey): boolean;
-  /** True when it has promised so much that no instance of that size may start now. */
+  /** Returns true if too much is reserved to start an instance of that size now. */
   isFull(key: GroupKey): boolean;
   take(key: GroupKey): void;
   give(key: GroupKey): void;
-  /** Told when something was given back after somebody had been refused. */
+  /** Registers a listener that is called when resources are released after a refusal. */
   onGiven(listener: () => void): void;
 }
 
-/** Someone who holds instances and may want more. */
+/** Holder of instances that may want more. */
 export interface CapacityUser {
   readonly tenant: string;
-  /** There is capacity again. */
+  /** Notifies the user that capacity may be available again. */
   onCapacity(): void;
-  /** Ends one idle instance that nobody is entitled to; false when it has none. */
+  /** Ends one idle instance above its group's minimum. Returns false when there is none. */
   evictIdle(): boolean;
-  /** It still wants what it was refused. */
+  /** True if the user still wants the capacity that it was refused. */
   readonly wantsMore: boolean;
-  /** Since when its oldest waiting call has waited; undefined when none waits. */
+  /** Arrival time of its oldest waiting call; undefined when no call waits. */
   readonly waitingSinceMs: number | undefined;
 }
 
 /**
- * The capacity of this machine, shared by all services. Those that were refused are asked again in the order of their refusal,
- * so that one busy function never starves another.
+ * Capacity of this machine, shared by all services. Refused users retry in the order of their refusals, so
+ * that a busy function does not starve others.
  */
 export class Capacity {
   readonly #options: CapacityOptions;
   readonly #users = new Set<CapacityUser>();
-  /** Who was refused, how many instances it wanted, and of which size. */
+  /** Refused users, with the number of instances that each wanted and their size. */
   readonly #refused = new Map<CapacityUser, { readonly wanted: number; readonly key: GroupKey }>();
-  /** Idle instances that are ending to give capacity back. */
+  /** Number of idle instances that are ending to release capacity. */
   #leaving = 0;
-  readonly #perTenant = new Map<string, number>();
+  readonly #perTenant = new Counter();
   #taken = 0;
 
   constructor(options: CapacityOptions) {
@@ -64,19 +65,20 @@ export class Capacity {
     this.#refused.delete(user);
   }
 
-  /** True when an instance of that size could ever run here. */
+  /** Returns true if an instance of that size could ever run here. */
   fits(key: GroupKey): boolean {
     return this.#options.machine.isLargeEnough(key);
   }
 
-  /** True when `user` gets no further instance of that size now. */
+  /** Returns true if `user` cannot get another instance of that size now. */
   isFull(user: CapacityUser, key: GroupKey): boolean {
     return this.#isTenantFull(user) || this.#isMachineFull(key);
   }
 
   /**
-   * Takes capacity for one of the `wanted` instances. When there is none, idle instances of others are ended, now or as soon as there are any
-   * (`isWanted`), and `user` hears of it when that is done.
+   * Takes capacity for one of the `wanted` instances, or returns false. On refusal, idle instances that
+   * occupy the capacity end now, or later when they become idle (`isWanted`). `user.onCapacity` is called
+   * when capacity was released.
    */
   tryTake(user: CapacityUser, wanted: number, key: GroupKey): boolean {
     if (this.isFull(user, key)) {
@@ -92,7 +94,7 @@ export class Capacity {
     return true;
   }
 
-  /** Whether an instance of `holder` that is idle should end, because somebody waits for its capacity. */
+  /** Returns true if an idle instance of `holder` should end because another user waits for its capacity. */
   isWanted(holder: CapacityUser): boolean {
     if (this.#refused.size === 0 || this.#lacks() <= 0) return false;
     for (const [user, { key }] of this.#refused) {
@@ -102,8 +104,8 @@ export class Capacity {
   }
 
   /**
-   * Instances that others want whose calls have waited since `sinceMs` at least, and for whom `holder` can give capacity back, beyond the capacity
-   * that is being made.
+   * Returns how many instances other users lack whose oldest call has waited since `sinceMs` or longer. Only
+   * users count whom `holder` can help. Capacity that is already being released is subtracted.
    */
   lackedSince(sinceMs: number, holder: CapacityUser): number {
     if (this.#refused.size === 0 || this.#lacks() <= 0) return 0;
@@ -115,29 +117,27 @@ export class Capacity {
     return lacked;
   }
 
-  /** An instance of somebody ends to give capacity back. */
+  /** Counts an instance that ends to release capacity. */
   yielded(): void {
     this.#leaving += 1;
   }
 
-  /** Counts an instance that runs already (adopted after a restart), whatever the bounds say. */
+  /** Counts an instance, whatever the bounds say; also for instances that were adopted after a restart. */
   take(user: CapacityUser, key: GroupKey): void {
     this.#options.machine.take(key);
     this.#taken += 1;
-    this.#perTenant.set(user.tenant, (this.#perTenant.get(user.tenant) ?? 0) + 1);
+    this.#perTenant.add(user.tenant);
   }
 
   give(user: CapacityUser, key: GroupKey): void {
     this.#taken -= 1;
     if (this.#leaving > 0) this.#leaving -= 1;
-    const left = (this.#perTenant.get(user.tenant) ?? 1) - 1;
-    if (left > 0) this.#perTenant.set(user.tenant, left);
-    else this.#perTenant.delete(user.tenant);
+    this.#perTenant.add(user.tenant, -1);
     this.#options.machine.give(key);
     this.#askAgain();
   }
 
-  /** Whoever was refused may have more luck now. */
+  /** Lets every refused user retry. */
   #askAgain(): void {
     const waiting = [...this.#refused.keys()];
     this.#refused.clear();
@@ -147,7 +147,7 @@ export class Capacity {
       refused.onCapacity();
       if (this.#taken > before) served.push(refused);
     }
-    // Whoever got something and wants more goes behind those who got nothing.
+    // Users that got capacity and want more queue behind those that got none.
     for (const user of served) {
       const again = this.#refused.get(user);
       if (again === undefined) continue;
@@ -157,14 +157,14 @@ export class Capacity {
   }
 
   #isTenantFull({ tenant }: CapacityUser): boolean {
-    return (this.#perTenant.get(tenant) ?? 0) >= this.#options.maxInstancesPerTenant;
+    return this.#perTenant.get(tenant) >= this.#options.maxInstancesPerTenant;
   }
 
   #isMachineFull(key: GroupKey): boolean {
     return this.#taken >= this.#options.maxInstances || this.#options.machine.isFull(key);
   }
 
-  /** Instances that somebody still waits for, beyond the capacity that is being given back. */
+  /** Returns how many instances are still wanted, beyond the capacity that is being released. */
   #lacks(): number {
     let wanted = -this.#leaving;
     for (const [user, refused] of this.#refused) {

@@ -54,7 +54,7 @@ async function registryBed(): Promise<CatalogBed & { registerKind(name: string, 
 
 describeCatalog('of the registry', registryBed);
 
-test.each(['yrlib', 'custom'])('a function of kind %s is found, and cannot be invoked: 200400', async kind => {
+test.each(['yrlib', 'custom'])('find fails with 200400 for a function of kind %s', async kind => {
   await using bed = await registryBed();
   await bed.registerKind('lib', kind);
   await expect(bed.catalog.find(`${FUNCTION}lib:${LATEST}`)).rejects.toMatchObject({ number: 200400 });

@@ -1,20 +1,20 @@
+import type { CodeSource } from '../code/code-store.ts';
 import type { Expose } from '../core/address.ts';
 import type { DependencyMode } from '../core/dependencies.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { PortSpec } from '../core/port.ts';
 import type { Variables } from '../core/secret.ts';
-import type { CodeSource } from './code/code-store.ts';
 import type { ServicePolicy } from './policy.ts';
 
-/** One version of a function as the function service runs it. */
+/** Version of a function as the function service runs it. */
 export interface ServedFunction {
   /** The functionVersionUrn. */
   readonly urn: string;
   readonly tenant: string;
   readonly name: string;
   readonly version: string;
-  /** Instances of another revision never take a call of this one. */
+  /** Revision of the version. Instances of another revision take no calls of this one. */
   readonly revisionId: string;
   readonly sandboxType: SandboxType;
   readonly runtime: string;
@@ -29,34 +29,41 @@ export interface ServedFunction {
   readonly environment: Variables;
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  /** Canonical JSON of its custom resources, `''` when none. */
+  /** Canonical JSON of its custom resources; `''` for none. */
   readonly customResources: string;
   readonly timeoutMs: number;
   readonly initTimeoutMs: number;
   readonly preStopTimeoutMs: number;
-  /** The port that has an address. Absent: none. */
+  /** Port that has an address. Absent: no port has one. */
   readonly expose?: Expose;
   readonly usesSessionContext: boolean;
-  /** The pool that its instances are taken from; `''`: any that fits. */
+  /** Pool from which its instances are taken. `''`: any pool that fits. */
   readonly poolId: string;
-  /** Without `labels`: those are the reservations', which change without a new revision. */
+  /**
+   * Scaling rules without `labels`. The reservations define the labels, and they change without a new
+   * revision.
+   */
   readonly scaling: Omit<ServicePolicy, 'labels'>;
 }
 
-/** The registry as far as the function service needs it. */
+/** Part of the registry that the function service reads. */
 export interface FunctionCatalog {
   /**
-   * The version that a URN names, null when there is none (also for a text that is no version of a function).
-   * Fails with `failed_precondition` (200400) for one of a kind that cannot be invoked.
+   * Returns the version that a URN names, or null when none exists or the text names no version. Fails with
+   * `failed_precondition` (200400) for a kind that cannot be invoked.
    */
   find(urn: string): Promise<ServedFunction | null>;
-  /** Reserved instances of a version: label → bounds over all clusters. */
+  /** Returns the reserved instances of a version: label → bounds over all clusters. */
   labels(urn: string): Promise<ReadonlyMap<string, { readonly min: number; readonly max: number }>>;
-  /** Every version (of one function; null: of all) that has instances without a call: a minimum, or a reservation with one. */
+  /**
+   * Returns the versions that keep instances without a call, because of a minimum or a reservation with one.
+   * `functionUrn` limits them to one function; null: all functions.
+   */
   warm(functionUrn: string | null): Promise<readonly string[]>;
   /**
-   * Tells the functionUrn (without a version) of every function that was registered, changed or deleted, after the fact; null: any may have
-   * been. With `mayBeWarm` false, `warm` would answer nothing of it.
+   * Calls `listener` after a function was registered, changed or deleted. The first argument is its
+   * functionUrn without a version; null: any function may have changed. With `mayBeWarm` false, `warm` would
+   * return no version of the function.
    */
   onChange(listener: (functionUrn: string | null, mayBeWarm: boolean) => void): () => void;
 }

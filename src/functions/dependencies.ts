@@ -3,7 +3,10 @@ import type { ExecutorDefaults } from '../core/agent.ts';
 import { CODE_TARGET } from '../core/code-package.ts';
 import type { FunctionSpec } from '../core/function.ts';
 
-/** The code of a version as its instances will have it. An object of a store is looked at by the first of them. */
+/**
+ * Returns the code of a version as its instances will see it. Code in an object store is not read here: the
+ * first instance reads it.
+ */
 export function subjectOf(tenant: string, spec: FunctionSpec, { defaultSandboxType }: ExecutorDefaults): CodeSubject {
   const { storageType, codePath, rootfs, runtime, sandboxType } = spec;
   const mounts = rootfs?.mounts ?? [];

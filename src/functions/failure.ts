@@ -1,6 +1,9 @@
 import type { CallError } from '../runtime/protocol.ts';
 
-/** The user's code could not be loaded or initialized: every call that waited for it gets this as its outcome. */
+/**
+ * Error of user code that could not be loaded or initialized. Each call that waited for the code gets it as
+ * its outcome.
+ */
 export class CodeFailure extends Error {
   override readonly name = 'CodeFailure';
   readonly error: CallError;

@@ -7,7 +7,7 @@ import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 describe('the bodies of calls that wait', () => {
   const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
   const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
-  /** One instance that is busy. */
+  /** Makes a service with one busy instance. */
   async function busy(openCallBytes = new OpenCallBytes(1000)) {
     const harness = new ServiceHarness({ openCallBytes });
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));

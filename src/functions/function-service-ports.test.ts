@@ -20,7 +20,7 @@ describe('a request to a port of a function', () => {
     return { harness, instance };
   }
 
-  it('has a slot of an instance, as a call has, until it is over', async () => {
+  it('a request to a port occupies a slot of an instance until the request ends', async () => {
     const { harness } = await one();
     const over = new AbortController();
     expect(await harness.service.open(URN, over.signal)).toBe(inside);
@@ -38,7 +38,7 @@ describe('a request to a port of a function', () => {
     expect(harness.service.instances(URN)[0]?.inFlight).toBe(0);
   });
 
-  it('whose caller has gone gives it back', async () => {
+  it('a request to a port releases its slot when its caller has disconnected', async () => {
     const { harness } = await one();
     const over = new AbortController();
     over.abort();
@@ -46,7 +46,7 @@ describe('a request to a port of a function', () => {
     expect(harness.service.instances(URN)[0]?.inFlight).toBe(0);
   });
 
-  it('finds what is exposed, and nothing of what is not or is not there', async () => {
+  it('exposed returns the exposed port, or null for an unexposed or unknown function', async () => {
     const { harness } = await one();
     expect(await harness.service.exposed(URN)).toEqual({ port: 8000, access: 'public' });
     harness.catalog.put(servedFunction({ revisionId: 'r2' }));

@@ -3,8 +3,8 @@ import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, FakeInstance, running, ServiceHarness, URN } from '../../test/functions/harness.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 
-describe('ways into an instance', () => {
-  it('are those of its sandbox, for its tenant; another id, or another tenant’s, is no instance', async () => {
+describe('access to an instance', () => {
+  it('access returns the sandbox access of an instance to its tenant, and null for other tenants and ids', async () => {
     const harness = new ServiceHarness();
     const { instanceId } = await call(harness);
     const inside = {} as SandboxAccess;
@@ -18,7 +18,7 @@ describe('ways into an instance', () => {
   });
 });
 
-describe('logs', () => {
+describe('logs of a function', () => {
   const request = { tail: null, sinceMs: null, follow: false, instanceId: null };
   const textOf = async (chunks: AsyncIterable<Buffer>) => {
     let text = '';
@@ -26,7 +26,7 @@ describe('logs', () => {
     return text;
   };
 
-  it('of all instances, each line with its instance; of one as they are; unknown ones are reported', async () => {
+  it('logs prefixes lines with the instance unless one is selected, and rejects an unknown instance', async () => {
     const harness = new ServiceHarness();
     const calls = [await running(harness), await running(harness)];
     const signal = new AbortController().signal;
@@ -42,7 +42,7 @@ describe('logs', () => {
     for (const { instance } of calls) instance.calls[0]?.finish();
   });
 
-  it('a follower hears of instances that start later, until it leaves', async () => {
+  it('a follower receives lines of instances that start later, until the follower disconnects', async () => {
     const harness = new ServiceHarness();
     const leaving = new AbortController();
     const chunks = await harness.service.logs(URN, null, { ...request, follow: true }, leaving.signal);
@@ -53,9 +53,9 @@ describe('logs', () => {
     expect(await text).toBe('[i1] line of i1\n[i1] another\n');
   });
 
-  describe('nobody learns of new instances', () => {
+  describe('a reader that has ended', () => {
     const followed = { ...request, follow: true };
-    /** Whether a log is opened for an instance that starts now. */
+    /** Starts an instance, and returns true if its log is opened. */
     const isTold = async (harness: ServiceHarness) => {
       const opened = vi.spyOn(FakeInstance.prototype, 'logs');
       await call(harness);
@@ -65,7 +65,7 @@ describe('logs', () => {
       return count > 0;
     };
 
-    it('whose caller left during the look-up', async () => {
+    it('no log of a new instance is opened when the caller disconnected during the lookup', async () => {
       const harness = new ServiceHarness();
       const leaving = new AbortController();
       let open = () => {};
@@ -80,13 +80,13 @@ describe('logs', () => {
       expect(await isTold(harness)).toBe(false);
     });
 
-    it('who never reads', async () => {
+    it('no log of a new instance is opened when the caller never reads', async () => {
       const harness = new ServiceHarness();
       await harness.service.logs(URN, null, followed, new AbortController().signal);
       expect(await isTold(harness)).toBe(false);
     });
 
-    it('who stops reading, though its request is not over', async () => {
+    it('no log of a new instance is opened when the reader stops while its request is open', async () => {
       const harness = new ServiceHarness();
       const instance = (await running(harness)).instance;
       for await (const chunk of await harness.service.logs(URN, null, followed, new AbortController().signal)) {
@@ -97,7 +97,7 @@ describe('logs', () => {
       instance.calls[0]?.finish();
     });
 
-    it('who left while it read', async () => {
+    it('no log of a new instance is opened when the caller disconnected while reading', async () => {
       const harness = new ServiceHarness();
       const leaving = new AbortController();
       const text = textOf(await harness.service.logs(URN, null, followed, leaving.signal));

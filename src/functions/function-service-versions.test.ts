@@ -11,14 +11,14 @@ import {
 } from '../../test/functions/harness.ts';
 
 describe('versions in memory', () => {
-  it('a warm call asks no registry, whatever spelling it uses', async () => {
+  it('a warm call does not read the registry', async () => {
     const harness = new ServiceHarness();
     await call(harness);
     await call(harness);
     expect(harness.catalog.finds).toBe(1);
   });
 
-  it('calls that come while a version is read share the read', async () => {
+  it('parallel calls share one read of a version', async () => {
     const harness = new ServiceHarness();
     const calls = [harness.invoke(), harness.invoke(), harness.invoke()];
     await settle();
@@ -27,7 +27,7 @@ describe('versions in memory', () => {
     expect(harness.catalog.finds).toBe(1);
   });
 
-  it('the first call after a change is served by what is true after it', async () => {
+  it('the first call after a change runs on the new revision', async () => {
     const harness = new ServiceHarness();
     await harness.service.start();
     const old = await call(harness);
@@ -36,11 +36,11 @@ describe('versions in memory', () => {
     expect(instance.revisionId).toBe('r2');
     instance.calls[0]?.finish();
     expect((await result).instanceId).not.toBe(old.instanceId);
-    // The old one had nothing to do any more.
+    // The old instance was idle, so the service stopped it.
     expect(harness.starter.launched[0]?.isStopped).toBe(true);
   });
 
-  it('a change while a version is read does not leave the old one behind', async () => {
+  it('a call runs on the new revision when the function changes while its version is read', async () => {
     const harness = new ServiceHarness();
     await harness.service.start();
     let open!: () => void;
@@ -58,7 +58,7 @@ describe('versions in memory', () => {
     await result;
   });
 
-  it('an update while calls run loses none: the old revision drains', async () => {
+  it('an update lets running calls end on the old revision', async () => {
     const harness = new ServiceHarness();
     await harness.service.start();
     const { result, instance } = await running(harness);
@@ -71,7 +71,7 @@ describe('versions in memory', () => {
     expect(instance.isStopped).toBe(true);
   });
 
-  it('a delete while calls run loses none; later calls find no function', async () => {
+  it('a delete lets running calls end, and later calls fail with 150424', async () => {
     const harness = new ServiceHarness();
     await harness.service.start();
     const { result, instance } = await running(harness);
@@ -84,7 +84,7 @@ describe('versions in memory', () => {
     expect(harness.service.instances(null)).toEqual([]);
   });
 
-  it('an old revision is not kept by a session that may come again', async () => {
+  it('an idle session does not keep an instance of an old revision', async () => {
     const harness = new ServiceHarness();
     await harness.service.start();
     await call(harness, { sent: { 'x-instance-session': '{"sessionID":"s","sessionTTL":3600}' } });
@@ -93,7 +93,7 @@ describe('versions in memory', () => {
     expect(harness.starter.launched[0]?.isStopped).toBe(true);
   });
 
-  it('the minimum is started at the start and after a change, without a call', async () => {
+  it('the service starts the minimum of instances at its start and after a change, without a call', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
     await harness.service.start();
@@ -104,7 +104,7 @@ describe('versions in memory', () => {
     expect(harness.starter.live.map(({ revisionId }) => revisionId)).toEqual(['r2']);
   });
 
-  it('unused versions are forgotten when there are too many, used ones are not', async () => {
+  it('the service forgets unused versions above its limit and keeps used versions', async () => {
     const harness = new ServiceHarness({ maxRemembered: 2 });
     const urns = ['v1', 'v2', 'v3', 'v4'].map(version => `${FUNCTION_URN}:${version}`);
     for (const urn of urns) harness.catalog.functions.set(urn, servedFunction({ urn }));
@@ -118,7 +118,7 @@ describe('versions in memory', () => {
     expect(harness.catalog.finds).toBe(6);
   });
 
-  it('instances of an earlier server are taken over when their revision still counts, and ended otherwise', async () => {
+  it('recovered instances are adopted when their revision is current, and stopped otherwise', async () => {
     const harness = new ServiceHarness();
     const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
     const good = new FakeInstance('good', servedFunction(), key);
@@ -135,10 +135,10 @@ describe('versions in memory', () => {
   });
 });
 
-describe('after a restart', () => {
+describe('the function service after a restart', () => {
   const key = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
 
-  it('instances that were taken over are the minimum: nothing starts beside them', async () => {
+  it('adopted instances count towards the minimum, so no further instance starts', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { minInstances: 2, maxInstances: 2 }));
     harness.starter.adoptable.push(new FakeInstance('a', servedFunction(), key));
@@ -148,7 +148,7 @@ describe('after a restart', () => {
     expect(harness.service.instances(null).map(({ instance }) => instance.id)).toEqual(['a', 'b']);
   });
 
-  it('a call that came before does not pass the maximum', async () => {
+  it('the service stops a recovered instance when an earlier call already uses the maximum', async () => {
     const harness = new ServiceHarness();
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
     const { result, instance } = await running(harness);

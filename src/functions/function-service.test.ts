@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, FUNCTION_URN, running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
-import { deadlineExceeded, unavailable } from '../core/error.ts';
+import { deadlineExceeded, PartAway, unavailable } from '../core/error.ts';
 import { CodeFailure } from './failure.ts';
 
 describe('where the time went', () => {
@@ -47,7 +47,12 @@ it('an instance that cannot be started is 150500 wherever it is reported', async
   const harness = new ServiceHarness({ observe: (_tenant, _name, code) => observed.push(code) });
   harness.starter.failure = unavailable('the driver is away');
   await expect(harness.invoke()).rejects.toMatchObject({ number: 150500, message: 'the driver is away' });
-  expect(observed).toEqual(['150500']);
+  await harness.clock.advance(60_000);
+  harness.starter.failure = new PartAway('docker is not available: nothing listens');
+  const away = await harness.invoke().catch((error: unknown) => error);
+  expect(away).toBeInstanceOf(PartAway);
+  expect(away).toMatchObject({ number: 150500, retryAfterSeconds: 5 });
+  expect(observed).toEqual(['150500', '150500']);
 });
 
 it('instances are counted by state from the moment when they start', async () => {
@@ -153,7 +158,7 @@ describe('calls', () => {
     dying.instance.calls[0]?.fail(unavailable('instance exited: signal SIGKILL'));
     await expect(dying.result).rejects.toMatchObject({ number: 150427 });
     dying.instance.die();
-    // The pause after an early death.
+    // Passes the pause after an early death.
     await harness.clock.advance(250);
     const slow = await running(harness);
     slow.instance.calls[0]?.fail(deadlineExceeded('timed out after 60 s'));
@@ -187,7 +192,7 @@ describe('calls', () => {
       else open?.fail(unavailable('instance exited: signal SIGKILL'));
       await expect(result).rejects.toThrow();
     }
-    // Each has died a second after its call came: 250 ms, 500 ms and 1000 ms before the next.
+    // Each instance died 1 s after its call, followed by a pause of 250, 500 and 1000 ms.
     expect(startsAt).toEqual([0, 1250, 2500, 4000]);
     await expect(harness.invoke()).rejects.toMatchObject({ number: 150427, message: 'signal SIGKILL' });
   });

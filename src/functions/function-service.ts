@@ -13,6 +13,8 @@ import { runsInCluster } from '../core/sandbox-types.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { openCallsFull } from '../instances/refusals.ts';
+import { Counter } from '../lib/counter.ts';
+import type { Log } from '../lib/log.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
@@ -24,7 +26,7 @@ import { LeftBehind } from './left-behind.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
 import type { Replica } from './replica.ts';
-import { type FunctionServiceLog, type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
+import { type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
 import type { Service } from './service.ts';
 import { SessionSignal } from './session-signal.ts';
 import { ALL_SHARDS, type FunctionShards } from './shards.ts';
@@ -35,22 +37,25 @@ export interface FunctionServiceOptions {
   readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: CapacityOptions;
-  /** Absent: all functions are served here. */
+  /** Absent: this process serves all functions. */
   readonly shards?: FunctionShards;
-  /** The longest that a call waits for a slot; the function's timeout when that is shorter. */
+  /**
+   * Longest time that a call waits for a slot, milliseconds. The function's timeout applies when it is
+   * shorter.
+   */
   readonly maxWaitMs: number;
-  /** Waiting calls of one tenant over all its functions. */
+  /** Waiting calls per tenant, over all its functions. */
   readonly maxWaitingPerTenant: number;
-  /** Shared with everybody else who holds bodies of open calls. */
+  /** Shared with all other holders of open calls' bodies. */
   readonly openCallBytes: OpenCallBytes;
-  /** Told of every call of a version that is there. `timings` are null when it got no slot. */
+  /** Called for each call of an existing version. `timings` are null when the call got no slot. */
   readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
-  /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
+  /** Versions in memory above which unused ones are dropped. Default 10 000. */
   readonly maxRemembered?: number;
-  readonly log: FunctionServiceLog;
+  readonly log: Log;
 }
 
-/** Stages of one call, milliseconds. */
+/** Durations of a call's stages, milliseconds. */
 export interface CallTimings {
   readonly queueMs: number;
   readonly placeMs: number;
@@ -62,37 +67,46 @@ export interface CallTimings {
 export interface FunctionInvocation {
   /** A functionVersionUrn. */
   readonly urn: string;
-  /** Null: any tenant's functions may be called (authentication is off). */
+  /** Null: functions of any tenant may be called, because authentication is off. */
   readonly tenant: string | null;
   readonly headers: FunctionCallHeaders;
   /** `waitedMs` counts as waiting for an instance. */
   readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
-  /** Awaited once the call has its slot, before it is sent; what it fails with is what the call fails with. */
+  /**
+   * Awaited once the call has its slot, before it is sent. The call fails with the error of this function.
+   */
   readonly beforeRun?: () => Promise<void>;
-  /** Told once the call has its slot, before the handler runs. */
+  /** Called once the call has its slot, before the handler runs. */
   readonly onPlaced?: (instanceId: string) => void;
-  /** Makes it a stream. `grant` says how much of it the reader has taken, so the handler may send as much again. */
+  /**
+   * Makes the call a stream. The reader calls `grant` with the bytes that it has consumed, and the handler
+   * may send as many more.
+   */
   readonly onEvent?: (event: Buffer, grant: (bytes: number) => void) => void;
 }
 
 export interface FunctionResult {
   readonly outcome: CallOutcome;
-  /** `''` when no instance could be had. */
+  /** `''` when the call got no instance. */
   readonly instanceId: string;
   readonly timings: CallTimings;
 }
 
 type WaitingCall = Pick<FunctionInvocation['call'], 'body' | 'signal' | 'waitedMs'>;
 
-/** A slot that turned out to be on a broken instance before the call was sent is given up this often. */
+/**
+ * Attempts to get another slot when the slot's instance turns out to be disconnected before the call is sent.
+ */
 const MAX_SLOTS_TRIED = 8;
 
-/** Invokes versions of functions as services: finds the version, groups its instances, and places each call. */
+/**
+ * Invokes versions of functions as services: finds the version, groups its instances, and places each call.
+ */
 export class FunctionService {
   readonly #options: FunctionServiceOptions;
   readonly #versions: ServedFunctions;
-  readonly #waitingPerTenant = new Map<string, number>();
-  /** The running calls of each session. */
+  readonly #waitingPerTenant = new Counter();
+  /** Running calls of each session. */
   readonly #interruptible = new Map<string, Set<SessionSignal>>();
 
   constructor(options: FunctionServiceOptions) {
@@ -104,12 +118,12 @@ export class FunctionService {
     });
   }
 
-  /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
+  /** Adopts running instances, and starts those that must be kept warm. Never rejects. */
   start(): Promise<void> {
     return this.#versions.start();
   }
 
-  /** Functions of these shards are served here from now on. Never rejects. */
+  /** Begins to serve the functions of these shards. Never rejects. */
   acquired(shards: readonly string[]): Promise<void> {
     return this.#versions.acquired(shards);
   }
@@ -119,19 +133,23 @@ export class FunctionService {
     return this.#versions.release(shards, graceMs);
   }
 
-  /** Another replica serves these shards already: what serves them here ends now, and its calls fail. */
+  /**
+   * Ends the instances of these shards at once, because another replica already serves them. Their calls
+   * fail.
+   */
   lost(shards: readonly string[]): void {
     this.#versions.lost(shards);
   }
 
-  /** Lets calls that still run end for at most `graceMs`, then ends every instance. */
+  /** Lets running calls end for at most `graceMs`, then ends every instance. */
   async close(graceMs: number): Promise<void> {
     await this.#versions.close(graceMs);
     await this.#options.starter.close();
   }
 
   /**
-   * One call. The user's code failing is an outcome; everything else is a `ServiceError` whose `number` is the code of the answer.
+   * Runs one call. A failure of the user's code is an outcome. Every other failure is a `ServiceError` whose
+   * `number` is the code of the answer.
    */
   async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
     const served = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
@@ -162,8 +180,9 @@ export class FunctionService {
   }
 
   /**
-   * The refusal that a call without special demands would get now, because too many wait, to be called by who refuses it: that counts it.
-   * Undefined when such a call would not be refused, or when that cannot be known at once.
+   * Returns a function that makes the refusal of a plain call now because too many calls wait, and counts it.
+   * The caller must call it when it refuses. Undefined when a call would not be refused, or when the version
+   * is not in memory.
    */
   refusal(urn: string, tenant: string | null): (() => ServiceError) | undefined {
     const served = this.#versions.find(urn);
@@ -176,30 +195,30 @@ export class FunctionService {
     };
   }
 
-  /** Ends a session of a function version; false when it is not known. */
+  /** Ends a session of a function version. Returns false for an unknown session. */
   async endSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const served = await this.#find(urn, tenant);
     return served.service.endSession(id);
   }
 
-  /** Raises an exception in the running calls of a session; false when it is not known. */
+  /** Raises an exception in the running calls of a session. Returns false for an unknown session. */
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const served = await this.#find(urn, tenant);
     const running = this.#interruptible.get(interruptKey(served.fn.urn, id));
-    // Calls go on when their instance drains, which its sessions leave at once.
+    // Draining unbinds the sessions of an instance at once, but their running calls continue.
     if (running === undefined) return served.service.hasSession(id);
     for (const signal of running) signal.interrupt();
     return true;
   }
 
-  /** Whether a version is there and may be called by `tenant`, with these headers. Fails as `invoke` does. */
+  /** Returns the version if `tenant` may call it with these headers. Fails as `invoke` does. */
   async check(urn: string, tenant: string | null, headers: FunctionCallHeaders = PLAIN_CALL): Promise<ServedFunction> {
     const served = await this.#find(urn, tenant);
     groupFor(served, headers);
     return served.fn;
   }
 
-  /** The instances of a version (null: of all that this process serves) now. */
+  /** Returns the current instances of a version; null: of all versions that this process serves. */
   instances(
     urn: string | null,
   ): { readonly instance: ServingInstance; readonly state: string; readonly inFlight: number }[] {
@@ -220,7 +239,10 @@ export class FunctionService {
     return found;
   }
 
-  /** What the instances of a version use now; one that cannot tell, because it is ending, is left out. Fails as `check` does. */
+  /**
+   * Returns the current resource usage of a version's instances. Omits instances that cannot report it
+   * because they are ending. Fails as `check` does.
+   */
   async stats(urn: string, tenant: string | null): Promise<readonly ({ readonly id: string } & SandboxStats)[]> {
     const { fn } = await this.#find(urn, tenant);
     const found = await Promise.allSettled(
@@ -231,7 +253,10 @@ export class FunctionService {
     );
   }
 
-  /** Why instances of a version that should be there are not: the last start of each group that has none failed. */
+  /**
+   * Returns why instances of a version are missing: the last failed start of each group without a ready
+   * instance.
+   */
   startFailures(urn: string): readonly string[] {
     const failures = new Set<string>();
     for (const { fn, service } of this.#versions.all) {
@@ -245,9 +270,10 @@ export class FunctionService {
   }
 
   /**
-   * The output of the code of a version's instances: of one instance as it is, of all with the beginning of each one's id before its lines.
-   * `tail` counts for each. With `follow` it goes on until `signal` aborts, and instances that start later join. Fails as `check` does, and
-   * with `not_found` (200404) for an instance that is not there.
+   * Returns the output of a version's code: that of a single instance unchanged, or that of all. Lines of all
+   * instances begin with the first 8 characters of the instance's id. `tail` counts for each instance. With
+   * `follow` the output continues until `signal` aborts, and includes instances that start later. Fails as
+   * `check` does, and with `not_found` (200404) for an unknown instance.
    */
   async logs(
     urn: string,
@@ -270,7 +296,7 @@ export class FunctionService {
     return request.follow ? this.#follow(fn, linesOf, signal) : inTurn(instances.map(linesOf));
   }
 
-  /** What it listens to it lets go of when its reader ends; who never reads listens to nothing. */
+  /** Subscriptions start on the first read and end with the reader. */
   async *#follow(
     fn: ServedFunction,
     linesOf: (instance: ServingInstance) => AsyncIterable<Buffer>,
@@ -290,8 +316,9 @@ export class FunctionService {
   }
 
   /**
-   * Ways into the sandbox of the instance with this id. Null when there is none, or one of another tenant than `tenant` (null: any).
-   * Fails with `failed_precondition` when its driver has none.
+   * Returns the access to the sandbox of an instance. Null for an unknown id, or an instance of another
+   * tenant than `tenant` (null: any tenant). Fails with `failed_precondition` when the driver does not
+   * support access.
    */
   access(tenant: string | null, id: string): SandboxAccess | null {
     const found = this.instances(null).find(({ instance }) => instance.id === id)?.instance;
@@ -301,15 +328,19 @@ export class FunctionService {
     return access;
   }
 
-  /** The port of a version that has an address; null: none, or there is no such version. Fails as the catalog does. */
+  /**
+   * Returns the port of a version that has an address; null for none, or for an unknown version. Fails as the
+   * catalog does.
+   */
   async exposed(urn: string): Promise<Expose | null> {
     const fn = this.#versions.find(urn)?.fn ?? (await this.#options.catalog.find(urn));
     return fn?.expose ?? null;
   }
 
   /**
-   * Ways into an instance of a version, with a slot of it until `signal` aborts: whoever speaks to a port of it counts as a call. Fails as
-   * `invoke` does, and with `failed_precondition` when its driver has no ways in.
+   * Returns the access to an instance of a version, and holds a slot of it until `signal` aborts. A
+   * connection to a port thus counts as a call. Fails as `invoke` does, and with `failed_precondition` when
+   * the driver does not support access.
    */
   async open(urn: string, signal: AbortSignal): Promise<SandboxAccess> {
     const { fn, service } = await this.#find(urn, null);
@@ -335,7 +366,7 @@ export class FunctionService {
     }
   }
 
-  /** Instances by state, over all versions; those that start are there before anybody can call them. */
+  /** Counts the instances by state, over all versions. Starting instances count before they take calls. */
   countInstances(): ReadonlyMap<Replica['state'], number> {
     const counts = new Map<Replica['state'], number>();
     for (const { service } of this.#versions.all) {
@@ -351,7 +382,7 @@ export class FunctionService {
     key: GroupKey,
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
-    // Without a wait, and without a promise, when a slot is free.
+    // A free slot is returned without awaiting a promise.
     const placed = this.#slotNow(service, key, headers) ?? (await this.#slot(fn, service, key, headers, call));
     const { lease, placeMs, held } = placed;
     const instance = lease.instance as ServingInstance;
@@ -368,12 +399,13 @@ export class FunctionService {
     try {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
-      // Not before: what is interrupted is a call that runs.
+      // Interrupts reach running calls only, so the call becomes interruptible here.
       if (headers.session) interruptible = this.#interruptibly(fn.urn, headers.session.id, call.signal);
       isSent = call.signal?.aborted !== true;
-      // The instance counts the body in this same turn: nobody gets its bytes in between.
+      // The instance counts the body in this same turn of the event loop. No other call can take its bytes in
+      // between.
       held();
-      // Field by field, here and below: spreading costs more than the rest of this function.
+      // Copies fields one by one, here and below: spreading costs more than the rest of this function.
       const outcome = await instance.call({
         header: call.header,
         body: call.body,
@@ -385,14 +417,15 @@ export class FunctionService {
       lease.release('done');
       const runMs = outcome.runMicros / 1000;
       const start = lease.cold ? instance.timings : NO_START;
-      // Of a start only what it took is no waiting; a call may have waited before it.
+      // The duration of the start is reported separately, so it is subtracted from the wait.
       const { startMs, loadMs } = start;
       const queueMs = (call.waitedMs ?? 0) + Math.max(0, lease.queueMs - startMs - loadMs);
       return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
       else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
-      // Its instance may have died of it, and the news of that may be here already: that it ended well would take the failure back.
+      // The call may have killed its instance, and the exit may already be counted as a failure. `done` would
+      // reset that count.
       else lease.release('failed');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
@@ -409,7 +442,10 @@ export class FunctionService {
     return undefined;
   }
 
-  /** A slot on an instance whose connection stands. The body counts while it is waited for, and on until the caller calls `held`. */
+  /**
+   * Returns a slot on a connected instance. The body counts as open while the call waits, and afterwards
+   * until the caller calls `held`.
+   */
   async #slot(
     fn: ServedFunction,
     service: Service,
@@ -427,7 +463,8 @@ export class FunctionService {
         if ((lease.instance as ServingInstance).isConnected || attempt === MAX_SLOTS_TRIED) {
           return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs, held };
         }
-        // It died and the news has not come round yet: the call has not been sent, so it may go elsewhere.
+        // The instance has died and its exit is not known yet. The call has not been sent, so another slot
+        // may serve it.
         lease.release('replace');
       }
     } catch (error) {
@@ -436,7 +473,10 @@ export class FunctionService {
     }
   }
 
-  /** Counts a body that waits. Fails with `resource_exhausted`; what it returns gives it back, once. */
+  /**
+   * Counts a body that waits. Fails with `resource_exhausted`. The returned function releases the bytes;
+   * further calls do nothing.
+   */
   #hold(tenant: string, bytes: number): () => void {
     const { openCallBytes } = this.#options;
     const share = openCallBytes.shareOf(tenant);
@@ -460,24 +500,22 @@ export class FunctionService {
     key: GroupKey,
     options: Parameters<Service['acquire']>[1],
   ): Promise<Lease> {
-    const waiting = this.#waitingPerTenant.get(fn.tenant) ?? 0;
+    const waiting = this.#waitingPerTenant.get(fn.tenant);
     if (waiting >= this.#options.maxWaitingPerTenant) {
       throw resourceExhausted(`${waiting} calls of this tenant are waiting already`, {
         number: SERVICE_CODES.machineFull.code,
         retryAfterSeconds: 1,
       });
     }
-    this.#waitingPerTenant.set(fn.tenant, waiting + 1);
+    this.#waitingPerTenant.add(fn.tenant);
     try {
       return await service.acquire(key, options);
     } finally {
-      const left = (this.#waitingPerTenant.get(fn.tenant) ?? 1) - 1;
-      if (left > 0) this.#waitingPerTenant.set(fn.tenant, left);
-      else this.#waitingPerTenant.delete(fn.tenant);
+      this.#waitingPerTenant.add(fn.tenant, -1);
     }
   }
 
-  /** The signal of a call of a session, which `interruptSession` finds until `#letGo`. */
+  /** Returns the signal of a session's call. `interruptSession` finds the signal until `#letGo`. */
   #interruptibly(urn: string, sessionId: string, caller: CallSignal | undefined): SessionSignal {
     const key = interruptKey(urn, sessionId);
     const signal = new SessionSignal(caller);
@@ -496,7 +534,7 @@ export class FunctionService {
   }
 
   async #find(urn: string, tenant: string | null): Promise<Served> {
-    // Before anything is read: what another tenant has may not show in how it is refused.
+    // Checked before the first read: a refusal must not reveal what another tenant has.
     if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
     return this.#versions.find(urn) ?? (await this.#versions.load(urn));
   }
@@ -510,7 +548,10 @@ const NO_BODY = Buffer.alloc(0);
 const NOTHING_HELD = () => undefined;
 const NO_START = { startMs: 0, loadMs: 0 };
 
-/** The group that a call belongs to. Fails with `failed_precondition` (150444, 4037) when there can be none. */
+/**
+ * Returns the key of a call's group. Fails with `failed_precondition` (150444, 4037) when the headers allow
+ * none.
+ */
 function groupFor(served: Served, headers: FunctionCallHeaders): GroupKey {
   if (headers === PLAIN_CALL) return served.service.homeKey;
   const { fn, labels } = served;
@@ -567,7 +608,7 @@ const NUMBER_OF_RUN: Readonly<Partial<Record<ErrorCode, number>>> = {
   resource_exhausted: SERVICE_CODES.queueFull.code,
 };
 
-/** The code that a call answers with that failed while it had an instance. */
+/** Adds the code of the answer to an error of a call that had an instance. */
 function withNumber(error: unknown, callerLeft: boolean): unknown {
   if (!(error instanceof ServiceError) || error.number !== undefined || callerLeft) return error;
   const number = NUMBER_OF_RUN[error.code];

@@ -1,72 +1,83 @@
 import { SERVICE_CODES } from '../core/codes.ts';
-import { resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
+import { failedPrecondition, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
 import type { Replica, ServiceInstance, Session } from './replica.ts';
-import { type InLine, WaitingLine } from './waiting-line.ts';
 
 type SlotOutcome = 'done' | 'failed' | 'replace';
 
-/** A slot on an instance, taken by one call until `release`. */
+/** Slot on an instance, held by one call until `release`. */
 export interface Lease {
   readonly instance: ServiceInstance;
-  /** How long the call waited for it, milliseconds. */
+  /** Time that the call waited for the slot, milliseconds. */
   readonly queueMs: number;
   /** True when the instance was started after the call had arrived. */
   readonly cold: boolean;
   /**
-   * Gives the slot back, once. `done`: the instance is good. `failed`: the call got no answer, which says nothing good of it. `replace`: it
-   * may be stuck (a handler that timed out), so it gets no more calls and ends when its last one has.
+   * Releases the slot; further calls do nothing.
+   * `done`: the instance is good.
+   * `failed`: the call got no answer, so the instance is not counted as good.
+   * `replace`: the instance may be stuck (a handler timed out). It gets no more calls and ends after its last
+   * one.
    */
   release(outcome: SlotOutcome): void;
 }
 
-export interface Waiter extends InLine<Waiter> {
+export interface Waiter {
   readonly session: SessionRequest | undefined;
   readonly sinceMs: number;
-  /** Slots that it needs on one instance. */
+  /** Slots that the call needs on one instance. */
   readonly slots: number;
   readonly settle: (outcome: Lease | Error) => void;
 }
 
-/** The service of a group, as the group sees it. */
+/** Service of a group, as the group sees it. */
 export interface GroupOwner {
   readonly policy: ServicePolicy;
   now(): number;
-  /** Something changed that may call for more or fewer instances. */
+  /** Starts or ends instances after a change in the group. */
   rescale(group: Group): void;
-  /** A replica of the group has no call any more; cheap, since it comes after every call of a quiet service. */
+  /**
+   * Notes that a replica of the group has no calls left. Must be cheap: it follows every call of a quiet
+   * service.
+   */
   becameIdle(group: Group): void;
   stopReplica(replica: Replica): void;
-  /** Whether an instance of the group, though calls wait for it, gives capacity back for others whose calls have waited longer. */
+  /**
+   * Returns true if an instance should end although calls of its group wait. Other calls have then waited
+   * clearly longer for its capacity.
+   */
   givesWay(group: Group): boolean;
 }
 
-/** Sessions whose slots were given back are remembered for their instance; above this many the oldest are forgotten. */
+/**
+ * Maximum number of sessions in a group. Sessions without slots stay bound to their instance; above the
+ * maximum the oldest is dropped.
+ */
 const MAX_REMEMBERED_SESSIONS = 10_000;
 
 /**
- * The interchangeable instances of one version, and the calls that wait for a slot on one of them.
- *
- * Pure bookkeeping: it starts nothing and knows no time but the owner's. Waiting calls are served strictly in order, except those
- * that are bound to one instance by their session: they wait for that instance alone.
+ * Interchangeable instances of a version, and the calls that wait for a slot on one of them.
+ * A group only keeps accounts: it starts no instance and takes the time from its owner. Waiting calls are
+ * served in order of arrival. Calls whose session is bound to an instance wait for that instance alone.
  */
 export class Group {
   readonly key: GroupKey;
   readonly replicas: Replica[] = [];
   readonly sessions = new Map<string, Session>();
   readonly #owner: GroupOwner;
-  readonly #waiting = new WaitingLine<Waiter>();
-  /** Of those that wait: who asks for a session. With none of them nobody has to be looked at twice. */
+  /** Waiting calls in order of arrival. */
+  readonly #waiting = new Set<Waiter>();
+  /** Number of waiting calls with a session. At 0 the loops below need not check bindings. */
   #waitingForSession = 0;
 
-  /** Failed starts and early deaths in a row; 0 after a call that ended well. */
+  /** Consecutive failed starts and early deaths; 0 after a call that ended well. */
   failures = 0;
   lastFailure: Error | undefined;
-  /** It was an early death: what ran on the instance may have caused it. */
+  /** True if the last failure was an early death. The call that ran on the instance may have caused it. */
   diedEarly = false;
-  /** No start before this moment. */
+  /** Earliest time of the next start. */
   backoffUntilMs = 0;
-  /** The owner's one timer for this group, and when it fires. */
+  /** Cancels the owner's only timer for this group, which fires at `timerAtMs`. */
   cancelTimer: (() => void) | undefined;
   timerAtMs = 0;
 
@@ -80,10 +91,10 @@ export class Group {
   }
 
   get oldestWaitingSinceMs(): number | undefined {
-    return this.#waiting.first?.sinceMs;
+    return this.#waiting.values().next().value?.sinceMs;
   }
 
-  /** Instances that count against the maximum: everything that is not gone. */
+  /** Number of instances that count against the maximum: all that have not been removed. */
   get size(): number {
     return this.replicas.length;
   }
@@ -94,7 +105,10 @@ export class Group {
     return count;
   }
 
-  /** A slot now, or undefined when the call must wait. Never overtakes a call that waits for any instance. */
+  /**
+   * Returns a free slot, or undefined when the call must wait. Never overtakes a call that waits for any
+   * instance.
+   */
   tryTakeSlot(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
     if (session) return this.#slotForSession(session, sinceMs, this.#hasUnbound());
     if (this.isBusy) return undefined;
@@ -102,18 +116,10 @@ export class Group {
     return replica && this.#takeShared(replica, undefined, sinceMs);
   }
 
-  /** Waits for a slot until it is granted, failed, or called off. */
+  /** Adds a call to the waiting ones until it gets a slot, fails, or is called off. */
   wait(session: SessionRequest | undefined, sinceMs: number, settle: Waiter['settle']): Waiter {
-    const waiter: Waiter = {
-      session,
-      sinceMs,
-      slots: this.#slotsOf(session),
-      settle,
-      isInLine: false,
-      before: undefined,
-      behind: undefined,
-    };
-    this.#waiting.join(waiter);
+    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), settle };
+    this.#waiting.add(waiter);
     if (session) this.#waitingForSession += 1;
     return waiter;
   }
@@ -122,12 +128,10 @@ export class Group {
     if (this.#leave(waiter)) this.#owner.rescale(this);
   }
 
-  /** Gives free slots to those who wait, oldest first. */
+  /** Gives free slots to waiting calls, oldest first. */
   serve(): void {
     let blocked = false;
-    let behind: Waiter | undefined;
-    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = behind) {
-      behind = waiter.behind;
+    for (const waiter of this.#waiting) {
       const bound = this.#isBound(waiter.session);
       if (blocked && !bound) continue;
       const lease = waiter.session
@@ -137,31 +141,32 @@ export class Group {
         this.#leave(waiter);
         waiter.settle(lease);
       } else if (!bound) {
-        // Nobody behind it may take what it waits for, or a large request would wait for ever.
+        // Later calls must not take these slots. Otherwise a request for many slots would wait forever.
         blocked = true;
         if (this.#waitingForSession === 0) return;
       }
     }
   }
 
-  /** Ends the wait of everybody who is not bound to a living instance. */
+  /** Fails every waiting call that is not bound to a ready instance. */
   failWaiting(error: Error): void {
-    let behind: Waiter | undefined;
-    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = behind) {
-      behind = waiter.behind;
+    for (const waiter of this.#waiting) {
       if (this.#isBound(waiter.session)) continue;
       this.#leave(waiter);
       waiter.settle(error);
     }
   }
 
-  /** Slots that waiting calls need and that no living instance can promise them; `dueMs` leaves out those that came later, null nobody. */
+  /**
+   * Returns the number of instances that the waiting calls need. Calls that are bound to a ready instance do
+   * not count. `dueMs` excludes calls that arrived later; null excludes none.
+   */
   demandInstances(dueMs: number | null): number {
     const { concurrency } = this.#owner.policy;
     if (this.#waitingForSession === 0 && dueMs === null) return Math.ceil(this.#waiting.size / concurrency);
     let slots = 0;
     const sessions = new Map<string, { kept: number; calls: number }>();
-    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+    for (const waiter of this.#waiting) {
       const { session, sinceMs, slots: wanted } = waiter;
       if (dueMs !== null && sinceMs > dueMs) break;
       if (session === undefined) slots += 1;
@@ -170,27 +175,36 @@ export class Group {
         sessions.set(session.id, { kept: Math.max(kept, wanted), calls: calls + 1 });
       }
     }
-    // All calls of one session go to one instance, however many they are.
+    // All calls of a session run on a single instance, so they never need more than its slots.
     for (const { kept, calls } of sessions.values()) slots += Math.min(concurrency, Math.max(kept, calls));
     return Math.ceil(slots / concurrency);
   }
 
-  /** Since when the first waits that came after `dueMs` and is bound to no living instance; undefined when there is none. */
+  /**
+   * Returns the arrival time of the first waiting call that arrived after `dueMs` and is bound to no ready
+   * instance; undefined for none.
+   */
   nextUnboundSinceMs(dueMs: number): number | undefined {
-    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+    for (const waiter of this.#waiting) {
       if (waiter.sinceMs > dueMs && !this.#isBound(waiter.session)) return waiter.sinceMs;
     }
     return undefined;
   }
 
-  /** A replica left: its sessions may bind to another. */
+  /** Removes a replica. Its sessions may bind to another. */
   forget(replica: Replica): void {
     const index = this.replicas.indexOf(replica);
     if (index >= 0) this.replicas.splice(index, 1);
     this.#unbindAll(replica);
   }
 
-  /** No call of its sessions comes to it any more. One that has been bound to another replica meanwhile stays there. */
+  /** Stops giving calls to a replica. The replica ends after its last call. */
+  drain(replica: Replica): void {
+    replica.state = 'draining';
+    this.#unbindAll(replica);
+  }
+
+  /** Unbinds the sessions of a replica. Sessions that are already bound to another replica stay there. */
   #unbindAll(replica: Replica): void {
     for (const session of replica.sessions.values()) {
       if (this.sessions.get(session.id) === session) this.sessions.delete(session.id);
@@ -198,7 +212,7 @@ export class Group {
     replica.sessions.clear();
   }
 
-  /** Gives back the slots of sessions whose time is over; true when there were any. */
+  /** Releases the slots of expired sessions. Returns true if there were any. */
   expireSessions(): boolean {
     const now = this.#owner.now();
     let expired = false;
@@ -210,7 +224,7 @@ export class Group {
     return expired;
   }
 
-  /** When the next session's time is over; undefined when none keeps slots. */
+  /** Returns when the next session expires; undefined when no idle session keeps slots. */
   nextSessionEndMs(): number | undefined {
     let next: number | undefined;
     for (const session of this.sessions.values()) {
@@ -220,13 +234,13 @@ export class Group {
     return next;
   }
 
-  /** Ends a session at once; its running calls go on. False when it is not known. */
+  /** Ends a session at once; its running calls continue. Returns false for an unknown session. */
   endSession(id: string): boolean {
     const session = this.sessions.get(id);
     if (!session) return false;
     this.sessions.delete(id);
     session.replica.sessions.delete(id);
-    // Slots in use become shared ones until their calls end.
+    // Slots in use count as shared until their calls end.
     session.replica.sharedInUse += session.inUse;
     session.replica.reservedInUse -= session.inUse;
     session.replica.reserve(session, 0);
@@ -245,20 +259,20 @@ export class Group {
     return request !== undefined && this.sessions.get(request.id)?.replica.state === 'ready';
   }
 
-  /** Whether a call waits for whichever instance is free first: those that come wait behind it. */
+  /** True if a call waits for any instance. New calls then queue behind it. */
   get isBusy(): boolean {
     return this.#waiting.size > 0 && this.#hasUnbound();
   }
 
   #leave(waiter: Waiter): boolean {
-    if (!this.#waiting.leave(waiter)) return false;
+    if (!this.#waiting.delete(waiter)) return false;
     if (waiter.session) this.#waitingForSession -= 1;
     return true;
   }
 
   #hasUnbound(): boolean {
     if (this.#waitingForSession === 0) return this.#waiting.size > 0;
-    for (let waiter = this.#waiting.first; waiter !== undefined; waiter = waiter.behind) {
+    for (const waiter of this.#waiting) {
       if (!this.#isBound(waiter.session)) return true;
     }
     return false;
@@ -280,7 +294,8 @@ export class Group {
 
   #slotForSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
     const session = this.sessions.get(request.id);
-    // One whose instance stops is as good as unknown: an idle instance may serve it, and nobody has to wait behind it for the end.
+    // A session whose instance is stopping counts as unknown, so that another instance can serve it. Other
+    // calls do not wait for its end.
     if (session?.replica.state !== 'ready') {
       const replica = mustNotOvertake ? undefined : this.#leastLoaded(this.#slotsOf(request));
       return replica && this.#takeReserved(this.#bind(request, replica), sinceMs);
@@ -305,7 +320,7 @@ export class Group {
     };
     replica.reserve(session, this.#slotsOf(request));
     replica.sessions.set(session.id, session);
-    // One that goes on elsewhere is none of the oldest any more.
+    // A session that binds again moves to the end of the order by age.
     this.sessions.delete(session.id);
     this.sessions.set(session.id, session);
     if (this.sessions.size > MAX_REMEMBERED_SESSIONS) this.#forgetOldestSession();
@@ -335,7 +350,7 @@ export class Group {
     session.running += 1;
     replica.reservedInUse += 1;
     return this.#lease(replica, session, sinceMs, () => {
-      // After `endSession` the slot had become a shared one.
+      // After `endSession` the slot counts as shared.
       if (session.inUse > 0) {
         session.inUse -= 1;
         replica.reservedInUse -= 1;
@@ -373,8 +388,7 @@ export class Group {
     if (outcome === 'replace') replica.isStuck = true;
     const isOver = outcome === 'replace' || this.#owner.policy.oneshot;
     if (replica.state === 'ready' && (isOver || (replica.reservedSlots === 0 && this.#owner.givesWay(this)))) {
-      replica.state = 'draining';
-      this.#unbindAll(replica);
+      this.drain(replica);
     }
     if (replica.inFlight === 0) {
       replica.idleSinceMs = this.#owner.now();
@@ -392,13 +406,19 @@ const QUEUE_FULL = {
   starting: { number: SERVICE_CODES.queueFull.code, why: 'further instances are starting' },
 } as const;
 
-/** The queue is full: the caller hears it at once, and why. */
+/** Returns the error of a call that finds a full queue, with the reason. */
 export function queueFull(cause: keyof typeof QUEUE_FULL, waiting: number): ServiceError {
   const { number, why } = QUEUE_FULL[cause];
   return resourceExhausted(`${why} and ${waiting} calls are waiting already`, { number, retryAfterSeconds: 1 });
 }
 
-/** A maximum of 0: no waiting would help until somebody changes it. */
+/** Returns the error of a call that waits for a label whose reservation was deleted. */
+export function reservationGone(label: string): ServiceError {
+  return failedPrecondition(`the reservation of the label ${label} was deleted while the call waited for it`, {
+    number: SERVICE_CODES.unknownLabel.code,
+  });
+}
+
 export function noneMayRun(label: string): ServiceError {
   const whose = label === '' ? 'of this function without a label' : `of the label ${label}`;
   return resourceExhausted(`no instance ${whose} may run: the maximum is 0`, {

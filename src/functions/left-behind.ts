@@ -1,12 +1,12 @@
 import type { Lease } from './group.ts';
 import type { ServiceClock } from './policy.ts';
 
-/** How long a handler whose caller left may take to heed that; then its instance is replaced. */
+/** Time that a handler may take to end after its caller has left. Afterwards its instance is replaced. */
 const LEFT_BEHIND_MS = 2_000;
 
 /**
- * The slot of a call whose caller left. It is given back when the handler has really ended, or its next call would wait behind the
- * old one; a handler that does not heed the cancellation costs its instance.
+ * Slot of a call whose caller has left. The slot is released when the handler has really ended; otherwise the
+ * next call would wait behind it. A handler that ignores the cancellation costs its instance.
  */
 export class LeftBehind {
   readonly #lease: Lease;
@@ -19,7 +19,7 @@ export class LeftBehind {
     this.#clock = clock;
   }
 
-  /** It may as well be the end of the instance: nothing good is said of that. */
+  /** Also fires when the instance dies, so the slot is released as failed. */
   readonly onEnd = (): void => {
     this.#hasEnded = true;
     this.#cancelTimer?.();

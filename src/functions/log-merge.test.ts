@@ -9,7 +9,7 @@ vi.mock('../core/limits.ts', async original => {
   return { LIMITS: { ...LIMITS, waitingLogBytes: 10_000 } };
 });
 
-/** A log without end, and how often it was asked. */
+/** Makes an endless log that counts its reads. */
 function endless() {
   const asked = { count: 0 };
   const source = (async function* () {
@@ -52,7 +52,7 @@ test('all that nobody reads has one bound: who held the most for the longest is 
   await expect(most.next()).rejects.toThrow('too many logs are followed and not read');
   for (let count = 0; count < 20; count++) expect((await least.next()).value).toEqual(CHUNK);
   await least.return(undefined);
-  // Held memory is free again.
+  // The memory of the ended readers is free again.
   const again = new LogMerge(over.signal);
   for (let each = 0; each < 9; each++) again.add(endless().source);
   await someTurns();

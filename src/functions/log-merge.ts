@@ -4,18 +4,19 @@ import { LIMITS } from '../core/limits.ts';
 import { HeldBytes, type Holder } from '../lib/held-bytes.ts';
 
 const NEWLINE = 0x0a;
-/** All that the readers of all merged logs have not taken. */
+/** Bytes of all merged logs that their readers have not consumed. */
 const WAITING = new HeldBytes(LIMITS.waitingLogBytes);
 
-/** A chunk, and what its source waits for. */
+/** Chunk of a source. `taken` lets the source continue. */
 interface Waiting {
   readonly chunk: Buffer;
   taken(): void;
 }
 
 /**
- * Many logs as one: whole lines in the order in which they come, no faster than the reader takes them: each source has at most one chunk
- * that waits. Sources may be added while it is read; one that fails is over (its instance ended).
+ * Merges many logs into one: whole lines in order of arrival, at the speed of the reader. Each source has at
+ * most one waiting chunk. Sources may be added during reading. A source that fails ends, because its instance
+ * has ended.
  */
 export class LogMerge implements Holder {
   readonly #waiting: Waiting[] = [];
@@ -25,7 +26,7 @@ export class LogMerge implements Holder {
   #isRead = false;
   #wakeReader: (() => void) | undefined;
 
-  /** It is read until `over` aborts. */
+  /** Reads until `over` aborts. */
   constructor(over: AbortSignal) {
     this.#over = over;
   }
@@ -34,7 +35,10 @@ export class LogMerge implements Holder {
     void this.#pump(source).catch(() => undefined);
   }
 
-  /** Fails when all that is followed and not read is too much, and this holds the most for the longest. */
+  /**
+   * Yields the chunks. Fails with `resource_exhausted` when all followed logs hold too many unread bytes and
+   * this one is given up.
+   */
   async *read(): AsyncGenerator<Buffer> {
     const over = this.#over.aborted ? Promise.resolve() : once(this.#over, 'abort').then(() => undefined);
     void over.then(() => this.#wakeReader?.());
@@ -94,7 +98,10 @@ export class LogMerge implements Holder {
   }
 }
 
-/** Each line with `prefix` in front; bytes that are no UTF-8 come through as they are, and so do further pieces of a line that is too long for one. */
+/**
+ * Puts `prefix` before each line. Bytes that are not UTF-8 stay unchanged, and so do further pieces of a line
+ * that spans chunks.
+ */
 export async function* prefixed(source: AsyncIterable<Buffer>, prefix: string): AsyncGenerator<Buffer> {
   let isInside = false;
   for await (const chunk of source) {

@@ -1,27 +1,29 @@
-import { afterLazily } from '../lib/lazy-timer.ts';
-import { afterMs, MAX_TIMER_MS } from '../lib/long-timer.ts';
+import { afterMs } from '../lib/long-timer.ts';
 
-/** How the instances of one function version are scaled; from its registered metadata and its reservations. */
+/** Scaling rules of a function version, from its registered metadata and its reservations. */
 export interface ServicePolicy {
-  /** Calls at once per instance, 1 to 1000 (`concurrentNum`). */
+  /** Concurrent calls per instance, 1 to 1000 (`concurrentNum`). */
   readonly concurrency: number;
-  /** Kept warm in the group of the function's own resources without a label. */
+  /** Instances that are kept warm in the group of the function's own resources without a label. */
   readonly minInstances: number;
-  /** Never passed, counted over all groups without a label. */
+  /** Maximum number of instances over all groups without a label. */
   readonly maxInstances: number;
-  /** How long an instance above the minimum may idle, milliseconds. */
+  /** Time that an instance above the minimum may idle, milliseconds. */
   readonly scaleDownMs: number;
-  /** Null: start for waiting calls at once. Else only for calls that have waited, or would wait, that long. */
+  /**
+   * Wait after which a call gets an instance started, milliseconds. Null: at once. Shorter waits start none
+   * while an instance is ready or starting.
+   */
   readonly slaQuotaMs: number | null;
-  /** How many calls may wait (`burstScaleNum`). */
+  /** Maximum number of waiting calls (`burstScaleNum`). */
   readonly maxWaiting: number;
-  /** An instance serves one call and ends. */
+  /** True if an instance ends after one call. */
   readonly oneshot: boolean;
   /** Reserved instances: label → its own bounds. */
   readonly labels: ReadonlyMap<string, { readonly min: number; readonly max: number }>;
 }
 
-/** The key under which instances of one version are interchangeable: calls with the same key share instances, others never do. */
+/** Key of a group: calls with equal keys share instances, other calls never do. */
 export interface GroupKey {
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -31,7 +33,7 @@ export interface GroupKey {
   readonly label: string;
   /** `X-Session-Context`, `''` when none. */
   readonly sessionContext: string;
-  /** `X-Pool-Label` where there are pools; absent when none were asked for. */
+  /** `X-Pool-Label` where pools exist; absent when the call named none. */
   readonly poolLabels?: readonly string[];
 }
 
@@ -40,34 +42,24 @@ export function formatGroupKey(key: GroupKey): string {
   return JSON.stringify([cpuMillis, memoryMb, customResources, label, sessionContext, ...(poolLabels ?? [])]);
 }
 
-/** A call's demands on its slot. */
+/** Demands of a call on its slot. */
 export interface SessionRequest {
   /** 1 to 63 characters. */
   readonly id: string;
-  /** Slots of one instance that are kept for the session; −1 = the whole instance. */
+  /** Slots of an instance that are kept for the session; −1: the whole instance. */
   readonly concurrency: number;
-  /** How long they are kept after its last call, milliseconds. */
+  /** Time that the slots are kept after the session's last call, milliseconds. */
   readonly ttlMs: number;
 }
 
-/** Time as the service sees it, so that a model test can turn it by hand. */
+/** Clock of the service. A model test replaces it. */
 export interface ServiceClock {
   now(): number;
-  /** Calls `fire` once after `ms`; the returned function calls it off. */
+  /** Calls `fire` once after `ms`. The returned function cancels it. */
   after(ms: number, fire: () => void): () => void;
 }
 
 export const SYSTEM_CLOCK: ServiceClock = {
   now: () => performance.now(),
-  after: (ms, fire) => (ms < MAX_TIMER_MS ? afterBriefly(ms, fire) : afterMs(ms, fire)),
+  after: afterMs,
 };
-
-/** What is called off is let go of at once, whoever still has the timer: a call that waited leads to its request and its answer. */
-function afterBriefly(ms: number, fire: () => void): () => void {
-  let due: (() => void) | undefined = fire;
-  const cancel = afterLazily(ms, () => due?.());
-  return () => {
-    due = undefined;
-    cancel();
-  };
-}

@@ -2,8 +2,8 @@ import type { Group } from './group.ts';
 import type { ServicePolicy } from './policy.ts';
 
 /**
- * The maxima of one service and who shares them: groups without a label share `maxInstances`, those of a label its own maximum. Knows
- * which groups lack instances because of that.
+ * Applies the maxima of a service. Groups without a label share `maxInstances`; groups of a label share its
+ * own maximum. Records which groups lack instances because of that.
  */
 export class Quota {
   readonly #groups: ReadonlyMap<string, Group>;
@@ -15,30 +15,33 @@ export class Quota {
     this.#policy = policy;
   }
 
-  /** How many more instances groups of this label may have together. */
+  /** Returns how many more instances the groups of this label may have together. */
   left(label: string): number {
     let size = 0;
     for (const group of this.#groups.values()) if (group.key.label === label) size += group.size;
     return this.maximum(label) - size;
   }
 
-  /** How many instances groups of this label may have together. */
+  /** Returns how many instances the groups of this label may have together. */
   maximum(label: string): number {
     const { maxInstances, labels } = this.#policy();
     return label === '' ? maxInstances : (labels.get(label)?.max ?? 0);
   }
 
-  /** The maximum keeps `missing` instances from the group. */
+  /** Records that the maximum keeps `missing` instances from the group. */
   refused(group: Group, missing: number): void {
     this.#short.set(group, missing);
   }
 
-  /** It lacks nothing, or will ask again. */
+  /** Removes the record of a group that lacks no instance or is about to ask again. */
   forget(group: Group): void {
     this.#short.delete(group);
   }
 
-  /** Whether groups of this label lack more instances than there is capacity for once those are gone that are ending. */
+  /**
+   * Returns true if groups of this label lack more instances than the maximum leaves after all ending
+   * instances are removed.
+   */
   isLacking(label: string): boolean {
     if (this.#short.size === 0) return false;
     let lacking = 0;
@@ -48,7 +51,10 @@ export class Quota {
     return lacking > Math.max(0, this.left(label));
   }
 
-  /** Instances that others than `group` lack whose calls have waited since `sinceMs` at least, beyond the capacity that is being given back. */
+  /**
+   * Returns how many instances groups other than `group` lack whose oldest call has waited since `sinceMs` or
+   * longer. Instances that are already ending are subtracted.
+   */
   lackedSince(sinceMs: number, group: Group): number {
     if (this.#short.size === 0) return 0;
     let lacked = 0;

@@ -1,3 +1,4 @@
+import type { CodeSource } from '../code/code-store.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
@@ -7,15 +8,14 @@ import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Database } from '../storage/database.ts';
-import { listWarmVersions } from '../storage/warm-functions.ts';
+import { listWarmVersions } from '../storage/queries/warm-functions.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
-import type { CodeSource } from './code/code-store.ts';
 
 const DEFAULT_SCALE_DOWN_MS = 60_000;
 const DEFAULT_MAX_WAITING = 1000;
 const KINDS = ['faas', 'agent'];
 
-/** The registry as the function service reads it. */
+/** Makes the catalog of the function service from the registry. */
 export function createCatalog(registry: Registry, database: Database, defaults: ExecutorDefaults): FunctionCatalog {
   return {
     async find(text) {
@@ -112,8 +112,8 @@ function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorD
 }
 
 /**
- * A function of kind agent may name no storage: then its code stands in its sandbox already, as it does for agents made from it, when
- * one of its mounts or its image brings it.
+ * Returns where the code of a version comes from. A function of kind agent may name no storage. A mount or
+ * the image must then contain the code, as for agents that are made from the function.
  */
 function codeSource({ spec, revisionId, tenant }: FunctionVersion, hasImage: boolean): CodeSource {
   const sha256 = codePackageOf(spec);
@@ -132,7 +132,7 @@ function codeSource({ spec, revisionId, tenant }: FunctionVersion, hasImage: boo
   return { storage: spec.storageType === 'copy' ? 'copy' : 'local', path: spec.codePath };
 }
 
-/** An item `"oneshot"`, or one whose `type`, `name` or `policy` says so. */
+/** Returns true if one item is `"oneshot"`, or has that value in its `type`, `name` or `policy`. */
 function isOneshot(policies: readonly unknown[] | null): boolean {
   return (policies ?? []).some(policy => {
     if (policy === 'oneshot') return true;
@@ -142,7 +142,10 @@ function isOneshot(policies: readonly unknown[] | null): boolean {
   });
 }
 
-/** The same text for the same resources, as `core/function-call.ts` writes those of a header. */
+/**
+ * Returns the same text for the same resources, equal to the text that `core/function-call.ts` makes from a
+ * header.
+ */
 function canonical(resources: Readonly<Record<string, number>> | null): string {
   const names = Object.keys(resources ?? {}).sort();
   return names.length === 0 ? '' : JSON.stringify(Object.fromEntries(names.map(name => [name, resources?.[name]])));

@@ -1,29 +1,32 @@
-/** A running instance as the service sees it: something that is there until it ends. */
+/** Running instance, as the service sees it. */
 export interface ServiceInstance {
   readonly id: string;
-  /** Resolves with the reason, a sentence, when it ends for any cause (also after `stop`). */
+  /** Resolves with the reason, a sentence, when the instance ends for any cause, including `stop`. */
   readonly ended: Promise<string>;
-  /** pre_stop, end and removal. `isStuck`: a handler that should have ended may never, so it gets little time. Never rejects. */
+  /**
+   * Runs pre_stop, then ends and removes the instance. With `isStuck` the instance gets little time, because
+   * a handler that should have ended may never end. Never rejects.
+   */
   stop(isStuck?: boolean): Promise<void>;
 }
 
-/** A session that is bound to a replica: all its calls go there while the replica lives. */
+/** Session that is bound to a replica: all its calls go there while the replica lives. */
 export interface Session {
   readonly id: string;
   readonly replica: Replica;
-  /** Slots that are kept for it; 0 once `ttlMs` has passed since its last call. */
+  /** Slots that are kept for the session; 0 once `ttlMs` has passed since its last call. */
   reserved: number;
-  /** Calls that run in its reserved slots. */
+  /** Calls that run in the session's reserved slots. */
   inUse: number;
-  /** Calls of it at all, in reserved and shared slots. */
+  /** All running calls of the session, in reserved and shared slots. */
   running: number;
   ttlMs: number;
   lastUsedMs: number;
 }
 
 /**
- * One instance in a group and the book of its slots. Invariant: `sharedInUse` + the sum of `reserved` ≤ `capacity`, so no
- * more than `capacity` calls ever run on it.
+ * Instance in a group, with the account of its slots. Invariant: `sharedInUse` + the sum of `reserved` ≤
+ * `capacity`, so at most `capacity` calls run on it.
  */
 export class Replica {
   readonly capacity: number;
@@ -37,9 +40,9 @@ export class Replica {
   reservedInUse = 0;
   idleSinceMs = 0;
   readyAtMs = 0;
-  /** A call ended well on it: whatever kills it later is not its code being broken from the start. */
+  /** True once a call on it has ended well. A later death then does not count as a failed start. */
   servedWell = false;
-  /** A handler on it did not end when it should have. */
+  /** True once a handler on it did not end when it should have. */
   isStuck = false;
 
   constructor(capacity: number) {
@@ -50,7 +53,7 @@ export class Replica {
     return this.sharedInUse + this.reservedInUse;
   }
 
-  /** Slots that belong to nobody. */
+  /** Slots that are neither in use nor reserved. */
   get free(): number {
     return this.capacity - this.sharedInUse - this.reservedSlots;
   }

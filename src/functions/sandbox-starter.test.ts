@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FakeDriver } from '../../test/fakes/fake-driver.ts';
 import { servedFunction } from '../../test/functions/harness.ts';
 import { removalsIn } from '../../test/parts/removals.ts';
+import { CodeStore } from '../code/code-store.ts';
 import { unavailable } from '../core/error.ts';
 import { HELD_FOR_GOOD } from '../core/lease.ts';
 import type { InstancesOptions } from '../instances/contract.ts';
@@ -12,9 +13,10 @@ import { Instances } from '../instances/instances.ts';
 import { LiveInstance } from '../instances/live-instance.ts';
 import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { InstanceRows } from '../instances/rows.ts';
+import { SILENCE_TIMES } from '../instances/silence-times.ts';
+import { TenantDisk } from '../lib/tenant-disk.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { insertInstance, listInstancesOfNode } from '../storage/instances.ts';
-import { CodeStore } from './code/code-store.ts';
+import { insertInstance, listInstancesOfNode } from '../storage/queries/instances.ts';
 import { CodeFailure } from './failure.ts';
 import { SandboxStarter } from './sandbox-starter.ts';
 import type { ServingInstance } from './starter.ts';
@@ -48,7 +50,7 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
-function newStarter(changes: Pick<InstancesOptions, 'insertUnder' | 'rowsFollow'> = {}): SandboxStarter {
+function newStarter(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'rowsFollow'> = {}): SandboxStarter {
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const drivers = async () => driver;
   const instances = new Instances(database, {
@@ -58,6 +60,7 @@ function newStarter(changes: Pick<InstancesOptions, 'insertUnder' | 'rowsFollow'
     log,
     createTimeoutMs: 10_000,
     adoption: { answerMs: 2_000, silenceMs: 3_000 },
+    silence: { ...SILENCE_TIMES, awayRetryMs: 100 },
     orphanGraceMs: 0,
     reconcileIntervalMs: 3_600_000,
     ...changes,
@@ -67,6 +70,7 @@ function newStarter(changes: Pick<InstancesOptions, 'insertUnder' | 'rowsFollow'
     instances,
     drivers,
     codeStore: new CodeStore({
+      disk: new TenantDisk(Number.MAX_SAFE_INTEGER),
       bootId: null,
       dataDir,
       policy: { closed: [], allow: null },
@@ -90,15 +94,21 @@ function newStarter(changes: Pick<InstancesOptions, 'insertUnder' | 'rowsFollow'
   return starter;
 }
 
-/** The server of the starter that was made last ends; its instances live on. */
+/** Closes the newest service. Its instances continue to run. */
 async function closeServer(): Promise<void> {
   await starters.at(-1)?.close();
   await servers.at(-1)?.close('the server is stopping');
 }
 
-/** What a new server has found once it looked at everything. */
-async function adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
-  const starter = newStarter();
+/** Short adoption times, for services whose driver is unreachable: no instance can answer. */
+const SOON = { adoption: { answerMs: 10, silenceMs: 10_000 } };
+
+/** Starts a new service, and returns the instances that its first reconciler pass adopted. */
+async function adopt(
+  onLate: (instance: ServingInstance) => void,
+  changes: Pick<InstancesOptions, 'adoption'> = {},
+): Promise<readonly ServingInstance[]> {
+  const starter = newStarter(changes);
   await servers.at(-1)?.start();
   return await starter.adopt(onLate);
 }
@@ -116,7 +126,7 @@ const value = async (instance: ServingInstance, event: unknown) => {
 };
 
 describe('an instance that is launched', () => {
-  it('takes calls, is on record with its code mounted, and belongs to somebody', async () => {
+  it('a launched instance takes calls, has its code mounted, and has a record with its owner', async () => {
     const starter = newStarter();
     const instance = await starter.launch(fn(), KEY, HELD_FOR_GOOD);
     expect(await value(instance, { n: 1 })).toEqual({ n: 1 });
@@ -126,7 +136,7 @@ describe('an instance that is launched', () => {
     expect(driver.starts[0]?.mounts).toContainEqual({ source: codeDir, target: '/opt/function/code', readonly: true });
   });
 
-  it('that is stopped leaves no sandbox and no row', async () => {
+  it('a stopped instance leaves no sandbox and no record', async () => {
     const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
     await instance.stop();
     expect(await instance.ended).toBe('stopped');
@@ -134,7 +144,7 @@ describe('an instance that is launched', () => {
     expect(await rows()).toEqual([]);
   });
 
-  it('that is stuck gets less time to end, unless it has a pre_stop', async () => {
+  it('a stuck instance gets a shorter grace time to stop, unless the function has a pre_stop', async () => {
     const terminate = vi.spyOn(LiveInstance.prototype, 'terminate');
     const graceOf = async (changes: Parameters<typeof fn>[0], isStuck: boolean) => {
       const instance = await newStarter().launch(fn(changes), KEY, HELD_FOR_GOOD);
@@ -147,7 +157,7 @@ describe('an instance that is launched', () => {
     terminate.mockRestore();
   });
 
-  it('that dies tells the reason and leaves nothing', async () => {
+  it('an instance that dies reports the reason and leaves no sandbox and no record', async () => {
     const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
     driver.kill(instance.id);
     expect(await instance.ended).toContain('SIGKILL');
@@ -155,7 +165,7 @@ describe('an instance that is launched', () => {
     await expect.poll(() => driver.instanceIds).toEqual([]);
   });
 
-  it('a call on one that dies fails at once', async () => {
+  it('a call fails immediately when its instance dies', async () => {
     driver.handlers.set('die', (_event, { exit }) => exit(3));
     const instance = await newStarter().launch(fn({ handler: 'die' }), KEY, HELD_FOR_GOOD);
     await expect(value(instance, {})).rejects.toMatchObject({
@@ -166,7 +176,7 @@ describe('an instance that is launched', () => {
 });
 
 describe('a launch that fails leaves nothing', () => {
-  it('code that cannot be loaded is the failure of the user’s code', async () => {
+  it('a launch fails with CodeFailure when the code cannot be loaded', async () => {
     await expect(newStarter().launch(fn({ handler: 'nosuch' }), KEY, HELD_FOR_GOOD)).rejects.toBeInstanceOf(
       CodeFailure,
     );
@@ -174,21 +184,21 @@ describe('a launch that fails leaves nothing', () => {
     expect(await rows()).toEqual([]);
   });
 
-  it('so is a code folder that is missing: 4001, without a start', async () => {
+  it('a launch fails with 4001 before any sandbox starts when the code directory is missing', async () => {
     const missing = fn({ code: { storage: 'local', path: join(codeDir, 'nosuch') } });
     await expect(newStarter().launch(missing, KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ error: { code: 4001 } });
     expect(driver.starts).toEqual([]);
   });
 
-  it('a driver that fails is no failure of the user’s code', async () => {
+  it('a launch fails with unavailable instead of CodeFailure when the driver fails', async () => {
     driver.faults.startError = unavailable('no room');
     await expect(newStarter().launch(fn(), KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ code: 'unavailable' });
     expect(await rows()).toEqual([]);
   });
 });
 
-describe('the intent of an instance', () => {
-  /** Writes it when it is let. */
+describe('the record of an instance while the instance starts', () => {
+  /** Makes a starter that writes the record of an instance only when `write` is called. */
   const held = () => {
     let settle: { readonly write: () => void; readonly fail: (error: Error) => void } | undefined;
     const turn = new Promise<void>((write, fail) => {
@@ -205,7 +215,7 @@ describe('the intent of an instance', () => {
   };
   const pod = () => fn({ sandboxType: 'kubernetes' });
 
-  it('is written before a sandbox of this machine starts', async () => {
+  it('the record is written before a sandbox on this machine starts', async () => {
     const { starter, asked, write } = held();
     const launching = starter.launch(fn(), KEY, HELD_FOR_GOOD);
     await expect.poll(() => asked.mock.calls).toHaveLength(1);
@@ -215,7 +225,7 @@ describe('the intent of an instance', () => {
     await launching;
   });
 
-  it('is written while a pod starts, and before it takes calls', async () => {
+  it('the record of a pod is written while the pod starts and before the pod takes calls', async () => {
     const { starter, write } = held();
     const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
     await expect.poll(() => driver.instanceIds).toHaveLength(1);
@@ -225,7 +235,7 @@ describe('the intent of an instance', () => {
     expect(await rows()).toMatchObject([{ id, status: 'RUNNING' }]);
   });
 
-  it('that cannot be written fails the launch with its reason, and leaves no pod', async () => {
+  it('a launch fails with the reason and leaves no pod when the record cannot be written', async () => {
     const { starter, fail } = held();
     const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
     launching.catch(() => undefined);
@@ -236,7 +246,7 @@ describe('the intent of an instance', () => {
     expect(await rows()).toEqual([]);
   });
 
-  it('that comes late behind a start that has failed goes too', async () => {
+  it('a record that is written after a failed start is removed', async () => {
     const { starter, write } = held();
     driver.faults.startError = unavailable('no room');
     const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
@@ -248,10 +258,10 @@ describe('the intent of an instance', () => {
   });
 });
 
-describe('the row of an instance, where nobody else writes rows', () => {
+describe('the record of an instance when rowsFollow names the driver', () => {
   const launch = () => newStarter({ rowsFollow: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
 
-  it('is written once its sandbox is there, and before it takes calls', async () => {
+  it('the record is written after the sandbox exists and before the instance takes calls', async () => {
     const insert = InstanceRows.prototype.insert;
     const running: number[] = [];
     let write = () => {};
@@ -275,20 +285,20 @@ describe('the row of an instance, where nobody else writes rows', () => {
     await expect.poll(rows).toMatchObject([{ id: instance.id, status: 'RUNNING' }]);
   });
 
-  it('that cannot be written fails the launch with its reason, and leaves no sandbox', async () => {
+  it('a launch fails with the reason and leaves no sandbox when the record cannot be written', async () => {
     vi.spyOn(InstanceRows.prototype, 'insert').mockRejectedValue(unavailable('the disk is full'));
     await expect(launch()).rejects.toMatchObject({ code: 'unavailable', message: 'the disk is full' });
     expect(driver.instanceIds).toEqual([]);
   });
 
-  it('goes with one that is stopped at once', async () => {
+  it('the record is removed when the instance is stopped right after its launch', async () => {
     const instance = await launch();
     await instance.stop();
     expect(driver.instanceIds).toEqual([]);
     expect(await rows()).toEqual([]);
   });
 
-  it('leads the next server to one of which was not written that it runs', async () => {
+  it('the next service adopts an instance whose RUNNING state was never written', async () => {
     const moving = vi.spyOn(InstanceRows.prototype, 'move').mockRejectedValue(unavailable('the server is gone'));
     const { id } = await launch();
     await closeServer();
@@ -301,7 +311,7 @@ describe('the row of an instance, where nobody else writes rows', () => {
   });
 });
 
-it('no more starts at once than allowed; the others wait their turn', async () => {
+it('the starter runs at most maxStarting starts at a time, and the others wait', async () => {
   let open!: () => void;
   driver.faults.startGate = new Promise(resolve => {
     open = resolve;
@@ -314,8 +324,8 @@ it('no more starts at once than allowed; the others wait their turn', async () =
   expect(driver.starts).toHaveLength(4);
 });
 
-describe('after a restart of the server', () => {
-  it('live instances are taken over; dead ones and those that cannot be reached are removed', async () => {
+describe('after a restart of the service', () => {
+  it('a restarted service adopts live instances and removes dead and unreachable ones', async () => {
     const before = newStarter();
     const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead || !unreachable) throw new Error('three were launched');
@@ -327,12 +337,12 @@ describe('after a restart of the server', () => {
       { id: live.id, key: KEY, revisionId: 'r1' },
     ]);
     expect(adopted[0] && (await value(adopted[0], 7))).toBe(7);
-    // One that is silent is waited for, like everybody's.
+    // The service waits for a silent instance of any kind before it removes the instance.
     await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
     expect(driver.runningIds).toEqual([live.id]);
-  }, 30_000);
+  });
 
-  it('the code of an instance of which nothing is known yet stays, whatever else is removed', async () => {
+  it('the cached code of an instance stays while the state of the instance is unknown', async () => {
     const before = newStarter();
     await before.launch(fn(), KEY, HELD_FOR_GOOD);
     await closeServer();
@@ -343,11 +353,11 @@ describe('after a restart of the server', () => {
     const spec = JSON.stringify({ ...JSON.parse(row?.spec ?? '{}'), codeSource: cached });
     await database.updateTable('instances').set({ spec }).execute();
     driver.faults.away = 'it starts with the machine';
-    expect(await adopt(() => undefined)).toEqual([]);
+    expect(await adopt(() => undefined, SOON)).toEqual([]);
     expect(existsSync(join(cached, 'main.py'))).toBe(true);
   });
 
-  it('instances whose driver does not answer yet are kept, and taken over once it does', async () => {
+  it('instances are kept while their driver does not answer, and adopted when the driver answers', async () => {
     const before = newStarter();
     const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead) throw new Error('two were launched');
@@ -355,12 +365,13 @@ describe('after a restart of the server', () => {
     driver.kill(dead.id);
     driver.faults.away = 'it starts with the machine';
     const late: ServingInstance[] = [];
-    expect(await adopt(instance => late.push(instance))).toEqual([]);
+    expect(await adopt(instance => late.push(instance), SOON)).toEqual([]);
     expect((await rows()).map(({ id }) => id).sort()).toEqual([live.id, dead.id].sort());
     expect(driver.runningIds).toEqual([live.id]);
     driver.faults.away = undefined;
-    await vi.waitFor(() => expect(late.map(({ id }) => id)).toEqual([live.id]), { timeout: 10_000 });
+    await servers.at(-1)?.reconcile();
+    await vi.waitFor(() => expect(late.map(({ id }) => id)).toEqual([live.id]));
     expect(late[0] && (await value(late[0], 7))).toBe(7);
     await vi.waitFor(async () => expect((await rows()).map(({ id }) => id)).toEqual([live.id]));
-  }, 30_000);
+  });
 });

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { CodeStore } from '../code/code-store.ts';
 import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
@@ -6,21 +7,22 @@ import type { Lease } from '../core/lease.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
 import type { SecretSource } from '../core/secret.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
-import type { DriverSource, InstanceLog } from '../instances/contract.ts';
-import type { Instances, Start } from '../instances/instances.ts';
+import type { DriverSource } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
+import type { Start } from '../instances/start.ts';
+import type { Log } from '../lib/log.ts';
 import { timeoutSignal } from '../lib/long-timer.ts';
 import { newSecret } from '../lib/new-secret.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import type { StoredInstance } from '../storage/instances.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { ServedFunction } from './catalog.ts';
-import type { CodeStore } from './code/code-store.ts';
 import { CodeFailure } from './failure.ts';
 import type { GroupKey } from './policy.ts';
 import type { InstanceStarter, ServingInstance, StartTimings } from './starter.ts';
@@ -29,20 +31,20 @@ export interface SandboxStarterOptions extends SandboxRules {
   readonly instances: Instances;
   readonly drivers: DriverSource;
   readonly codeStore: CodeStore;
-  /** What is installed for code. Absent: nothing is. */
+  /** Places of the dependency layers. Absent: no dependencies are installed. */
   readonly layers?: LayerPlaces;
-  /** Absent: there are no secrets. */
+  /** Absent: no secrets exist. */
   readonly secrets?: SecretSource;
   readonly nodeId: string;
   readonly createTimeoutMs: number;
-  /** Starts at the same moment; further ones wait their turn. */
+  /** Maximum number of concurrent starts. Further ones queue. */
   readonly maxStarting: number;
-  /** Shared with everybody else who holds bodies of open calls. */
+  /** Shared with all other holders of open calls' bodies. */
   readonly openCallBytes: OpenCallBytes;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
-/** The row of a function's instance, beside its URN. */
+/** Stored specification of a function's instance, in addition to its URN. */
 interface FunctionInstanceSpec {
   readonly revisionId: string;
   readonly key: GroupKey;
@@ -52,19 +54,22 @@ interface FunctionInstanceSpec {
   readonly stuckGraceMs: number;
 }
 
-/** The least time that an instance's end gets, pre_stop included. */
+/** Minimum time for the end of an instance, pre_stop included. */
 const STOP_GRACE_MS = 10_000;
-/** The same for an instance without pre_stop whose handler should have ended already: others wait for its slot. */
+/**
+ * Time for the end of an instance without pre_stop whose handler is stuck. Short, because other calls wait
+ * for its slot.
+ */
 const STUCK_GRACE_MS = 2_000;
 
-/** Runs the instances of function services; their life is `Instances`', their code the `CodeStore`'s. */
+/** Runs the instances of function services. `Instances` owns their life, and `CodeStore` their code. */
 export class SandboxStarter implements InstanceStarter {
   readonly #options: SandboxStarterOptions;
   readonly #instances: Instances;
-  /** Found after a restart, before anybody asked for them. */
+  /** Instances that were adopted after a restart, before `adopt` collects them. */
   readonly #inherited: ServingInstance[] = [];
   #onAdopted = (instance: ServingInstance): void => void this.#inherited.push(instance);
-  /** Starts that have their turn, and those that wait for one. */
+  /** Number of running starts. `#turns` has those that wait. */
   #startsNow = 0;
   readonly #turns: (() => void)[] = [];
   #isClosed = false;
@@ -73,7 +78,7 @@ export class SandboxStarter implements InstanceStarter {
     this.#options = options;
     this.#instances = options.instances;
     this.#instances.own('function', {
-      // How many calls an instance takes is the service's rule; here only their bytes are bounded.
+      // The service bounds the calls per instance. Here only the bytes of their bodies are bounded.
       limiter: new CallLimiter({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes }),
       adopted: (live, record) => this.#onAdopted(this.#serve(live, record, NO_TIMINGS)),
       ended: ({ id }) => this.#releaseCode(id),
@@ -101,7 +106,7 @@ export class SandboxStarter implements InstanceStarter {
 
   async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
     const { codeStore, nodeId } = this.#options;
-    // The code of one that is not known to be dead stays, whatever is found out about others.
+    // Keeps the code of every instance that is not known to be dead.
     const rows = (await this.#instances.rows.listOfNode(nodeId)).filter(({ owner }) => owner.kind === 'function');
     for (const row of rows) codeStore.adopt(specOf(row).codeSource, row.id);
     await codeStore.sweep(new Set(rows.map(row => row.id)));
@@ -156,13 +161,17 @@ export class SandboxStarter implements InstanceStarter {
     return this.#serve(live, { ...intent, startedAtMs: Date.now() }, timings);
   }
 
-  /** Who lists instances of functions asks for those that serve, and a sandbox without a row is an orphan: so its row may come behind it. */
+  /**
+   * Stores the record of the instance. For the sandbox types in `rowsFollow` the write follows the start.
+   * That is safe: a sandbox without a record is an orphan, and lists of function instances show only serving
+   * ones.
+   */
   async #intend(intent: StoredInstance, lease: Lease): Promise<Pick<Start, 'intent' | 'row'>> {
     const { rowsFollow } = this.#instances;
     if (rowsFollow?.includes(intent.sandboxType)) return { row: this.#instances.intendLater(intent) };
     const written = this.#instances.intendUnder(lease, intent);
     written.catch(() => undefined);
-    // A start in a cluster takes as long as the write.
+    // A start in a cluster takes as long as the write, so the two run in parallel.
     if (!runsInCluster(intent.sandboxType)) await written;
     return { intent: written };
   }
@@ -170,13 +179,16 @@ export class SandboxStarter implements InstanceStarter {
   async #place(id: string, fn: ServedFunction) {
     try {
       await this.#options.codeStore.checkMounts(fn.mounts);
-      return await this.#options.codeStore.place(fn.code, id);
+      return await this.#options.codeStore.place(fn.code, id, fn.tenant);
     } catch (error) {
       throw asLoadFailure(error);
     }
   }
 
-  /** It is there since the register, unless nobody has used it for long, or the code is a directory that has changed. */
+  /**
+   * Mounts the layer of the dependencies. Registering the function has usually built it. It is built again if
+   * it was unused for long, or if the code is a directory that has changed.
+   */
   async #withLayer(spec: InstanceSpec, id: string): Promise<InstanceSpec> {
     const { layers } = this.#options;
     if (spec.dependencies === undefined || layers === undefined) return spec;
@@ -200,19 +212,22 @@ export class SandboxStarter implements InstanceStarter {
 
   #releaseCode(id: string): void {
     Promise.all([this.#options.codeStore.release(id), this.#options.layers?.release(id)]).catch((error: unknown) => {
-      this.#options.log.warn({ instanceId: id, err: error }, 'the code of an instance could not be given back');
+      this.#options.log.warn({ instanceId: id, err: error }, 'cannot release code of instance');
     });
   }
 
-  /** Waits until fewer than the allowed number of starts run. */
+  /** Waits until fewer than `maxStarting` starts run. */
   async #turn(): Promise<void> {
-    // Counted before anything is awaited; whoever ends hands its turn on.
+    // Counted before the first await. A start that ends passes its turn to the next.
     if (this.#startsNow < this.#options.maxStarting) this.#startsNow += 1;
     else await new Promise<void>(resolve => this.#turns.push(resolve));
   }
 }
 
-/** The code folder or object, its dependencies and the mounts are the user's: what is wrong with them is a load failure of every call. */
+/**
+ * Makes a failed precondition a load failure of every call: the code, its dependencies and the mounts are the
+ * user's.
+ */
 function asLoadFailure(error: unknown): unknown {
   if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
   return new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
@@ -257,7 +272,7 @@ class SandboxInstance implements ServingInstance {
     this.ended = new Promise(resolve => {
       this.#resolveEnded = resolve;
     });
-    // Its slot is free for another one while its remains are removed.
+    // Frees the slot for another instance while the residue of this one is removed.
     void live.ended.then(({ reason }) => this.#resolveEnded(reason));
   }
 
@@ -303,7 +318,7 @@ function toInstanceSpec(
   placed: Awaited<ReturnType<CodeStore['place']>>,
 ): InstanceSpec {
   const code = placed.mount === null ? [] : [placed.mount];
-  // The machines of a cluster do not have what this one has: it is handed in.
+  // The code of this machine is missing on the machines of a cluster. A platform mount transfers it.
   const isHandedIn = placed.ours || runsInCluster(fn.sandboxType);
   const poolLabels = key.poolLabels ?? [];
   return {

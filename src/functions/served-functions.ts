@@ -1,8 +1,9 @@
 import { SERVICE_CODES } from '../core/codes.ts';
-import { messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
+import { messageOf, notFound, PartAway, ServiceError, unavailable } from '../core/error.ts';
 import type { Lease } from '../core/lease.ts';
 import { formatUrn, functionUrnOf, parseUrn } from '../core/urn.ts';
 import { endsWithin } from '../lib/deadline.ts';
+import type { Log } from '../lib/log.ts';
 import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, ServedFunction } from './catalog.ts';
 import type { GroupKey, ServiceClock } from './policy.ts';
@@ -10,62 +11,57 @@ import { Service } from './service.ts';
 import { type FunctionShards, shardOfUrn } from './shards.ts';
 import type { InstanceStarter, ServingInstance } from './starter.ts';
 
-export interface FunctionServiceLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
-
 export interface ServedFunctionsOptions {
   readonly catalog: FunctionCatalog;
   readonly starter: InstanceStarter;
   readonly clock: ServiceClock;
   readonly capacity: Capacity;
   readonly shards: FunctionShards;
-  readonly log: FunctionServiceLog;
-  /** Versions that are kept in memory before unused ones are forgotten. Default 10 000. */
+  readonly log: Log;
+  /** Versions in memory above which unused ones are dropped. Default 10 000. */
   readonly maxRemembered?: number;
 }
 
-/** A version of a function as it is now, and what serves it. */
+/** Current version of a function, and the service that runs it. */
 export interface Served {
   readonly fn: ServedFunction;
   readonly service: Service;
   readonly labels: ReadonlySet<string>;
-  /** Under which this replica serves it. */
+  /** Lease under which this replica serves the function. */
   readonly lease: Lease;
 }
 
 interface Loading {
-  /** A change came while it was read: what was read may be old. */
+  /** True if a change was reported during the read, so that the result may be old. */
   isStale: boolean;
   promise: Promise<Served>;
 }
 
 const MAX_REMEMBERED = 10_000;
-/** Changes that may come one after another while a version is read. */
+/** Maximum number of consecutive reads of a version that changes during each read. */
 const MAX_READS = 100;
-/** How long the forced end of instances may take when the server closes. */
+/** Time that the forced end of instances may take when the server closes. */
 const FORCED_END_MS = 12_000;
 
 /**
- * The versions that were called, kept in memory until the catalog says that they changed, so that a warm call asks no store.
- *
- * From the moment of a change on, no call is placed by what was true before it. A version of a new revision gets a new `Service`; the
+ * Versions that were called, kept in memory until the catalog reports a change. A warm call thus reads no
+ * storage.
+ * After a change no call is placed by the old state. A version of a new revision gets a new `Service`. The
  * old one drains, so no call is lost.
  */
 export class ServedFunctions {
   readonly #options: ServedFunctionsOptions;
   readonly #maxRemembered: number;
-  /** Versions by their URNs as calls sent them. Every change empties it. */
+  /** Versions by their URNs as calls sent them. Every change removes those of its function. */
   readonly #cache = new Map<string, Served>();
-  /** The service of each version, by its functionVersionUrn. */
+  /** Service of each version, by its functionVersionUrn. */
   readonly #current = new Map<string, Served>();
   readonly #loading = new Map<string, Loading>();
   /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
   readonly #urnsOf = new Map<string, Set<string>>();
-  /** Services that serve no new calls, and the shards of their functions. */
+  /** Services that take no new calls, with the shards of their functions. */
   readonly #draining = new Map<Service, string>();
-  /** Instances of an earlier server that nothing has taken over yet, by their functionVersionUrn. */
+  /** Recovered instances that no version has adopted yet, by their functionVersionUrn. */
   readonly #inherited = new Map<string, ServingInstance[]>();
   readonly #onStarted = new Set<(instance: ServingInstance) => void>();
   #stopListening: (() => void) | undefined;
@@ -77,35 +73,40 @@ export class ServedFunctions {
     this.#maxRemembered = options.maxRemembered ?? MAX_REMEMBERED;
   }
 
-  /** Takes over the instances of an earlier server and starts what is to be warm. Never rejects. */
+  /** Adopts running instances, and starts those that must be kept warm. Never rejects. */
   async start(): Promise<void> {
     const { catalog, starter } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
     for (const instance of await starter.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
-    // A version takes over what it has before it starts what it lacks.
+    // A version adopts its instances before it starts missing ones.
     for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
     this.#isStarted = true;
     await this.#warmUp(null);
   }
 
-  /** Functions of these shards are served here from now on. */
+  /** Begins to serve the functions of these shards. */
   async acquired(shards: readonly string[]): Promise<void> {
-    // The start looks at all.
+    // `start` includes all shards.
     if (this.#isStarted && !this.#isStopping) await this.#warmUp(null, new Set(shards));
   }
 
-  /** Lets the calls of these shards end for at most `graceMs`, then ends their instances. New ones are refused already. */
+  /**
+   * Lets the calls of these shards end for at most `graceMs`, then ends their instances. New calls are
+   * already refused.
+   */
   async release(shards: readonly string[], graceMs: number): Promise<void> {
     const services = this.#retireAll(new Set(shards));
     await this.#ended(services, graceMs);
   }
 
-  /** Another replica serves these shards already: whatever serves them here ends now, and its calls fail. */
+  /**
+   * Ends the services of these shards at once, because another replica already serves them. Their calls fail.
+   */
   lost(shards: readonly string[]): void {
     for (const service of this.#retireAll(new Set(shards))) service.endAll();
   }
 
-  /** Returns what serves these shards and drains. */
+  /** Drains the services of these shards and returns them. */
   #retireAll(shards: ReadonlySet<string>): readonly Service[] {
     for (const urn of [...this.#current.keys()]) if (shards.has(shardOfUrn(urn))) this.#retire(urn);
     return [...this.#draining].filter(([, shard]) => shards.has(shard)).map(([service]) => service);
@@ -119,7 +120,7 @@ export class ServedFunctions {
     await this.#ended([...this.#draining.keys()], graceMs);
   }
 
-  /** Waits for services that drain; what has not ended within `graceMs` is ended. Never rejects. */
+  /** Waits for draining services, and ends those that have not ended within `graceMs`. Never rejects. */
   async #ended(services: readonly Service[], graceMs: number): Promise<void> {
     const drained = Promise.all(services.map(service => service.drained));
     if (!(await endsWithin(drained, graceMs))) {
@@ -130,14 +131,17 @@ export class ServedFunctions {
     }
   }
 
-  /** The version that was loaded before and did not change since. */
+  /** Returns a version that was loaded before and has not changed since. */
   find(urn: string): Served | undefined {
     const served = this.#cache.get(urn);
-    // A replica that slept may have lost it without having heard so.
+    // A suspended replica may have lost the lease without being notified.
     return served?.lease.isHeld() ? served : undefined;
   }
 
-  /** Fails with `not_found` (150424), `unavailable` (another replica serves it), or as the catalog does. */
+  /**
+   * Loads a version. Fails with `not_found` (150424), `unavailable` (another replica serves it), or as the
+   * catalog does.
+   */
   load(urn: string): Promise<Served> {
     if (this.#isStopping)
       return Promise.reject(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
@@ -154,12 +158,15 @@ export class ServedFunctions {
     return loading.promise;
   }
 
-  /** Every version that has something that serves it. */
+  /** Returns every version that has a service. */
   get all(): Iterable<Served> {
     return this.#current.values();
   }
 
-  /** Told of every instance that starts, before it takes calls. The returned function ends it. */
+  /**
+   * Calls `listener` for every instance that starts, before it takes calls. The returned function
+   * unsubscribes.
+   */
   onStarted(listener: (instance: ServingInstance) => void): () => void {
     this.#onStarted.add(listener);
     return () => void this.#onStarted.delete(listener);
@@ -182,10 +189,10 @@ export class ServedFunctions {
     });
   }
 
-  /** Makes what was read the truth. */
+  /** Makes the version that was read the current one. */
   #apply(urn: string, fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
     const lease = this.#options.shards.held(shardOfUrn(fn.urn));
-    // It may have gone while the version was read.
+    // The lease may have been lost during the read.
     if (!lease?.isHeld()) throw servedElsewhere();
     const before = this.#current.get(fn.urn);
     const names = new Set(labels.keys());
@@ -228,8 +235,8 @@ export class ServedFunctions {
       capacity,
       start: async key => {
         const instance = await starter.launch(fn, key, lease).catch((error: unknown) => {
-          // Instances that are kept ready have no caller who would hear of it.
-          log.warn({ urn: fn.urn, reason: messageOf(error) }, 'an instance of a function could not be started');
+          // Logged here, because instances that are kept warm have no caller to receive the error.
+          log.warn({ urn: fn.urn, reason: messageOf(error) }, 'start of function instance failed');
           throw asStartFailure(error);
         });
         for (const listener of this.#onStarted) listener(instance);
@@ -238,7 +245,7 @@ export class ServedFunctions {
     });
   }
 
-  /** Whatever serves this version serves no new calls. */
+  /** Drains the service of this version. */
   #retire(urn: string): void {
     const served = this.#current.get(urn);
     if (!served) return;
@@ -263,13 +270,13 @@ export class ServedFunctions {
     if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#follow(functionUrn, urns, mayBeWarm);
   }
 
-  /** Brings what runs to what the catalog says now; calls that come meanwhile wait for it. */
+  /** Applies the catalog's changes to the running services. Calls that arrive meanwhile wait for it. */
   async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
         if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
         if (error instanceof ServedElsewhere) return;
-        this.#options.log.warn({ urn, reason: messageOf(error) }, 'a change of a function was not followed');
+        this.#options.log.warn({ urn, reason: messageOf(error) }, 'change of function was not applied');
       });
     }
     if (mayBeWarm) await this.#warmUp(functionUrn);
@@ -283,7 +290,7 @@ export class ServedFunctions {
         const shard = shardOfUrn(urn);
         if (shards.held(shard) === null || among?.has(shard) === false) continue;
         await this.load(urn).catch((error: unknown) => {
-          this.#options.log.warn({ urn, reason: messageOf(error) }, 'a function could not be kept warm');
+          this.#options.log.warn({ urn, reason: messageOf(error) }, 'cannot keep function warm');
         });
       }
     } catch (error) {
@@ -305,7 +312,7 @@ export class ServedFunctions {
     await this.#settle(instance.urn);
   }
 
-  /** An instance that no version takes over is not needed any more. */
+  /** Ends the recovered instances that no version adopts. */
   async #settle(urn: string): Promise<void> {
     if (!this.#inherited.has(urn)) return;
     await this.load(urn).catch(() => undefined);
@@ -318,7 +325,7 @@ export class ServedFunctions {
     else void instance.stop();
   }
 
-  /** Versions without instances and waiting calls cost nothing but the memory of them. */
+  /** Drops versions without instances and waiting calls. They cost nothing but memory. */
   #forgetUnused(except: Served): void {
     for (const [urn, served] of this.#current) {
       if (served.service.isEmpty && served.service !== except.service) this.#retire(urn);
@@ -352,15 +359,16 @@ export class ServedFunctions {
   }
 }
 
-/** A failed start has a code of its own, unless the user's code fails it. */
+/** Gives a failed start its own code, unless the error already has one from the user's code. */
 function asStartFailure(error: unknown): unknown {
   if (!(error instanceof ServiceError) || error.number !== undefined) return error;
   const { code, message, cause, retryAfterSeconds } = error;
   const retry = retryAfterSeconds === undefined ? {} : { retryAfterSeconds };
-  return new ServiceError(code, message, { cause, number: SERVICE_CODES.startFailed.code, ...retry });
+  const details = { cause, number: SERVICE_CODES.startFailed.code, ...retry };
+  return error instanceof PartAway ? new PartAway(message, details) : new ServiceError(code, message, details);
 }
 
-/** Calls of a function go to the replica that holds its shard. */
+/** Refusal of a call whose function another replica serves. */
 export class ServedElsewhere extends ServiceError {}
 
 export function servedElsewhere(): ServedElsewhere {

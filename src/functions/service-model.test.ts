@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { type FakeInstance, POLICY, session, World } from '../../test/functions/world.ts';
+import { propertyRuns } from '../../test/parts/property-runs.ts';
 import type { Lease } from './group.ts';
 import type { GroupKey } from './policy.ts';
 import type { AcquireOptions } from './service.ts';
@@ -30,7 +31,7 @@ describe('service: model', () => {
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('endSession' as const), sess: fc.constantFrom('a', 'b') }) },
   );
 
-  it('holds its invariants under random calls, finishes, crashes, limits and time', async () => {
+  it('a service holds its invariants under random calls, finishes, crashes, limits and time', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(event, { maxLength: 80 }),
@@ -63,10 +64,10 @@ describe('service: model', () => {
               const isFree = group.replicas.some(
                 ({ state, inFlight, reservedSlots }) => state === 'ready' && inFlight + reservedSlots === 0,
               );
-              // Whoever waits for any instance is served by one that nobody has.
+              // A free instance must serve a call that waits for any instance.
               expect(isFree && group.isBusy).toBe(false);
               const nowMs = world.clock.now();
-              // A session that has just ended may leave one that rested long: its end is due in this moment.
+              // A session that just ended may leave a long-idle instance, whose end is due at this moment.
               const isDue = group.cancelTimer !== undefined && group.timerAtMs >= nowMs && group.timerAtMs <= nowMs + 1;
               if (group.waiting > 0 || isDue) continue;
               const restedTooLong = group.replicas.filter(
@@ -133,7 +134,7 @@ describe('service: model', () => {
             await settle();
             check();
           }
-          // Quiet again: everything starts and finishes, time passes, and only the minimum is left.
+          // In the end every start and call finishes and time passes, so only the minimum remains.
           world.service.setPolicy({ ...world.service.policy, labels: new Map([['l', { min: 0, max: 2 }]]) });
           for (let round = 0; round < 200; round++) {
             for (const instance of world.alive) if (instance.stopped) instance.kill('stopped');
@@ -147,7 +148,7 @@ describe('service: model', () => {
           expect(world.alive.size).toBe(shape.minInstances);
         },
       ),
-      { numRuns: 200 },
+      { numRuns: propertyRuns(200) },
     );
   });
 });

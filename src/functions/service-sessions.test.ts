@@ -13,7 +13,7 @@ describe('service: sessions', () => {
     expect(b.instance.id).not.toBe(a1.instance.id);
   });
 
-  it('after its instance died a session gets one new instance', async () => {
+  it('a session gets one new instance after its instance died', async () => {
     const world = new World({ concurrency: 1 });
     const first = await world.acquire({ session: session('a', 1, 60_000) });
     first.release('done');
@@ -23,7 +23,7 @@ describe('service: sessions', () => {
     expect(again.instance.id).toBe('i2');
   });
 
-  it('keeps its slots for it until ttl after its last call, and is not scaled down as long', async () => {
+  it('an instance keeps the slots of a session, and is not scaled down, until the session ttl has passed', async () => {
     const world = new World({ concurrency: 2, maxInstances: 1, scaleDownMs: 100 });
     (await world.acquire({ session: session('a', 2, 5000) })).release('done');
     const other = world.acquire();
@@ -34,14 +34,14 @@ describe('service: sessions', () => {
     expect((await other).instance.id).toBe('i1');
   });
 
-  it('concurrency −1 takes the whole instance', async () => {
+  it('a session with concurrency −1 takes the whole instance', async () => {
     const world = new World({ concurrency: 3, maxInstances: 2 });
     const whole = await world.acquire({ session: session('a', -1, 1000) });
     const other = await world.acquire();
     expect(other.instance.id).not.toBe(whole.instance.id);
   });
 
-  it('a request for a whole instance is not overtaken for ever by small ones', async () => {
+  it('a request for a whole instance is served before later small requests', async () => {
     const world = new World({ concurrency: 2, maxInstances: 1 });
     const small = [await world.acquire(), await world.acquire()];
     const whole = world.acquire({ session: session('a', -1, 0) });
@@ -54,11 +54,11 @@ describe('service: sessions', () => {
     await later;
   });
 
-  it('a session that went on elsewhere stays there when its old instance ends, and its slots are given back in their time', async () => {
+  it('a session that moved keeps its new instance when the old one ends, and frees its slots after its ttl', async () => {
     const world = new World({ concurrency: 2, maxInstances: 2, scaleDownMs: 1000 });
     const [other, old] = [await world.acquire(), await world.acquire({ session: session('s', 1, 500) })];
     const waiting = world.acquire({ session: session('s', 1, 500) });
-    // The instance takes no new calls, so what waits for the session goes to a new one.
+    // The instance takes no new calls, so the waiting call of the session moves to a new instance.
     other.release('replace');
     const next = await waiting;
     expect(next.instance).not.toBe(old.instance);
@@ -69,7 +69,7 @@ describe('service: sessions', () => {
     expect(world.alive.size).toBe(0);
   });
 
-  it('a call of a session whose idle instance stops goes to another one, and holds up nobody', async () => {
+  it('a call of a session whose instance is stopping gets a new instance and delays no other call', async () => {
     const world = new World({ concurrency: 1, maxInstances: 8 });
     world.holdStops = true;
     const first = await world.acquire({ session: session('s') });
@@ -83,7 +83,7 @@ describe('service: sessions', () => {
     expect(world.started).toBe(3);
   });
 
-  it('a session that was bound anew while its instance stopped stays there when that is gone', async () => {
+  it('a session that was rebound while its instance stopped stays rebound when that instance has ended', async () => {
     const world = new World({ concurrency: 1 });
     world.holdStops = true;
     const old = await world.acquire({ session: session('s', 1, 500) });
@@ -97,7 +97,7 @@ describe('service: sessions', () => {
     expect(world.service.endSession('s')).toBe(true);
   });
 
-  it('ending a session frees its slots at once', async () => {
+  it('ending a session frees its slots immediately', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire({ session: session('a', 1, 60_000) })).release('done');
     const other = world.acquire();
@@ -109,7 +109,7 @@ describe('service: sessions', () => {
 });
 
 describe('service: sessions beside plain calls', () => {
-  it('an instance that becomes idle ends after its time although the timer of a long session is armed', async () => {
+  it('an idle instance ends after scaleDownMs although the timer of a longer session is armed', async () => {
     const world = new World({ concurrency: 1, scaleDownMs: 1000 });
     const [kept, plain] = [await world.acquire({ session: session('s', 1, 3_600_000) }), await world.acquire()];
     kept.release('done');

@@ -6,14 +6,14 @@ import { Capacity } from './capacity.ts';
 import { CodeFailure } from './failure.ts';
 
 describe('service: starting', () => {
-  it('starts at once for the first call', async () => {
+  it('a service starts an instance immediately for the first call', async () => {
     const world = new World();
     const lease = await world.acquire();
     expect(lease.cold).toBe(true);
     expect(world.started).toBe(1);
   });
 
-  it('starts one instance for the parallel first calls of one session, however many', async () => {
+  it('a service starts one instance for 60 parallel first calls of one session', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, (_, i) => world.acquire({ session: session('s', i % 2 ? -1 : 1) }));
@@ -24,7 +24,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
+  it('a service starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, () => world.acquire());
@@ -35,7 +35,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(6);
   });
 
-  it('gives a waiting call whichever comes first: a freed slot', async () => {
+  it('a waiting call gets a freed slot when the slot is free before a new instance has started', async () => {
     const world = new World({ concurrency: 1 });
     const first = await world.acquire();
     world.holdStarts = true;
@@ -46,7 +46,7 @@ describe('service: starting', () => {
     expect((await second).instance.id).toBe(first.instance.id);
   });
 
-  it('never passes maxInstances over all groups without a label', async () => {
+  it('all groups without a label together never exceed maxInstances', async () => {
     const world = new World({ concurrency: 1, maxInstances: 2 });
     await world.acquire();
     await world.acquire({}, { memoryMb: 1024 });
@@ -56,7 +56,7 @@ describe('service: starting', () => {
     expect(await Promise.race([third, Promise.resolve('waits')])).toBe('waits');
   });
 
-  it('ends an idle instance of another group when the maximum is in the way', async () => {
+  it('a service ends an idle instance of another group when the maximum is reached', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire()).release('done');
     const other = await world.acquire({}, { sessionContext: 'c' });
@@ -64,7 +64,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('a start that failed leaves its slot under the maximum to another group that waits', async () => {
+  it('a failed start leaves its capacity under the maximum to another waiting group', async () => {
     const world = new World({ maxInstances: 1 });
     world.holdStarts = true;
     const failed = world.acquire();
@@ -76,18 +76,18 @@ describe('service: starting', () => {
     await other;
   });
 
-  it('an instance that becomes idle ends at once when another group waits for its slot under the maximum', async () => {
+  it('an idle instance ends immediately when another group waits for capacity under the maximum', async () => {
     const world = new World({ concurrency: 1, maxInstances: 2, scaleDownMs: 60_000 });
     const leases = [await world.acquire(), await world.acquire()];
     const other = world.acquire({}, { sessionContext: 'c' });
     await settle();
     for (const lease of leases) lease.release('done');
     expect((await other).instance.id).toBe('i3');
-    // One was in the way, the other one was not.
+    // Only one instance had to end for the waiting group.
     expect(world.alive.size).toBe(2);
   });
 
-  it('an instance that a session gave free ends at once when another group waits for its slot', async () => {
+  it('an instance released by a session ends immediately when another group waits for its slot', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 });
     (await world.acquire({ session: session('a', 1, 5000) })).release('done');
     const other = world.acquire({}, { sessionContext: 'c' });
@@ -95,7 +95,7 @@ describe('service: starting', () => {
     expect((await other).instance.id).toBe('i2');
   });
 
-  it('an instance that becomes idle ends at once when another function waits for its capacity on the machine', async () => {
+  it('an idle instance ends immediately when another function waits for capacity on the machine', async () => {
     const capacity = new Capacity({
       maxInstances: 2,
       maxInstancesPerTenant: 2,
@@ -115,7 +115,7 @@ describe('service: starting', () => {
     ['another group of the function', 1],
     ['another function', 2],
   ])(
-    'a group that is never idle does not starve %s: who waited clearly longer gets the next capacity',
+    'a group that is never idle does not starve %s: the clearly longer wait gets the next capacity',
     async (_title, services) => {
       const capacity = new Capacity({
         maxInstances: 1,
@@ -134,7 +134,7 @@ describe('service: starting', () => {
         taken.release('done');
       });
       let rounds = 0;
-      // There is always one call that runs and one that waits.
+      // One call always runs and one call always waits.
       while (!isServed && rounds++ < 30) {
         await clock.advance(100);
         lease.release('done');
@@ -150,7 +150,7 @@ describe('service: starting', () => {
     },
   );
 
-  it('nobody is ended for a call that does not wait any more', async () => {
+  it('no instance ends for a call that has stopped waiting', async () => {
     const capacity = new Capacity({
       maxInstances: 1,
       maxInstancesPerTenant: 1,
@@ -167,7 +167,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('instances that were taken over count towards the minimum, and those above the maximum end', async () => {
+  it('adopted instances count towards the minimum, and adopted instances above the maximum end', async () => {
     const world = new World({ minInstances: 2, maxInstances: 2 });
     const earlier = ['a', 'b', 'c'].map(id => new FakeInstance(id, HOME, () => undefined));
     for (const instance of earlier) world.service.adopt(HOME, instance);
@@ -177,7 +177,7 @@ describe('service: starting', () => {
     expect(earlier.map(({ stopped }) => stopped)).toEqual([false, false, true]);
   });
 
-  it('a function with custom resources of its own keeps its minimum warm too', async () => {
+  it('a function with custom resources keeps its minimum of instances warm', async () => {
     const home = { ...HOME, customResources: '{"gpu":1}' };
     const world = new World({ minInstances: 1, labels: new Map([['l', { min: 1, max: 1 }]]) }, {}, undefined, home);
     world.service.start();
@@ -185,7 +185,7 @@ describe('service: starting', () => {
     expect([...world.alive].map(({ key }) => key.label)).toEqual(['', 'l']);
   });
 
-  it('keeps minInstances warm from the start and replaces one that dies', async () => {
+  it('a service keeps minInstances warm from the start and replaces an instance that dies', async () => {
     const world = new World({ minInstances: 2 });
     world.service.start();
     await settle();
@@ -197,7 +197,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(2);
   });
 
-  it('ends idle instances above the minimum after scaleDownMs', async () => {
+  it('a service ends idle instances above the minimum after scaleDownMs', async () => {
     const world = new World({ concurrency: 1, minInstances: 1 });
     world.service.start();
     const leases = await Promise.all([world.acquire(), world.acquire(), world.acquire()]);
@@ -208,7 +208,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('with a quota, starts a second instance only for calls that have waited that long', async () => {
+  it('a service with a quota starts a second instance only for a call that waited for slaQuotaMs', async () => {
     const world = new World({ concurrency: 1, slaQuotaMs: 500 });
     await world.acquire();
     const second = world.acquire();
@@ -218,7 +218,7 @@ describe('service: starting', () => {
     expect((await second).instance.id).toBe('i2');
   });
 
-  it('with a quota, each call that waits has its own time, although an earlier one waits for a slow start', async () => {
+  it('each waiting call has its own quota time although an earlier call waits for a slow start', async () => {
     const world = new World({ concurrency: 1, slaQuotaMs: 500 });
     await world.acquire();
     world.holdStarts = true;
@@ -233,7 +233,7 @@ describe('service: starting', () => {
     expect(world.starting.length).toBe(2);
   });
 
-  it('with a quota, a call that waits for its session’s instance holds up no start for those behind it', async () => {
+  it('a call that waits for the instance of its session delays no quota start for later calls', async () => {
     const world = new World({ concurrency: 1, slaQuotaMs: 500 });
     await world.acquire({ session: session('s') });
     void world.acquire({ session: session('s') });
@@ -246,7 +246,7 @@ describe('service: starting', () => {
     expect(world.started).toBe(2);
   });
 
-  it('oneshot: an instance serves one call and ends', async () => {
+  it('an instance of a oneshot function serves one call and ends', async () => {
     const world = new World({ concurrency: 1, oneshot: true });
     (await world.acquire()).release('done');
     await settle();
@@ -254,7 +254,7 @@ describe('service: starting', () => {
     expect((await world.acquire()).instance.id).toBe('i2');
   });
 
-  it('reserved instances of a label run as configured and follow updates', async () => {
+  it('reserved instances of a label follow the configured minimum and its updates', async () => {
     const world = new World({ labels: new Map([['gpu', { min: 2, max: 3 }]]) });
     world.service.start();
     await settle();
@@ -266,10 +266,67 @@ describe('service: starting', () => {
     await world.clock.advance(1001);
     expect(world.alive.size).toBe(0);
   });
+
+  it.each([
+    ['is lowered', new Map([['gpu', { min: 1, max: 1 }]]), 1],
+    ['is deleted', new Map(), 0],
+  ])(
+    'instances above the maximum end immediately when a reservation %s, busy ones after their calls',
+    async (_title, labels, left) => {
+      const world = new World({ concurrency: 1, labels: new Map([['gpu', { min: 3, max: 3 }]]) });
+      world.service.start();
+      await settle();
+      const running = await Promise.all([world.acquire({}, { label: 'gpu' }), world.acquire({}, { label: 'gpu' })]);
+      world.service.setPolicy({ ...world.service.policy, labels });
+      await settle();
+      expect(world.alive.size).toBe(2);
+      for (const lease of running) lease.release('done');
+      await settle();
+      expect(world.alive.size).toBe(left);
+    },
+  );
+});
+
+describe('service: calls that wait for a label', () => {
+  const GPU = new Map([['gpu', { min: 0, max: 1 }]]);
+
+  /** Starts one running and one waiting call with the label, and one of each without a label. */
+  async function waiting() {
+    const world = new World({ concurrency: 1, maxInstances: 1, labels: GPU });
+    const lease = await world.acquire({}, { label: 'gpu' });
+    await world.acquire();
+    return { world, lease, ofLabel: world.acquire({}, { label: 'gpu' }), other: world.acquire() };
+  }
+
+  it('a call that waits for a label fails with 150444 and the label when the reservation is deleted', async () => {
+    const { world, ofLabel, other } = await waiting();
+    world.service.setPolicy({ ...world.service.policy, labels: new Map() });
+    await expect(ofLabel).rejects.toMatchObject({
+      code: 'failed_precondition',
+      number: 150444,
+      message: 'the reservation of the label gpu was deleted while the call waited for it',
+    });
+    expect(world.service.waiting).toBe(1);
+    void other.catch(() => undefined);
+  });
+
+  it('a call that waits for a label fails with 150429 when the maximum of the label becomes 0', async () => {
+    const { world, ofLabel } = await waiting();
+    world.service.setPolicy({ ...world.service.policy, labels: new Map([['gpu', { min: 0, max: 0 }]]) });
+    await expect(ofLabel).rejects.toMatchObject({ number: 150429, message: expect.stringContaining('gpu') });
+    expect(world.service.waiting).toBe(1);
+  });
+
+  it('a call that waits for a label keeps waiting when the minimum of the reservation changes', async () => {
+    const { world, lease, ofLabel } = await waiting();
+    world.service.setPolicy({ ...world.service.policy, labels: new Map([['gpu', { min: 1, max: 1 }]]) });
+    lease.release('done');
+    expect(await ofLabel).toBeDefined();
+  });
 });
 
 describe('service: refusals', () => {
-  it('150431 when it waited too long', async () => {
+  it('a call fails with 150431 when no instance was free within maxWaitMs', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     await world.acquire();
     const late = world.acquire({ maxWaitMs: 500 });
@@ -278,14 +335,14 @@ describe('service: refusals', () => {
     expect(world.service.waiting).toBe(0);
   });
 
-  it('150429 at once when the queue is full at maxInstances', async () => {
+  it('a call fails immediately with 150429 when the queue is full at maxInstances', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, maxWaiting: 1 });
     await world.acquire();
     void world.acquire();
     await expect(world.acquire()).rejects.toSatisfy(error => numberOf(error) === 150429);
   });
 
-  it('150429 at once where the maximum is 0, of a function or of a label', async () => {
+  it('a call fails immediately with 150429 when the maximum of its function or label is 0', async () => {
     const world = new World({ maxInstances: 0, labels: new Map([['gone', { min: 0, max: 0 }]]) });
     for (const label of ['', 'gone']) {
       await expect(world.acquire({}, { label })).rejects.toMatchObject({
@@ -295,14 +352,14 @@ describe('service: refusals', () => {
     }
   });
 
-  it('150510 at once when the queue is full and the machine has no capacity', async () => {
+  it('a call fails immediately with 150510 when the queue is full and the machine has no capacity', async () => {
     const world = new World({ concurrency: 1, maxWaiting: 1 }, { maxInstances: 1 });
     await world.acquire();
     void world.acquire();
     await expect(world.acquire()).rejects.toSatisfy(error => numberOf(error) === 150510);
   });
 
-  it('150429 when the queue is full while instances start that there is capacity for', async () => {
+  it('a call fails with 150429 when the queue is full while further instances start', async () => {
     const world = new World({ concurrency: 1, maxWaiting: 1 });
     world.holdStarts = true;
     void world.acquire();
@@ -312,12 +369,12 @@ describe('service: refusals', () => {
     });
   });
 
-  it('150510 for an instance that is larger than the machine', async () => {
+  it('a call fails with 150510 when its instance would be larger than the machine', async () => {
     const world = new World();
     await expect(world.acquire({}, { memoryMb: 100_000 })).rejects.toSatisfy(error => numberOf(error) === 150510);
   });
 
-  it('tells every waiting caller why the code could not be loaded, and backs off instead of spinning', async () => {
+  it('every waiting call fails with the load error of the code, and the next start waits for a pause', async () => {
     const world = new World();
     world.failStarts = new CodeFailure({ code: 4001, message: 'no module x' });
     const calls = [world.acquire(), world.acquire(), world.acquire()];
@@ -329,7 +386,7 @@ describe('service: refusals', () => {
     expect(world.started).toBe(1);
   });
 
-  it('starts that fail leave nothing behind for ever, whatever their callers asked for', async () => {
+  it('groups whose starts failed are removed after a minute, together with their timers', async () => {
     const world = new World({ maxInstances: 10 });
     world.failStarts = new Error('no start');
     const calls = Array.from({ length: 5 }, (_, i) => world.acquire({}, { cpuMillis: i + 1 }));
@@ -340,7 +397,7 @@ describe('service: refusals', () => {
     expect(world.clock.pending).toBe(0);
   });
 
-  it('who calls again after the pause finds it doubled, and the first one again when nobody called for long', async () => {
+  it('the pause after a failed start doubles, and is 250 ms again after a long time without calls', async () => {
     const world = new World();
     world.failStarts = new Error('no start');
     const fails = async (pauseMs: number) => {
@@ -355,7 +412,7 @@ describe('service: refusals', () => {
     await fails(250);
   });
 
-  it('a call that killed a new instance fails no call of others: they wait for the next start', async () => {
+  it('other calls wait for the next start when one call killed a new instance', async () => {
     const world = new World();
     const lease = await world.acquire();
     (lease.instance as FakeInstance).kill('instance exited: exit code 7');
@@ -366,7 +423,7 @@ describe('service: refusals', () => {
   });
 
   it.each(['before', 'after'] as const)(
-    'the pause after early deaths doubles, the failed call given back %s the news',
+    'the pause after early deaths doubles when the failed call is released %s the exit notification',
     async order => {
       const world = new World();
       for (const pauseMs of [250, 500, 1000, 2000]) {
@@ -384,7 +441,7 @@ describe('service: refusals', () => {
     },
   );
 
-  it('when instances keep dying before they end a call well, callers learn at once why, as it is', async () => {
+  it('a call fails immediately with the exit reason when instances keep dying before a call succeeds', async () => {
     const world = new World();
     for (let death = 0; death < 4; death++) {
       const lease = world.acquire();
@@ -395,7 +452,7 @@ describe('service: refusals', () => {
     await expect(world.acquire()).rejects.toMatchObject({ number: 150427, message: 'instance exited: exit code 7' });
   });
 
-  it('a caller that leaves frees its slot in the queue', async () => {
+  it('a caller that disconnects frees its slot in the queue', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, maxWaiting: 1 });
     await world.acquire();
     const leaving = new AbortController();
@@ -407,8 +464,8 @@ describe('service: refusals', () => {
   });
 });
 
-describe('service: the end', () => {
-  it('drains: running and waiting calls are served, then every instance ends', async () => {
+describe('service: draining and stopping', () => {
+  it('drain serves running and waiting calls, then ends every instance', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, minInstances: 1 });
     world.service.start();
     const running = await world.acquire();
@@ -421,7 +478,7 @@ describe('service: the end', () => {
     expect(world.clock.pending).toBe(0);
   });
 
-  it('everything ends at once: who waits is told so, and nothing starts for a session whose instance goes', async () => {
+  it('endAll fails waiting calls with 150431 and starts no instance for their session', async () => {
     const world = new World({ concurrency: 1 });
     const running = await world.acquire({ session: session('s') });
     const waiting = world.acquire({ session: session('s') });
@@ -434,7 +491,7 @@ describe('service: the end', () => {
     expect(world.clock.pending).toBe(0);
   });
 
-  it('everything ends at once, also where nothing but a call that waits is left', async () => {
+  it('endAll completes the drain when only a waiting call is left', async () => {
     const world = new World({}, { maxInstances: 0 });
     const waiting = world.acquire();
     const drained = world.service.drain();
@@ -455,7 +512,7 @@ describe('service: the end', () => {
     expect(beside.instance).toMatchObject({ stopped: true, wasStuck: true });
   });
 
-  it('an instance that is not needed any more is not stuck', async () => {
+  it('an instance that is scaled down is not stopped as stuck', async () => {
     const world = new World();
     const lease = await world.acquire();
     lease.release('done');

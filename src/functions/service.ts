@@ -3,14 +3,17 @@ import { failedPrecondition, type ServiceError, unavailable } from '../core/erro
 import { backoffMs } from '../lib/backoff.ts';
 import type { CallSignal } from '../runtime/call.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
-import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, waitedTooLong } from './group.ts';
+import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, reservationGone, waitedTooLong } from './group.ts';
 import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
 import { Quota } from './quota.ts';
 import { Replica, type ServiceInstance } from './replica.ts';
 
 export interface ServicePorts {
   readonly tenant: string;
-  /** Starts an instance; rejects with `CodeFailure` (the user's code) or a `ServiceError`. Nothing is left when it rejects. */
+  /**
+   * Starts an instance. Rejects with `CodeFailure` (the user's code) or a `ServiceError`, and leaves no
+   * residue then.
+   */
   readonly start: (key: GroupKey) => Promise<ServiceInstance>;
   readonly clock: ServiceClock;
   readonly capacity: Capacity;
@@ -19,42 +22,48 @@ export interface ServicePorts {
 export interface AcquireOptions {
   readonly session?: SessionRequest | undefined;
   readonly signal?: CallSignal | undefined;
-  /** How long the call may wait for a slot. */
+  /** Longest time that the call may wait for a slot, milliseconds. */
   readonly maxWaitMs: number;
 }
 
-/** First pause after a failed start; doubled by each further one. */
+/** Pause after the first failed start; each further failure doubles it. */
 const BACKOFF = { firstMs: 250, longestMs: 30_000 };
-/** A group that has nothing but its failures is forgotten so long after their pause: who calls again in that time finds the pause doubled. */
+/**
+ * Time that a group without instances is kept after the pause of its last failure. A call within that time
+ * finds the doubled pause.
+ */
 const FAILURES_KEPT_MS = 30_000;
 /**
- * Calls of a function whose instances died early wait for the next start when it comes sooner than this; and calls that have waited this
- * much longer than others get the capacity of one of their instances.
+ * Threshold of two waits. After an early death, calls wait for the next start if it is due sooner than this.
+ * Calls that have waited this much longer than others get the capacity of an instance that serves those.
  */
 const MAX_PATIENCE_MS = 1_000;
-/** An instance that dies sooner than this, before it ended a call well, counts as a failed start. */
+/** Lifetime below which a death counts as a failed start, if no call has ended well on the instance. */
 const EARLY_DEATH_MS = 10_000;
 
 /**
- * All instances of one revision of one function version: decides where a call runs, how many instances there are, and what waits.
- *
- * Holds at every moment: no instance has more than `concurrency` calls; groups without a label have together at most
- * `maxInstances`, a label at most its own maximum; a call waits in a bounded queue for a bounded time; starts are never more than
- * the waiting calls need beside what is starting already.
+ * Owns all instances of a revision of a function version. Decides where a call runs, how many instances
+ * exist, and which calls wait.
+ * Invariants:
+ * - An instance runs at most `concurrency` calls.
+ * - All groups without a label have at most `maxInstances` instances together; those of a label its own
+ * maximum.
+ * - A call waits in a bounded queue for a bounded time.
+ * - Starts never exceed what the waiting calls need in addition to the starting instances.
  */
 export class Service implements GroupOwner, CapacityUser {
   readonly tenant: string;
   readonly #ports: ServicePorts;
   readonly #groups = new Map<string, Group>();
   readonly #quota = new Quota(this.#groups, () => this.#policy);
-  /** The group that `minInstances` is for. */
+  /** Key of the group that `minInstances` applies to. */
   readonly #homeKey: GroupKey;
   readonly #homeText: string;
   #policy: ServicePolicy;
   #draining = false;
   #waiting = 0;
   #resolveDrained!: () => void;
-  /** Resolves when it drains and the last instance is gone. */
+  /** Resolves when the service drains and its last instance has ended. */
   readonly drained: Promise<void> = new Promise(resolve => {
     this.#resolveDrained = resolve;
   });
@@ -82,7 +91,7 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#waiting;
   }
 
-  /** No instance, nothing that waits, nothing to keep warm. */
+  /** True if no instance exists, no call waits, and nothing must be kept warm. */
   get isEmpty(): boolean {
     return this.#groups.size === 0;
   }
@@ -95,22 +104,31 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#ports.clock.now();
   }
 
-  /** Starts what is to be warm. */
+  /** Starts the instances that must be kept warm. */
   start(): void {
     this.setPolicy(this.#policy);
   }
 
-  /** Follows a change of the reservations (a change of the function is a new revision, so a new service). */
+  /**
+   * Applies changed reservations. A changed function gets a new service instead. Instances above a lower
+   * maximum end at once, or after their running calls. Calls that wait for a label without a reservation fail
+   * at once.
+   */
   setPolicy(policy: ServicePolicy): void {
     this.#policy = policy;
     if (policy.minInstances > 0) this.#group(this.#homeKey);
     for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.#homeKey, label });
+    for (const group of [...this.#groups.values()]) {
+      this.#endAbove(group.key.label);
+      this.#failWithoutReservation(group);
+    }
     for (const group of this.#groups.values()) this.rescale(group);
   }
 
   /**
-   * A slot for one call. Fails with `resource_exhausted` (150429, 150510: the queue is full), `unavailable` (150431: waited too long; or the
-   * caller went away) or what made starting fail (`CodeFailure`, `ServiceError`).
+   * Returns a slot for one call. Fails with `resource_exhausted` (150429, 150510: the queue is full),
+   * `unavailable` (150431: waited too long; or the caller left), or the error of the failed start
+   * (`CodeFailure`, `ServiceError`).
    */
   acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
     const sinceMs = this.now();
@@ -119,12 +137,15 @@ export class Service implements GroupOwner, CapacityUser {
     return lease === undefined ? this.#waitForSlot(group, options, sinceMs) : Promise.resolve(lease);
   }
 
-  /** A slot that is free now; undefined when the call would have to wait. */
+  /** Returns a slot that is free now; undefined when the call would have to wait. */
   tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
     return this.#groups.get(this.#textOf(key))?.tryTakeSlot(session, this.now());
   }
 
-  /** The refusal that a call without special demands would get now, because too many wait; undefined when it would not be. */
+  /**
+   * Returns the error that a call without special demands would get now because too many calls wait;
+   * undefined when it would be accepted.
+   */
   refusal(): ServiceError | undefined {
     if (this.#waiting < this.#policy.maxWaiting) return undefined;
     const group = this.#groups.get(this.#homeText);
@@ -132,8 +153,8 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   /**
-   * Takes over an instance that ran before this service did (after a restart of the server), or ends it when the maximum leaves no capacity.
-   * To be followed by `start`, which starts what is still missing then.
+   * Adopts an instance that ran before a restart of the server, or ends it when the maximum is reached. The
+   * caller then calls `start`, which starts the missing instances.
    */
   adopt(key: GroupKey, instance: ServiceInstance): void {
     const group = this.#group(key);
@@ -149,7 +170,7 @@ export class Service implements GroupOwner, CapacityUser {
     group.serve();
   }
 
-  /** No new calls come (another revision serves them): waiting ones are served, then every instance ends. */
+  /** Serves the waiting calls, then ends every instance. New calls go to the service of another revision. */
   drain(): Promise<void> {
     this.#draining = true;
     for (const group of this.#groups.values()) this.rescale(group);
@@ -157,18 +178,19 @@ export class Service implements GroupOwner, CapacityUser {
     return this.drained;
   }
 
-  /** Ends every instance now, busy or not; to be called once it drains. */
+  /** Ends every instance now, busy or not. Requires `drain` first. */
   endAll(): void {
     for (const group of this.#groups.values()) {
-      // First, so that nobody is bound to an instance any more: who is goes on waiting, and would have another one started.
+      // Stops the instances first, which unbinds their sessions. A bound call would continue to wait and
+      // cause another start.
       for (const replica of group.replicas) if (replica.instance) this.stopReplica(replica);
       group.failWaiting(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
-      // Where only calls were left, nothing else would tell that it has drained.
+      // A group that has only waiting calls triggers the check for the drained state nowhere else.
       this.rescale(group);
     }
   }
 
-  /** Ends a session wherever it is; false when it is not known. */
+  /** Ends a session in whichever group has it. Returns false for an unknown session. */
   endSession(id: string): boolean {
     for (const group of this.#groups.values()) if (group.endSession(id)) return true;
     return false;
@@ -203,7 +225,9 @@ export class Service implements GroupOwner, CapacityUser {
     return false;
   }
 
-  /** It counts until `ended` says that it is gone: the maximum holds for what runs, not for what is wanted. */
+  /**
+   * The instance counts until `ended` resolves: the maximum applies to running instances, not to wanted ones.
+   */
   stopReplica(replica: Replica): void {
     if (replica.state === 'stopping') return;
     replica.state = 'stopping';
@@ -215,7 +239,7 @@ export class Service implements GroupOwner, CapacityUser {
     if (!armed || this.#draining || group.waiting > 0 || this.#isCapacityWanted(group)) this.rescale(group);
   }
 
-  /** Brings the number of instances to what waits, what is kept warm and what may be. */
+  /** Starts and ends instances to match the waiting calls, the minimum and the maximum. */
   rescale(group: Group): void {
     group.cancelTimer?.();
     group.cancelTimer = undefined;
@@ -228,7 +252,7 @@ export class Service implements GroupOwner, CapacityUser {
     else this.#dropIfEmpty(group);
   }
 
-  /** Most calls ask for nothing special: their key is the very object. */
+  /** Most calls have no special demands: their key is the object `#homeKey` itself. */
   #textOf(key: GroupKey): string {
     return key === this.#homeKey ? this.#homeText : formatGroupKey(key);
   }
@@ -252,7 +276,7 @@ export class Service implements GroupOwner, CapacityUser {
     return new Promise((resolve, reject) => {
       const { session, signal, maxWaitMs } = options;
       const onAbort = () => giveUp(unavailable('the caller went away'));
-      /** Told once, whichever way it ends. */
+      /** Called exactly once, by the slot, the timeout or the abort. */
       const settle = (outcome: Lease | Error) => {
         this.#waiting -= 1;
         cancelTimeout();
@@ -274,11 +298,11 @@ export class Service implements GroupOwner, CapacityUser {
     });
   }
 
-  /** Why a call that found no slot may not even wait. */
+  /** Returns why a call without a slot may not wait; undefined when it may. */
   #refuse(group: Group, options: AcquireOptions): Error | undefined {
     if (options.signal?.aborted) return unavailable('the caller went away');
     if (!this.#ports.capacity.fits(group.key)) {
-      // No waiting would help, unlike where a queue is full.
+      // `failed_precondition`, unlike a full queue: waiting would not help.
       return failedPrecondition(
         `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
         { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
@@ -286,8 +310,8 @@ export class Service implements GroupOwner, CapacityUser {
     }
     if (this.#quota.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
     if (this.#waiting >= this.#policy.maxWaiting) return this.#queueFull(group);
-    // While starts are held back after failures and nothing else can serve it, waiting would only hide the reason. What one call did to
-    // its instance is another call's reason only once it goes on.
+    // When starts are paused after failures and no instance exists, waiting would only hide the reason. A
+    // single early death fails other calls only if the pause is long: one call may have killed the instance.
     if (!group.lastFailure || group.size > 0) return undefined;
     const pauseMs = group.backoffUntilMs - this.now();
     return pauseMs > (group.diedEarly ? MAX_PATIENCE_MS : 0) ? group.lastFailure : undefined;
@@ -311,7 +335,13 @@ export class Service implements GroupOwner, CapacityUser {
     return group.waiting > 0 || group.size < this.#minimum(group);
   }
 
-  /** How many more instances this group may have. */
+  #failWithoutReservation(group: Group): void {
+    const { label } = group.key;
+    if (label !== '' && !this.#policy.labels.has(label)) group.failWaiting(reservationGone(label));
+    else if (this.#quota.maximum(label) === 0) group.failWaiting(noneMayRun(label));
+  }
+
+  /** Returns how many more instances this group may have. */
   #quotaLeft(group: Group): number {
     return this.#quota.left(group.key.label);
   }
@@ -321,7 +351,8 @@ export class Service implements GroupOwner, CapacityUser {
     if (now < group.backoffUntilMs) return;
     const starting = group.count('starting');
     const { slaQuotaMs } = this.#policy;
-    // With a quota, only those that have waited that long count, unless nothing at all would ever serve them.
+    // With a quota, only calls that have waited that long count. Without any ready or starting instance all
+    // calls count, because nothing would serve them.
     const patient = slaQuotaMs !== null && (starting > 0 || group.count('ready') > 0);
     const demand = group.demandInstances(patient ? now - slaQuotaMs : null);
     const forMinimum = this.#minimum(group) - starting - group.count('ready');
@@ -349,6 +380,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #ready(group: Group, replica: Replica, instance: ServiceInstance): void {
     this.#join(group, replica, instance);
+    this.#endAbove(group.key.label);
     group.serve();
     this.rescale(group);
   }
@@ -366,7 +398,8 @@ export class Service implements GroupOwner, CapacityUser {
     group.forget(replica);
     this.#ports.capacity.give(this, group.key);
     this.#backOff(group, error, false);
-    // Nothing is there or on its way that could serve them: tell them why instead of letting them wait for the next try.
+    // No instance is ready or starting. The calls fail with the reason now instead of waiting for the next
+    // start.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
     this.#rescaleAllFor(group);
   }
@@ -379,7 +412,10 @@ export class Service implements GroupOwner, CapacityUser {
     this.#rescaleAllFor(group);
   }
 
-  /** An instance of the group is gone. A sibling may have waited for its slot under the maximum: whoever waited longest first. */
+  /**
+   * Rescales the groups after an instance has ended. Groups that share its maximum may need its place; the
+   * longest wait comes first.
+   */
   #rescaleAllFor(group: Group): void {
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
     const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
@@ -389,7 +425,7 @@ export class Service implements GroupOwner, CapacityUser {
   #backOff(group: Group, error: Error, diedEarly: boolean): void {
     group.lastFailure = error;
     group.diedEarly = diedEarly;
-    // Several that were started together and fail together are one failure.
+    // Instances that were started together and fail together count as one failure.
     if (this.now() < group.backoffUntilMs) return;
     group.failures += 1;
     group.backoffUntilMs = this.now() + backoffMs(BACKOFF, group.failures);
@@ -409,7 +445,28 @@ export class Service implements GroupOwner, CapacityUser {
     }
   }
 
-  /** One timer per group, for whatever comes next: a pause that ends, failures to forget, a quota, an idle instance, a session. */
+  /**
+   * Ends instances above the maximum of a label: those with the fewest calls first, and each after its calls
+   * have ended.
+   */
+  #endAbove(label: string): void {
+    const ready = [...this.#groups.values()]
+      .filter(({ key }) => key.label === label)
+      .flatMap(group => group.replicas.map(replica => ({ group, replica })))
+      .filter(({ replica }) => replica.state === 'ready');
+    const over = ready.length - this.#quota.maximum(label);
+    if (over <= 0) return;
+    ready.sort((a, b) => a.replica.inFlight - b.replica.inFlight || a.replica.idleSinceMs - b.replica.idleSinceMs);
+    for (const { group, replica } of ready.slice(0, over)) {
+      group.drain(replica);
+      if (replica.inFlight === 0) this.stopReplica(replica);
+    }
+  }
+
+  /**
+   * Sets the only timer of a group to its next event: end of a pause, failures to forget, a quota, an idle
+   * instance, a session.
+   */
   #arm(group: Group): void {
     const now = this.now();
     let next = group.nextSessionEndMs();
@@ -417,11 +474,13 @@ export class Service implements GroupOwner, CapacityUser {
       next = Math.min(next ?? atMs, atMs);
     };
     if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
-    // Callers choose the keys: nobody may ever ask for this one again, and groups would pile up.
+    // Callers choose the keys, and a key may never be used again. Without this timer such groups would
+    // accumulate.
     const forgetsAtMs = this.#forgetsAtMs(group);
     if (group.size === 0 && group.waiting === 0 && forgetsAtMs > now) consider(forgetsAtMs);
     const { slaQuotaMs } = this.#policy;
-    // Not of the first in line: that one may be due already, or wait for its instance alone, and nobody else would look for those behind it.
+    // The first call in the queue is no measure. It may be due already or wait for its instance alone, while
+    // calls behind it still need the timer.
     const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
     if (since !== undefined && slaQuotaMs !== null) consider(since + slaQuotaMs);
     if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
@@ -438,12 +497,14 @@ export class Service implements GroupOwner, CapacityUser {
 
   #isIdle(replica: Replica): boolean {
     if (replica.state !== 'ready' || replica.inFlight > 0) return false;
-    // While it drains no call can come for a session: the slots that are kept for one would only keep the instance.
+    // While the service drains, no call can arrive for a session. Its reserved slots would only keep the
+    // instance alive.
     return replica.reservedSlots === 0 || this.#draining;
   }
 
   givesWay(group: Group): boolean {
-    // A call that waits for a slot here may be as old as those elsewhere; only who waited clearly longer comes first.
+    // A call that waits here may be as old as those elsewhere. Only calls that have waited clearly longer
+    // take precedence.
     const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
     if (this.#quota.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
     if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
@@ -456,7 +517,7 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#quota.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
   }
 
-  /** An idle instance keeps no capacity that calls of another group, or of another function, wait for. */
+  /** Ends idle instances whose capacity calls of another group or function wait for. */
   #yieldCapacity(group: Group): void {
     while (this.#quota.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
     while (this.#ports.capacity.isWanted(this)) {
@@ -472,7 +533,7 @@ export class Service implements GroupOwner, CapacityUser {
     }
   }
 
-  /** Ends one idle instance that its group is not entitled to keep. */
+  /** Ends one idle instance above the minimum of its group. Returns false when there is none. */
   #evictFrom(group: Group): boolean {
     if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
     for (const replica of group.replicas) {
@@ -492,7 +553,10 @@ export class Service implements GroupOwner, CapacityUser {
     this.#groups.delete(formatGroupKey(group.key));
   }
 
-  /** The memory of failures outlives the instances until then. */
+  /**
+   * Returns when an empty group may be dropped. A group with failures is kept longer, so that the next call
+   * finds its pause.
+   */
   #forgetsAtMs(group: Group): number {
     return group.failures === 0 ? group.backoffUntilMs : group.backoffUntilMs + FAILURES_KEPT_MS;
   }

@@ -1,18 +1,19 @@
 import type { CallSignal } from '../runtime/call.ts';
 
 /**
- * The signal of a call of a session: its caller's, and interrupts. No `AbortController`, which aborts once: a handler may go on after an
- * interrupt, and then get another one, or lose its caller.
+ * Signal of a session's call: fires when the caller leaves and on each interrupt. An `AbortController` cannot
+ * do this, because it fires once. A handler may continue after an interrupt, and then be interrupted again or
+ * lose its caller.
  */
 export class SessionSignal implements CallSignal {
-  /** The caller went away. */
+  /** True once the caller has left. */
   aborted = false;
   reason: unknown;
   readonly #caller: CallSignal | undefined;
   readonly #onLeave = () => this.#leave();
   readonly #listeners = new Set<() => void>();
 
-  /** Holds on to `caller` until `end`. */
+  /** Listens to `caller` until `end`. */
   constructor(caller: CallSignal | undefined) {
     this.#caller = caller;
     if (caller?.aborted) this.#leave();
@@ -27,14 +28,14 @@ export class SessionSignal implements CallSignal {
     this.#listeners.delete(listener);
   }
 
-  /** Tells those who listen, and stays as it is: nothing comes after the caller. */
+  /** Notifies the listeners and leaves `aborted` false. Does nothing once the caller has left. */
   interrupt(): void {
     if (this.aborted) return;
     this.reason = 'interrupt';
     this.#tell();
   }
 
-  /** The call is over. */
+  /** Stops listening to the caller, because the call has ended. */
   end(): void {
     this.#caller?.removeEventListener('abort', this.#onLeave);
   }
@@ -46,7 +47,7 @@ export class SessionSignal implements CallSignal {
   }
 
   #tell(): void {
-    // Who is told may let go.
+    // Listeners may remove themselves while they are called.
     for (const listener of [...this.#listeners]) listener();
   }
 }

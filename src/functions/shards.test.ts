@@ -8,7 +8,7 @@ import { shardOfUrn } from './shards.ts';
 const SHARD = shardOfUrn(URN);
 const ELSEWHERE = { code: 'unavailable', number: 150431, retryAfterSeconds: 1 };
 
-/** A replica that holds what the test says. */
+/** Replica whose shards and lease the test controls. */
 class Replica extends ServiceHarness {
   readonly lease: Lease & { isLost: boolean };
   readonly shards: { isHeld: boolean };
@@ -23,7 +23,7 @@ class Replica extends ServiceHarness {
 }
 
 describe('the shard of a function', () => {
-  it('is the same for all its versions, and never changes', () => {
+  it('all versions of a function have the same shard, which never changes', () => {
     const of = (name: string) => shardOfUrn(`sn:cn:yrk:default:function:0@svc@${name}`);
     expect(['a', 'b', 'hello', 'other'].map(of)).toEqual([of('a'), of('b'), SHARD, of('other')]);
     expect(shardOfUrn('sn:cn:yrk:default:function:0@svc@hello:v1')).toBe(SHARD);
@@ -37,7 +37,7 @@ describe('the shard of a function', () => {
     `);
   });
 
-  it('spreads functions evenly', () => {
+  it('shardOfUrn spreads functions evenly over the shards', () => {
     const counts = new Map<string, number>(SHARD_NAMES.map(name => [name, 0]));
     for (let n = 0; n < 6400; n++) {
       const shard = shardOfUrn(`sn:cn:yrk:default:function:0@svc@f${n}`);
@@ -49,8 +49,8 @@ describe('the shard of a function', () => {
   });
 });
 
-describe('a replica', () => {
-  it('serves no function whose shard it does not hold, and reads nothing for it', async () => {
+describe('a replica with a share of the shards', () => {
+  it('a replica refuses calls of a shard that it does not hold, without reading the function', async () => {
     const replica = new Replica(false);
     await replica.service.start();
     await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
@@ -58,7 +58,7 @@ describe('a replica', () => {
     expect(replica.starter.launched).toEqual([]);
   });
 
-  it('keeps warm only the functions of its shards, from the moment when it has them', async () => {
+  it('a replica starts the minimum of instances only for functions of acquired shards', async () => {
     const replica = new Replica(false);
     replica.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
     const other = servedFunction({ urn: URN.replace('hello', 'other') }, { minInstances: 1 });
@@ -70,7 +70,7 @@ describe('a replica', () => {
     expect(replica.starter.launched.map(({ urn }) => urn)).toEqual([URN, URN]);
   });
 
-  it('that hands a shard over lets its calls end, takes no new ones, and ends its instances before the next owner begins', async () => {
+  it('a replica that releases a shard refuses new calls, lets running calls end, then ends its instances', async () => {
     const replica = new Replica();
     await replica.service.start();
     const { result, instance } = await running(replica);
@@ -89,7 +89,7 @@ describe('a replica', () => {
     expect(replica.starter.live).toEqual([]);
   });
 
-  it('that lost a shard ends its instances at once, and calls that run on them fail', async () => {
+  it('a replica that lost a shard ends its instances immediately and refuses further calls', async () => {
     const replica = new Replica();
     await replica.service.start();
     const { instance } = await running(replica);
@@ -101,7 +101,7 @@ describe('a replica', () => {
     await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
   });
 
-  it('that slept serves nothing of a shard that it lost, before it has heard of it', async () => {
+  it('a replica that slept refuses calls of a lost shard before the loss is reported', async () => {
     const replica = new Replica();
     await replica.service.start();
     await call(replica);
@@ -110,7 +110,7 @@ describe('a replica', () => {
     expect(replica.service.refusal(URN, null)).toBeUndefined();
   });
 
-  it('that gets a shard back begins with instances of its own', async () => {
+  it('a replica that acquires a released shard again starts new instances', async () => {
     const replica = new Replica();
     await replica.service.start();
     await call(replica);

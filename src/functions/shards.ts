@@ -2,16 +2,22 @@ import { HELD_FOR_GOOD, type Lease } from '../core/lease.ts';
 import { shardOf } from '../core/shard.ts';
 import { functionUrnOf } from '../core/urn.ts';
 
-/** The functions that this replica serves. A shard has one owner at a time: it scales, keeps the sessions and holds the maximum. */
+/**
+ * Tells which functions this replica serves. A shard has one owner at a time, which scales, keeps the
+ * sessions and applies the maximum.
+ */
 export interface FunctionShards {
-  /** The lease under which this replica serves the functions of a shard; null: another one does, or nobody yet, or it is being handed over. */
+  /**
+   * Returns the lease under which this replica serves the functions of a shard. Null when another replica or
+   * none has the shard, or while it is being transferred.
+   */
   held(shard: string): Lease | null;
 }
 
-/** All functions are this process's, for good: there is no other one. */
+/** Ownership of all functions, for a process without other replicas. */
 export const ALL_SHARDS: FunctionShards = { held: () => HELD_FOR_GOOD };
 
-/** The shard of a function by its URN, or by that of one of its versions. */
+/** Returns the shard of a function, from its URN or from the URN of a version. */
 export function shardOfUrn(urn: string): string {
   return shardOf(functionUrnOf(urn));
 }

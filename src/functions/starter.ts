@@ -6,41 +6,45 @@ import type { ServedFunction } from './catalog.ts';
 import type { GroupKey } from './policy.ts';
 import type { ServiceInstance } from './replica.ts';
 
-/** How long the stages of a start took, milliseconds. */
+/** Durations of the stages of a start, milliseconds. */
 export interface StartTimings {
   readonly startMs: number;
   readonly loadMs: number;
 }
 
-/** A running instance of a function version that takes calls. */
+/** Running instance of a function version that takes calls. */
 export interface ServingInstance extends ServiceInstance {
   readonly urn: string;
   readonly revisionId: string;
   readonly key: GroupKey;
   readonly startedAtMs: number;
   readonly timings: StartTimings;
-  /** False from the moment its connection broke: calls go elsewhere while the reason is found out. */
+  /** False from the moment its connection broke. Calls go to other instances until the reason is known. */
   readonly isConnected: boolean;
-  /** As `LiveInstance.call`. */
+  /** Runs a call, like `LiveInstance.call`. */
   call(call: Call): Promise<CallOutcome>;
   credit(callId: number, bytes: number): void;
-  /** Lines of the user's code, as `SandboxDriver.logs`. */
+  /** Returns the output of the user's code, like `SandboxDriver.logs`. */
   logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
-  /** What its sandbox uses now, as `SandboxDriver.stats`. */
+  /** Returns the current resource usage of its sandbox, like `SandboxDriver.stats`. */
   stats?(): Promise<SandboxStats>;
-  /** Ways into its sandbox; undefined when its driver has none. */
+  /** Returns the access to its sandbox; undefined when its driver has none. */
   access?(): SandboxAccess | undefined;
 }
 
-/** Starts and finds service instances; as `Instances` does it for the function service. */
+/** Starts and adopts the instances of the function service. */
 export interface InstanceStarter {
   /**
-   * Starts an instance under the lease of its function's shard: a replica that has lost it starts none. Fails with `CodeFailure` when the
-   * code cannot be loaded, `ServiceError` otherwise; nothing is left then.
+   * Starts an instance under the lease of its function's shard. A replica that has lost the lease starts
+   * none. Fails with `CodeFailure` when the code cannot be loaded, otherwise with a `ServiceError`. A failed
+   * start leaves no residue.
    */
   launch(fn: ServedFunction, key: GroupKey, lease: Lease): Promise<ServingInstance>;
-  /** Those of an earlier server that still run and can be reached; whatever else is left of them is removed. */
+  /**
+   * Returns the instances of an earlier server that still run and can be reached. `onLate` gets those that
+   * become reachable later. Removes code that no instance uses.
+   */
   adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]>;
-  /** Lets go of an instance without ending it. */
+  /** Detaches from all instances without ending them. */
   close(): Promise<void>;
 }

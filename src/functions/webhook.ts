@@ -7,8 +7,8 @@ const RETRY = { firstMs: 1_000, longestMs: 60_000, factor: 4 };
 const TIMEOUT_MS = 10_000;
 
 /**
- * Posts the end of an asynchronous call to the address that its caller named, as the API answers it. Tried again with growing pauses when
- * it is not taken (any status but 2xx); the result stays readable either way. Never rejects.
+ * Posts the end of an asynchronous call, as the API answers it, to the address that its caller named. Any
+ * status except 2xx is retried with growing pauses. The result stays readable either way. Never rejects.
  */
 export async function deliverWebhook(
   url: string,
@@ -19,17 +19,17 @@ export async function deliverWebhook(
     const problem = await post(url, answer);
     if (problem === null) return;
     if (attempt === ATTEMPTS) {
-      log.warn({ requestId: answer.requestId, reason: problem }, 'a webhook could not be delivered');
+      log.warn({ requestId: answer.requestId, reason: problem }, 'webhook delivery failed');
       return;
     }
     await pause(backoffMs(RETRY, attempt));
   }
 }
 
-/** Null when it was taken. */
+/** Returns null when the address accepted the report, otherwise the problem. */
 async function post(url: string, answer: AsyncAnswer): Promise<string | null> {
   try {
-    // Loaded with the first webhook: it would be a noticeable part of every start.
+    // Loaded with the first webhook: loading it earlier would noticeably slow every start.
     const { request } = await import('undici');
     const { statusCode, body } = await request(url, {
       method: 'POST',

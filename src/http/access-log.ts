@@ -1,15 +1,9 @@
 import { loggable, ServiceError } from '../core/error.ts';
-import type { RequestHead } from './plain-request.ts';
+import type { Log } from '../lib/log.ts';
+import type { RequestHead } from './request.ts';
 import type { Route } from './route-config.ts';
 
-/** The part of a pino logger that an entry uses. */
-export interface EntryLog {
-  info(fields: object, text: string): void;
-  warn(fields: object, text: string): void;
-  error(fields: object, text: string): void;
-}
-
-/** The fields of a line. */
+/** The fields of a log line. */
 export interface LoggedRequest {
   readonly raw: Pick<RequestHead, 'url'>;
   readonly method: string;
@@ -21,18 +15,18 @@ export interface LoggedRequest {
 
 export interface AccessLogOptions {
   readonly entry: string;
-  readonly log: EntryLog;
-  /** Requests that took at least this long are logged although they succeeded. */
+  readonly log: Log;
+  /** Duration from which a successful request is logged. */
   readonly slowMs: number;
 }
 
-/** Lines per second; under overload a line per refused call would cost more than the call. */
+/** Log lines per second. Under overload, a line for each refused call would cost more than the call. */
 const MAX_LINES_PER_SECOND = 50;
 const MAX_PATH_CHARS = 512;
 
 /**
- * One line for each request that failed or was slow, with its trace id; successes are counted by the metrics only.
- * The query is left out: it may carry a token.
+ * Logs one line, with the trace id, for each request that failed or was slow. Successful requests appear in
+ * the metrics only. The line omits the query, which may contain a token.
  */
 export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
   let second = 0;
@@ -56,9 +50,13 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
   return (request: LoggedRequest, status: number, elapsedMs: number): void => {
     const slow = elapsedMs >= slowMs && request.route.longLived !== true;
     const { failure } = request;
-    // To tell a probe "not ready" is an answer, not a failure.
+    // A "not ready" response to a probe is not a failure.
     const failed = status >= 400 && (request.route.access !== 'public' || failure !== null);
-    if ((!failed && !slow) || !mayWrite()) return;
+    // Clients check whether a resource exists before they upload it, so a 404 to GET or HEAD is not a
+    // failure.
+    const isLookUp = status === 404 && (request.method === 'GET' || request.method === 'HEAD');
+    if ((!failed && !slow) || (isLookUp && !slow) || !mayWrite()) return;
+    const isOfUser = failure instanceof ServiceError && failure.code === 'execution_failed';
     const fields = {
       entry,
       traceId: request.traceId,
@@ -68,9 +66,12 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
       status,
       ms: Math.round(elapsedMs),
       ...(failure === null ? {} : { reason: loggable(failure instanceof Error ? failure.message : failure) }),
-      ...(failure instanceof ServiceError && failure.cause !== undefined ? { err: failure.cause } : {}),
+      ...(status >= 500 && failure instanceof ServiceError && failure.cause !== undefined
+        ? { err: failure.cause }
+        : {}),
     };
-    if (status >= 500) log.error(fields, 'request failed');
+    if (isOfUser) log.warn(fields, 'user code failed');
+    else if (status >= 500) log.error(fields, 'request failed');
     else if (status >= 400) log.info(fields, 'request refused');
     else log.warn(fields, 'request was slow');
   };

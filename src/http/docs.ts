@@ -10,7 +10,7 @@ export const Warnings = Type.Optional(
   }),
 );
 
-/** `{"code":<status>,"message":"…"}` */
+/** The body of an error: `{"code":<status>,"message":"…"}`. */
 export const ERROR_SCHEMA = Type.Object({
   code: Type.Integer(),
   message: Type.String(),
@@ -32,12 +32,14 @@ const TRACE_HEADERS = {
 
 const ANSWER_HEADERS = { 'X-Trace-Id': { type: 'string', description: 'Trace id of the call.' } };
 
-/** An error answer in the documents. */
+/** Documents an error answer. */
 export function errorDocs(description: string, schema: object = ERROR_SCHEMA): object {
   return { description, content: { 'application/json': { schema } } };
 }
 
-/** The document of a route: its own, and what the entry adds to every route. */
+/**
+ * Builds the OpenAPI document of a route: its own `docs` plus the parts that the entry adds to every route.
+ */
 export function documentRoute(route: RouteOptions): object {
   const { access, docs, costly } = route.config ?? {};
   if (!docs) return { hide: true };
@@ -45,11 +47,11 @@ export function documentRoute(route: RouteOptions): object {
   const response: Record<number, object> = { ...common, ...docs.response };
   for (const status of Object.keys(response)) {
     const answer = response[Number(status)] as Answer;
-    // The entry's own refusals are JSON whatever a route answers with.
+    // The entry answers its own refusals with JSON, whatever content type the route uses.
     const ofEntry = common[Number(status)] as Answer | undefined;
     const content = { ...ofEntry?.content, ...answer.content };
     const headers = { ...ANSWER_HEADERS, ...ofEntry?.headers, ...answer.headers };
-    // An answer without a body has no content, not one without a type.
+    // An answer without a body must have no `content` member at all.
     response[Number(status)] = { ...answer, headers, ...(Object.keys(content).length === 0 ? {} : { content }) };
   }
   const own = docs.headers as { properties?: object; required?: string[] } | undefined;
@@ -70,10 +72,10 @@ export function documentRoute(route: RouteOptions): object {
   };
 }
 
-/** A mark for `withOptionalBodies`; the document never has it. */
+/** Marker that `withOptionalBodies` reads and removes from the document. */
 const BODY_IS_OPTIONAL = 'x-body-is-optional';
 
-/** The document of an entry, with bodies that may be left out: the plugin that makes it says of each body that it is required. */
+/** Marks the optional bodies of an entry's document. The OpenAPI plugin declares every body as required. */
 export function withOptionalBodies<D extends { readonly paths?: object }>(document: D): D {
   for (const operations of Object.values(document.paths ?? {})) {
     for (const operation of Object.values(operations as Record<string, MarkedOperation>)) {
@@ -95,7 +97,10 @@ interface Answer {
   readonly content?: object;
 }
 
-/** Bodies that are unfinished are bounded, and reads that cost much. */
+/**
+ * Documents the refusals of the entry. 429 applies to routes with a body and to costly reads, which are
+ * bounded.
+ */
 function refusals(docs: RouteDocs, isCostly: boolean): Record<number, object> {
   return {
     400: errorDocs('The request is wrong; the message says where.'),

@@ -14,7 +14,7 @@ afterEach(async () => {
   server = undefined;
 });
 
-/** A server that answers with what it was sent, behind a doorway. */
+/** Starts a server behind a Doorway; the server echoes request bodies. */
 async function behind(options: ConstructorParameters<typeof Doorway>[1]) {
   const seen: string[] = [];
   server = createServer(async (request, response) => {
@@ -34,12 +34,12 @@ async function behind(options: ConstructorParameters<typeof Doorway>[1]) {
   return { doorway, seen, port, url: `http://127.0.0.1:${port}` };
 }
 
-test('health is answered while the server starts, everything else waits and passes whole once it has started', async () => {
+test('Doorway answers health checks during the start; other requests wait and pass whole after open()', async () => {
   const { doorway, seen, url } = await behind(LONG);
   for (const path of ['/healthz', '/readyz?x=1', '/metrics']) expect((await fetch(`${url}${path}`)).status).toBe(200);
   const body = 'x'.repeat(300_000);
   const waiting = Promise.all([fetch(`${url}/a`, { method: 'POST', body }), fetch(`${url}/b`)]);
-  // Answered after them, over a connection of its own: they have arrived and wait.
+  // This health check uses its own connection. Its answer shows that both requests have arrived and wait.
   expect((await fetch(`${url}/healthz`)).status).toBe(200);
   expect(seen.filter(path => path === '/a' || path === '/b')).toEqual([]);
   doorway.open();
@@ -48,7 +48,7 @@ test('health is answered while the server starts, everything else waits and pass
   expect(Object.hasOwn(server as Server, 'emit')).toBe(false);
 });
 
-test('a request that waits too long, or comes when too many wait, gets 503 and Retry-After', async () => {
+test('Doorway answers 503 with Retry-After when a request waits too long or too many requests wait', async () => {
   const late = await behind({ waitMs: 1, maxWaiting: 10 });
   const answer = await fetch(`${late.url}/api/agent`, { method: 'POST', body: '{}' });
   expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1']);
@@ -58,7 +58,7 @@ test('a request that waits too long, or comes when too many wait, gets 503 and R
   expect((await fetch(`${full.url}/api/agent`)).status).toBe(503);
 });
 
-test('a web socket waits too, and is refused like a request when the server ends before it has started', async () => {
+test('Doorway answers 503 to a waiting WebSocket when the server stops before its start completes', async () => {
   const { doorway, seen, port } = await behind(LONG);
   const socket = connect(port, '127.0.0.1');
   socket.write('GET /terminal HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
@@ -75,7 +75,7 @@ test('a web socket waits too, and is refused like a request when the server ends
   expect(seen).toEqual([]);
 });
 
-test('a caller who leaves is waited for no longer', async () => {
+test('Doorway drops a waiting request when its client disconnects', async () => {
   const { doorway, seen, url } = await behind(LONG);
   const leaving = new AbortController();
   const gone = fetch(`${url}/gone`, { signal: leaving.signal });
@@ -89,7 +89,7 @@ test('a caller who leaves is waited for no longer', async () => {
   expect(seen).not.toContain('/gone');
 });
 
-test('an entry answers nothing but health before it has started', async () => {
+test('an entry answers only health checks before the start completes', async () => {
   let start!: () => void;
   const started = new Promise<void>(resolve => {
     start = resolve;

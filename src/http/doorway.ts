@@ -3,14 +3,14 @@ import type { Duplex } from 'node:stream';
 import { JSON_TYPE, refusal } from './answer.ts';
 
 export interface DoorwayOptions {
-  /** How long a request waits for the start before it is refused. */
+  /** Longest time that a request waits for the start before it is refused. */
   readonly waitMs: number;
-  /** Requests that wait; further ones are refused at once. */
+  /** Maximum number of waiting requests. Further requests are refused immediately. */
   readonly maxWaiting: number;
 }
 
 const USUAL: DoorwayOptions = { waitMs: 5_000, maxWaiting: 1_000 };
-/** Requests that a server answers before it is ready. */
+/** Paths that the server answers before it is ready. */
 const ALWAYS_OPEN = new Set(['/healthz', '/readyz', '/metrics']);
 const RETRY_AFTER_SECONDS = 1;
 
@@ -20,10 +20,13 @@ interface Waiting {
 }
 
 /**
- * Holds the requests of a server that listens and has not started yet: before it knows what an earlier server left, nothing that it
- * would answer could be relied on. Requests wait a little and then pass, or are refused with 503 and `Retry-After`.
+ * Delays requests while a server that already listens is still starting.
+ * Before the server has found what an earlier server left, its answers would not be reliable. Each request
+ * waits up to `waitMs`. If the server has not started by then, the request is refused with 503 and
+ * `Retry-After`.
  *
- * It stands in front of the server's own events, and takes itself away with `open`: afterwards nothing is paid for it.
+ * The doorway overrides `emit` of the server. `open` removes the override, so that later requests cost
+ * nothing extra.
  */
 export class Doorway {
   readonly #server: Server;
@@ -34,7 +37,7 @@ export class Doorway {
     this.#server = server;
     this.#options = options;
     const emit = server.emit.bind(server) as (event: string, ...args: unknown[]) => boolean;
-    // An own property in front of the method of its class.
+    // An own property shadows the method of the class, and `open` can delete it again.
     server.emit = ((event: string, ...args: unknown[]) => {
       if (event === 'request')
         this.#hold(args[0] as IncomingMessage, args[1] as ServerResponse, () => emit(event, ...args));
@@ -45,13 +48,13 @@ export class Doorway {
     }) as Server['emit'];
   }
 
-  /** Waiting requests pass, in the order of their arrival. */
+  /** Passes all waiting requests to the server, in the order of their arrival. */
   open(): void {
     delete (this.#server as Partial<Pick<Server, 'emit'>>).emit;
     for (const { pass } of [...this.#waiting]) pass();
   }
 
-  /** The server ends before it has started. */
+  /** Refuses all waiting requests, because the server stops before it has started. */
   refuseWaiting(): void {
     for (const { refuse } of [...this.#waiting]) refuse();
   }
@@ -83,7 +86,7 @@ export class Doorway {
     };
     const timer = setTimeout(waiting.refuse, this.#options.waitMs);
     this.#waiting.add(waiting);
-    // The caller went away.
+    // The client disconnected.
     answer.once('close', leave).once('error', leave);
   }
 }
@@ -95,7 +98,7 @@ function refuse(answer: ServerResponse | Duplex): void {
     'Content-Type': JSON_TYPE,
     'Content-Length': Buffer.byteLength(text),
     'Retry-After': RETRY_AFTER_SECONDS,
-    // A body that nobody will read stands between this request and the next one.
+    // The server does not read the body, so the next request on this connection could not be parsed.
     Connection: 'close',
   };
   if ('writeHead' in answer) {

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { SPEC, testFrontend } from '../../test/http/frontend.ts';
 import { newInstance } from '../../test/http/memory-instances.ts';
 import { invalidRequest } from '../core/error.ts';
-import { createJwtVerifier } from './jwt.ts';
+import { createJwtVerifier } from './access/jwt.ts';
 
 const SECRET = Buffer.from('0123456789abcdef0123456789abcdef');
 const secured = () => ({ auth: createJwtVerifier({ key: { kind: 'secret', secret: SECRET } }) });

@@ -4,38 +4,40 @@ import swagger from '@fastify/swagger';
 import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { internal, ServiceError, unavailable } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
+import type { Log } from '../lib/log.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
-import { createAccessLog, type EntryLog } from './access-log.ts';
-import { type AddressHosts, giveUrlBack } from './address-host.ts';
+import { type AddressHosts, giveUrlBack } from './access/address-host.ts';
+import type { TokenVerifier } from './access/credentials.ts';
+import { createGate, type Gate } from './access/gate.ts';
+import { createHostRule, type HostRuleOptions } from './access/host-rule.ts';
+import { addMasking } from './access/masking.ts';
+import { isRefusal, type Verdict } from './access/verdict.ts';
+import { createAccessLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
-import { Bodies, BodyError } from './bodies.ts';
-import { Connections } from './connections.ts';
-import { boundCostlyReads } from './costly-reads.ts';
-import type { TokenVerifier } from './credentials.ts';
 import { documentRoute, withOptionalBodies } from './docs.ts';
 import { Doorway } from './doorway.ts';
-import { FastPath } from './fast-path.ts';
 import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
-import { createGate, type Gate } from './gate.ts';
-import { createHostRule, type HostRuleOptions } from './host-rule.ts';
-import { addMasking } from './masking.ts';
+import { FastPath } from './hot/fast-path.ts';
+import { PlainConnections } from './hot/plain-connections.ts';
+import { Bodies, BodyError } from './limits/bodies.ts';
+import { Connections } from './limits/connections.ts';
+import { boundCostlyReads } from './limits/costly-reads.ts';
+import { UnreadAnswers } from './limits/unread-answers.ts';
 import { hidingOwnPaths } from './own-paths.ts';
-import { PlainConnections } from './plain-connections.ts';
+import { checkQueries } from './query-text.ts';
 import type { Route } from './route-config.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
-import { UnreadAnswers } from './unread-answers.ts';
 import { endRefusedUpgrades } from './upgrades.ts';
-import { isRefusal, type Verdict } from './verdict.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {
-    /** The short way to hot routes; `addHotRoute` puts one on it. */
+    /** The fast path for hot routes. `addHotRoute` adds a route to it. */
     fastPath: FastPath;
-    /** The checks of every request before its route. */
+    /** Checks every request before its route runs. */
     gate: Gate;
-    /** Takes a connection of another replica, whose requests are given to `server`: it ends with the entry, and its answers have the same bounds. */
+    /** Adds a connection of another replica to `server`. The entry bounds and closes it like any other. */
     adopt: (socket: Socket) => void;
   }
 }
@@ -45,41 +47,46 @@ export interface EntryOptions {
   readonly title: string;
   readonly version: string;
   readonly hosts: HostRuleOptions;
-  /** null: authentication is off. */
+  /** Verifies tokens. null: authentication is off. */
   readonly auth: TokenVerifier | null;
   readonly ready: SystemRouteOptions['ready'];
-  /** Resolves when everything behind the entry has started; until then only health is answered. Absent: it has. */
+  /** Resolves after the start. Before, the entry answers only health and metrics. Absent: already started. */
   readonly started?: Promise<void>;
   readonly metrics: EntryMetrics;
-  readonly log: EntryLog;
+  readonly log: Log;
   readonly slowMs: number;
   /** The answer to a `ServiceError` that a route throws. */
   readonly errors: ErrorTable;
-  /** The body's `code` (status 400) for a tenant header that is not a tenant, and for a path that cannot be decoded. */
+  /** The body's `code` (status 400) for a wrong tenant header and for a path that cannot be decoded. */
   readonly wrongRequestCode: number;
-  /** Directories of the service itself, whose paths no answer shows. */
+  /** Directories of the service itself. Error answers do not show paths below them. */
   readonly ownDirectories?: readonly string[];
-  /** With authentication on: whose tokens see the metrics of all tenants; any other sees its own. */
+  /**
+   * Tenants whose tokens see the metrics of all tenants. Every other token sees its own tenant only.
+   * null: every token sees them. Applies only when authentication is on.
+   */
   readonly metricsTenants?: readonly string[] | null;
-  /** Hosts of addresses, whose requests are not for the service's own routes. Absent: there are none. */
+  /** Hosts of public URLs. Requests to them do not reach the service's own routes. Absent: there are none. */
   readonly addresses?: AddressHosts;
-  /** Those of the settings' defaults when absent. */
+  /** The settings' defaults when absent. */
   readonly bounds?: EntryBounds;
-  /** With several replicas: where things live, and who passes requests on. Absent or null: everything is answered here, at no cost. */
+  /** Forwards requests among several replicas. Absent or null: this replica answers all, without a lookup. */
   readonly forwarding?: ForwardingOptions | null;
-  /** False: `node:http` reads every request, for tests that compare. */
+  /** Enables `plain-connections.ts`. Default: true. Tests set false to compare with `node:http`. */
   readonly readsPlainRequests?: boolean;
 }
 
-/** Bounds of the memory that callers of one entry take. */
+/** Bounds of the memory that clients of an entry occupy. */
 export interface EntryBounds {
   readonly maxConnections: number;
-  /** Of one remote address. */
+  /** Maximum number of connections from one remote address. */
   readonly maxConnectionsOfAddress: number;
   readonly maxBodyBytes: number;
   readonly bodyIdleMs: number;
   readonly maxAnswerBytes: number;
   readonly answerIdleMs: number;
+  /** Idle time after which a connection without a new request is closed. */
+  readonly keepAliveMs: number;
 }
 
 const DEFAULT_BOUNDS: EntryBounds = {
@@ -89,32 +96,37 @@ const DEFAULT_BOUNDS: EntryBounds = {
   bodyIdleMs: 30_000,
   maxAnswerBytes: 256 * 1024 * 1024,
   answerIdleMs: 60_000,
+  keepAliveMs: 620_000,
 };
 
-/** URNs are longer than the router's default of 100; a request line is bounded by the HTTP parser anyway. */
+/** URNs are longer than the router's default of 100. The HTTP parser bounds the request line in any case. */
 const MAX_PARAM_CHARS = 16_384;
 const UNKNOWN: FastifyRequest['route'] = {};
 const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
 const DISK_RETRY_SECONDS = 5;
 
 /**
- * The shape that both HTTP entries share. It never listens.
+ * Builds the Fastify instance that both HTTP entries share. Does not listen.
  *
- * Routes are added inside `app.register(async scope => …)`, each with `config: { access, docs }`. A request's body is a `Buffer`
- * whatever its content type (undefined when there is none); `request.tenant` and `request.traceId` are set; a `ServiceError`
- * that a handler throws is answered by `errors`, anything else is a 500 whose cause is in the log.
+ * Routes are added inside `app.register(async scope => …)`, each with `config: { access, docs }`. The body of
+ * a request is a `Buffer` for every content type, or undefined when the request has none. `request.tenant`
+ * and `request.traceId` are set. `errors` maps a `ServiceError` that a handler throws to an answer. Any other
+ * error becomes a 500 whose cause is logged.
  */
 export function createEntry(options: EntryOptions): FastifyInstance {
+  const bounds = options.bounds ?? DEFAULT_BOUNDS;
   const app: FastifyInstance = fastify({
+    keepAliveTimeout: bounds.keepAliveMs,
     bodyLimit: LIMITS.requestBodyBytes,
     requestTimeout: LIMITS.requestArrivalMs,
     return503OnClosing: false,
-    // A missing Host is refused by the Host rule, with a body that says so.
+    // The Host rule refuses a missing Host, with a body that names the reason.
     http: { requireHostHeader: false, headersTimeout: LIMITS.headersArrivalMs },
     routerOptions: { maxParamLength: MAX_PARAM_CHARS },
     schemaController: { compilersFactory: { buildValidator: noSchemas, buildSerializer: noSchemas } },
     frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
       reply.header('X-Trace-Id', traceIdOf(request.raw.headers));
+      reply.header('X-Content-Type-Options', 'nosniff');
       const { status, body } = refusal(error.statusCode ?? 400, `invalid request: ${error.message}`);
       reply.code(status).send(status === 400 ? { ...body, code: options.wrongRequestCode } : body);
     },
@@ -130,7 +142,6 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.decorateRequest('warnings', null);
 
   app.removeAllContentTypeParsers();
-  const bounds = options.bounds ?? DEFAULT_BOUNDS;
   const bodies = new Bodies({ maxBytes: bounds.maxBodyBytes, idleMs: bounds.bodyIdleMs });
   app.addContentTypeParser('*', (request, _payload, done) => {
     bodies.read(request.raw, request.tenant, request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes, done);
@@ -146,7 +157,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.server.maxConnections = bounds.maxConnections;
   app.server.on('connection', () => unread.start());
   const { addresses } = options;
-  // Where nobody listens for upgrades, Node reads a request that asks for one as a plain one.
+  // Without a listener for upgrades, Node reads an upgrade request as a plain request.
   if (options.name === 'frontend') {
     endRefusedUpgrades(app, request => {
       unread.upgraded(request.socket);
@@ -175,7 +186,9 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.addHook('onRequest', (request, reply, done) => {
     request.traceId = traceIdOf(request.raw.headers);
     reply.header('X-Trace-Id', request.traceId);
+    reply.header('X-Content-Type-Options', 'nosniff');
     const route = request.routeOptions.config;
+    if (auth !== null && route.access !== 'public') reply.header('Cache-Control', 'no-store');
     request.route = route;
     const pass = (verdict: Verdict) => {
       if (isRefusal(verdict)) {
@@ -185,7 +198,7 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       request.tenant = verdict.tenant;
       request.role = verdict.role;
       request.admittedUntilMs = verdict.untilMs ?? null;
-      // Before the body, which an unknown route would otherwise have to be able to read.
+      // An unknown route is answered before its body is read, which that route need not accept.
       if (request.route.url === undefined) answerUnknownRoute(request, reply);
       else done();
     };
@@ -216,10 +229,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   app.addHook('onSend', (request, reply, payload, done) => {
     done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload, request.body) : payload);
   });
-  // With authentication off nobody is a viewer.
+  // Without authentication every request has full rights, so no request has the role of a viewer.
   if (options.auth !== null) addMasking(app);
+  checkQueries(app);
   boundCostlyReads(app);
-  // Behind that bound, which holds where a request arrives.
+  // Forwarding comes after the bound on costly reads, which applies on the replica where a request arrives.
   if (forwarding !== null) addForwarding(app, forwarding);
 
   const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
@@ -239,10 +253,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
 
   const uncaught = (error: unknown, traceId: string) => {
     metrics.uncaught();
-    options.log.error({ entry: options.name, traceId, err: error }, 'a fault on the way of one request, which fails');
+    options.log.error({ entry: options.name, traceId, err: error }, 'uncaught error in a request; the request fails');
   };
   const fastPath = new FastPath({
     gate,
+    hasAuth: auth !== null,
     bodies,
     connections,
     metrics,
@@ -268,11 +283,11 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     }
   };
   const plain = new PlainConnections(app.server, fastPath);
-  // Node takes a connection for idle whose request it has not read; `Connections` knows better.
+  // Node regards a connection with an unread request as idle. `Connections` tracks the requests correctly.
   app.server.closeIdleConnections = () => connections.closeIdle();
   app.server.on('request', (request, response) => {
     plain.began(request.socket, response);
-    // Its answer has to wait for another one.
+    // An earlier answer on this connection has not been sent yet, so this answer has to wait.
     if (response.socket === null && !connections.mayWait(request.socket, response)) {
       request.socket.destroy();
       return;
@@ -336,43 +351,44 @@ export function createEntry(options: EntryOptions): FastifyInstance {
   return app;
 }
 
-/** Handlers check what comes and write what goes themselves; the router's compilers of schemas would only be loaded, which takes a tenth of a start. */
+/** Refuses schemas of routes. Loading the router's schema compilers would take a tenth of the start time. */
 function noSchemas(): never {
   throw new TypeError(
     'a route has a schema: what checks its requests is its handler, and what documents it is `config.docs`',
   );
 }
 
-/** A browser that goes somewhere says so by name; other callers take anything. */
+/** Returns true if the request accepts HTML by name. Browsers do this when they navigate. */
 function asksForPage({ headers }: FastifyRequest): boolean {
   return headers.accept?.includes('text/html') === true;
 }
 
-/** A body that nobody reads stops the reading of its connection: what runs on it would not hear that its caller left. */
+/** Returns true if the request has a body. While a body is unread, Node does not notice a disconnect. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
 /**
- * Calls `serve` when the requests before this one are answered. Lists, logs and files hold more than calls do (slots of all their tenant,
- * streams), and node, once enough answers wait, stops reading a connection and so never hears that it was lost.
+ * Calls `serve` after the earlier requests on this connection have been answered.
+ * Lists, logs and files occupy more than calls do, such as a tenant's slots and streams. When enough answers
+ * wait, Node stops reading the connection and therefore does not notice its loss.
  */
 function inTurn(response: ServerResponse, serve: () => void): void {
   response.once('socket', () => {
-    // Behind what node does to hand the connection over.
+    // Runs after Node's own work to assign the socket.
     process.nextTick(() => {
       if (!response.destroyed) serve();
     });
   });
 }
 
-/** Where nothing is left but the bare answer. */
+/** Answers a bare 500, or destroys the response if its headers were sent. */
 function answerFault(response: ServerResponse): void {
   if (response.headersSent) response.destroy();
   else response.writeHead(500, ['Connection', 'close']).end();
 }
 
-/** Unknown methods too: 404 and the path without its query, which may carry a token. */
+/** Answers 404 for unknown paths and methods. Omits the query, which may contain a token. */
 function answerUnknownRoute(request: FastifyRequest, reply: FastifyReply): void {
   const path = (request.raw.url ?? '').split('?', 1)[0];
   const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
@@ -386,7 +402,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   }
   const status = (error as FastifyError).statusCode ?? 500;
   if (status === 413) {
-    // The rest of the body is read and dropped: closing at once would reset the connection before the caller has read why.
+    // Discards the rest of the body: an immediate close could reset the connection before the client reads.
     reply.removeHeader('connection');
     request.raw.resume();
     const limit = request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes;
@@ -397,7 +413,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   }
   if (status >= 400 && status < 500) {
     request.failure = error.message;
-    // The rest of the body may never come.
+    // The rest of the body may never arrive.
     if (error instanceof BodyError) reply.header('Connection', 'close');
     reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
     return;
@@ -411,7 +427,7 @@ function answerError(error: Error, request: FastifyRequest, reply: FastifyReply,
   sendError(reply, fault, options.errors(fault, request));
 }
 
-/** Bytes that are not HTTP, too many, or too slow never become a request. */
+/** Answers bytes that never become a request: not HTTP, too large, or too slow. */
 function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();

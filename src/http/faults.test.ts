@@ -22,7 +22,7 @@ function post(url: string, path = INVOKE, headers: http.OutgoingHttpHeaders = {}
   });
 }
 
-/** What nobody caught: a test process would end of it. */
+/** Errors that no code caught. The listeners below keep such an error from ending the test process. */
 const escaped: unknown[] = [];
 const keep = (error: unknown) => void escaped.push(error);
 
@@ -35,7 +35,10 @@ afterEach(() => {
   process.off('uncaughtException', keep).off('unhandledRejection', keep);
 });
 
-/** The service goes on, and the fault was logged with its trace id and counted. */
+/**
+ * Checks that the service still answers.
+ * With `counted`, also checks that the fault is logged with its trace id and counted once.
+ */
 async function lives(frontend: TestFrontend, url: string, counted: boolean): Promise<void> {
   expect((await fetch(`${url}/healthz`)).status).toBe(200);
   expect(escaped).toEqual([]);

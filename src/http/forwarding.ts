@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { internal, permissionDenied, ServiceError } from '../core/error.ts';
-import type { Bodies } from './bodies.ts';
-import { checkAccess, type Role } from './credentials.ts';
-import type { Addressed, LivesWith, Thing } from './lives-with.ts';
-import type { RequestHead } from './plain-request.ts';
+import { checkAccess, type Role } from './access/credentials.ts';
+import type { Addressed, LivesWith, Thing } from './access/lives-with.ts';
+import type { Admitted } from './access/verdict.ts';
+import type { Bodies } from './limits/bodies.ts';
+import type { RequestHead } from './request.ts';
 import type { Route } from './route-config.ts';
-import type { Admitted } from './verdict.ts';
 
 /** Another replica: its node and the address (`host:port`) of its cluster listener. */
 export interface Replica {
@@ -14,42 +14,54 @@ export interface Replica {
   readonly address: string;
 }
 
-/** Where a thing lives; null: here, or nowhere, which this replica then says. */
+/**
+ * The replica that owns a resource. null: this replica owns it, or no replica does. In both cases this
+ * replica answers the request.
+ */
 export type Target = Replica | null;
 
-/** Who knows where things live. What is here is answered without a promise: calls of it pay for one look into a map. */
+/**
+ * Finds the replica that owns a resource.
+ * Answers without a promise for a resource of this replica, so that a call to it costs one map lookup.
+ */
 export interface Locator {
-  /** `key`: the id of an agent, an instance or a job of the tenant, or the URN of a function without its version. */
+  /**
+   * Returns the owner of a resource.
+   * `key`: the id of an agent, an instance or a job of the tenant, or the URN of a function without its
+   * version.
+   */
   locate(thing: Thing, key: string, tenant: string): Target | Promise<Target>;
   /**
-   * Looks anew, past whatever is remembered: the replica that `locate` named was not there, or does not have it. It may be this replica by now:
-   * a request whose body has been read goes to its own listener then. Fails with `unavailable` when nobody has it for long.
+   * Finds the owner again without the cache, because the replica that `locate` named is down or not the
+   * owner.
+   * The owner may be this replica by now. A request whose body has been read is then sent to this replica's
+   * own listener. Fails with `unavailable` if no replica owns the resource for too long.
    */
   refresh(thing: Thing, key: string, tenant: string): Promise<Replica>;
 }
 
-/** One request that goes to another replica. */
+/** A request that is sent to another replica. */
 export interface Outgoing {
   readonly raw: IncomingMessage;
   readonly response: ServerResponse;
   readonly traceId: string;
   readonly tenant: string;
   readonly role: Role;
-  /** As the request has it. */
+  /** The value of `request.admittedUntilMs`. */
   readonly admittedUntilMs: number | null;
-  /** A whole body, `none`, or one that is read from `raw` as the other side takes it. */
+  /** The whole body, `none`, or `stream`: read from `raw` at the pace of the other replica. */
   readonly body: Buffer | 'none' | 'stream';
-  /** For a request that asks for an upgrade: what came behind its head. */
+  /** Bytes that followed the head of an upgrade request. null: the request asks for no upgrade. */
   readonly upgradeHead: Buffer | null;
-  /** Where it may be instead, when nothing was run there. */
+  /** Finds the current owner, after the addressed replica refused the request without running anything. */
   readonly refresh: () => Promise<Replica>;
-  /** Answers the caller with an error; nothing of an answer must have been written. */
+  /** Answers the client with an error. Must be called before any part of the answer is written. */
   readonly fail: (error: ServiceError) => void;
-  /** To be called before the head of an answer is written; `fail` may not be called any more. */
+  /** Must be called before the head of an answer is written. `fail` must not be called afterwards. */
   readonly begin: () => void;
 }
 
-/** Passes requests to other replicas and their answers back. */
+/** Sends requests to other replicas and returns their answers to the client. */
 export interface Sender {
   send(target: Replica, outgoing: Outgoing): void;
 }
@@ -59,21 +71,24 @@ export interface ForwardingOptions {
   readonly sender: Sender;
 }
 
-/** How another replica says whom a request that it passes on speaks for. */
+/** The tenant, role and expiry that the forwarding replica states for a request. */
 export interface Forwarded {
   readonly tenant: string;
   readonly role: Role;
   readonly untilMs: number | undefined;
-  /** The body comes after `100 Continue`: what is not here is then not sent. */
+  /**
+   * True if the other replica sends the body only after `100 Continue`. A request for a resource that is not
+   * here then costs no body.
+   */
   readonly awaitsContinue: boolean;
-  /** The answer when the thing is not here. Nothing has run. */
+  /** Writes the answer for a resource that this replica does not own. Nothing has run. */
   readonly notHere: (response: ServerResponse) => void;
 }
 
-/** Only the cluster listener adds to it: no header makes a request a forwarded one. */
+/** Only the cluster listener adds entries, so no header can mark a request as forwarded. */
 const forwarded = new WeakMap<RequestHead, Forwarded>();
 
-/** To be called by the cluster listener, for a request that came over one of its connections. */
+/** Marks a request as forwarded. The cluster listener calls this for requests on its connections. */
 export function markForwarded(request: IncomingMessage, by: Forwarded): void {
   forwarded.set(request, by);
 }
@@ -82,20 +97,23 @@ export function forwardedOf(request: RequestHead): Forwarded | undefined {
   return forwarded.get(request);
 }
 
-/** Whom a forwarded request speaks for. Fails with `permission_denied`. */
+/** Returns the tenant, role and expiry of a forwarded request. Fails with `permission_denied`. */
 export function admitForwarded({ tenant, role, untilMs }: Forwarded, route: Route): Admitted {
   if (route.livesWith === undefined) throw permissionDenied('replicas do not forward requests of this route');
   checkAccess({ tenant, role }, route.access ?? 'read');
   return { tenant, role, untilMs };
 }
 
-/** How long a request that no replica has taken is tried: longer than one takes to be found dead, and its shards to be taken over. */
+/**
+ * Longest time to retry a request that no replica has accepted. Exceeds the time to detect a dead replica and
+ * to take over its shards.
+ */
 export const FORWARD_WAIT_MS = 15_000;
 
-/** A body that is announced to be no larger is read whole before it is sent: then it can be sent anew. */
+/** Largest announced body that is buffered before it is sent. A buffered body can be sent again. */
 const WHOLE_BODY_BYTES = 64 * 1024;
 
-/** One request on its way, whichever way that is. */
+/** A request that may be forwarded, from the fast path or from the router. */
 export interface Passing {
   readonly livesWith: LivesWith;
   readonly addressed: Addressed;
@@ -104,19 +122,27 @@ export interface Passing {
   readonly traceId: string;
   readonly tenant: string;
   readonly role: Role;
-  /** As the request has it. Absent: it is a call, which has bounds of its own. */
+  /**
+   * The value of `request.admittedUntilMs`. Absent: the request is a call, which has bounds of its own.
+   */
   readonly admittedUntilMs?: number | null;
-  /** Null: it asks for none. */
+  /** Bytes that followed the head of an upgrade request. null: the request asks for no upgrade. */
   readonly upgradeHead: Buffer | null;
-  /** It lives here after all, which was not known at once. */
+  /** Called when a lookup finds that this replica owns the resource. */
   readonly here: () => void;
-  /** The answer of another replica begins; `fail` is not called any more. */
+  /** Called when the answer of another replica begins. `fail` is not called afterwards. */
   readonly begin: () => void;
-  /** Answers it with an error, nothing of its answer being there: the `BodyError` of a body that did not come, else a `ServiceError`. */
+  /**
+   * Answers the request with an error, before any part of an answer is written.
+   * The error is a `BodyError` if the body did not arrive, otherwise a `ServiceError`.
+   */
   readonly fail: (error: Error) => void;
 }
 
-/** Decides for each request whether it is answered here, and hands those to a `Sender` that are not. The fast path and the router ask the same. */
+/**
+ * Decides for each request whether this replica answers it, and passes the others to a `Sender`.
+ * The fast path and the router share this decision.
+ */
 export class Forwarding {
   readonly #locator: Locator;
   readonly #sender: Sender;
@@ -128,7 +154,10 @@ export class Forwarding {
     this.#bodies = bodies;
   }
 
-  /** False: it is for this replica, and nothing has happened. True: it is answered, or one of the functions of `passing` is called later. */
+  /**
+   * Returns false if this replica must answer the request; nothing has happened then.
+   * True: the request was answered, or one of the functions of `passing` is called later.
+   */
   takes(passing: Passing): boolean {
     const { thing, keyOf } = passing.livesWith;
     const key = keyOf(passing.addressed);
@@ -149,8 +178,8 @@ export class Forwarding {
   }
 
   /**
-   * A request that was taken to be for this replica, whose thing went to another one before anything of it ran: it is looked for anew, and
-   * the replica that passed the request on does so where there is one.
+   * Forwards a request whose resource moved to another replica before any part of the request ran.
+   * If another replica forwarded the request, that replica finds the new owner. Otherwise this replica does.
    */
   passOn(passing: Omit<Passing, 'addressed' | 'upgradeHead'>, key: string, body: Buffer | 'none'): void {
     const { livesWith, raw, response, tenant, begin, here } = passing;
@@ -177,7 +206,7 @@ export class Forwarding {
     const { raw, response } = passing;
     const by = forwardedOf(raw);
     if (by !== undefined) {
-      // Once forwarded, never again: the first replica looks anew.
+      // A request is forwarded once only. The first replica finds the new owner.
       passing.begin();
       by.notHere(response);
       return true;
@@ -210,7 +239,7 @@ export class Forwarding {
   }
 }
 
-/** A replica that forwards a long body waits for this before it sends it. */
+/** Sends `100 Continue` to a forwarding replica that waits for it before it sends a long body. */
 function letBodyCome({ raw, response }: Passing): void {
   if (forwardedOf(raw)?.awaitsContinue === true) response.writeContinue();
 }
@@ -226,13 +255,16 @@ function asServiceError(error: unknown, traceId: string): ServiceError {
   return internal(`internal error: the log has it under trace id ${traceId}`, { cause: error });
 }
 
-/** Puts the decision in front of every route that says what it is about, after the gate and, where a read is bounded, after that bound. */
+/**
+ * Adds the forwarding decision to every route with `livesWith`.
+ * The decision runs after the gate and, for a costly read, after its bound.
+ */
 export function addForwarding(app: FastifyInstance, forwarding: Forwarding): void {
-  // Node gives what came behind the head of an upgrade to listeners of this event only.
+  // Node passes the bytes after an upgrade head only to listeners of this event.
   const heads = new WeakMap<IncomingMessage, Buffer>();
   app.server.prependListener('upgrade', (request, _socket, head) => heads.set(request, head));
 
-  // Until `done` is called, nobody but this answers the request.
+  // Until `done` is called, only this function answers the request.
   const forward = (request: FastifyRequest, reply: FastifyReply, done: (error?: Error) => void): void => {
     const { route, raw, traceId, tenant, role, admittedUntilMs } = request;
     if (route.livesWith === undefined) {

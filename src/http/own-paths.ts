@@ -1,9 +1,10 @@
-/** Stands in the place of a path of the service's own. */
+/** Text that replaces a path of the service. */
 const HIDDEN = '[a path of the service]';
 
 /**
- * Takes paths below the service's own directories out of a text: callers have no use for them, and strangers should not learn them. Those
- * that the caller has sent (`sent`: the body of the request) stay.
+ * Returns a function that replaces paths below `directories` in a text.
+ * Clients have no use for these paths, and must not learn them. Paths that the client itself sent (`sent`:
+ * the request's body) stay.
  */
 export function hidingOwnPaths(directories: readonly string[]): (text: string, sent?: unknown) => string {
   const own = directories.filter(directory => directory.length > 1).map(escaped);

@@ -1,16 +1,29 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { Socket } from 'node:net';
 import { type JsonObject, readBody } from '../core/json.ts';
 import type { Kind } from '../core/kind.ts';
 import { unknownFieldWarnings } from '../core/unknown-fields.ts';
 
-/** A request as far as its body is concerned. */
+/**
+ * The parts of a request that checks and handlers of a hot route read.
+ * `node:http` or the service's own reader has parsed the request.
+ */
+export interface RequestHead {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly headers: IncomingHttpHeaders;
+  readonly socket: Socket;
+}
+
+/** The body of a request, and the warnings about it. */
 export interface RequestWithBody {
   readonly body: unknown;
   warnings: readonly string[] | null;
 }
 
 /**
- * The body of a request as `read` understands it; the answer will name the fields that `shape` does not have. `parse` is the entry's own
- * way to refuse what is no JSON object. Fails with `invalid_request`.
+ * Parses a body with `read`, and stores warnings about the fields that `shape` does not have.
+ * `parse` is the entry's own check that a body is a JSON object. Fails with `invalid_request`.
  */
 export function readRequest<T>(
   request: RequestWithBody,

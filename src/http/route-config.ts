@@ -1,11 +1,14 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
-import type { Access, Role } from './credentials.ts';
-import type { LivesWith } from './lives-with.ts';
-import type { Admitted, Refusal } from './verdict.ts';
+import type { Access, Role } from './access/credentials.ts';
+import type { LivesWith } from './access/lives-with.ts';
+import type { Admitted, Refusal } from './access/verdict.ts';
 
-/** The documentation of a route: what OpenAPI shows. Nothing at run time looks at it, so it can neither coerce nor drop a field. */
+/**
+ * The OpenAPI documentation of a route. No code reads it at run time, so it can neither coerce nor drop a
+ * field.
+ */
 export interface RouteDocs {
   readonly summary: string;
   readonly operationId: string;
@@ -15,61 +18,87 @@ export interface RouteDocs {
   readonly querystring?: object;
   readonly headers?: object;
   readonly body?: object;
-  /** The body may be left out. */
+  /** True if the body is optional. */
   readonly isBodyOptional?: boolean;
   readonly consumes?: readonly string[];
-  /** By status: `{ description, headers?, content: { <media type>: { schema } } }`, or a schema. */
+  /** Answers by status: `{ description, headers?, content: { <media type>: { schema } } }`, or a schema. */
   readonly response: Readonly<Record<number, object>>;
 }
 
-/** `scan`: a whole log, a long list, a tree of files. `follow`: a log that goes on. `log`: what its query says, the one or with `?follow=true` the other. */
+/**
+ * Kinds of costly reads.
+ * `scan`: a whole log, a long list, a tree of files.
+ * `follow`: a log that continues.
+ * `log`: `follow` if the query has `?follow=true`, otherwise `scan`.
+ */
 export type CostlyRead = 'scan' | 'follow' | 'log';
 
 /**
- * Checks a request in the place of the entry's gate: Host, Origin, token. What it lets in is told by a route of its own. Null: there is nothing
- * for it, and it is an unknown route.
+ * Checks a request instead of the entry's gate (Host, Origin, token).
+ * An admitted request comes with a route of its own. null: the resource does not exist, and the request is
+ * answered as an unknown route.
  */
 export type OwnGate = (request: {
   readonly raw: IncomingMessage;
   readonly params: unknown;
 }) => Promise<(Admitted & { readonly route: Route }) | Refusal | null>;
 
-/** The configuration of a route; `url` is undefined for an unknown route. */
+/** The configuration of a route. `url` is undefined for an unknown route. */
 export type Route = FastifyContextConfig & { readonly url?: string };
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** The right that a token must have. Every route has to name it. */
+    /** The right that a token must have. Required for every route. */
     access?: Access;
-    /** May be asked for under any Host. */
+    /** Accepts requests with any Host header. */
     anyHost?: boolean;
-    /** Pages of other origins may ask it to change things. */
+    /** Accepts changes from pages of other origins. */
     anyOrigin?: boolean;
-    /** For who asks for a page (`Accept: text/html`); for all others it is an unknown route. */
+    /**
+     * Marks a route whose requests reach a sandbox.
+     * Pages of other origins may link to the route, but may not send requests to it, not even GET.
+     */
+    leadsInside?: boolean;
+    /**
+     * Serves only requests for a page (`Accept: text/html`). Other requests are answered as an unknown route.
+     */
     onlyPages?: boolean;
-    /** Answers stay open by design: they are never "slow". */
+    /** Marks answers that stay open by design. The access log never reports them as slow. */
     longLived?: boolean;
-    /** Nothing in its JSON answers is an environment, whatever a field is called: a viewer gets them as they are. */
+    /**
+     * States that no field of a JSON answer is an environment, whatever its name. Viewers get the answer
+     * unmasked.
+     */
     noEnvironments?: boolean;
-    /** A read that costs much: how many of its kind may be open is bounded, for each tenant and in all. */
+    /** Marks a costly read. The number of open reads of each kind is bounded, per tenant and in total. */
     costly?: CostlyRead;
-    /** What it is about lives on one replica: with several, the request is answered there. */
+    /** The resource that the route acts on, which one replica owns. That replica answers the request. */
     livesWith?: LivesWith;
-    /** Of routes whose requests are for what runs in a sandbox, each with rights of its own. */
+    /** The gate for routes whose requests are for a sandbox that has access rights of its own. */
     gate?: OwnGate;
     docs?: RouteDocs;
+    /**
+     * True if the query is for the program in the sandbox, except the parameters that `docs` names. The
+     * service passes such a query on unchanged.
+     */
+    hasForeignQuery?: boolean;
   }
   interface FastifyRequest {
     route: Route;
     traceId: string;
-    /** Of the token, else of the header, else `default`. */
+    /** Tenant of the token, else of the header, else `default`. */
     tenant: string;
     role: Role;
-    /** When the token that let it in holds no longer, in milliseconds since 1970; null: nothing ends. See `onTokenEnd`. */
+    /**
+     * Time at which the admitting token expires, in milliseconds since 1970. null: it does not expire. See
+     * `onTokenEnd`.
+     */
     admittedUntilMs: number | null;
-    /** Why it was refused or failed, for the access log. */
+    /** Reason of a refusal or failure, for the access log. */
     failure: ServiceError | string | null;
-    /** Warnings for the caller beside the answer: fields of the body that were ignored. Null: it has not been read. */
+    /**
+     * Warnings in the answer, such as fields of the body that were ignored. null: the body has not been read.
+     */
     warnings: readonly string[] | null;
   }
 }

@@ -3,30 +3,64 @@ import type { FastifyInstance } from 'fastify';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type {} from './route-config.ts';
 
-/** Components that are not ready, each with why; empty = ready. */
+/** Maps each component that is not ready to the reason. Empty: all are ready. */
 export type Readiness = Readonly<Record<string, string>>;
 
 export interface SystemRouteOptions {
   readonly ready: () => Readiness | Promise<Readiness>;
   readonly metrics: Pick<EntryMetrics, 'render'>;
-  /** Whether a tenant may see the metrics of all; null: there are no tenants to keep apart, since authentication is off. */
+  /** Returns true if a tenant may see the metrics of all tenants. null: every request may. */
   readonly seesAllMetrics: ((tenant: string) => boolean) | null;
 }
 
 const OK = { type: 'object', required: ['status'], properties: { status: { type: 'string' } } } as const;
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 
-/** The routes of every entry: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
-export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllMetrics }: SystemRouteOptions): void {
-  const tags = ['system'];
+const tags = ['system'];
+const DOCS = {
+  health: { tags, operationId: 'health', summary: 'The listener is up', response: { 200: json('It is.', OK) } },
+  ready: {
+    tags,
+    operationId: 'ready',
+    summary: 'Every component is ready',
+    response: {
+      200: json('All are.', OK),
+      503: json('The components that are not, each with why.', {
+        type: 'object',
+        required: ['code', 'message', 'components'],
+        properties: {
+          code: { type: 'integer' },
+          message: { type: 'string' },
+          components: { type: 'object', additionalProperties: { type: 'string' } },
+        },
+      }),
+    },
+  },
+  metrics: {
+    tags,
+    operationId: 'metrics',
+    summary: 'Metrics of this process in the Prometheus text format',
+    response: {
+      200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } },
+    },
+  },
+  openapi: {
+    tags,
+    operationId: 'openapi',
+    summary: 'This document',
+    response: { 200: json('OpenAPI 3.1.', { type: 'object' }) },
+  },
+};
 
+/** Adds the routes of every entry: `/healthz`, `/readyz`, `/metrics`, `/openapi.json`. */
+export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllMetrics }: SystemRouteOptions): void {
   app.get(
     '/healthz',
     {
       config: {
         access: 'public',
         anyHost: true,
-        docs: { tags, operationId: 'health', summary: 'The listener is up', response: { 200: json('It is.', OK) } },
+        docs: DOCS.health,
       },
     },
     async () => ({ status: 'ok' }),
@@ -38,23 +72,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'public',
         anyHost: true,
-        docs: {
-          tags,
-          operationId: 'ready',
-          summary: 'Every component is ready',
-          response: {
-            200: json('All are.', OK),
-            503: json('The components that are not, each with why.', {
-              type: 'object',
-              required: ['code', 'message', 'components'],
-              properties: {
-                code: { type: 'integer' },
-                message: { type: 'string' },
-                components: { type: 'object', additionalProperties: { type: 'string' } },
-              },
-            }),
-          },
-        },
+        docs: DOCS.ready,
       },
     },
     async (_request, reply) => {
@@ -71,14 +89,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'read',
         anyHost: true,
-        docs: {
-          tags,
-          operationId: 'metrics',
-          summary: 'Metrics of this process in the Prometheus text format',
-          response: {
-            200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } },
-          },
-        },
+        docs: DOCS.metrics,
       },
     },
     async ({ tenant }, reply) => {
@@ -94,12 +105,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'read',
         noEnvironments: true,
-        docs: {
-          tags,
-          operationId: 'openapi',
-          summary: 'This document',
-          response: { 200: json('OpenAPI 3.1.', { type: 'object' }) },
-        },
+        docs: DOCS.openapi,
       },
     },
     async () => app.swagger(),

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { traceIdOf } from './trace.ts';
 
-test('X-Trace-Id counts, else X-Request-Id, else a new UUID', () => {
+test('traceIdOf returns X-Trace-Id, else X-Request-Id, else a new UUID', () => {
   expect(traceIdOf({ 'x-trace-id': 'a', 'x-request-id': 'b' })).toBe('a');
   expect(traceIdOf({ 'x-trace-id': '', 'x-request-id': 'b' })).toBe('b');
   const made = traceIdOf({});
@@ -9,12 +9,12 @@ test('X-Trace-Id counts, else X-Request-Id, else a new UUID', () => {
   expect(traceIdOf({})).not.toBe(made);
 });
 
-test('a trace id is cut to 128 characters', () => {
+test('traceIdOf cuts a trace id to 128 characters', () => {
   expect(traceIdOf({ 'x-trace-id': 'x'.repeat(200) })).toBe('x'.repeat(128));
 });
 
 test.each(['\xe4', 't\xc3\xa4', 'a\tb', 'a\x7f', 'ż', 'a\nb'])(
-  'what is not printable ASCII is as good as absent: %j',
+  'traceIdOf ignores a header that is not printable ASCII: %j',
   odd => {
     expect(traceIdOf({ 'x-trace-id': odd })).toMatch(/^[0-9a-f]{8}-/);
     expect(traceIdOf({ 'x-trace-id': odd, 'x-request-id': 'b' })).toBe('b');
@@ -22,11 +22,11 @@ test.each(['\xe4', 't\xc3\xa4', 'a\tb', 'a\x7f', 'ż', 'a\nb'])(
   },
 );
 
-describe('a traceparent', () => {
+describe('traceIdOf', () => {
   const id = '4bf92f3577b34da6a3ce929d0e0e4736';
   const sent = `00-${id}-00f067aa0ba902b7-01`;
 
-  test('that is valid gives its trace id, unless the request names one itself', () => {
+  test('traceIdOf returns the trace id of a valid traceparent unless another header names a trace id', () => {
     expect(traceIdOf({ traceparent: sent })).toBe(id);
     expect(traceIdOf({ traceparent: sent, 'x-trace-id': '' })).toBe(id);
     expect(traceIdOf({ traceparent: sent, 'x-trace-id': 'a' })).toBe('a');
@@ -34,7 +34,7 @@ describe('a traceparent', () => {
   });
 
   test.each(['', 'nonsense', `${sent}, ${sent}`, sent.toUpperCase(), `00-${'0'.repeat(32)}-00f067aa0ba902b7-01`])(
-    'that is not valid is ignored: %s',
+    'traceIdOf ignores an invalid traceparent: %s',
     traceparent => {
       expect(traceIdOf({ traceparent })).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4/);
     },

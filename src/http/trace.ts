@@ -3,12 +3,12 @@ import { LIMITS } from '../core/limits.ts';
 import { newRequestId } from '../lib/request-id.ts';
 import { parseTraceparent } from '../telemetry/traceparent.ts';
 
-/** Of header lines and logs alike: another byte would be read as one thing here and as another one there. */
+/** Printable ASCII. Header lines and logs may interpret any other byte differently. */
 const PRINTABLE = /^[ -~]+$/;
 
 /**
- * `X-Trace-Id`, else `X-Request-Id`, else the trace of a valid `traceparent`, else a new UUID; cut to `LIMITS.traceIdChars`. One that is not
- * printable ASCII is as good as absent.
+ * Returns `X-Trace-Id`, else `X-Request-Id`, else the trace of a valid `traceparent`, else a new UUID.
+ * Truncates the id to `LIMITS.traceIdChars`. Ignores an id that is not printable ASCII.
  */
 export function traceIdOf(headers: IncomingHttpHeaders): string {
   const named = sentId(headers['x-trace-id']) ?? sentId(headers['x-request-id']);

@@ -2,11 +2,11 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { expect, test } from 'vitest';
 import { testFrontend } from '../../test/http/frontend.ts';
-import { metaErrors } from '../meta/errors.ts';
+import { metaErrors } from '../api/registry/errors.ts';
+import { createLocalTokenVerifier } from './access/local-token.ts';
 import { createEntry } from './entry.ts';
-import { createLocalTokenVerifier } from './local-token.ts';
 
-/** What a server says to a request that asks for an upgrade, until it ends the connection: this side does not. */
+/** Sends an upgrade request; resolves with all received text when the server ends the connection. */
 function upgrade(
   url: string,
   path: string,
@@ -40,7 +40,7 @@ test.each([
   ['under another name', 421, TERMINAL, { Host: 'elsewhere.example' }, false],
   ['to no route', 404, '/nothing', {}, false],
   ['to an address of nothing', 404, '/', { Host: 'none--default.localhost' }, false],
-] as const)('an upgrade %s is answered %i, and its connection ends', async (_, status, path, headers, hasTokens) => {
+] as const)('an upgrade %s is answered %i, then the server closes', async (_, status, path, headers, hasTokens) => {
   await using frontend = testFrontend({ auth: hasTokens ? createLocalTokenVerifier('t'.repeat(43)) : null });
   const said = await upgrade(await frontend.listen(), path, headers);
   expect(said).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
@@ -50,7 +50,7 @@ test.each([
 test.each([
   ['a WebSocket', {}],
   ['HTTP/2', { Connection: 'Upgrade, HTTP2-Settings', Upgrade: 'h2c', 'HTTP2-Settings': '' }],
-])('a request to a plain route that asks for %s, too, is answered as if it did not', async (_, headers) => {
+])('a request to a plain route gets the normal answer when its Upgrade header asks for %s', async (_, headers) => {
   await using frontend = testFrontend();
   const said = await upgrade(await frontend.listen(), '/api/agent', headers);
   expect(said).toMatch(/^HTTP\/1.1 200 /);
@@ -58,7 +58,7 @@ test.each([
   expect(JSON.parse(said.split('\r\n\r\n')[1] ?? '')).toMatchObject({ instances: [] });
 });
 
-test('with a body it is refused, and says why: the body is not read any more', async () => {
+test('a request with both an upgrade and a body is answered 400 with the reason', async () => {
   await using frontend = testFrontend();
   const body = '{"namespace":"a"}';
   const headers = { 'Content-Type': 'application/json', 'Content-Length': String(body.length) };
@@ -67,7 +67,7 @@ test('with a body it is refused, and says why: the body is not read any more', a
   expect(said).toContain('a request that asks for an upgrade must not have a body');
 });
 
-test('the meta_service, which has no upgrades, answers as if none was asked for', async () => {
+test('the meta_service, which has no upgrade routes, ignores an Upgrade header', async () => {
   const app = createEntry({
     ...{ name: 'meta_service', title: '', wrongRequestCode: 400, errors: metaErrors },
     ...{

@@ -2,8 +2,9 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 
 /**
- * Ends each connection whose upgrade is answered with anything but an upgrade, when the answer is written: Node has stopped reading it, so it would
- * take no further request and stay open for good. `asks` is called for each request that asks for one, before all else.
+ * Closes a connection after a refused upgrade, when the answer has been written.
+ * Node has stopped reading such a connection, so it would accept no further request and stay open forever.
+ * `asks` is called for each request that asks for an upgrade, before any other work.
  */
 export function endRefusedUpgrades(app: FastifyInstance, asks: (request: IncomingMessage) => void): void {
   const asked = new WeakSet<IncomingMessage>();

@@ -1,37 +1,39 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
-import { raceWithin, within } from '../lib/deadline.ts';
+import { raceWithin } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import { isShortage } from '../lib/system-errors.ts';
 import { Channel, CONNECTION_LOST } from '../runtime/channel.ts';
 import { describeExit, type ExitResult, type SandboxDriver, type SandboxHandle } from '../sandbox/driver.ts';
+import { inspectSandbox, stopSandbox } from './driver-calls.ts';
 import { isServing } from './live-instance.ts';
 
-const INSPECT_MS = 5_000;
-const KILL_MS = 10_000;
-/** A runtime that lives answers the handshake at once, whatever its handler does, unless the whole machine is stalled. */
+/**
+ * Bound of the handshake with a live runtime, whatever its handler does, unless the whole machine is stalled.
+ */
 export const ANSWER_MS = 2_000;
-/** How long `answerAtOnce` waits: the handshake is a matter of a millisecond, unless many do it at a time. */
+/** Wait of `answerAtOnce`: a handshake takes about 1 ms, unless many run at once. */
 const AT_ONCE_MS = 500;
-/** Between two connections when one was refused or broke. */
+/** Pause between two connections after one was refused or broke. */
 const RETRY_MS = 250;
 const NEVER = sharedController().signal;
 
-/** `dead`: why, a sentence; nothing of it runs any more. */
+/** Dead sandbox, with the reason as a sentence. No part of the sandbox runs any more. */
 export interface Dead {
   readonly dead: string;
-  /** Absent: it was killed, or nobody knows. */
+  /** Exit code; absent or null: the sandbox was killed, or the code is unknown. */
   readonly exitCode?: number | null;
   readonly isSilent?: true;
-  /** Its code was not loaded yet: no caller can have been told of it. */
+  /** True if the code was not loaded yet, so that no client received the id. */
   readonly neverServed?: boolean;
 }
 
 export type Reached = { readonly channel: Channel } | Dead;
 
 /**
- * The open connection to a sandbox that an earlier server started, when it answers at once as one that serves does: then nobody has to be
- * asked whether it lives. Undefined: that says nothing, `reach` finds out. Never fails.
+ * Returns the open connection to a recovered sandbox that answers at once and serves. A sandbox that answers
+ * needs no inspection by its driver. Returns undefined if it does not answer; `reach` finds the reason. Never
+ * fails.
  */
 export async function answerAtOnce(
   handle: SandboxHandle,
@@ -43,15 +45,16 @@ export async function answerAtOnce(
     if (isServing(channel) && !signal.aborted) return channel;
     channel.close();
   } catch {
-    // `reach` hears it again.
+    // `reach` gets the error again.
   }
   return undefined;
 }
 
 /**
- * Finds a sandbox that an earlier server started: its open connection, or why it is dead (then nothing of it runs any
- * more). One that runs but stays silent for `silenceMs` is ended. Fails when the driver does not answer or this machine has too
- * little to ask it (nothing is known then), and with the reason of `signal` when that aborts: then it is left as it is.
+ * Reaches a recovered sandbox: returns its open connection, or why it is dead. A dead sandbox is stopped
+ * completely. A running sandbox that is silent for `silenceMs` is ended. Fails if the driver does not answer
+ * or this machine lacks the resources for a connection. Fails with the reason of `signal` when that aborts,
+ * and leaves the sandbox unchanged.
  */
 export async function reach(
   driver: SandboxDriver,
@@ -60,7 +63,7 @@ export async function reach(
   silenceMs: number,
   signal: AbortSignal = NEVER,
 ): Promise<Reached> {
-  const state = await within(driver.inspect(handle), INSPECT_MS, `${driver.name} did not answer in time`);
+  const state = await inspectSandbox(driver, handle);
   signal.throwIfAborted();
   if (state.state === 'exited') return deadOf(state.exit);
   if (state.state === 'gone') return { dead: 'instance exited: its sandbox is gone' };
@@ -70,7 +73,7 @@ export async function reach(
     throw signal.reason;
   }
   if ('dead' in reached && reached.isSilent) await assertKnown(driver, handle);
-  if ('dead' in reached) await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not answer in time`);
+  if ('dead' in reached) await stopSandbox(driver, handle, 0);
   return reached;
 }
 
@@ -78,13 +81,13 @@ function deadOf(exit: ExitResult): Dead {
   return { dead: `instance exited: ${describeExit(exit)}`, exitCode: exit.code };
 }
 
-/** Nobody may give up one that perhaps runs where nobody can look. Fails with `unavailable`. */
+/** Fails with `unavailable` if the driver does not know the sandbox's state: the sandbox may still run. */
 async function assertKnown(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
-  const state = await within(driver.inspect(handle), INSPECT_MS, `${driver.name} did not answer in time`);
+  const state = await inspectSandbox(driver, handle);
   if (state.state === 'unknown') throw unavailable(`nothing is known of the instance now: ${state.reason}`);
 }
 
-/** What comes first; silence counts as an end. */
+/** Returns the first of exit, answer and silence; silence counts as an end. */
 async function endOrAnswer(
   driver: SandboxDriver,
   handle: SandboxHandle,
@@ -94,10 +97,10 @@ async function endOrAnswer(
 ): Promise<Reached> {
   const race = async (over: AbortSignal) => {
     const answered = connect(handle, secret, over);
-    // A driver that cannot watch it leaves its answer.
+    // If the driver cannot watch the sandbox, the connection decides.
     const exited = driver.wait(handle, over).then(deadOf, () => answered);
     const reached = await Promise.race([answered, exited]);
-    // A connection that comes after the answer is of no use.
+    // Closes a connection that opens after the result was chosen.
     void answered.then(
       other => other !== reached && 'channel' in other && other.channel.close(),
       () => undefined,
@@ -107,7 +110,10 @@ async function endOrAnswer(
   return await raceWithin(silenceMs, race, signal);
 }
 
-/** Keeps trying until `signal` aborts. Fails with `unavailable` when it could not even ask. */
+/**
+ * Connects repeatedly until `signal` aborts. Fails with `unavailable` if a local shortage prevented the
+ * connection.
+ */
 async function connect(handle: SandboxHandle, secret: string, signal: AbortSignal): Promise<Reached> {
   let why = 'the runtime did not answer in time';
   let shortage: unknown;
@@ -124,7 +130,7 @@ async function connect(handle: SandboxHandle, secret: string, signal: AbortSigna
       await pause(RETRY_MS, signal);
     }
   }
-  // A failure to ask says nothing about it.
+  // A local shortage says nothing about the sandbox.
   if (shortage !== undefined) throw unavailable(`the instance cannot be asked now: ${why}`, { cause: shortage });
   return { dead: `${CONNECTION_LOST}: ${why}`, isSilent: true };
 }

@@ -8,34 +8,40 @@ import type { LiveInstance } from './live-instance.ts';
 import { notAnswering } from './refusals.ts';
 import { type InstanceRecord, mayHavePorts } from './rows.ts';
 
-/** How long a sandbox of an earlier server may stay silent before it is given up: on a stalled machine a healthy one does. */
+/**
+ * Time for which a recovered sandbox may stay silent before it is given up. A stalled machine delays healthy
+ * ones.
+ */
 const SILENCE_MS = 30_000;
 
 type Options = Pick<InstancesOptions, 'drivers' | 'log' | 'adoption'> & {
-  /** True while something else is being done to the instance, or nothing may become live any more. */
+  /** Returns true while another operation works on the instance, or when nothing may become live any more. */
   readonly isTaken: (id: string) => boolean;
-  /** It answers: it takes calls from now on. Undefined: it was never to be found. */
+  /**
+   * Called when the instance answers; it takes calls from now on. Returns undefined if its start was to be
+   * undone.
+   */
   readonly found: (
     record: InstanceRecord,
     driver: SandboxDriver,
     channel: Channel,
   ) => Promise<LiveInstance | undefined>;
-  /** Nothing of it runs any more. */
+  /** Called when no part of the sandbox runs any more. */
   readonly dead: (record: InstanceRecord, found: Dead) => Promise<void>;
-  /** It could be neither reached nor given up: the next look at everything must find it. */
+  /** Called if an instance was neither reached nor given up: the next reconciler pass must find it. */
   readonly onLost: () => void;
 };
 
 interface Adoption {
   readonly kind: OwnerKind;
-  /** Settles with the adoption, or rejects when that takes longer than a runtime that lives needs to answer. */
+  /** Settles with the adoption; rejects if the adoption takes longer than `answerMs`. */
   readonly soon: Promise<LiveInstance | undefined>;
-  /** When nothing of the adoption runs any more. Never rejects. */
+  /** Resolves when the adoption has ended. Never rejects. */
   readonly over: Promise<void>;
   readonly controller: AbortController;
 }
 
-/** The search for instances that an earlier server started, once for all who ask for one. */
+/** Search for instances that an earlier server started. Concurrent callers share one search per instance. */
 export class Adoptions {
   readonly #options: Options;
   readonly #running = new Map<string, Adoption>();
@@ -44,12 +50,12 @@ export class Adoptions {
     this.#options = options;
   }
 
-  /** Looked for now, perhaps for longer than anybody waits. */
+  /** Returns true while the instance is searched for, which may take longer than its callers wait. */
   isRunning(id: string): boolean {
     return this.#running.has(id);
   }
 
-  /** As `Instances.adopt`, of one that is not live. */
+  /** Adopts an instance that is not live. The result is that of `Instances.adopt`. */
   adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     let adoption = this.#running.get(record.id);
     if (!adoption) {
@@ -59,12 +65,15 @@ export class Adoptions {
     return adoption.soon;
   }
 
-  /** Looks for it no longer. */
+  /** Cancels the search for an instance. */
   abandon(id: string): void {
     this.#running.get(id)?.controller.abort();
   }
 
-  /** Looks for none of this kind any more; they live on. Returns how many were looked for. */
+  /**
+   * Cancels the searches for all instances of a kind and keeps their sandboxes. Returns the number of
+   * searches.
+   */
   async abandonAll(kind: OwnerKind): Promise<number> {
     const adoptions = [...this.#running.values()].filter(adoption => adoption.kind === kind);
     for (const { controller } of adoptions) controller.abort();
@@ -85,12 +94,12 @@ export class Adoptions {
     soon.catch(() => undefined);
     const over = adopted.then(
       live => {
-        if (isLate && live) log.info({ instanceId: id }, 'an instance answered late, and serves again');
+        if (isLate && live) log.info({ instanceId: id }, 'instance answered late and is adopted');
       },
       (error: unknown) => {
-        // A caller that waited gets this error; nobody does after that.
+        // A caller that waited receives this error. After `answerMs` only the log does.
         if (!isLate || controller.signal.aborted) return;
-        log.warn({ instanceId: id, err: error }, 'an instance could not be adopted');
+        log.warn({ instanceId: id, err: error }, 'adoption of instance failed');
         onLost();
       },
     );
@@ -106,7 +115,7 @@ export class Adoptions {
       return undefined;
     }
     const driver = await drivers(sandboxType);
-    // The driver, when it is asked, opens the ports of its sandbox again.
+    // If ports may be published, the driver must be called: it opens the ports again.
     const channel = mayHavePorts(record) ? undefined : await answerAtOnce(handle, secret, abandoned);
     if (channel !== undefined && !isTaken(id)) return await found(record, driver, channel);
     channel?.close();

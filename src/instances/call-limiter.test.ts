@@ -4,7 +4,7 @@ import { OpenCallBytes } from './open-call-bytes.ts';
 
 const limiter = (maxWaitingCalls: number, bytes = new OpenCallBytes(1)) => new CallLimiter({ maxWaitingCalls, bytes });
 
-test('a call is taken below the waiting bound, and while the bytes of open and of unsent bodies have capacity', () => {
+test('the limiter accepts a call while the waiting bound and the open-call bytes have capacity', () => {
   const calls = limiter(2, new OpenCallBytes(100));
   expect(calls.refusal(1, 0, 100)).toBeUndefined();
   expect(calls.refusal(2, 0, 1)).toMatchObject({ message: 'too many calls are waiting', retryAfterSeconds: 1 });
@@ -18,7 +18,7 @@ test('a call is taken below the waiting bound, and while the bytes of open and o
   expect(calls.refusal(0, 0, 100)).toBeUndefined();
 });
 
-test('limiters share one memory, with calls that wait outside of them too', () => {
+test('limiters share one byte budget with calls that wait outside of a limiter', () => {
   const bytes = new OpenCallBytes(100);
   const [agents, functions] = [limiter(1, bytes), limiter(1, bytes)];
   agents.enter(40);
@@ -29,11 +29,11 @@ test('limiters share one memory, with calls that wait outside of them too', () =
   expect(functions.refusal(0, 0, 60)).toBeUndefined();
 });
 
-test('an agent that runs nothing has a negative number of waiting calls, and a slot', () => {
+test('the limiter accepts a call when an idle agent reports a negative number of waiting calls', () => {
   expect(limiter(0).refusal(-1, 0, 0)).toBeUndefined();
 });
 
-test('idle resolves when the last open call ends, and at once when there is none', async () => {
+test('idle resolves when the last open call ends, or immediately when no call is open', async () => {
   const calls = limiter(1);
   await calls.idle(1000);
   calls.enter(0);
@@ -50,7 +50,7 @@ test('idle resolves when the last open call ends, and at once when there is none
   expect(calls.openCalls).toBe(0);
 });
 
-test('idle gives up after its time', async () => {
+test('idle resolves when its timeout expires although a call is still open', async () => {
   const calls = limiter(1);
   calls.enter(0);
   await calls.idle(10);

@@ -4,7 +4,10 @@ import type { TenantShare } from '../lib/tenant-shares.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
 import { openCallsFull, tooManyWaiting } from './refusals.ts';
 
-/** Bounds of the calls that instances have, and the count of those that are open; one for all agents, one for all instances of functions. */
+/**
+ * Limits and counts of the open calls of instances. The agents share one limiter, and the instances of
+ * functions share another.
+ */
 export class CallLimiter {
   readonly maxWaitingCalls: number;
   readonly #bytes: OpenCallBytes;
@@ -24,7 +27,10 @@ export class CallLimiter {
     return this.#calls;
   }
 
-  /** Why a call with this body may not be taken by an instance of which `waiting` calls wait and `unsentBytes` are unsent; undefined: it may. */
+  /**
+   * Returns why an instance must refuse a call with this body, or undefined if it may take the call.
+   * `waiting` calls wait in the instance, and `unsentBytes` are not sent to it yet.
+   */
   refusal(
     waiting: number,
     unsentBytes: number,

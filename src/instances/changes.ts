@@ -1,17 +1,17 @@
 import type { InstanceSpec, OwnerKind } from '../core/instance.ts';
-import type { AgentIdentity, StoredInstance } from '../storage/instances.ts';
+import type { AgentIdentity, StoredInstance } from '../storage/queries/instances.ts';
 import type { FinalEvent, LastingEvent } from './state.ts';
 
-/** A change of an instance that was written; `found`: it is no change, an earlier server left it. */
+/** Written change of an instance. `found` is not a change: an earlier server left the instance. */
 export interface InstanceChange {
   readonly kind: 'found' | 'created' | 'ready' | 'failed' | 'restarting' | 'stopping' | 'ended';
   readonly id: string;
   readonly owner: StoredInstance['owner'];
   readonly tenant: string;
-  /** `''` where it has no name. */
+  /** Namespace of an agent; `''` for an instance without a name. */
   readonly namespace: string;
   readonly name: string;
-  /** Why, a sentence; `''`: there is no more to say. */
+  /** Reason as a sentence; `''`: there is none. */
   readonly reason: string;
 }
 
@@ -28,12 +28,12 @@ const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind']>>
   discarded: 'ended',
 };
 
-/** Whose changes are told. Jobs tell of themselves, and builds are nobody's business. */
+/** Kinds whose changes are published. Jobs publish their own, and builds have no subscribers. */
 const TOLD: ReadonlySet<OwnerKind> = new Set(['agent', 'function']);
 
 /**
- * Tells each change of an instance as soon as it is written. A change names an instance by its id only: whose it is, is kept here from its
- * first row to its last, so that telling asks no store.
+ * Publishes each change of an instance once it is written. A change names only the id of the instance. Tenant
+ * and name are kept here from the first record to the last, so that no change reads storage.
  */
 export class InstanceChanges {
   readonly #tell: TellChange;
@@ -43,14 +43,14 @@ export class InstanceChanges {
     this.#tell = tell;
   }
 
-  /** A row was written. */
+  /** Publishes a new record. */
   created(instance: StoredInstance, identity?: Pick<AgentIdentity, 'namespace' | 'name'>): void {
     if (!TOLD.has(instance.owner.kind)) return;
     this.#know(instance, identity);
     this.#emit(instance.id, 'created', '');
   }
 
-  /** Rows of an earlier server were found. */
+  /** Publishes records that an earlier server left. */
   found(instances: readonly StoredInstance[]): void {
     for (const instance of instances) {
       if (!TOLD.has(instance.owner.kind) || this.#known.has(instance.id)) continue;
@@ -60,7 +60,7 @@ export class InstanceChanges {
   }
 
   happened(id: string, event: LastingEvent | FinalEvent, reason: string): void {
-    // Nothing else would say why a start failed after which there is no instance.
+    // A start that failed without leaving an instance has no other event with its reason.
     if (event === 'forgotten' && reason !== '') this.#emit(id, 'failed', reason);
     const kind = KINDS[event];
     this.#emit(id, kind, kind === 'ended' && event === 'forgotten' ? '' : reason);

@@ -1,23 +1,26 @@
-import { backoffMs, pause } from '../lib/backoff.ts';
+import { retry } from '../lib/backoff.ts';
 import { within } from '../lib/deadline.ts';
+import type { Log } from '../lib/log.ts';
 import type { ExitResult, LogRequest, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import type { InstanceRef } from '../storage/instances.ts';
-import type { InstanceLog } from './contract.ts';
+import type { InstanceRef } from '../storage/queries/instances.ts';
+import { stopSandbox } from './driver-calls.ts';
 
 const RETRY = { firstMs: 500, longestMs: 30_000 };
-const STOP_MARGIN_MS = 30_000;
-/** How long a sandbox that was just being started when a server died may take to show whether it was. */
+/**
+ * Wait for the exit of a sandbox whose start a dying server interrupted. A sandbox that runs longer has
+ * begun.
+ */
 const UNCERTAIN_MS = 2_000;
 
-/** A sandbox in which a command runs to its end, and nothing takes calls. */
+/** Sandbox that runs a command to its end and takes no calls. */
 export class Command implements InstanceRef {
   readonly id: string;
   readonly epoch: number;
   readonly driver: SandboxDriver;
   readonly handle: SandboxHandle;
-  readonly #log: InstanceLog;
+  readonly #log: Log;
 
-  constructor(ref: InstanceRef, driver: SandboxDriver, handle: SandboxHandle, log: InstanceLog) {
+  constructor(ref: InstanceRef, driver: SandboxDriver, handle: SandboxHandle, log: Log) {
     this.id = ref.id;
     this.epoch = ref.epoch;
     this.driver = driver;
@@ -25,27 +28,28 @@ export class Command implements InstanceRef {
     this.#log = log;
   }
 
-  /** How it ended, once it has; asks again for as long as its driver does not say. null: `signal` aborted. */
+  /**
+   * Waits for the exit of the sandbox and returns it. Retries while the driver does not answer. null:
+   * `signal` aborted.
+   */
   async exited(signal: AbortSignal): Promise<ExitResult | null> {
-    for (let failures = 1; ; failures++) {
-      try {
-        const exit = await this.driver.wait(this.handle, signal);
-        return signal.aborted ? null : exit;
-      } catch (error) {
+    const exited = async () => {
+      if (signal.aborted) return null;
+      const exit = await this.driver.wait(this.handle, signal).catch((error: unknown) => {
         if (signal.aborted) return null;
-        this.#log.warn(
-          { instanceId: this.id, err: error },
-          'waiting for the end of a sandbox failed; it is tried again',
-        );
-        await pause(backoffMs(RETRY, failures), signal);
-      }
-    }
+        throw error;
+      });
+      return signal.aborted ? null : exit;
+    };
+    return await retry(exited, RETRY, signal, error =>
+      this.#log.warn({ instanceId: this.id, err: error }, 'waiting for the end of a sandbox failed; it is tried again'),
+    );
   }
 
-  /** Asks it to end, and kills it after `graceMs`. Never rejects. */
+  /** Asks the sandbox to end, and kills it after `graceMs`. Never rejects. */
   stop(graceMs: number): void {
-    within(this.driver.stop(this.handle, graceMs), graceMs + STOP_MARGIN_MS, 'the driver did not answer in time').catch(
-      error => this.#log.warn({ instanceId: this.id, err: error }, 'a sandbox could not be stopped'),
+    stopSandbox(this.driver, this.handle, graceMs).catch(error =>
+      this.#log.warn({ instanceId: this.id, err: error }, 'sandbox stop failed'),
     );
   }
 
@@ -54,7 +58,10 @@ export class Command implements InstanceRef {
   }
 }
 
-/** Whether nothing of a command has run whose server died while it started the sandbox: it ended, and nobody knows how. */
+/**
+ * Returns true if no part of the command ran. The sandbox, whose server died while starting it, has then
+ * ended without an exit code and without a signal.
+ */
 export async function neverBegan(driver: SandboxDriver, handle: SandboxHandle, closing: AbortSignal): Promise<boolean> {
   const exit = await within(driver.wait(handle, closing), UNCERTAIN_MS, 'it runs').then(
     ended => ended,

@@ -1,60 +1,65 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
-import type { CpuLatency } from '../lib/cpu-latency.ts';
+import type { Log } from '../lib/log.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
-import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/instances.ts';
+import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { CallLimiter } from './call-limiter.ts';
 import type { TellChange } from './changes.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { InstanceRecord } from './rows.ts';
+import type { SilenceTimes } from './silence-times.ts';
 
-/** A driver by its name, the same one each time. Rejects with a `ServiceError` when this installation has none. */
+/**
+ * Returns the driver of a name, the same object each time. Rejects with a `ServiceError` if none is
+ * installed.
+ */
 export type DriverSource = (name: SandboxType) => Promise<SandboxDriver>;
 
-export interface InstanceLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
-
-/** Counts of starts and ends; calls are counted by whoever makes them. */
+/** Counts of starts and ends. The callers of instances count calls. */
 export interface InstanceMetrics {
   created(driver: SandboxType, outcome: 'created' | 'failed', durationMs: number): void;
   exited(driver: SandboxType): void;
 }
 
-/** What an owner may have written with the end of an instance; absent members stay as they are. */
+/** Columns that an owner may write with the end of an instance; absent members keep their values. */
 export type ExitPatch = Pick<InstancePatch, 'statusReason' | 'restartsInRow' | 'restartAtMs'>;
 
-/** Asks for instances of one kind and hears of their fate. Its methods do not throw. */
+/** Owns all instances of a kind and is notified when they change. The methods do not throw. */
 export interface InstanceOwner {
-  /** Bounds of the calls of its instances. */
+  /** Limits the calls of the owner's instances. */
   readonly limiter: CallLimiter;
-  /** One of an earlier server runs and answers: found at the start, or later when it was slow to answer. */
+  /** Called when an adopted instance answers: at the start, or later if the instance was slow. */
   adopted?(live: LiveInstance, record: InstanceRecord): void;
   /**
-   * A sandbox ended by itself, was found dead, was given up, or was removed by a look at everything; `reason` is a sentence. Perhaps its instance
-   * has another one by now, with a later epoch.
+   * Called when a sandbox ended by itself, was found dead, was given up, or was removed by a reconciler pass.
+   * `reason` is a sentence. By now the instance may have another sandbox with a later epoch.
    */
   ended?(sandbox: InstanceRef, reason: string): void;
   /**
-   * What else is written with it that one that stays on record ended by itself, for `reason`: in the same write, so that none of it is lost when
-   * the service dies after that. Asked again when the write failed. `exitCode` null: it has none, or nobody knows it.
+   * Returns extra columns to write when a recorded instance ends by itself, in the same write as its end. A
+   * service that dies later then loses none of it. Called again if the write failed. `exitCode` is null if
+   * the sandbox has no exit code or the code is unknown.
    */
   exiting?(instance: InstanceRecord, reason: string, exitCode: number | null): ExitPatch;
-  /** After `ended`, once, of one that ended by itself. */
+  /** Called once after `ended`, for an instance that ended by itself. */
   exited?(sandbox: InstanceRef): void;
-  /** After each look at everything: rows may be this node's, or FAILED, that nobody has told of. When it rejects, the look is repeated. */
+  /**
+   * Called after each reconciler pass. Records may belong to this node now, or be FAILED, without a
+   * notification. If the call rejects, the pass is repeated.
+   */
   looked?(): Promise<void>;
 }
 
 /**
- * The one policy for what is found after a restart and for what ends by itself. All differences between owners are here, and nowhere else:
+ * The one policy for instances that are found after a restart or end by themselves. All differences between
+ * owners are in this table:
  *
- * - An instance that takes calls is connected to. One that is silent is waited for, half a minute at most; then it is ended.
- * - A first start that was cut off is undone: nobody learned of it, unless its row has a sandbox whose runtime is ready. A later one leaves the
- *   instance FAILED.
- * - One that was being ended is ended.
+ * - The service connects to an instance that takes calls. If the instance is silent for half a minute, it is
+ * ended.
+ * - A first start that was interrupted is undone: no client received its id. The exception is a record with a
+ * sandbox whose runtime is ready. A later interrupted start leaves the instance FAILED.
+ * - An instance that was being ended is ended.
  */
 export const OWNER_RULES: Readonly<Record<OwnerKind, OwnerRules>> = {
   agent: { keepsEnded: true, recovers: false },
@@ -64,43 +69,64 @@ export const OWNER_RULES: Readonly<Record<OwnerKind, OwnerRules>> = {
 };
 
 export interface OwnerRules {
-  /** One that ended by itself stays, FAILED and with its logs, until its owner ends it. Otherwise it goes at once. */
+  /**
+   * Keeps an instance that ended by itself, FAILED and with its logs, until its owner ends it. Otherwise it
+   * is removed at once.
+   */
   readonly keepsEnded: boolean;
-  /** It may not begin twice: after a restart its owner asks for it (`Instances.recover`), and until then it is left alone. */
+  /**
+   * Leaves an instance alone after a restart until its owner calls `Commands.recover`: a command must not
+   * start twice.
+   */
   readonly recovers: boolean;
 }
 
 export interface InstancesOptions {
   readonly drivers: DriverSource;
-  /** Drivers whose left-over sandboxes are looked for even when no instance of theirs is known. */
+  /** Drivers whose orphaned sandboxes are searched for even if no instance of the driver is known. */
   readonly sweptDrivers: readonly SandboxType[];
   /**
-   * Drivers whose sandboxes may start before their rows are written: nobody else writes rows. What such a driver has without a row when a server
-   * starts, was being made by the one before. Absent: there are none.
+   * Drivers whose sandboxes may start before their records are written, because only this process writes
+   * records. At the start of a server, such a sandbox without a record was being started by the server
+   * before. Absent: none.
    */
   readonly rowsFollow?: readonly SandboxType[] | undefined;
-  /** Instances are looked after by the node that started them. */
+  /** Node that starts instances and owns their records. */
   readonly nodeId: string;
-  /** Whether another node is lost for so long that nobody waits for it. Absent: there is no other node. */
+  /** Returns true if another node has been lost for too long to return. Absent: there is no other node. */
   readonly isLost?: (nodeId: string) => boolean;
-  /** Writes the row of an instance if the lease is still held, in one transaction. Absent: leases are held for good. */
+  /**
+   * Writes the record of an instance in one transaction, if the lease is still held. Absent: leases never
+   * expire.
+   */
   readonly insertUnder?: (lease: Lease, instance: StoredInstance) => Promise<unknown>;
-  readonly log: InstanceLog;
+  /** Runs write operations. Absent: each is a transaction of the database. */
+  readonly writes?: Pick<DurableWrites, 'write'>;
+  readonly log: Log;
   readonly metrics?: InstanceMetrics;
-  /** Absent, null: processors sleep as they like. */
-  readonly cpuLatency?: Pick<CpuLatency, 'lower'> | null;
-  /** Hears of every change of an agent or an instance of a function, once it is written. It does not throw. Absent: nobody does. */
+  /**
+   * Notified of every change of an agent or a function's instance after it is written. Must not throw.
+   * Absent: no notifications.
+   */
   readonly changed?: TellChange;
   readonly now?: () => number;
-  /** Bound of a start. */
+  /** Bound of a start, milliseconds. */
   readonly createTimeoutMs: number;
   /**
-   * How long callers wait for an instance of an earlier server, and how long it may stay silent before it is ended;
-   * absent: the usual times.
+   * Bounds of an adoption. `answerMs`: how long callers wait for an adopted instance. `silenceMs`: how long
+   * the instance may stay silent before it is ended. Absent: the default times.
    */
   readonly adoption?: { readonly answerMs: number; readonly silenceMs: number };
-  /** How long a sandbox that belongs to no instance is left alone: another service may be about to find its row. */
+  /** Default: `SILENCE_TIMES`. */
+  readonly silence?: SilenceTimes;
+  /**
+   * Time for which a sandbox without an instance is kept, because another service may be about to find its
+   * record.
+   */
   readonly orphanGraceMs: number;
-  /** Between two looks at everything (lost removals, orphans, drivers that were away). */
+  /**
+   * Interval between reconciler passes, which handle failed removals, orphans and drivers that did not
+   * answer.
+   */
   readonly reconcileIntervalMs: number;
 }

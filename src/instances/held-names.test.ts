@@ -3,14 +3,14 @@ import { HeldNames } from './held-names.ts';
 
 const name = (text: string) => ({ tenant: 't', namespace: 'n', name: text });
 
-/** One that knows of no agent of an earlier server. */
+/** Names without any recovered agent. */
 function complete(): HeldNames {
   const names = new HeldNames();
   names.complete([]);
   return names;
 }
 
-test('no name is free before those of an earlier server are known, and none that one of them has', () => {
+test('a name counts as taken until the stored names are loaded, and while an agent has the name', () => {
   const names = new HeldNames();
   names.hold('1', name('a'));
   expect(names.isFree(name('b'))).toBe(false);
@@ -25,14 +25,14 @@ test('no name is free before those of an earlier server are known, and none that
   expect(names.isFree(name('c'))).toBe(true);
 });
 
-test('a name is of one tenant and one namespace', () => {
+test('a name is free in other tenants and namespaces when an agent holds the name', () => {
   const names = complete();
   names.hold('1', name('a'));
   expect(names.isFree({ ...name('a'), tenant: 'u' })).toBe(true);
   expect(names.isFree({ ...name('a'), namespace: 'm' })).toBe(true);
 });
 
-test('the end of an agent lets go of its name, and of no name that another one has by now', () => {
+test('release frees the name of an agent unless another agent holds the same name', () => {
   const names = complete();
   names.hold('1', name('a'));
   names.hold('2', name('a'));
@@ -44,7 +44,7 @@ test('the end of an agent lets go of its name, and of no name that another one h
   names.release('unknown');
 });
 
-test('one whose write has failed keeps its name until it is known that it has no row', async () => {
+test('an agent whose write failed keeps its name until a lookup finds no record', async () => {
   const names = complete();
   names.hold('1', name('a'));
   names.hold('2', name('b'));
@@ -63,7 +63,7 @@ test('one whose write has failed keeps its name until it is known that it has no
   expect(asked).toEqual(['1', '2']);
 });
 
-test('who was refused for its idempotency key leaves nothing behind, and keeps a name that nobody can know to be free', () => {
+test('a refused create frees its name when the stored names are loaded, and keeps the name before', () => {
   const names = complete();
   names.hold('1', name('a'));
   names.refuse('1');
@@ -75,7 +75,7 @@ test('who was refused for its idempotency key leaves nothing behind, and keeps a
   expect(early.isFree(name('a'))).toBe(false);
 });
 
-test('who did not get a name leaves it to the one that has it', () => {
+test('a refused create leaves the name to the agent that holds the name', () => {
   const names = complete();
   names.hold('1', name('a'));
   names.hold('2', name('a'));

@@ -4,42 +4,42 @@ export type AgentName = Pick<InstanceSpec, 'tenant' | 'namespace' | 'name'>;
 
 interface Held {
   readonly key: string;
-  /** Who had the name when this one was to have it. */
+  /** Agent that had the name before this one claimed it. */
   readonly before: string | undefined;
 }
 
 /**
- * The names that agents have, or may have, where nobody else writes rows: to find out from storage that a name is free is a twentieth of a create. It
- * may hold a name for too long (storage is asked then), and never lets go of one that a row has.
+ * Names that agents have or may have, for a process that alone writes records. Asking storage for a free name
+ * takes a twentieth of a create. May report a free name as taken (storage decides then), never the reverse.
  */
 export class HeldNames {
-  /** By name: the agent that was to have it last. */
+  /** Latest agent to claim a name, by name. */
   readonly #holders = new Map<string, string>();
-  /** By agent. */
+  /** Claimed name, by agent. */
   readonly #held = new Map<string, Held>();
-  /** Nobody knows whether they have rows. */
+  /** Agents whose insert failed, so that a record may or may not exist. */
   readonly #doubtful = new Set<string>();
   #isComplete = false;
 
-  /** False: perhaps it is free all the same. */
+  /** Returns true if the name is certainly free. On false, storage decides. */
   isFree(name: AgentName): boolean {
     return this.#isComplete && !this.#holders.has(keyOf(name));
   }
 
-  /** Its row is about to be written. */
+  /** Claims a name for an agent whose record is about to be written. */
   hold(id: string, name: AgentName): void {
     const key = keyOf(name);
     this.#held.set(id, { key, before: this.#holders.get(key) });
     this.#holders.set(key, id);
   }
 
-  /** It has no row any more. Its name may be another one's by now. */
+  /** Releases the name of an agent without a record, unless another agent has claimed it since. */
   release(id: string): void {
     const held = this.#take(id);
     if (held !== undefined && this.#holders.get(held.key) === id) this.#holders.delete(held.key);
   }
 
-  /** Its row was not written: another one has its name, or its idempotency key. */
+  /** Undoes the claim of an agent whose record was refused: its name or its idempotency key was taken. */
   refuse(id: string): void {
     const held = this.#take(id);
     if (held === undefined || this.#holders.get(held.key) !== id) return;
@@ -47,14 +47,15 @@ export class HeldNames {
     else if (this.#isComplete) this.#holders.delete(held.key);
   }
 
-  /** The write of its row has failed, and may have been done. */
+  /** Marks an agent whose insert failed but may have been executed. */
   doubt(id: string): void {
     if (this.#held.has(id)) this.#doubtful.add(id);
   }
 
   /**
-   * Finds out which of those whose writes have failed have no row. One that is written later all the same is looked for as a row, and its name is decided
-   * by the next insert. Rejects when `hasRow` does.
+   * Checks which agents with failed inserts have no record, and releases their names. If such a record
+   * appears later, the reconciler finds it and the next insert of the name is refused. Rejects when `hasRow`
+   * does.
    */
   async settle(hasRow: (id: string) => Promise<boolean>): Promise<void> {
     for (const id of this.#doubtful) {
@@ -63,7 +64,7 @@ export class HeldNames {
     }
   }
 
-  /** With those of an earlier server every name is known. */
+  /** Adds the names of recovered agents. From then on every name is known. */
   complete(agents: readonly (AgentName & { readonly id: string })[]): void {
     for (const { id, ...name } of agents) if (!this.#holders.has(keyOf(name))) this.hold(id, name);
     this.#isComplete = true;

@@ -1,20 +1,20 @@
 import { deadlineExceeded, failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
-import { NO_SANDBOX, type OwnerKind, type SandboxFacts } from '../core/instance.ts';
+import { NO_SANDBOX, type OwnerKind } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
-import { backoffMs, pause } from '../lib/backoff.ts';
-import { endsWithin, withDeadline, within } from '../lib/deadline.ts';
+import { Counter } from '../lib/counter.ts';
+import { endsWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, sharedController } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { Channel } from '../runtime/channel.ts';
-import type { CallError, Init } from '../runtime/protocol.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
-import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/instances.ts';
-import { untilWritten } from '../storage/until-written.ts';
+import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import { untilWritten } from '../storage/writes/until-written.ts';
 import { Adoptions } from './adoptions.ts';
 import { InstanceChanges } from './changes.ts';
-import { Command, neverBegan } from './command.ts';
+import { Commands } from './commands.ts';
 import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
+import { removeSandbox, stopsInTime } from './driver-calls.ts';
 import { HeldNames } from './held-names.ts';
 import { LateRow, type Placed } from './late-row.ts';
 import { launch } from './launch.ts';
@@ -24,84 +24,68 @@ import { Records } from './records.ts';
 import { instanceNotFound, restartFailed } from './refusals.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows, isCutOff, mayHavePorts } from './rows.ts';
+import { SILENCE_TIMES } from './silence-times.ts';
+import type { Start } from './start.ts';
+import { factsOf, rowOf, type StartedFacts } from './started.ts';
 
-/** What a driver may take beyond the grace to kill a sandbox, and to remove it. */
-const STOP_MS = 15_000;
-const REMOVE_MS = 30_000;
-const LIST_MS = 5_000;
 const RECORDED_MS = 1_000;
-/** How long it is tried to write that a start has failed; after that a look at everything makes up for it. */
+/** Time during which the record of a failed start is retried; then the reconciler completes it. */
 const UNDO_MS = 60_000;
-const RETRY = { firstMs: 500, longestMs: 30_000 };
 
-/** How an instance gets its sandbox. */
-export interface Start {
-  readonly driver: SandboxDriver;
-  readonly sandbox: SandboxSpec;
-  readonly init: Init;
-  /** What a refusal of the driver is followed by; `''`: nothing. */
-  readonly hint: string;
-  /** Told where the time of the start goes. */
-  readonly stages?: Stages;
-  /** The write of its intent that is still under way. */
-  readonly intent?: Promise<void>;
-  /** Its row, when it is to follow the sandbox; that it runs is then written after `launch` has returned. */
-  readonly row?: LateRow;
-  /** Looks at the result of loading the code before the instance takes calls; when it throws, the start has failed. */
-  readonly accept?: (loadFailure: CallError | null) => void;
-}
-
-/** What an owner says of an instance that it wants. */
+/** Properties of an instance that an owner requests. */
 export interface Draft
   extends Pick<StoredInstance, 'owner' | 'tenant' | 'sandboxType'>,
     Partial<Pick<StoredInstance, 'concurrency' | 'maxCallMs' | 'spec'>> {
   readonly sandbox: SandboxSpec;
 }
 
-/** Who takes part in the end of a sandbox. */
+/** Callbacks during the end of a sandbox. */
 export interface Ending {
   readonly stopped?: (driver: SandboxDriver, handle: SandboxHandle) => Promise<void>;
-  /** As of `SandboxDriver.remove`. */
+  /** Passed to `SandboxDriver.remove`. */
   readonly cleared?: () => void;
   readonly stages?: Stages | undefined;
 }
 
 export interface Launched {
   readonly live: LiveInstance;
-  /** As they were written with it. */
-  readonly facts: Pick<StoredInstance, 'statusReason' | 'loadError' | 'startedAtMs' | 'sandbox'>;
-  /** Loading the code and running its initializer, milliseconds. */
+  /** Facts that were written with the start. */
+  readonly facts: StartedFacts;
+  /** Duration of loading the code and running its initializer, milliseconds. */
   readonly loadMs: number;
 }
 
 /**
- * The life of every instance, whoever owns it: its row is written first, as an intent, then its sandbox starts, or with it where nobody else writes
- * rows; it is watched, adopted after a restart, ended and removed here and nowhere else. Owners ask for instances and hear what became of them.
- * Each change is a compare-and-set on the row's state and epoch, so that a late exit or a slow probe never undoes what came after.
+ * Life of every instance of every owner. The record is written first, as an intent, and then the sandbox
+ * starts. If only this process writes records, the record may be written with the sandbox. No other class
+ * watches, adopts, ends or removes sandboxes. Owners request instances and are notified of changes. Each
+ * change is a compare-and-set on the record's state and epoch. So a late exit or a slow probe cannot undo a
+ * newer change.
  */
 export class Instances {
   readonly rows: InstanceRows;
-  /** Null where others write rows too. */
+  readonly commands: Commands;
+  /** Names that agents have or may have. null: other processes write records too. */
   readonly names: HeldNames | null;
   readonly #options: InstancesOptions;
   readonly #now: () => number;
   readonly #owners = new Map<OwnerKind, InstanceOwner>();
-  /** By kind: a call looks in the map of its kind and nowhere else. */
+  /** Live instances by kind, so that a call searches the map of its kind only. */
   readonly #live: Readonly<Record<OwnerKind, Map<string, LiveInstance>>> = {
     agent: new Map(),
     function: new Map(),
     job: new Map(),
     build: new Map(),
   };
-  /** Another part of this process works on them: leave them alone while they are half-made. */
-  readonly #held = new Map<string, number>();
+  /** Instances that another part of this process is changing; the reconciler skips them. */
+  readonly #held = new Counter();
   readonly #adoptions: Adoptions;
   readonly #removals: Removals;
   readonly #reconciler: Reconciler;
   readonly #records = new Records();
   readonly #following = new Set<LateRow>();
   readonly #rowsOfLive = new WeakMap<LiveInstance, Omit<StoredInstance, 'handle'>>();
-  /** Instances that have ended, which is being written: never rejects. */
+  /** Pending writes of the ends of instances. The promises never reject. */
   readonly #endings = new Map<string, Promise<boolean>>();
   readonly #closing = sharedController();
   #isStarted = false;
@@ -114,8 +98,17 @@ export class Instances {
     const { changed, nodeId, rowsFollow } = options;
     this.names = rowsFollow === undefined ? null : new HeldNames();
     const changes = changed === undefined ? null : new InstanceChanges(changed);
-    this.rows = new InstanceRows(database, nodeId, changes, this.names);
+    this.rows = new InstanceRows(database, nodeId, changes, this.names, options.writes);
     this.#removals = new Removals(options.log);
+    this.commands = new Commands({
+      drivers: options.drivers,
+      rows: this.rows,
+      removals: this.#removals,
+      log: options.log,
+      now: this.#now,
+      undo: (record, error) => this.undo(record, error),
+      unlessWritten: (id, write) => this.#unlessWritten(id, write),
+    });
     this.#adoptions = new Adoptions({
       ...options,
       isTaken: id => this.#isStopping || this.isHeld(id),
@@ -146,18 +139,21 @@ export class Instances {
     });
   }
 
-  /** Registers who owns the instances of a kind; before `start`. */
+  /** Registers the owner of the instances of a kind. Must precede `start`. */
   own(kind: OwnerKind, owner: InstanceOwner): void {
     this.#owners.set(kind, owner);
   }
 
-  /** Adopts living instances and finishes the work that an earlier server began. Never rejects: tries again after a failure. */
+  /**
+   * Adopts running instances and completes the work of an earlier server. Never rejects: retries after a
+   * failure.
+   */
   async start(): Promise<void> {
     await this.#reconciler.run();
     this.#isStarted = true;
   }
 
-  /** What is not ready, and why. */
+  /** Returns the reasons why the service is not ready, by component. */
   readiness(): Readonly<Record<string, string>> {
     const missing: Record<string, string> = {};
     if (!this.#isStarted) missing.scheduler = 'looking for instances of an earlier server';
@@ -166,19 +162,19 @@ export class Instances {
     return missing;
   }
 
-  /** One look at everything, now; the same that runs by itself every few minutes. */
+  /** Runs one reconciler pass now, or joins the running one. Passes also run every few minutes. */
   async reconcile(): Promise<void> {
     await this.#reconciler.run();
   }
 
-  /** Something could not be written or finished: look at everything soon. */
+  /** Schedules an early reconciler pass, after a failed write or an unfinished operation. */
   reconcileSoon(): void {
     this.#reconciler.soon();
   }
 
   /**
-   * What was put off for an instance, or for all, is written now, and that it has ended: who reads rows after that sees what everybody was told. Bounded: a disk that
-   * stands still does not hold up who reads.
+   * Flushes pending writes, ends included, for one instance or for all. Waits at most 1 s, so that a stalled
+   * disk does not block reads.
    */
   async recorded(id?: string): Promise<void> {
     if (id !== undefined) {
@@ -193,8 +189,8 @@ export class Instances {
   }
 
   /**
-   * Whether it is about to be written that this instance runs. That write has begun then, and what is written from now on comes behind it: who
-   * changes the row need not wait for it.
+   * Returns true if the write that this instance runs is pending, and starts that write. Later writes come
+   * after it, so a caller that changes the record need not wait for it.
    */
   isBeingRecorded(id: string): boolean {
     if (!this.#records.isWaiting(id)) return false;
@@ -202,7 +198,10 @@ export class Instances {
     return true;
   }
 
-  /** Stops looking for instances of an earlier server. Returns how many of this kind were still looked for; they live on. */
+  /**
+   * Stops searching for recovered instances. Returns how many of this kind were still unanswered; their
+   * sandboxes stay.
+   */
   async settle(kind: OwnerKind): Promise<number> {
     this.#isStopping = true;
     const [unanswered] = await Promise.all([
@@ -213,7 +212,7 @@ export class Instances {
     return unanswered;
   }
 
-  /** Lets go of everything that is left; it lives on. Never rejects. */
+  /** Detaches all instances and keeps their sandboxes. Never rejects. */
   async close(why: string): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -223,48 +222,44 @@ export class Instances {
     for (const kind of this.#owners.keys()) this.detach(kind, why);
   }
 
-  /** The instances of a kind that run and take calls. */
+  /** Returns the running instances of a kind that take calls. */
   liveOf(kind: OwnerKind): ReadonlyMap<string, LiveInstance> {
     return this.#live[kind];
   }
 
-  /** What is on record of one that takes calls, without asking storage. */
+  /** Returns the record of a live instance without reading storage. */
   recordOf(live: LiveInstance): InstanceRecord | undefined {
     const row = this.#rowsOfLive.get(live);
     return row && { ...row, status: 'RUNNING', handle: live.handle };
   }
 
-  /** As in the options. */
+  /** See `InstancesOptions.rowsFollow`. */
   get rowsFollow(): InstancesOptions['rowsFollow'] {
     return this.#options.rowsFollow;
   }
 
-  /** Whether an agent, or an instance of a function, takes calls in this process. */
+  /** Returns true if an agent or an instance of a function takes calls in this process. */
   isLive(id: string): boolean {
     return this.#live.agent.has(id) || this.#live.function.has(id);
   }
 
-  /** Lets go of all of a kind; they live on, and open calls end with `why`. */
+  /** Detaches all instances of a kind and keeps their sandboxes; open calls end with `why`. */
   detach(kind: OwnerKind, why: string): void {
     for (const live of this.#live[kind].values()) live.detach(why);
     this.#live[kind].clear();
   }
 
-  /** Keeps everybody else from it until the returned function is called. */
+  /** Locks an instance against other parts of this process until the returned function is called. */
   hold(id: string): () => void {
-    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
-    return () => {
-      const left = (this.#held.get(id) ?? 1) - 1;
-      if (left > 0) this.#held.set(id, left);
-      else this.#held.delete(id);
-    };
+    this.#held.add(id);
+    return () => void this.#held.add(id, -1);
   }
 
   isHeld(id: string): boolean {
     return this.#held.has(id);
   }
 
-  /** The intent of an instance of this node that has had no sandbox yet. */
+  /** Returns the intent of an instance of this node that has had no sandbox yet. */
   draft(given: Draft): StoredInstance {
     const { owner, tenant, sandbox, sandboxType, concurrency = 0, maxCallMs = 0, spec = '{}' } = given;
     return {
@@ -292,14 +287,17 @@ export class Instances {
     };
   }
 
-  /** Writes the intent of an instance, CREATING. False when its name or its idempotency key is taken. */
+  /**
+   * Writes the intent of an instance, CREATING. Returns false if its name or its idempotency key is taken.
+   */
   intend(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
     return this.rows.insert(instance, agent);
   }
 
   /**
-   * The same once the sandbox is there, or in a moment when it is not. Only where nobody else writes rows (`rowsFollow`), and of an agent for who has
-   * claimed its name; `over` is called when the claim may end.
+   * Writes the intent together with the sandbox, or after a short delay without it. Only if no other process
+   * writes records (`rowsFollow`), and for an agent whose name is claimed. `over` is called when the claim
+   * may end.
    */
   intendLater(instance: StoredInstance, agent?: AgentIdentity, over?: () => void): LateRow {
     const row = new LateRow({
@@ -314,7 +312,10 @@ export class Instances {
     return row;
   }
 
-  /** The same for an owner that acts under a lease. Fails with `unavailable`, and nothing is written, when the lease is lost. */
+  /**
+   * Writes the intent for an owner with a lease. Fails with `unavailable` and writes nothing if the lease is
+   * lost.
+   */
   async intendUnder(lease: Lease, instance: StoredInstance): Promise<void> {
     const { insertUnder } = this.#options;
     if (insertUnder === undefined) await this.rows.insert(instance);
@@ -325,16 +326,15 @@ export class Instances {
   }
 
   /**
-   * Starts the sandbox of an instance that is CREATING and held, connects to its runtime and has its code loaded, within the create budget;
-   * it is RUNNING then and takes calls. Fails with the cause, with the reason of `signal`, or with `deadline_exceeded`. Nothing of the
-   * sandbox is left then, and the row is gone, or FAILED when it had a sandbox before.
+   * Starts the sandbox of a locked CREATING instance, connects to its runtime and loads its code, within the
+   * create budget. The instance is RUNNING afterwards and takes calls. Fails with the cause, with the reason
+   * of `signal`, or with `deadline_exceeded`. The sandbox is removed then. The record is deleted, or FAILED
+   * if the instance had a sandbox before.
    */
   async launch(record: StoredInstance, start: Start, signal: AbortSignal): Promise<Launched> {
-    const { createTimeoutMs, metrics, cpuLatency } = this.#options;
+    const { createTimeoutMs, metrics } = this.#options;
     const { driver, sandbox, init, accept, stages, intent, row: following } = start;
     const startedMs = performance.now();
-    // The create of an agent has done so since its request.
-    cpuLatency?.lower();
     const budgetMs = driver.startBudgetMs?.(sandbox, createTimeoutMs) ?? createTimeoutMs;
     const late = () => deadlineExceeded(`the instance did not start within ${budgetMs / 1000} s`);
     let outcome: 'created' | 'failed' = 'failed';
@@ -354,25 +354,33 @@ export class Instances {
           signal.throwIfAborted();
         }
         const facts = {
-          ...this.#factsOf(started, loadFailure?.message ?? ''),
+          ...factsOf(started, loadFailure?.message ?? '', this.#now()),
           ...(following?.startedAtMs && { startedAtMs: following.startedAtMs }),
         };
         if (following?.startedAtMs && loadFailure === null) this.#recordLater(record);
         else {
           const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0 };
-          if (!(await this.#isRunning(record, row))) throw signal.reason ?? instanceNotFound(record.id);
+          if (!(await this.#isRunning(record, row, start.takesName)))
+            throw signal.reason ?? instanceNotFound(record.id);
         }
         stages?.over('record');
         this.#add(live, { ...record, startedAtMs: facts.startedAtMs });
         return { live, facts, loadMs };
       } catch (error) {
-        // Nobody would ever find this sandbox.
         live.detach(messageOf(error));
+        if (error instanceof OutcomeUnknown) throw error;
+        // Without a record the reconciler cannot find this sandbox, so remove it now.
         await this.#removals.discard(driver, started.handle);
         throw error;
       }
     } catch (error) {
-      const cause = withHint(error, start.hint);
+      if (error instanceof OutcomeUnknown) {
+        // If the write succeeded, the agent has the name: the reconciler adopts the sandbox, or else removes
+        // it.
+        this.#reconciler.soon();
+        throw error;
+      }
+      const cause = explained(error, start.explain);
       await intent?.catch(() => undefined);
       if ((await following?.cancel(messageOf(cause))) !== false) await this.undo(record, cause);
       throw cause;
@@ -382,67 +390,9 @@ export class Instances {
   }
 
   /**
-   * Starts the sandbox of an instance that is CREATING and held, and in which nothing takes calls. Repeats the write that it runs until it
-   * succeeds or `closing` aborts: a full disk must not end an instance that may not begin twice. Fails as `launch` does. null: another
-   * server has decided its fate meanwhile, and nothing is left here.
-   */
-  async run(
-    record: StoredInstance,
-    { driver, sandbox }: Pick<Start, 'driver' | 'sandbox'>,
-    signal: AbortSignal,
-    closing: AbortSignal,
-  ): Promise<Command | null> {
-    let started: StartedSandbox;
-    try {
-      started = await driver.start(sandbox, signal);
-    } catch (error) {
-      await this.undo(record, error);
-      throw error;
-    }
-    const row = rowOf(this.#factsOf(started, ''), started, sandbox.secret);
-    let isOurs: boolean;
-    try {
-      isOurs = await untilWritten(
-        () => this.#hasStarted(record, row),
-        closing,
-        error =>
-          this.#options.log.warn(
-            { instanceId: record.id, err: error },
-            'the record that an instance runs could not be written yet',
-          ),
-      );
-    } catch (error) {
-      if (closing.aborted) throw error;
-      // It will never be on record: nobody could find it.
-      await this.#removals.discard(driver, started.handle);
-      await this.undo(record, error);
-      throw error;
-    }
-    if (isOurs) return this.#command(record, driver, started.handle);
-    await this.#removals.discard(driver, started.handle);
-    return null;
-  }
-
-  /**
-   * Finds out how an instance of an earlier server fared that may not begin twice: `never` when nothing of it has run (its row is gone
-   * then). Asks again until its driver answers; rejects when `signal` aborts.
-   */
-  async recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
-    for (let failures = 1; ; failures++) {
-      try {
-        return await this.#recover(id, signal);
-      } catch (error) {
-        signal.throwIfAborted();
-        this.#options.log.warn({ instanceId: id, err: error }, 'an instance could not be looked for yet');
-        await pause(backoffMs(RETRY, failures), signal);
-        signal.throwIfAborted();
-      }
-    }
-  }
-
-  /**
-   * Makes a RUNNING instance live that an earlier server started, once for all who ask; undefined when it is dead or going. Rejects when
-   * its driver does not answer, and when its runtime does not answer soon: then it is waited for in the background.
+   * Makes a RUNNING instance of an earlier server live. Concurrent callers share one search. Resolves with
+   * undefined if the instance is dead or being ended. Rejects if the driver does not answer or the runtime is
+   * slow; a slow runtime is awaited in the background.
    */
   adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     const live = this.#live[record.owner.kind].get(record.id);
@@ -450,8 +400,9 @@ export class Instances {
   }
 
   /**
-   * A start failed, and nothing of its sandbox is left. Returns once that is written, or after a moment: then it is tried on for a while. Never
-   * rejects.
+   * Records a failed start after its sandbox is removed; with `keepsSandbox` the record keeps the sandbox.
+   * Returns once that is written, or after 1 s. The write is then retried in the background, up to `UNDO_MS`.
+   * Never rejects.
    */
   async undo(record: InstanceRef, error: unknown, keepsSandbox = false): Promise<void> {
     const undone = () =>
@@ -465,19 +416,20 @@ export class Instances {
     const tried = withDeadline(UNDO_MS, signal => untilWritten(undone, signal, () => undefined), this.#closing.signal);
     const written = this.#unlessWritten(record.id, tried).finally(release);
     const isInTime = await endsWithin(written, RECORDED_MS);
-    // Nobody waits for it any more; or it runs, by a write whose answer was lost: a look at everything finds out what follows.
+    // The write is late, or the record is RUNNING because of a write whose answer was lost. The reconciler
+    // decides.
     if (!isInTime || (record.epoch > 1 && !(await written))) void written.then(() => this.#reconciler.soon());
   }
 
-  /** That it runs may be written although nobody heard so: its caller was told that it does not. */
+  /** Deletes the record in either state: RUNNING may be stored although the caller received a failure. */
   async #forget(record: InstanceRef, reason: string): Promise<boolean> {
     return (await this.rows.end(record, 'forgotten', reason)) || (await this.rows.end(record, 'discarded', reason));
   }
 
   /**
-   * Ends and removes the sandbox of an instance, if it has one; open calls fail with `instance exited: <why>`. Its row stays as it is.
-   * `stopped`, which never rejects, sees what is left of it before that is removed; `stages` is told where the time goes. Rejects when it
-   * could not be removed.
+   * Ends and removes the sandbox of an instance, if it has one. Open calls fail with `instance exited:
+   * <why>`. The record is not changed. `stopped`, which must not reject, is called before the removal.
+   * `stages` measures each step. Rejects if the sandbox was not removed.
    */
   async endSandbox(
     record: InstanceRecord,
@@ -487,34 +439,34 @@ export class Instances {
   ): Promise<void> {
     const taken = this.take(record);
     const live = taken?.epoch === record.epoch ? taken : undefined;
-    // Of an earlier sandbox: somebody else began the next epoch.
+    // A live sandbox of another epoch is only detached.
     if (live === undefined) taken?.detach(`instance exited: ${why}`);
-    // One that takes calls ends also while its driver cannot be had.
+    // A live instance has its driver at hand, so it can be ended even while the driver source fails.
     const driver = live?.driver ?? (await this.#options.drivers(record.sandboxType));
     const handle = live?.handle ?? record.handle;
     if (handle === null) return;
     try {
       const ended = live ? live.terminate(graceMs, why, stages) : driver.stop(handle, graceMs);
-      await within(ended, graceMs + STOP_MS, `${driver.name} did not stop the sandbox in time`);
+      await stopsInTime(ended, driver, graceMs);
     } catch (error) {
-      // Removing kills what still runs; if that fails too, it is the error.
-      this.#options.log.warn({ instanceId: record.id, err: error }, 'a sandbox could not be stopped');
+      // Removing kills what still runs; if that fails too, its error is thrown.
+      this.#options.log.warn({ instanceId: record.id, err: error }, 'sandbox stop failed');
     }
     stages?.over('end');
     await stopped?.(driver, handle);
-    await within(driver.remove(handle, cleared), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+    await removeSandbox(driver, handle, cleared);
     stages?.over('remove');
   }
 
-  /** Ends, removes and forgets a live instance that its owner needs no longer. Never rejects: tries again after a failure. */
+  /** Ends and removes a live instance and deletes its record. Never rejects: retries after a failure. */
   async discard(live: LiveInstance, graceMs: number, why: string): Promise<void> {
-    // Else the next look at everything would find one that runs and that nobody has, and adopt it.
+    // Otherwise the reconciler would find a running sandbox without an owner and adopt it.
     const release = this.hold(live.id);
     try {
       this.take(live);
       await live.terminate(graceMs, why).catch(() => undefined);
       await this.#removals.discard(live.driver, live.handle);
-      // It may be about to be written that it runs: until then its row cannot be discarded.
+      // A pending RUNNING write must come first: a CREATING record cannot be discarded.
       await this.#records.settle(live.id);
       await this.#unlessWritten(live.id, this.rows.end(live, 'discarded', why));
     } finally {
@@ -522,13 +474,7 @@ export class Instances {
     }
   }
 
-  /** Removes what is left of an instance that is over, and its row, which is STOPPING. Never rejects. */
-  async remove(command: Command): Promise<void> {
-    await this.#removals.discard(command.driver, command.handle);
-    await this.#unlessWritten(command.id, this.rows.end(command, 'discarded'));
-  }
-
-  /** What its sandbox has written, nothing when there is none. */
+  /** Yields the output of the instance's sandbox; nothing if there is no sandbox. */
   async *logs(id: string, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
     const record = await this.rows.find(id);
     if (record?.handle == null) return;
@@ -536,12 +482,15 @@ export class Instances {
     yield* driver.logs(record.handle, request, signal);
   }
 
-  /** Its row has its sandbox, and everybody may learn that it runs: a server that is killed now is followed by one that adopts it. */
+  /**
+   * Writes RUNNING in the background. The record already names the sandbox, so a server that restarts now
+   * adopts it.
+   */
   #recordLater(record: InstanceRef): void {
     const release = this.hold(record.id);
     this.#records.later(record.id, async () => {
       try {
-        // False: it is being deleted.
+        // The result is false if the instance is being deleted.
         await this.#unlessWritten(record.id, this.rows.move(record, 'started'));
       } finally {
         release();
@@ -549,17 +498,19 @@ export class Instances {
     });
   }
 
-  /** The start of an earlier server that nobody can have learned of. */
+  /** Undoes an interrupted start of an earlier server whose id no client received. */
   async #undoCutOff(record: InstanceRecord): Promise<void> {
     const driver = await this.#options.drivers(record.sandboxType);
     if (record.handle !== null) {
-      await within(driver.remove(record.handle), REMOVE_MS, `${driver.name} did not remove the sandbox in time`);
+      await removeSandbox(driver, record.handle);
     }
     await this.rows.end(record, 'forgotten');
     this.#owners.get(record.owner.kind)?.ended?.(record, 'the server ended');
   }
 
-  /** Takes no more calls for it, and looks for it no longer: its end is the caller's. */
+  /**
+   * Removes an instance from the live ones and cancels its adoption. The caller ends or detaches the result.
+   */
   take({ id, owner }: Pick<InstanceRecord, 'id' | 'owner'>): LiveInstance | undefined {
     const map = this.#live[owner.kind];
     const live = map.get(id);
@@ -568,34 +519,16 @@ export class Instances {
     return live;
   }
 
-  async #recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
-    const record = await this.rows.find(id);
-    if (record === null || record.status === 'STOPPING') return 'gone';
-    const driver = await this.#options.drivers(record.sandboxType);
-    if (record.handle !== null) return this.#command(record, driver, record.handle);
-    const listed = await within(driver.list(), LIST_MS, `${driver.name} did not answer in time`);
-    const found = listed.find(({ instanceId }) => instanceId === id);
-    if (found === undefined || (await neverBegan(driver, found.handle, signal))) {
-      if (found !== undefined) await this.#removals.discard(driver, found.handle);
-      await this.rows.end(record, 'forgotten');
-      return 'never';
-    }
-    await this.rows.move(record, 'started', {
-      handle: JSON.stringify(found.handle),
-      startedAtMs: this.#now(),
-    });
-    return this.#command(record, driver, found.handle);
-  }
-
-  /** Writes that it runs; true also when it was written before, and the answer was lost. */
-  async #hasStarted(record: InstanceRef, row: ReturnType<typeof rowOf>): Promise<boolean> {
-    if (await this.rows.move(record, 'started', row)) return true;
-    const now = await this.rows.find(record.id);
-    return now !== null && now.epoch === record.epoch && JSON.stringify(now.handle) === row.handle;
-  }
-
-  /** The same of one whose caller waits: what failed is not written again, but it may be there. */
-  async #isRunning(record: InstanceRef, row: ReturnType<typeof rowOf>): Promise<boolean> {
+  /**
+   * Writes that an instance runs. A failed write is not repeated, because a caller waits. The record is read
+   * to see if the write was executed.
+   */
+  async #isRunning(
+    record: InstanceRef,
+    row: ReturnType<typeof rowOf>,
+    takesName: Start['takesName'],
+  ): Promise<boolean> {
+    if (takesName !== undefined) return await this.#hasTakenName(record, row, takesName);
     try {
       return await this.rows.move(record, 'started', row);
     } catch (error) {
@@ -605,8 +538,26 @@ export class Instances {
     }
   }
 
-  #command({ id, epoch }: InstanceRef, driver: SandboxDriver, handle: SandboxHandle): Command {
-    return new Command({ id, epoch }, driver, handle, this.#options.log);
+  /**
+   * Writes that an agent runs and has the name. If the outcome is unknown, nothing is undone: the agent that
+   * had the name may be STOPPING.
+   */
+  async #hasTakenName(
+    record: InstanceRef,
+    row: ReturnType<typeof rowOf>,
+    { name, replaced }: NonNullable<Start['takesName']>,
+  ): Promise<boolean> {
+    try {
+      const taken = await this.rows.takeName(record, row, name);
+      if (taken.replaced !== null) replaced(taken.replaced);
+      return taken.isWritten;
+    } catch (error) {
+      const now = await this.rows.find(record.id).catch(() => undefined);
+      if (now === undefined) throw new OutcomeUnknown('unavailable', messageOf(error), { cause: error });
+      if (now?.status !== 'RUNNING' || now.epoch !== record.epoch) throw error;
+      this.#reconciler.soon();
+      return true;
+    }
   }
 
   async #found(record: InstanceRecord, driver: SandboxDriver, channel: Channel): Promise<LiveInstance | undefined> {
@@ -617,17 +568,20 @@ export class Instances {
       await this.#undoCutOff(record);
       return undefined;
     }
-    // The watch opens published ports again.
+    // The watch opens published ports again, so it starts at once if there may be any.
     const live = this.#newLive(record, driver, handle, secret, channel, !mayHavePorts(record));
     this.#add(live, record);
     this.#owners.get(record.owner.kind)?.adopted?.(live, record);
     return live;
   }
 
-  /** Whether the start of an earlier server that was cut off had come to its end, which is written now. Nothing is left open when that fails. */
+  /**
+   * Returns true if the interrupted start had finished, and records it as RUNNING. On failure the channel is
+   * closed.
+   */
   async #hasServed(record: InstanceRecord, channel: Channel): Promise<boolean> {
     try {
-      // One whose code did not load is answered once that is written.
+      // A client of an instance whose code failed to load gets its response only after RUNNING is written.
       return channel.hello.state === 'ready' && (await this.rows.move(record, 'started'));
     } catch (error) {
       channel.close();
@@ -658,12 +612,13 @@ export class Instances {
       concurrency,
       maxCallMs,
       limiter: owner.limiter,
+      silence: this.#options.silence ?? SILENCE_TIMES,
       log: this.#options.log,
       isWatchedLater,
     });
   }
 
-  /** Takes calls for it from now on, until it ends by itself. */
+  /** Makes an instance live until it ends by itself. */
   #add(live: LiveInstance, record: Omit<StoredInstance, 'handle'>): void {
     const map = this.#live[live.owner.kind];
     map.set(live.id, live);
@@ -674,10 +629,10 @@ export class Instances {
     });
   }
 
-  /** A sandbox ended by itself, was found dead, or was given up. Never rejects. */
+  /** Handles a sandbox that ended by itself, was found dead, or was given up. Never rejects. */
   async #ended(record: InstanceRecord, reason: string, exitCode: number | null = null): Promise<void> {
     const { id, owner, sandboxType } = record;
-    // Until its row says that it has ended, who reads it would look for the sandbox once more.
+    // Until the record shows the end, a reader of the record would search for the sandbox again.
     const release = this.hold(id);
     const writing = this.#records.settle(id).then(() => this.#writeEnd(record, reason, exitCode));
     this.#endings.set(id, writing);
@@ -690,14 +645,17 @@ export class Instances {
     }
     const told = this.#owners.get(owner.kind);
     told?.ended?.(record, reason);
-    // It is being ended or restarted by somebody, or a later look at everything finds it again.
+    // Another operation ends or restarts the instance, or a later reconciler pass finds the end again.
     if (!isToTell) return;
     this.#options.metrics?.exited(sandboxType);
-    this.#options.log.warn({ instanceId: id, reason }, 'an instance ended by itself');
+    this.#options.log.warn({ instanceId: id, reason }, 'instance ended by itself');
     told?.exited?.(record);
   }
 
-  /** Whether that is an end to tell of: false when its row says something newer, or could not be written. Never rejects. */
+  /**
+   * Writes the end. Returns false if the record has a newer state or the write failed; owners are not
+   * notified then. Never rejects.
+   */
   async #writeEnd(record: InstanceRecord, reason: string, exitCode: number | null): Promise<boolean> {
     const { id, owner, sandboxType, handle } = record;
     const { drivers, log } = this.#options;
@@ -708,7 +666,7 @@ export class Instances {
     try {
       if (handle !== null) await this.#removals.discard(await drivers(sandboxType), handle);
     } catch (error) {
-      log.warn({ instanceId: id, err: error }, 'the rest of an instance could not be removed yet');
+      log.warn({ instanceId: id, err: error }, 'removal of ended instance failed; retrying');
       this.#reconciler.soon();
       return true;
     }
@@ -719,27 +677,23 @@ export class Instances {
     return { handle: JSON.stringify(handle), sandbox: facts, startedAtMs: this.#now() };
   }
 
-  #factsOf({ facts }: StartedSandbox, loadError: string): Launched['facts'] {
-    return { statusReason: '', loadError, startedAtMs: this.#now(), sandbox: facts };
-  }
-
-  /** What comes of a write that a later look at everything makes up for when it fails: false then, too. */
+  /** Returns the result of a write; false if it failed, and the reconciler completes it. */
   async #unlessWritten(id: string, write: Promise<boolean>): Promise<boolean> {
     try {
       return await write;
     } catch (error) {
-      this.#options.log.error({ instanceId: id, err: error }, 'a change of an instance could not be written');
+      this.#options.log.error({ instanceId: id, err: error }, 'cannot write change of instance');
       this.#reconciler.soon();
       return false;
     }
   }
 }
 
-function withHint(error: unknown, hint: string): unknown {
-  if (hint === '' || !(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
-  return failedPrecondition(error.message + hint, { cause: error });
-}
+/** Thrown when a write may or may not have been executed. */
+class OutcomeUnknown extends ServiceError {}
 
-function rowOf(facts: { readonly sandbox: SandboxFacts } & object, { handle }: StartedSandbox, secret: string) {
-  return { ...facts, handle: JSON.stringify(handle), secret };
+function explained(error: unknown, explain: Start['explain']): unknown {
+  if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
+  const message = explain(error.message);
+  return message === error.message ? error : failedPrecondition(message, { cause: error });
 }

@@ -4,12 +4,12 @@ import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../sandbox/drive
 
 const LINES = 10;
 const READ_MS = 2_000;
-/** A shorter one is found in too much that is none. */
+/** Least length of a masked value: shorter values occur by chance in other text. */
 const LEAST_HIDDEN_CHARS = 4;
 
 /**
- * What follows `reason`, why a sandbox did not serve: the last of what it printed, without the values of its secrets and without what the reason
- * says already; `''`: there is nothing else.
+ * Returns a text to append to `reason`, which says why a sandbox did not serve. The text has the last lines
+ * of the output, without values of secrets and without lines that `reason` contains. `''`: no such lines.
  */
 export async function lastLines(
   driver: SandboxDriver,

@@ -1,23 +1,23 @@
-import type { StoredInstance } from '../storage/instances.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 
-/** What a row has of a sandbox that was there before it. */
+/** Columns of a sandbox that started before its record was written. */
 export type Placed = Pick<StoredInstance, 'handle' | 'sandbox' | 'startedAtMs'>;
 
 export interface LateRowOptions {
-  /** Writes the row, CREATING. False: its name or its idempotency key is taken. */
+  /** Writes the record as CREATING. Returns false if its name or its idempotency key is taken. */
   readonly write: (placed: Placed | null) => Promise<boolean>;
-  /** The start has failed before anything was written; tells those who hear of changes. */
+  /** Notifies subscribers of a start that failed before anything was written. */
   readonly never: (reason: string) => void;
-  /** Called once it is written, or will never be. */
+  /** Called once the record is written, or can no longer be written. */
   readonly over: () => void;
 }
 
-/** A start that takes longer has its row before its sandbox: whoever lists instances sees it then. */
+/** Longest delay of the record in milliseconds. Listings show a slower start before its sandbox exists. */
 const LATEST_MS = 20;
 
 /**
- * The first row of an instance, which follows its sandbox: it is written once, with the sandbox when that is there soon. Until then a sandbox that a
- * server leaves is an orphan.
+ * First record of an instance, written once: with its sandbox, or without after `LATEST_MS`. If the server
+ * dies before the write, the sandbox is an orphan.
  */
 export class LateRow {
   readonly #options: LateRowOptions;
@@ -31,17 +31,17 @@ export class LateRow {
     this.#timer = setTimeout(() => this.begin(null), LATEST_MS);
   }
 
-  /** When the sandbox that the row names has started; 0: it names none. */
+  /** Returns the start time of the recorded sandbox in epoch milliseconds; 0: the record names no sandbox. */
   get startedAtMs(): number {
     return this.#startedAtMs;
   }
 
-  /** Whether its name or its idempotency key was found taken. */
+  /** Returns true if the write found the name or the idempotency key taken. */
   get isTaken(): boolean {
     return this.#isTaken;
   }
 
-  /** Begins to write it, unless that has begun. */
+  /** Starts the write, unless it has started. */
   begin(placed: Placed | null): void {
     if (this.#writing !== undefined) return;
     clearTimeout(this.#timer);
@@ -55,13 +55,15 @@ export class LateRow {
     );
   }
 
-  /** Waits for the write. Fails when it does. False: it is taken. */
+  /** Waits for the write and fails if it fails. Returns false if the name or the idempotency key is taken. */
   async written(): Promise<boolean> {
     this.begin(null);
     return (await this.#writing) === true;
   }
 
-  /** The start has failed: false when nothing was written, nor ever will be. Never rejects. */
+  /**
+   * Cancels the write after a failed start. Returns false if no record exists or will exist. Never rejects.
+   */
   async cancel(reason: string): Promise<boolean> {
     clearTimeout(this.#timer);
     if (this.#writing === undefined) {

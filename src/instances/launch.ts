@@ -1,4 +1,4 @@
-import { messageOf, ServiceError, unavailable } from '../core/error.ts';
+import { messageOf, PartAway, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { linkedTo, OVER } from '../lib/linked-signal.ts';
 import type { Stages } from '../lib/stages.ts';
@@ -17,35 +17,36 @@ import { lastLines } from './last-lines.ts';
 
 type Loaded = Extract<InitOutcome, { readonly ok: true }>;
 
-/** How long a driver may take to clean up a start that was aborted; later its sandbox is discarded when it comes. */
+/** Time for a driver to clean up an aborted start. A sandbox that appears later is discarded. */
 const ABORTED_START_MS = 5_000;
-/** How long the exit of a sandbox whose connection ended is waited for. */
+/** Wait for the exit of a sandbox whose connection ended. */
 const EXIT_MS = 1_000;
-/** A connection that takes longer than this is made while the sandbox is watched. */
+/** Delay after which a sandbox is watched while the connection is made. */
 const SLOW_CONNECT_MS = 50;
 
 export interface Launching {
   readonly driver: SandboxDriver;
   readonly spec: SandboxSpec;
   readonly init: Init;
-  /** Told where the time goes. */
+  /** Measures the steps of the start. */
   readonly stages: Stages | undefined;
-  /** Called as soon as the sandbox is there. */
+  /** Called as soon as the sandbox exists. */
   readonly placed?: ((started: StartedSandbox) => void) | undefined;
 }
 
 export interface Launched {
   readonly started: StartedSandbox;
   readonly channel: Channel;
-  /** Why the code could not be loaded, null when it could. */
+  /** Reason why the code failed to load; null if it loaded. */
   readonly loadFailure: CallError | null;
-  /** Loading the code and running its initializer, milliseconds. */
+  /** Duration of loading the code and running its initializer, milliseconds. */
   readonly loadMs: number;
 }
 
 /**
- * Starts a sandbox, connects to its runtime and has the code loaded; a load failure is a result. Bounded by `signal`, whose
- * reason is the error that it then fails with. When it fails, everything was given to `discard`, which does not reject.
+ * Starts a sandbox, connects to its runtime and loads the code; a load failure is a result. Fails with the
+ * reason of `signal` when that aborts. On failure every sandbox is passed to `discard`, which must not
+ * reject.
  */
 export async function launch(
   { driver, spec, init, stages, placed }: Launching,
@@ -75,7 +76,10 @@ export async function launch(
   }
 }
 
-/** What happened while it was being connected to. `runtime`: until it began to load the code, which it may have done before the start was over. */
+/**
+ * Returns the parts of the connect step, milliseconds. `runtime` ends when the runtime begins to load the
+ * code, possibly before the driver's start has returned.
+ */
 function partsOf(outcome: Loaded, startedMs: number): Record<string, number> {
   const load = loadMsOf(outcome);
   return outcome.beganMs === undefined ? { load } : { runtime: outcome.beganMs - startedMs, load };
@@ -118,13 +122,13 @@ async function startSandbox(
   throw isWhyLate(told, signal.reason) ? told : signal.reason;
 }
 
-/** A driver that knows what it has waited for says more than that it was too long. */
+/** Returns true if the driver's error explains a start that took too long better than the timeout does. */
 function isWhyLate(told: unknown, reason: unknown): boolean {
   const isLate = reason instanceof ServiceError && reason.code === 'deadline_exceeded';
   return isLate && told instanceof ServiceError && told.code === 'failed_precondition';
 }
 
-/** The open channel. Fails with `unavailable` when the sandbox ends first. */
+/** Returns the open channel. Fails with `unavailable` if the sandbox ends first. */
 async function connect(
   driver: SandboxDriver,
   { handle, endpoint }: StartedSandbox,
@@ -142,11 +146,11 @@ async function connect(
         exit = result;
         over.abort();
       },
-      // A driver that cannot watch does not end the start: only an exit does.
+      // A driver that cannot watch must not fail the start: only an exit does.
       () => undefined,
     );
   };
-  // A start that goes well connects at once, and should not pay for the watching.
+  // A normal start connects before this timer fires and saves the cost of a watch.
   const timer = setTimeout(watch, SLOW_CONNECT_MS);
   try {
     return await Channel.open(endpoint, secret, over.signal, init);
@@ -159,7 +163,9 @@ async function connect(
   }
 }
 
-/** A connection that ended in the middle of the start is explained by the sandbox's exit. */
+/**
+ * Returns the sandbox's exit as the cause of a connection that ended during the start, with the last output.
+ */
 async function explain(
   driver: SandboxDriver,
   handle: SandboxHandle,
@@ -175,7 +181,7 @@ async function explain(
   return said === '' ? cause : unavailable(cause.message + said, { cause });
 }
 
-/** Python says itself why its code could not be loaded; of another program it is known only that it does not serve. */
+/** Adds the last output to a load failure, except for Python, whose runtime reports the reason itself. */
 async function explainLoad(
   driver: SandboxDriver,
   handle: SandboxHandle,
@@ -186,11 +192,16 @@ async function explainLoad(
   return { ...failure, message: failure.message + (await lastLines(driver, handle, spec, failure.message)) };
 }
 
-/** A driver that does not answer is asked once more what is wrong with it. */
+/**
+ * Probes a driver that did not answer. An error that names its part is kept, because the probe starts another
+ * zygote than the instance needs.
+ */
 async function explainUnavailable(driver: SandboxDriver, error: unknown): Promise<unknown> {
   if (!(error instanceof ServiceError) || error.code !== 'unavailable') return error;
+  const notAvailable = (why: string) => new PartAway(`${driver.name} is not available: ${why}`, { cause: error });
+  if (error instanceof PartAway) return notAvailable(error.message);
   const probe = await driver.probe();
-  return probe.available ? error : unavailable(`${driver.name} is not available: ${probe.reason}`, { cause: error });
+  return probe.available ? error : notAvailable(probe.reason);
 }
 
 function exitError(exit: ExitResult): ServiceError {

@@ -2,24 +2,29 @@ import type { InstanceSpec } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { HOST_PATH } from './sandbox-spec.ts';
 
-/** Installed packages as a sandbox finds them. */
+/** Installed packages at their place in a sandbox. */
 export interface PlacedLayer {
   readonly mount: MountSpec;
-  /** Inside: its programs. */
+  /** Directory of the layer's programs, inside the sandbox. */
   readonly binDir: string;
   readonly env: Readonly<Record<string, string>>;
-  /** Inside: where Python finds its packages. */
+  /** Directory of the Python packages, inside the sandbox. */
   readonly pythonPath?: string;
 }
 
-/** What is installed for code. A user is a sandbox that has it. */
+/** Layers of installed packages. `user` is the id of a sandbox that uses one. */
 export interface LayerPlaces {
-  /** The spec with it, until `release`. Fails with `failed_precondition`. */
+  /**
+   * Returns the spec with its layer, which stays in use until `release`. Fails with `failed_precondition`.
+   */
   place(spec: InstanceSpec, user: string): Promise<InstanceSpec>;
   release(user: string): Promise<void>;
 }
 
-/** The spec with a layer: what the caller sets itself comes before it. A variable that is a secret stays as it is. */
+/**
+ * Returns the spec with a layer. The caller's own variables take precedence. A variable that is a secret is
+ * not extended.
+ */
 export function withLayer(spec: InstanceSpec, { mount, binDir, env, pythonPath = '' }: PlacedLayer): InstanceSpec {
   const { PYTHONPATH = '', PATH = HOST_PATH } = spec.env;
   const paths = typeof PYTHONPATH === 'string' ? [PYTHONPATH, pythonPath].filter(path => path !== '') : [];
@@ -30,7 +35,7 @@ export function withLayer(spec: InstanceSpec, { mount, binDir, env, pythonPath =
       ...env,
       ...spec.env,
       ...(paths.length === 0 ? {} : { PYTHONPATH: paths.join(':') }),
-      // An image says itself where its programs are.
+      // An image defines its own PATH.
       ...(spec.rootfs.type === 'host' && typeof PATH === 'string' ? { PATH: `${binDir}:${PATH}` } : {}),
     },
   };

@@ -15,7 +15,7 @@ const ledgerOf = (options: Partial<LedgerOptions> = {}) =>
 const size = (changes: Partial<Size> = {}): Size => ({ cpuMillis: 1000, memoryMb: 1024, processes: 10, ...changes });
 
 describe('the ledger counts all owners together', () => {
-  test.each(KINDS)('the last of four that fit is refused to an agent when one %s more is there', kind => {
+  test.each(KINDS)('the ledger refuses another instance when a %s has taken the last capacity', kind => {
     const ledger = ledgerOf();
     for (const other of KINDS.filter(each => each !== kind)) ledger.take(other, size());
     expect(ledger.refusal(size())).toBeUndefined();
@@ -25,7 +25,7 @@ describe('the ledger counts all owners together', () => {
     expect(ledger.refusal(size())).toBeUndefined();
   });
 
-  test('each resource is full by itself', () => {
+  test('the ledger refuses an instance when any single resource is exhausted', () => {
     const ledger = ledgerOf();
     ledger.take('function', size({ cpuMillis: 100, memoryMb: 8000, processes: 10 }));
     expect(ledger.refusal(size({ memoryMb: 192 }))).toBeUndefined();
@@ -35,12 +35,12 @@ describe('the ledger counts all owners together', () => {
   });
 });
 
-describe('how far the machine may be promised', () => {
+describe('overcommit of the machine', () => {
   test.each([
     ['cpu', 'cpuMillis'],
     ['memory', 'memoryMb'],
     ['processes', 'processes'],
-  ] as const)('the factor of %s counts for it alone', (factor, name) => {
+  ] as const)('the overcommit factor of %s raises the limit of that resource only', (factor, name) => {
     const one = { ...NOTHING, [name]: MACHINE[name] };
     const ledger = ledgerOf({ overcommit: { ...ONCE, [factor]: 3 } });
     for (let taken = 0; taken < 3; taken++) {
@@ -53,7 +53,7 @@ describe('how far the machine may be promised', () => {
     }
   });
 
-  test('an instance that is larger than the machine counts as the machine', () => {
+  test('the ledger counts an instance that is larger than the machine as the whole machine', () => {
     const huge = size({ cpuMillis: 1_000_000, memoryMb: 1_000_000, processes: 1_000_000 });
     const ledger = ledgerOf({ overcommit: { cpu: 2, memory: 2, processes: 2 } });
     expect(ledger.isWithinMachine(huge)).toBe(false);
@@ -67,7 +67,7 @@ describe('how far the machine may be promised', () => {
     expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
   });
 
-  test('a running instance counts, whatever the limits say', () => {
+  test('the ledger counts running instances even beyond its limits', () => {
     const ledger = ledgerOf();
     for (let found = 0; found < 10; found++) ledger.take('agent', size());
     expect(ledger.promised.by.agent).toEqual({ cpuMillis: 10_000, memoryMb: 10_240, processes: 100 });
@@ -76,7 +76,7 @@ describe('how far the machine may be promised', () => {
     expect(ledger.refusal(size())).toBeUndefined();
   });
 
-  test('the default settings let 1 000 default agents wait for calls on a machine of 24 GiB and 2 processors', async () => {
+  test('the default settings accept 1 000 default agents on a machine of 24 GiB and 2 processors', async () => {
     const config = await resolveConfig([], { environment: { HOME: '/root' }, isRoot: true });
     const machine = { cpuMillis: 2000, memoryMb: 24 * 1024, processes: 32_768 };
     const ledger = ledgerOf({ machine, overcommit: config.overcommit });
@@ -89,8 +89,8 @@ describe('how far the machine may be promised', () => {
   });
 });
 
-describe('a refusal', () => {
-  test('says what is full, who holds it, and which setting decides', () => {
+describe('a refusal of the ledger', () => {
+  test('a refusal names the full resource, its holders and the setting of its limit', () => {
     const ledger = ledgerOf();
     ledger.take('agent', size({ memoryMb: 5000 }));
     ledger.take('function', size({ memoryMb: 2000 }));
@@ -103,7 +103,7 @@ describe('a refusal', () => {
     });
   });
 
-  test('asks nobody who was not refused: listeners hear once, of the first thing that is given back after it', () => {
+  test('listeners run once, on the first release after a refusal', () => {
     const ledger = ledgerOf();
     let told = 0;
     ledger.onGiven(() => told++);
@@ -119,7 +119,7 @@ describe('a refusal', () => {
     expect(told).toBe(1);
   });
 
-  test('within a listener leads to another call of it, once something is given back again', () => {
+  test('a refusal inside a listener makes the next release call the listener again', () => {
     const ledger = ledgerOf();
     let told = 0;
     ledger.onGiven(() => {
@@ -132,7 +132,7 @@ describe('a refusal', () => {
       ledger.give('job', size());
       expect(told).toBe(expected);
     }
-    // Now all of it would fit.
+    // The fourth release makes the request fit, so the fifth one calls no listener.
     ledger.give('job', size());
     ledger.give('job', NOTHING);
     expect(told).toBe(4);
@@ -148,7 +148,7 @@ const HISTORY = fc.array(fc.record({ kind: fc.constantFrom(...KINDS), size: SIZE
   maxLength: 60,
 });
 
-test('after any history of takes and gives the sum is right, no refusal is wrong, and the end is zero', () => {
+test('the ledger keeps exact sums and correct refusals over any history, and ends at zero', () => {
   fc.assert(
     fc.property(HISTORY, history => {
       const ledger = ledgerOf({ overcommit: { cpu: 4, memory: 2, processes: 3 } });
@@ -164,7 +164,7 @@ test('after any history of takes and gives the sum is right, no refusal is wrong
           name => counted(name, size) <= limit[name],
         );
         expect(ledger.refusal(size) === undefined).toBe(fits);
-        // Also what was refused may run already.
+        // A running instance counts even if the ledger would refuse it.
         ledger.take(kind, size);
         held.push({ kind, size });
         while (held.length > keep) {

@@ -3,7 +3,7 @@ import { resourceExhausted, type ServiceError } from '../core/error.ts';
 import type { OwnerKind } from '../core/instance.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
 
-/** What an instance may use. */
+/** Resources that an instance may use. */
 export interface Size {
   readonly cpuMillis: number;
   readonly memoryMb: number;
@@ -11,11 +11,14 @@ export interface Size {
 }
 
 export interface LedgerOptions {
-  /** What the machine has. */
+  /** Resources of the machine. */
   readonly machine: Size;
-  /** How many times what it has may be promised: most instances do not use what they may. */
+  /**
+   * Factors by which each resource may be reserved beyond the machine's size: most instances use less than
+   * their limit.
+   */
   readonly overcommit: { readonly cpu: number; readonly memory: number; readonly processes: number };
-  /** The memory for bodies of open calls, of everybody together. */
+  /** Memory for the bodies of all open calls. */
   readonly openCallBytes: OpenCallBytes;
 }
 
@@ -32,12 +35,13 @@ const OWNERS: readonly { readonly kind: OwnerKind; readonly text: string }[] = [
   { kind: 'build', text: 'builds of environments' },
 ];
 
-/** The numbers are those of a machine without capacity, for calls of functions. */
+/** Codes of a machine without capacity, for calls of functions. */
 const MACHINE_FULL = { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 5 };
 
 /**
- * The promises of the machine to agents, functions, jobs and builds together. An instance counts for as long as its sandbox may run. One
- * that may use more than the machine has counts as much as the machine has: it cannot use more.
+ * Reservations of the machine's resources by agents, functions, jobs and builds. An instance counts while its
+ * sandbox may run. A request for more than the machine has counts as the whole machine, because the instance
+ * cannot use more.
  */
 export class Ledger {
   readonly openCallBytes: OpenCallBytes;
@@ -50,7 +54,7 @@ export class Ledger {
     build: { cpuMillis: 0, memoryMb: 0, processes: 0 },
   };
   readonly #listeners = new Set<() => void>();
-  /** Somebody was refused since the last time that anything was given back. */
+  /** True if a request was refused since the last release. */
   #isShort = false;
 
   constructor({ machine, overcommit, openCallBytes }: LedgerOptions) {
@@ -63,19 +67,22 @@ export class Ledger {
     this.openCallBytes = openCallBytes;
   }
 
-  /** Whether the machine itself, without promising anything twice, is as large as that. */
+  /** Returns true if the size fits the machine itself, without overcommit. */
   isWithinMachine(size: Pick<Size, 'cpuMillis' | 'memoryMb'>): boolean {
     return size.cpuMillis <= this.#machine.cpuMillis && size.memoryMb <= this.#machine.memoryMb;
   }
 
-  /** Whether an instance of this size may start now. After a no, wait for `onGiven`. */
+  /** Returns true if an instance of this size may start now. After false, wait for `onGiven`. */
   fits(size: Size): boolean {
     if (this.#lacking(size) === undefined) return true;
     this.#isShort = true;
     return false;
   }
 
-  /** Why an instance of this size may not start now: what is full, and who holds it. undefined: it may. */
+  /**
+   * Returns why an instance of this size may not start now, with the holders of the resource. undefined: it
+   * may.
+   */
   refusal(size: Size): ServiceError | undefined {
     const lacking = this.#lacking(size);
     if (lacking === undefined) return undefined;
@@ -89,7 +96,7 @@ export class Ledger {
     );
   }
 
-  /** Counts an instance; also one that runs already, whatever the limits say. */
+  /** Reserves the size of an instance. A running instance is counted even beyond the limits. */
   take(kind: OwnerKind, size: Size): void {
     this.#count(kind, size, 1);
   }
@@ -101,17 +108,17 @@ export class Ledger {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Told when something was given back after somebody had been refused. */
+  /** Subscribes to releases that follow a refusal. */
   onGiven(listener: () => void): void {
     this.#listeners.add(listener);
   }
 
-  /** What each kind holds, and what may be held in all. */
+  /** Returns the reservations of each kind, and the limit of their sum. */
   get promised(): { readonly by: Readonly<Record<OwnerKind, Size>>; readonly limit: Size } {
     return { by: this.#taken, limit: this.#limit };
   }
 
-  /** The first resource of which there is too little. */
+  /** Returns the first resource that does not suffice. */
   #lacking(size: Size): (typeof RESOURCES)[number] | undefined {
     return RESOURCES.find(({ name }) => this.#sum(name) + this.#countOf(size, name) > this.#limit[name]);
   }

@@ -1,8 +1,9 @@
 import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
-import { raceWithin, withDeadline, within } from '../lib/deadline.ts';
+import { raceWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
+import type { Log } from '../lib/log.ts';
 import type { Stages } from '../lib/stages.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, waitedSince } from '../runtime/call.ts';
@@ -14,28 +15,20 @@ import {
   type SandboxHandle,
   type SandboxState,
 } from '../sandbox/driver.ts';
-import type { StoredInstance } from '../storage/instances.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
-import type { InstanceLog } from './contract.ts';
+import { inspectSandbox, stopSandbox } from './driver-calls.ts';
+import type { SilenceTimes } from './silence-times.ts';
 
-/** How long the reason of a lost connection is looked for: the sandbox's exit, or the way back to it. */
-const FIND_OUT_MS = 1_000;
-/** The same of one of which its driver says that nothing is known: after that its calls fail, and it is looked for all the same. */
-const UNKNOWN_MS = 4_000;
-/** One look for an instance of which nothing is known, and the pause before the next one. */
-const LOOK_MS = 5_000;
-const LOOK_PAUSE_MS = 1_000;
-const INSPECT_MS = 5_000;
-/** When the sandbox of an instance that was found is watched at the soonest, and then at the latest twice that. */
+/** Earliest moment at which the sandbox of an adopted instance is watched; the latest is twice that. */
 const WATCH_LATER_MS = 2_000;
-/** Lost connections that are made again one after another, each within `RECONNECT_WINDOW_MS` of the one before. */
+/** Most reconnects in a row, each within `RECONNECT_WINDOW_MS` of the one before. */
 const MAX_RECONNECTS = 3;
 const RECONNECT_WINDOW_MS = 60_000;
-/** How long an instance that calls were taken from may take to answer a new connection for its pre_stop. */
+/** Time to connect again for pre_stop, after the connection was closed to end open calls. */
 const REOPEN_MS = 1_000;
-/** The runtime bounds pre_stop itself; its answer may come this much later. */
+/** Extra time for the runtime's answer: the runtime bounds pre_stop itself. */
 const STOP_ANSWER_MS = 500;
-const KILL_MS = 10_000;
 
 export interface LiveInstanceOptions {
   readonly id: string;
@@ -44,63 +37,65 @@ export interface LiveInstanceOptions {
   readonly tenant: string;
   readonly driver: SandboxDriver;
   readonly handle: SandboxHandle;
-  /** Opens connections to the runtime. */
+  /** Authenticates connections to the runtime. */
   readonly secret: string;
-  /** Open, with the runtime initialized. */
+  /** Open channel with an initialized runtime. */
   readonly channel: Channel;
   readonly concurrency: number;
-  /** The longest that a call may take, waiting included, milliseconds; a call may ask for less. */
+  /** Longest duration of a call in milliseconds, waiting included; a call may request less. */
   readonly maxCallMs: number;
   readonly limiter: CallLimiter;
-  readonly log: InstanceLog;
+  readonly silence: SilenceTimes;
+  readonly log: Log;
   /**
-   * Its sandbox is watched a while later: one of many that were found at the start of a service, where each watch is a connection and wakes a process
-   * of its own. Until then its end is noticed by its channel.
+   * Delays the watch of the sandbox. At the start of a service many instances are adopted, and each watch
+   * opens a connection and wakes a process. Until then the channel reports the end of the sandbox.
    */
   readonly isWatchedLater?: boolean;
 }
 
-/** An instance that ended by itself. */
+/** End of an instance that ended by itself. */
 export interface Ending {
-  /** A sentence: `instance exited: exit code 3`. */
+  /** Sentence such as `instance exited: exit code 3`. */
   readonly reason: string;
-  /** Null: it was killed, or nobody knows. */
+  /** Exit code; null: the sandbox was killed, or the code is unknown. */
   readonly exitCode: number | null;
 }
 
 /**
- * A sandbox that runs with its connection open: takes calls, notices its end, is ended. It knows nothing of storage or of
- * what the instance does for its owner.
+ * Running sandbox with an open connection: runs calls, detects the sandbox's end and terminates it.
+ * Independent of storage and of the owner's purpose.
  */
 export class LiveInstance {
   readonly id: string;
-  /** Which of its sandboxes this is. */
+  /** Number of the sandbox among those that the instance has had. */
   readonly epoch: number;
   readonly owner: StoredInstance['owner'];
   readonly tenant: string;
   readonly driver: SandboxDriver;
   readonly handle: SandboxHandle;
-  /** Resolves when the sandbox ended by itself or was given up; never when it was let go or terminated. */
+  /** Resolves when the sandbox ended by itself or was given up; never after `detach` or `terminate`. */
   readonly ended: Promise<Ending>;
   readonly #secret: string;
   readonly #concurrency: number;
   readonly #maxCallMs: number;
   readonly #limiter: CallLimiter;
   readonly #share: TenantShare | null;
-  readonly #log: InstanceLog;
+  readonly #silence: SilenceTimes;
+  readonly #log: Log;
   #channel: Channel;
   #resolveEnded!: (ending: Ending) => void;
-  /** Why calls are not taken (any more): set once it is over, whoever ended it. */
+  /** Reason why calls are refused; set once the instance is closed, for whatever cause. */
   #overBecause: string | undefined;
-  /** Calls that wait for a new connection. */
+  /** Number of calls that wait for a new connection. */
   #parked = 0;
-  /** The connection that was lost last, and the answer to the calls that were open on it, once that is known. */
+  /** Connection that was lost last, and a promise of the reason that its open calls receive. */
   #finding: { readonly channel: Channel; readonly told: Promise<string> } | undefined;
   #reconnects = 0;
   #lastReconnectMs = 0;
   #exit: ExitResult | undefined;
   #unknownBecause: string | undefined;
-  /** Aborted when nobody watches the sandbox any more. */
+  /** Aborts when the watch of the sandbox ends. */
   readonly #watching = new AbortController();
   #isWatched = false;
 
@@ -116,6 +111,7 @@ export class LiveInstance {
     this.#maxCallMs = options.maxCallMs;
     this.#limiter = options.limiter;
     this.#share = options.limiter.shareOf(options.tenant);
+    this.#silence = options.silence;
     this.#log = options.log;
     this.#channel = options.channel;
     this.ended = new Promise(resolve => {
@@ -127,29 +123,33 @@ export class LiveInstance {
     } else this.watchSandbox();
   }
 
-  /** False from the moment the connection broke or it is over. */
+  /** Returns false once the connection broke or the instance is closed. */
   get isConnected(): boolean {
     return this.#overBecause === undefined && !this.#channel.isClosed;
   }
 
-  /** Why nobody can tell whether it runs, a sentence; `''` when that is known. Calls may go on all the same. */
+  /**
+   * Returns a sentence why the sandbox's state is unknown, or `''` if the state is known. Calls may continue
+   * meanwhile.
+   */
   get whyUnknown(): string {
     return this.#unknownBecause ?? this.driver.whyUnknown?.(this.handle) ?? '';
   }
 
-  /** Calls that run or wait in it. */
+  /** Returns the number of calls that run or wait in the instance. */
   get inFlight(): number {
     return this.#channel.inFlight;
   }
 
-  /** Whether as many calls wait in it as may. */
+  /** Returns true if the instance has as many waiting calls as the limiter allows. */
   get isFull(): boolean {
     return this.#waiting >= this.#limiter.maxWaitingCalls;
   }
 
   /**
-   * One call. Fails as `Channel.call` does, but says why when the connection ended (`unavailable`), and refuses at once
-   * when too many wait (`resource_exhausted`). A call that comes while the connection is being made again waits for that.
+   * Runs one call. Fails as `Channel.call` does, but replaces a closed connection by `unavailable` with the
+   * reason. Refuses at once with `resource_exhausted` when too many calls wait. A call that arrives during a
+   * reconnect waits for the new connection.
    */
   call(asked: Call): Promise<CallOutcome> {
     const call = asked.timeoutMs <= this.#maxCallMs ? asked : { ...asked, timeoutMs: this.#maxCallMs };
@@ -173,7 +173,7 @@ export class LiveInstance {
     return this.#channel.inFlight + this.#parked - this.#concurrency;
   }
 
-  /** Over the connection that is made in place of `lost`. */
+  /** Runs `call` over the connection that replaces `lost`. */
   async #callLater(lost: Channel, call: Call): Promise<CallOutcome> {
     const sinceMs = performance.now();
     const channel = await this.#nextChannel(lost);
@@ -192,12 +192,14 @@ export class LiveInstance {
     }
   }
 
-  /** Lets the stream of a call send `bytes` more. */
+  /** Allows the stream of a call to send `bytes` more. */
   credit(callId: number, bytes: number): void {
     this.#channel.credit(callId, bytes);
   }
 
-  /** Watches for the sandbox's end, if it is not watched (the driver was away). */
+  /**
+   * Watches for the sandbox's end, unless a watch is active. A watch fails while the driver does not answer.
+   */
   watchSandbox(): void {
     if (this.#isWatched || this.#overBecause !== undefined) return;
     this.#isWatched = true;
@@ -212,24 +214,24 @@ export class LiveInstance {
       },
       (error: unknown) => {
         this.#isWatched = false;
-        // Its end is still noticed by its connection; the next look at everything watches again.
+        // The connection still reports the sandbox's end; the next reconciler pass watches again.
         if (this.#overBecause === undefined) {
-          this.#log.warn({ instanceId: this.id, err: error }, 'the sandbox cannot be watched');
+          this.#log.warn({ instanceId: this.id, err: error }, 'cannot watch sandbox');
         }
       },
     );
   }
 
-  /** Lets go: the sandbox lives on; open calls end with `why`. */
+  /** Closes the connection and keeps the sandbox running; open calls end with `why`. */
   detach(why: string): void {
     if (!this.#finish(why)) return;
     this.#channel.close();
   }
 
   /**
-   * Ends it: open calls fail at once with `instance exited: <why>`, pre_stop runs, the sandbox ends; all within
-   * `graceMs`, then it is killed. The caller removes the rest of the sandbox. Rejects with what the driver's
-   * `stop` rejects with; a pre_stop that failed is only logged.
+   * Terminates the sandbox. Open calls fail at once with `instance exited: <why>`, then pre_stop runs. After
+   * `graceMs` in all, the driver kills the sandbox. The caller removes the rest of the sandbox. Rejects with
+   * what the driver's `stop` rejects with; a failed pre_stop is only logged.
    */
   async terminate(graceMs: number, why: string, stages?: Stages): Promise<void> {
     this.#finish(`instance exited: ${why}`);
@@ -244,7 +246,7 @@ export class LiveInstance {
     try {
       let channel = this.#channel;
       if (channel.isClosed || channel.inFlight > 0) {
-        // Closing is what ends the open calls, here and inside.
+        // Closing the channel ends the open calls, in the service and in the runtime.
         channel.close();
         channel = await withDeadline(Math.min(graceMs, REOPEN_MS), signal => this.#open(signal));
         this.#channel = channel;
@@ -263,7 +265,10 @@ export class LiveInstance {
     }
   }
 
-  /** The connection that is made in place of `lost`. Fails with `unavailable` when none could be made. */
+  /**
+   * Returns the connection that replaces `lost`. Fails with `unavailable` if the instance has no new
+   * connection.
+   */
   async #nextChannel(lost: Channel): Promise<Channel> {
     this.#parked++;
     try {
@@ -280,7 +285,10 @@ export class LiveInstance {
     void channel.closed.then(() => this.#findOut(channel));
   }
 
-  /** Why `channel` closed, as its calls hear it. Everybody who asks for the same loss gets the same answer. */
+  /**
+   * Resolves with the reason why `channel` closed, for its calls. All callers with the same lost channel
+   * share one search.
+   */
   #findOut(channel: Channel): Promise<string> {
     if (this.#finding?.channel === channel) return this.#finding.told;
     if (this.#overBecause !== undefined) return Promise.resolve(this.#overBecause);
@@ -290,33 +298,39 @@ export class LiveInstance {
     return finding.told;
   }
 
-  /** `why` the connection was lost, as far as it is known: an exit says more. */
+  /**
+   * Resolves with the reason of the loss: the sandbox's exit if there was one, otherwise `why`. Reconnects if
+   * possible.
+   */
   async #exitOrReconnect(why: string): Promise<string> {
     let found = this.#exit ?? (await this.#firstOfExitAndConnection());
     if (found === undefined && this.#overBecause === undefined) {
       const state = await this.#inspect();
       if (state?.state === 'unknown') {
-        found = this.#exit ?? (await this.#firstOfExitAndConnection(UNKNOWN_MS, signal => this.#openServing(signal)));
+        found =
+          this.#exit ??
+          (await this.#firstOfExitAndConnection(this.#silence.unknownMs, signal => this.#openServing(signal)));
         if (found === undefined && this.#overBecause === undefined) {
           this.#unknownBecause = state.reason;
           void this.#lookOn(why);
           return state.reason;
         }
       }
-      // Who ended it may be known a moment later than that it has ended.
-      if (state?.state === 'exited') found = this.#exit ?? (await this.#waitFor(UNKNOWN_MS)) ?? state.exit;
+      // A driver may report the exit a moment before it can report the cause of the exit.
+      if (state?.state === 'exited') found = this.#exit ?? (await this.#waitFor(this.#silence.unknownMs)) ?? state.exit;
     }
     return await this.#settle(found, why);
   }
 
-  /** Nobody can tell whether it runs: it is neither given up nor ended before somebody can. */
+  /**
+   * Polls until the driver knows the sandbox's state. Until then the instance is neither given up nor
+   * terminated.
+   */
   async #lookOn(why: string): Promise<void> {
-    this.#log.warn(
-      { instanceId: this.id, reason: why },
-      'an instance cannot be reached, and nobody knows whether it runs',
-    );
+    this.#log.warn({ instanceId: this.id, reason: why }, 'instance is unreachable and its state is unknown');
     for (;;) {
-      const found = this.#exit ?? (await this.#firstOfExitAndConnection(LOOK_MS, signal => this.#openServing(signal)));
+      const found =
+        this.#exit ?? (await this.#firstOfExitAndConnection(this.#silence.lookMs, signal => this.#openServing(signal)));
       const state = found === undefined && this.#overBecause === undefined ? await this.#inspect() : undefined;
       if (state?.state !== 'unknown') {
         this.#unknownBecause = undefined;
@@ -324,14 +338,14 @@ export class LiveInstance {
         return;
       }
       this.#unknownBecause = state.reason;
-      await pause(LOOK_PAUSE_MS, this.#watching.signal);
+      await pause(this.#silence.lookPauseMs, this.#watching.signal);
     }
   }
 
-  /** Undefined when its driver does not answer. */
+  /** Returns undefined if the driver does not answer. */
   async #inspect(): Promise<SandboxState | undefined> {
     try {
-      return await within(this.driver.inspect(this.handle), INSPECT_MS, 'the driver did not answer in time');
+      return await inspectSandbox(this.driver, this.handle);
     } catch {
       return undefined;
     }
@@ -343,14 +357,14 @@ export class LiveInstance {
 
   async #settle(found: ExitResult | Channel | undefined, why: string): Promise<string> {
     if (this.#overBecause !== undefined) {
-      // Detached or terminated meanwhile.
+      // The instance was detached or terminated meanwhile.
       if (found instanceof Channel) found.close();
       return this.#overBecause;
     }
     if (found instanceof Channel) {
       this.#channel = found;
       this.#watchChannel();
-      this.#log.warn({ instanceId: this.id, reason: why }, 'the connection to the instance was made again');
+      this.#log.warn({ instanceId: this.id, reason: why }, 'reconnected to instance');
       return why;
     }
     const reason = found ? `instance exited: ${describeExit(found)}` : why;
@@ -359,9 +373,12 @@ export class LiveInstance {
     return this.#overBecause ?? reason;
   }
 
-  /** Undefined when neither came in time: it may run, but nobody can reach it. */
+  /**
+   * Resolves with the exit or the connection, whichever is first; undefined if neither arrives within
+   * `timeoutMs`.
+   */
   #firstOfExitAndConnection(
-    timeoutMs = FIND_OUT_MS,
+    timeoutMs = this.#silence.findOutMs,
     connect = (signal: AbortSignal) => this.#reconnect(signal),
   ): Promise<ExitResult | Channel | undefined> {
     return raceWithin(timeoutMs, async over => {
@@ -369,7 +386,7 @@ export class LiveInstance {
       const connected = connect(over);
       const exited = this.driver.wait(this.handle, over);
       const found = await Promise.race([Promise.any([exited, connected]).catch(() => undefined), late]);
-      // A connection that comes after the answer is of no use.
+      // Closes a connection that opens after the result was chosen.
       void connected.then(
         channel => channel !== found && channel.close(),
         () => undefined,
@@ -399,13 +416,13 @@ export class LiveInstance {
 
   async #kill(): Promise<void> {
     try {
-      await within(this.driver.stop(this.handle, 0), KILL_MS, 'the driver did not answer in time');
+      await stopSandbox(this.driver, this.handle, 0);
     } catch (error) {
-      this.#log.error({ instanceId: this.id, err: error }, 'an unreachable sandbox could not be stopped');
+      this.#log.error({ instanceId: this.id, err: error }, 'stop of unreachable sandbox failed');
     }
   }
 
-  /** False when it was over before. */
+  /** Marks the instance as closed. Returns false if it was closed before. */
   #finish(because: string): boolean {
     if (this.#overBecause !== undefined) return false;
     this.#overBecause = because;
@@ -415,7 +432,9 @@ export class LiveInstance {
   }
 }
 
-/** Whether the runtime at the other end has been initialized and is not about to end. */
+/**
+ * Returns true if the runtime is initialized and not stopping. A runtime whose code failed to load counts.
+ */
 export function isServing(channel: Channel): boolean {
   return channel.hello.state === 'ready' || channel.hello.state === 'failed';
 }

@@ -1,15 +1,18 @@
 import { type TenantShare, TenantShares } from '../lib/tenant-shares.ts';
 
 /**
- * The memory that the bodies of open calls take together: of those that instances have, and of those that wait for an instance. One for a
- * process, whatever the calls are for.
+ * Memory that the bodies of open calls occupy, both running calls and calls that wait for an instance. A
+ * process has one such budget for all kinds of calls.
  */
 export class OpenCallBytes {
   readonly max: number;
   readonly #shares: TenantShares | null;
   #taken = 0;
 
-  /** `maxOfTenant`: the bytes that the calls of one tenant may take; null: no limit per tenant. */
+  /**
+   * Creates a budget of `max` bytes. `maxOfTenant`: bytes for the calls of a tenant; null: no limit per
+   * tenant.
+   */
   constructor(max: number, maxOfTenant: number | null = null) {
     this.max = max;
     this.#shares = maxOfTenant === null ? null : new TenantShares(maxOfTenant);
@@ -19,7 +22,9 @@ export class OpenCallBytes {
     return this.#taken;
   }
 
-  /** The part of a tenant, for a caller that takes often; to be released once. null: no limit per tenant. */
+  /**
+   * Returns the share of a tenant, for callers that use it often; release it once. null: no limit per tenant.
+   */
   shareOf(tenant: string): TenantShare | null {
     return this.#shares?.of(tenant) ?? null;
   }

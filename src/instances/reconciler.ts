@@ -1,46 +1,42 @@
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
-import { within } from '../lib/deadline.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { type InstancesOptions, OWNER_RULES } from './contract.ts';
+import { listSandboxes, removeSandbox, stopSandbox } from './driver-calls.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { Removals } from './removals.ts';
 import { RepeatedFailures } from './repeated-failures.ts';
 import { type InstanceRecord, type InstanceRows, isCutOff } from './rows.ts';
+import { SILENCE_TIMES } from './silence-times.ts';
 
-const LIST_MS = 5_000;
-const KILL_MS = 10_000;
-const REMOVE_MS = 30_000;
 const PARALLEL = 64;
-/** How soon a driver that was away is asked again. */
-const AWAY_RETRY_MS = 5_000;
-/** How soon a row that could not be finished is looked at again. */
+/** Delay before a record that could not be completed is reconciled again. */
 const UNFINISHED_RETRY_MS = 2_000;
 
-/** What the reconciler asks of `Instances`. */
+/** Operations of `Instances` that the reconciler uses. */
 export interface Reconciled {
-  /** Somebody in this process is at work on it. */
+  /** Returns true while another part of this process works on the instance. */
   isBusy(id: string): boolean;
   live(record: InstanceRecord): LiveInstance | undefined;
-  /** Everything that takes calls in this process. */
+  /** Returns every instance that takes calls in this process. */
   allLive(): readonly LiveInstance[];
-  /** Makes a RUNNING instance live, or ends it. Rejects when its driver does not answer. */
+  /** Makes a RUNNING instance live, or ends it. Rejects if its driver does not answer. */
   adopt(record: InstanceRecord): Promise<unknown>;
-  /** Removes what is left of an instance that nobody needs, and its row. */
+  /** Removes the sandboxes of an instance without use, and its record. */
   discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
-  /** Nothing of its sandbox runs any more, or it is nobody's: its owner gives back what it held. */
+  /** Notifies the owner that a sandbox ended or has no record. The owner releases the capacity. */
   removed(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
-  /** This process sends its calls to another sandbox than the row names. */
+  /** Detaches an instance whose live sandbox is not the one in the record. */
   letGo(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
-  /** Everything was looked at, but for what belongs to drivers that are away. */
+  /** Called after each pass, which covers everything except sandboxes of drivers that do not answer. */
   looked(): Promise<void>;
 }
 
 type Options = Pick<
   InstancesOptions,
-  'drivers' | 'sweptDrivers' | 'rowsFollow' | 'nodeId' | 'isLost' | 'log' | 'orphanGraceMs'
+  'drivers' | 'sweptDrivers' | 'rowsFollow' | 'nodeId' | 'isLost' | 'log' | 'orphanGraceMs' | 'silence'
 > & {
   readonly reconcileIntervalMs: number;
   readonly now: () => number;
@@ -52,9 +48,9 @@ interface Orphan {
 }
 
 /**
- * Brings what is stored and what runs together: adopts what lives, marks what died, finishes what an earlier server
- * began, and removes sandboxes that belong to nobody. Nothing is polled for healthy instances: a pass every few minutes
- * looks for what was lost.
+ * Reconciles the records with the running sandboxes. Adopts running instances, marks dead ones, completes the
+ * work of an earlier server, and removes orphans. Healthy instances are not polled: a pass every few minutes
+ * finds lost changes.
  */
 export class Reconciler {
   readonly #options: Options;
@@ -62,7 +58,7 @@ export class Reconciler {
   readonly #removals: Removals;
   readonly #instances: Reconciled;
   readonly #failures: RepeatedFailures;
-  /** Drivers that instances need and that do not answer, and why. */
+  /** Drivers that instances need and that do not answer, with the reason. */
   readonly #away = new Map<SandboxType, string>();
   #orphans: Orphan[] = [];
   #unfinished = false;
@@ -79,12 +75,12 @@ export class Reconciler {
     this.#failures = new RepeatedFailures(options.log, options.now);
   }
 
-  /** Drivers that instances need and that do not answer, and why. */
+  /** Returns the drivers that instances need and that do not answer, with the reason. */
   get away(): ReadonlyMap<SandboxType, string> {
     return this.#away;
   }
 
-  /** One look at everything; joins the one that runs. Never rejects. The next one follows by itself until `close`. */
+  /** Runs one pass, or joins the running one. Never rejects. Passes repeat until `close`. */
   run(): Promise<void> {
     this.#pass ??= this.#lookAtEverything().finally(() => {
       this.#pass = undefined;
@@ -94,13 +90,13 @@ export class Reconciler {
     return this.#pass;
   }
 
-  /** Something was left unfinished: look soon. */
+  /** Schedules an early pass because an operation was left unfinished. */
   soon(): void {
     this.#unfinished = true;
     if (this.#pass === undefined) this.#schedule(UNFINISHED_RETRY_MS);
   }
 
-  /** Resolves when no pass runs. */
+  /** Stops the passes. Resolves when none runs. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
@@ -114,11 +110,11 @@ export class Reconciler {
   }
 
   #nextDelayMs(): number {
-    const { orphanGraceMs, reconcileIntervalMs } = this.#options;
+    const { orphanGraceMs, reconcileIntervalMs, silence = SILENCE_TIMES } = this.#options;
     return Math.min(
       reconcileIntervalMs,
       this.#unfinished ? UNFINISHED_RETRY_MS : reconcileIntervalMs,
-      this.#away.size > 0 ? AWAY_RETRY_MS : reconcileIntervalMs,
+      this.#away.size > 0 ? silence.awayRetryMs : reconcileIntervalMs,
       this.#orphans.length > 0 ? Math.max(orphanGraceMs, 10) : reconcileIntervalMs,
     );
   }
@@ -149,28 +145,31 @@ export class Reconciler {
     }
   }
 
-  /** This node was given up while it slept, and somebody else ended what it has: its sandbox is an orphan. */
+  /**
+   * Drops live instances without a record. While this node was suspended, another node gave it up and ended
+   * its instances. Their sandboxes are orphans.
+   */
   async #dropWithoutRow(live: readonly LiveInstance[], rows: readonly InstanceRecord[]): Promise<void> {
     const known = new Set(rows.map(({ id }) => id));
     for (const instance of live) {
       const { id } = instance;
       if (known.has(id) || this.#instances.isBusy(id)) continue;
-      // A row that another node has taken over is none of ours.
+      // The record exists and belongs to this node. A record that another node has taken over does not count.
       if ((await this.#rows.find(id))?.nodeId === this.#options.nodeId) continue;
       if (this.#instances.isBusy(id)) continue;
       this.#instances.letGo(instance);
-      // Without a row nothing comes back to it.
+      // No later event would release the owner's capacity for an instance without a record.
       this.#instances.removed(instance);
     }
   }
 
-  /** Returns the sandboxes that belong to nobody, but not for long enough yet. */
+  /** Reconciles the instances of a driver. Returns orphans whose grace period is not over. */
   async #lookAtDriver(name: SandboxType, rows: readonly InstanceRecord[]): Promise<Orphan[]> {
     let driver: SandboxDriver;
     let listed: readonly ListedSandbox[];
     try {
       driver = await this.#options.drivers(name);
-      listed = await within(driver.list(), LIST_MS, `${name} did not answer in time`);
+      listed = await listSandboxes(driver);
     } catch (error) {
       if (rows.length > 0) this.#away.set(name, messageOf(error));
       else this.#away.delete(name);
@@ -195,15 +194,15 @@ export class Reconciler {
     const { id } = row;
     const live = this.#instances.live(row);
     if (isSandboxOf(live, row)) {
-      // Perhaps its driver was away.
+      // The driver may have been unavailable when the watch was started.
       live?.watchSandbox();
       return;
     }
-    // Read again: it may have gone on since the list of rows was read.
+    // The record may have changed since the list was read.
     const now = await this.#rows.find(id);
     if (now === null || this.#instances.isBusy(id) || isSandboxOf(this.#instances.live(now), now)) return;
     if (this.#instances.live(now)?.epoch === now.epoch && now.status === 'CREATING') {
-      // That it runs could not be written when it began to.
+      // The write of RUNNING failed when the sandbox started.
       await this.#rows.move(now, 'started');
       return;
     }
@@ -248,17 +247,17 @@ export class Reconciler {
     this.#instances.removed(row);
   }
 
-  /** An instance that ended stays on record with its logs, but nothing of it runs. */
+  /** Stops the sandboxes of an ended instance, and keeps its record and logs. */
   async #stopRemains(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
     for (const { running, handle } of listed) {
       if (!running || !belongsTo(handle, row)) continue;
-      await within(driver.stop(handle, 0), KILL_MS, `${driver.name} did not stop a sandbox in time`);
+      await stopSandbox(driver, handle, 0);
     }
   }
 
   async #removeAll(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
     for (const handle of handlesOf(row, listed)) {
-      await within(driver.remove(handle), REMOVE_MS, `${driver.name} did not remove a sandbox in time`);
+      await removeSandbox(driver, handle);
     }
   }
 
@@ -271,14 +270,14 @@ export class Reconciler {
     const waiting: Orphan[] = [];
     const known = new Map(rows.map(row => [row.id, row]));
     for (const { instanceId, handle, nodeId } of listed) {
-      // Who waits for the end of this pass does not wait for many removals.
+      // A caller of `close` waits for this pass, but not for many removals.
       if (this.#isClosed) break;
       if (nodeId !== undefined && !this.#isSwept(nodeId)) continue;
       if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
-      // Not as the rows were when this pass began: perhaps as they are now.
+      // The record may have changed since this pass began.
       const row = await this.#rows.find(instanceId);
       if (this.#instances.isBusy(instanceId) || belongsTo(handle, row)) continue;
-      // The rest of a start that was cut off goes with its row, or its owner asks for it.
+      // The residue of an interrupted start is removed with its record, or its owner recovers it.
       if (row?.status === 'CREATING') continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
       const orphan = seen ?? { handle, sinceMs: nowMs };
@@ -292,24 +291,30 @@ export class Reconciler {
     return waiting;
   }
 
-  /** What the server before was making goes before somebody makes it again. */
+  /**
+   * Returns 0 for sandboxes whose start was interrupted before a record existed: a client may repeat the
+   * create soon.
+   */
   #graceOf({ name }: SandboxDriver, row: InstanceRecord | null): number {
     const { orphanGraceMs, rowsFollow = [] } = this.#options;
     return row === null && !this.#hasPassed && rowsFollow.includes(name) ? 0 : orphanGraceMs;
   }
 
-  /** Whose sandboxes this node looks after, where others may list them too: its own, and those of nodes that nobody waits for. */
+  /**
+   * Returns true if this node removes orphans of `nodeId`: its own, and those of lost nodes. Several nodes
+   * may list the same sandboxes.
+   */
   #isSwept(nodeId: string): boolean {
     return nodeId === this.#options.nodeId || this.#options.isLost?.(nodeId) === true;
   }
 }
 
-/** Whether what takes calls in this process does so in the sandbox that the row names. */
+/** Returns true if the live instance uses the sandbox that the record names. */
 function isSandboxOf(live: LiveInstance | undefined, { status, epoch }: InstanceRecord): boolean {
   return live !== undefined && status === 'RUNNING' && live.epoch === epoch;
 }
 
-/** Every sandbox of an instance: the one that it knows, and what a start that was cut off left. */
+/** Returns every sandbox of an instance: the recorded one, and those that an interrupted start left. */
 function handlesOf({ id, handle: own }: InstanceRecord, listed: readonly ListedSandbox[]): readonly SandboxHandle[] {
   const handles = listed.filter(({ instanceId }) => instanceId === id).map(({ handle }) => handle);
   return own === null || handles.some(handle => isSame(handle, own)) ? handles : [...handles, own];
@@ -319,7 +324,10 @@ function belongsTo(handle: SandboxHandle, row: InstanceRecord | null | undefined
   return row != null && row.handle !== null && isSame(handle, row.handle);
 }
 
-/** The same sandbox: a driver may write its facts in another form after a restart, but not both members. */
+/**
+ * Returns true for the same sandbox. After a restart, a driver may write one of the two members in another
+ * form, never both.
+ */
 function isSame(a: SandboxHandle, b: SandboxHandle): boolean {
   return (
     a.instanceId === b.instanceId && (isDeepStrictEqual(a.endpoint, b.endpoint) || isDeepStrictEqual(a.data, b.data))

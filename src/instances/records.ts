@@ -1,4 +1,4 @@
-/** How long a write may be put off, so that those of many go together. */
+/** Longest delay of a write in milliseconds, so that concurrent writes are batched. */
 const LATEST_MS = 5;
 
 interface Waiting {
@@ -7,8 +7,8 @@ interface Waiting {
 }
 
 /**
- * Writes that nobody was told to wait for. They begin a moment later, all in one turn, or as soon as somebody asks for one of them: who looks
- * at a row after `settle` sees it as if the write had been waited for.
+ * Writes that no caller waits for. The writes start together after `LATEST_MS`, or when `settle` requests one
+ * of them. A reader that calls `settle` first sees the record as if the write had been awaited.
  */
 export class Records {
   readonly #waiting = new Map<string, Waiting>();
@@ -22,7 +22,7 @@ export class Records {
     return this.#waiting.has(id);
   }
 
-  /** `write`, which does not reject, is run once. */
+  /** Schedules `write`, which runs once and must not reject. */
   later(id: string, write: () => Promise<void>): void {
     this.#waiting.set(id, { write, begun: undefined });
     this.#timer ??= setTimeout(() => {
@@ -31,7 +31,7 @@ export class Records {
     }, LATEST_MS);
   }
 
-  /** Returns when what was put off for this instance has been tried. */
+  /** Flushes the pending write of an instance. Resolves when the write has been tried. */
   async settle(id: string): Promise<void> {
     const waiting = this.#waiting.get(id);
     if (waiting === undefined) return;
@@ -39,7 +39,7 @@ export class Records {
     await waiting.begun;
   }
 
-  /** The same of all. */
+  /** Flushes all pending writes. */
   async settleAll(): Promise<void> {
     await Promise.all([...this.#waiting.keys()].map(id => this.settle(id)));
   }

@@ -1,39 +1,34 @@
 import { backoffMs } from '../lib/backoff.ts';
-import { within } from '../lib/deadline.ts';
+import type { Log } from '../lib/log.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import type { InstanceLog } from './contract.ts';
+import { removeSandbox } from './driver-calls.ts';
 
-/** How long one removal may take before it counts as failed. */
-const REMOVE_MS = 30_000;
 const RETRY = { firstMs: 500, longestMs: 60_000 };
 
 /**
- * Sandboxes that belong to nobody any more and must go. A removal that fails is tried again until it succeeds; a server
- * that ends before that finds them again as orphans.
+ * Removes sandboxes that no instance owns. A removal that fails is retried until it succeeds. If the server
+ * ends first, the next server finds the sandboxes as orphans.
  */
 export class Removals {
-  readonly #log: InstanceLog;
+  readonly #log: Log;
   readonly #timers = new Set<NodeJS.Timeout>();
   #isClosed = false;
 
-  constructor(log: InstanceLog) {
+  constructor(log: Log) {
     this.#log = log;
   }
 
-  /** Removals that failed and will be tried again. */
+  /** Returns the number of failed removals that are to be retried. */
   get pending(): number {
     return this.#timers.size;
   }
 
-  /** Removes it now, or later when that fails. Never rejects. */
+  /** Removes a sandbox now, and retries later if that fails. Never rejects. */
   async discard(driver: SandboxDriver, handle: SandboxHandle, failures = 1): Promise<void> {
     try {
-      await within(driver.remove(handle), REMOVE_MS, 'the driver did not answer in time');
+      await removeSandbox(driver, handle);
     } catch (error) {
-      this.#log.warn(
-        { instanceId: handle.instanceId, err: error },
-        'a sandbox could not be removed; it is tried again',
-      );
+      this.#log.warn({ instanceId: handle.instanceId, err: error }, 'sandbox removal failed; retrying');
       if (this.#isClosed) return;
       const timer = setTimeout(
         () => {

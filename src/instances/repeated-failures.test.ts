@@ -10,7 +10,7 @@ function failures() {
   return { lines, clock, logged, fail: (key: string, error: unknown) => logged.failed(key, error, { key }, 'failed') };
 }
 
-test('a failure is logged once, without its trace, and once a minute while it lasts', () => {
+test('a repeated failure is logged without its stack trace, immediately and then once a minute', () => {
   const { lines, clock, fail } = failures();
   for (let second = 0; second < 121; second += 2) {
     clock.nowMs = second * 1000;
@@ -19,7 +19,7 @@ test('a failure is logged once, without its trace, and once a minute while it la
   expect(lines).toEqual(Array(3).fill(['warn', { key: 'a', reason: 'the disk is full' }, 'failed']));
 });
 
-test('another reason, another thing, and a failure after it was well, are logged at once', () => {
+test('a failure is logged immediately when its reason or key is new, and after a recovery', () => {
   const { lines, logged, fail } = failures();
   fail('a', unavailable('the disk is full'));
   fail('b', unavailable('the disk is full'));
@@ -36,14 +36,14 @@ test('another reason, another thing, and a failure after it was well, are logged
   ]);
 });
 
-test('an error that nobody expected keeps its trace', () => {
+test('an unexpected error is logged with its stack trace', () => {
   const { lines, fail } = failures();
   const error = new TypeError('broken');
   fail('a', error);
   expect(lines).toEqual([['warn', { key: 'a', err: error }, 'failed']]);
 });
 
-test('a failure that has gone is forgotten', () => {
+test('sweep forgets a failure that has not occurred for a minute', () => {
   const { lines, clock, logged, fail } = failures();
   fail('a', unavailable('away'));
   clock.nowMs = 60_000;

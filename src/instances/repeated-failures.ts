@@ -1,7 +1,7 @@
 import { messageOf, ServiceError } from '../core/error.ts';
-import type { InstanceLog } from './contract.ts';
+import type { Log } from '../lib/log.ts';
 
-/** How long the same failure of the same thing is not logged again. */
+/** Time during which the same failure of the same subject is not logged again. */
 const QUIET_MS = 60_000;
 
 interface Logged {
@@ -10,20 +10,22 @@ interface Logged {
 }
 
 /**
- * Failures that come again and again, one each time that something is looked at. Logs a failure when it is new or has another reason, else once a
- * minute, and its end.
+ * Log filter for failures that recur with each check. Logs a failure when it is new or its reason changed,
+ * otherwise once a minute. Also logs the first success after a failure.
  */
 export class RepeatedFailures {
-  readonly #log: InstanceLog;
+  readonly #log: Log;
   readonly #now: () => number;
   readonly #logged = new Map<string, Logged>();
 
-  constructor(log: InstanceLog, now: () => number) {
+  constructor(log: Log, now: () => number) {
     this.#log = log;
     this.#now = now;
   }
 
-  /** `key` names the thing. An error that nobody expected is logged with its trace. */
+  /**
+   * Logs a failure of the subject `key`. An error other than a `ServiceError` is logged with its stack trace.
+   */
   failed(key: string, error: unknown, fields: object, message: string): void {
     const reason = messageOf(error);
     const nowMs = this.#now();
@@ -38,7 +40,7 @@ export class RepeatedFailures {
     if (this.#logged.delete(key)) this.#log.info(fields, message);
   }
 
-  /** Things go without ever passing: drops those that have been quiet for long. */
+  /** Drops entries whose quiet time is over: a removed subject never calls `passed`. */
   sweep(): void {
     const nowMs = this.#now();
     for (const [key, { untilMs }] of this.#logged) if (nowMs >= untilMs) this.#logged.delete(key);

@@ -37,7 +37,7 @@ const rootfs = (user: string, type: 'host' | 'image' = 'host') => ({ type, image
 const sandboxOf = (changes: Partial<InstanceSpec>) =>
   toSandboxSpec('id', 'secret', { ...specOf(changes), env: {}, secretVariables: [], ...changes } as StartSpec, RULES);
 
-test('the limits, rules and command of an instance reach the driver', () => {
+test('a sandbox spec has the limits, rules and command of its instance', () => {
   expect(sandboxOf({})).toMatchObject({
     instanceId: 'id',
     tenant: 't',
@@ -59,7 +59,7 @@ describe('the workspace', () => {
     ['alice:staff', '/home/alice'],
     ['1000', '/home/1000'],
   ])(
-    'of user "%s" is mounted at %s, before every other mount, and is HOME and the working directory',
+    'the workspace of user "%s" is mounted at %s before every other mount, as HOME and working directory',
     (user, target) => {
       const other = { source: '/srv/x', target: '/x', readonly: true };
       const spec = sandboxOf({ workspace: '/srv/ws', rootfs: rootfs(user), mounts: [other], codePath: '/x' });
@@ -69,7 +69,7 @@ describe('the workspace', () => {
     },
   );
 
-  test('is not mounted when there is none', () => {
+  test('no workspace is mounted when the spec has none', () => {
     expect(sandboxOf({}).mounts).toEqual([]);
   });
 });
@@ -80,7 +80,7 @@ test.each([
   ['image', '', '/root'],
   ['image', 'root', '/root'],
   ['image', 'alice', '/home/alice'],
-] as const)('without a workspace HOME on %s for user "%s" is %s', (type, user, home) => {
+] as const)('HOME on rootfs %s for user "%s" is %s when there is no workspace', (type, user, home) => {
   expect(sandboxOf({ rootfs: rootfs(user, type) }).env.HOME).toBe(home);
 });
 
@@ -98,7 +98,7 @@ test.each([
   expect(sandboxOf(changes).workingDir).toBe(expected);
 });
 
-test('the caller’s values win over the defaults, and the platform’s own names win over everything', () => {
+test('the caller’s variables override the defaults, and the platform’s variables override both', () => {
   const { env } = sandboxOf({
     codePath: '/code',
     env: { PATH: '/mine', HOME: '/h', LANG: 'C', X: 'y', ROOKERY_TENANT: 'forged' },
@@ -117,7 +117,7 @@ test('the caller’s values win over the defaults, and the platform’s own name
   });
 });
 
-test('the environment has nothing of the server’s own', () => {
+test('the environment of a sandbox has no variable of the service’s own environment', () => {
   expect(Object.keys(sandboxOf({}).env).toSorted()).toEqual([
     'HOME',
     'LANG',
@@ -131,22 +131,22 @@ test('the environment has nothing of the server’s own', () => {
   ]);
 });
 
-test('the PATH in an image is its own, unless the caller sets one', () => {
+test('a sandbox of an image keeps the PATH of the image unless the caller sets one', () => {
   expect(sandboxOf({ rootfs: rootfs('', 'image') }).env).not.toHaveProperty('PATH');
   expect(sandboxOf({ rootfs: rootfs('', 'image'), env: { PATH: '/mine' } }).env.PATH).toBe('/mine');
 });
 
-test('a runtime that cannot be run here fails as an invalid function', () => {
+test('an unavailable runtime is refused as an invalid function', () => {
   expect(() => sandboxOf({ runtime: 'custom image' })).toThrow(
     'invalid function: runtime custom image is not available',
   );
 });
 
-test('a server of kind http reaches out as everybody does: that it is alone on its port is its driver’s part', () => {
+test('an http runtime gets the configured network like every other runtime', () => {
   expect(sandboxOf({ runtime: 'http', codePath: '/code' }).network).toBe('host');
 });
 
-test('the runtime learns its entries, limits and the facts of the context', () => {
+test('the init message has the entry points, limits and context of the instance', () => {
   expect(toInit('id', specOf({ codePath: '/code' }))).toEqual({
     codePath: '/code',
     handler: 'm.f',

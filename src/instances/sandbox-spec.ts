@@ -3,43 +3,51 @@ import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource, secretVariables } from '../core/secret.ts';
-import { executionOf, unknownRuntimeHint } from '../runtime/executors.ts';
+import { executionOf, explainStart } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
-import type { Start } from './instances.ts';
+import type { Start } from './start.ts';
 
-/** What the installation decides for every sandbox. */
+/** Settings of the installation that apply to every sandbox. */
 export interface SandboxRules {
   readonly maxProcesses: number;
   readonly network: 'host' | 'none';
   readonly requireIsolation: boolean;
-  /** That of the server: where programs of the host are looked for (Java). None of it reaches a sandbox. Absent: in the usual places only. */
+  /**
+   * Environment of the server, used to find programs of the host (Java). Sandboxes do not receive it. Absent:
+   * only the usual directories are searched.
+   */
   readonly hostEnvironment?: Environment;
 }
 
-/** Where programs of the host are, inside. */
+/** PATH of a sandbox that shows the files of the host. */
 export const HOST_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** What an instance is started with: the values of the secrets that its environment refers to are in it. It is never written down. */
+/** Spec of a start, with the values of the secrets in its environment. Must never be stored. */
 export interface StartSpec extends Omit<InstanceSpec, 'env'> {
   readonly env: ResolvedVariables;
-  /** The variables whose values are secrets. */
+  /** Names of the variables whose values are secrets. */
   readonly secretVariables: readonly string[];
 }
 
-/** The spec with the values of its secrets as they are now. Fails with `failed_precondition`, which names what is missing. */
+/**
+ * Returns the spec with the current values of its secrets. Fails with `failed_precondition`, which names what
+ * is missing.
+ */
 export async function withSecrets(spec: InstanceSpec, secrets: SecretSource | undefined): Promise<StartSpec> {
   const env = await resolveVariables(spec.tenant, spec.env, secrets);
   return { ...spec, env, secretVariables: secretVariables(spec.env) };
 }
 
 /**
- * What a driver gets for an instance. Fails with `failed_precondition` when its runtime value cannot be run here.
+ * Returns the driver's spec of an instance. Fails with `failed_precondition` if its runtime value cannot run
+ * here.
  *
- * Environment: `PATH` (not in an image, which has its own), `LANG` and `HOME`, then what the caller and the function set, then the platform's own names.
- * `HOME` is the workspace; without one the user's own home in an image (`/root`, `/home/<user>`) and `/tmp` on the
- * host's files, where a home of the host is never shown. The working directory is the workspace, else the code directory when a
- * mount or the image can hold it, else `/`.
+ * Environment: `PATH` (an image has its own), `LANG` and `HOME`, then the caller's and the function's
+ * variables, then the platform's names. `HOME` is the workspace. Without a workspace, `HOME` is the user's
+ * home in an image (`/root`, `/home/<user>`). The docker driver uses `/tmp` if that does not exist. On the
+ * host's files `HOME` is `/tmp`, because a home of the host is never shown. The working directory is the
+ * workspace, else the code directory if a mount or the image can hold it, else `/`.
  */
 export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpec, rules: SandboxRules): SandboxSpec {
   const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
@@ -55,7 +63,7 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
     secret,
     rootfs: spec.rootfs,
     env: {
-      // An image says itself where its programs are.
+      // An image defines its own PATH.
       ...(spec.rootfs.type === 'host' ? { PATH: HOST_PATH } : {}),
       LANG: 'C.UTF-8',
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
@@ -82,9 +90,7 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
   };
 }
 
-/**
- * How an instance with a runtime is started. Fails as `toSandboxSpec` does.
- */
+/** Returns how to start an instance with a runtime. Fails as `toSandboxSpec` does. */
 export function toStart(
   driver: SandboxDriver,
   { id, secret }: { readonly id: string; readonly secret: string },
@@ -95,11 +101,11 @@ export function toStart(
     driver,
     sandbox: toSandboxSpec(id, secret, spec, rules),
     init: toInit(id, spec),
-    hint: unknownRuntimeHint(spec),
+    explain: message => explainStart(spec, message),
   };
 }
 
-/** What the runtime inside gets to know, once. */
+/** Returns the one-time initialization message for the runtime. */
 export function toInit(instanceId: string, spec: Omit<InstanceSpec, 'env'>): Init {
   return {
     codePath: spec.codePath,
@@ -120,7 +126,9 @@ export function toInit(instanceId: string, spec: Omit<InstanceSpec, 'env'>): Ini
   };
 }
 
-/** Where the workspace of a user stands inside: `/home/<user>`, `/workspace` without one. */
+/**
+ * Returns the path of a user's workspace inside the sandbox: `/home/<user>`, or `/workspace` without a user.
+ */
 export function workspacePath(user: string): string {
   return user === '' ? '/workspace' : `/home/${nameOf(user)}`;
 }
@@ -130,13 +138,16 @@ function homeWithoutWorkspace({ rootfs }: Pick<InstanceSpec, 'rootfs'>): string 
   return rootfs.user === '' || nameOf(rootfs.user) === 'root' ? '/root' : `/home/${nameOf(rootfs.user)}`;
 }
 
-/** `user` of `user:group`. */
+/** Returns the `user` of `user:group`. */
 function nameOf(user: string): string {
   const colon = user.indexOf(':');
   return colon === -1 ? user : user.slice(0, colon);
 }
 
-/** Whether the code directory can be there when the sandbox starts; the code path is otherwise only a label. */
+/**
+ * Returns true if the code directory can exist when the sandbox starts. Otherwise the code path is only a
+ * label.
+ */
 function canHoldCode({ codePath, mounts, platformMounts = [], rootfs }: StartSpec): boolean {
   if (!codePath.startsWith('/')) return false;
   return (

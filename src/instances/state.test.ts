@@ -21,15 +21,15 @@ const ALLOWED: Partial<Record<InstanceState, Partial<Record<InstanceEvent, Insta
   STOPPING: { removed: 'GONE', discarded: 'GONE' },
 };
 
-describe.each(STATES)('an instance that is %s', state => {
-  test.each(EVENTS)('%s', event => {
+describe.each(STATES)('an instance in state %s', state => {
+  test.each(EVENTS)('event %s leads to the expected state or is refused', event => {
     const to = ALLOWED[state]?.[event];
     expect(isAllowed(state, event)).toBe(to !== undefined);
     if (to !== undefined) expect(transitionOf(event).to).toBe(to);
   });
 });
 
-test('random events never lead out of the allowed states, and nothing follows GONE', () => {
+test('random events lead only to allowed states, and no event is allowed in state GONE', () => {
   fc.assert(
     fc.property(fc.array(fc.constantFrom(...EVENTS), { maxLength: 50 }), events => {
       let state: InstanceState = 'CREATING';
@@ -44,6 +44,6 @@ test('random events never lead out of the allowed states, and nothing follows GO
   );
 });
 
-test('an instance can be ended in every state but while it is already going', () => {
+test('event end is allowed in CREATING, RUNNING and FAILED only', () => {
   expect(STATES.filter(state => isAllowed(state, 'end'))).toEqual(['CREATING', 'RUNNING', 'FAILED']);
 });

@@ -1,24 +1,24 @@
 import type { InstanceStatus } from '../core/instance.ts';
 
 /**
- * The life of an instance as a table: what may happen to it, in which states, and where that leads. The same table
- * guards the database (`from` is the condition of the write), so that of two events at the same moment one wins.
+ * Transitions of an instance: the states in which an event may happen, and the state that follows. The same
+ * table guards the database: `from` is the condition of the write, so that one of two concurrent events wins.
  */
 export type InstanceEvent =
-  /** Its sandbox runs. */
+  /** The sandbox runs. */
   | 'started'
-  /** Its first start failed, or the server ended in the middle of it: nobody learned of it. */
+  /** The first start failed or was interrupted by the end of the server; no client received the id. */
   | 'forgotten'
-  /** A later start failed, or the server ended in the middle of it. */
+  /** A later start failed or was interrupted by the end of the server. */
   | 'startFailed'
-  /** The sandbox ended by itself, or cannot be reached any more. */
+  /** The sandbox ended by itself or is unreachable. */
   | 'exited'
-  /** It gets another sandbox: its next epoch begins. */
+  /** The instance gets another sandbox, with the next epoch. */
   | 'restart'
   | 'end'
-  /** Nothing of it is left. */
+  /** The sandbox and its residue are removed. */
   | 'removed'
-  /** Its owner needs neither it nor a record of its end, and nothing of it is left. */
+  /** The owner needs neither the instance nor a record of its end, and the sandbox is removed. */
   | 'discarded';
 
 export type InstanceState = InstanceStatus | 'GONE';
@@ -35,14 +35,16 @@ const TRANSITIONS = {
 } as const satisfies Record<InstanceEvent, { from: readonly InstanceStatus[]; to: InstanceState }>;
 
 export type LastingEvent = Exclude<InstanceEvent, FinalEvent>;
-/** Events after which there is no instance. */
+/** Events after which the instance no longer exists. */
 export type FinalEvent = 'forgotten' | 'removed' | 'discarded';
 
 export function transitionOf<E extends InstanceEvent>(event: E): (typeof TRANSITIONS)[E] {
   return TRANSITIONS[event];
 }
 
-/** Whether `event` may happen in `state`. Where it matters storage asks again, in the write itself. */
+/**
+ * Returns true if `event` may happen in `state`. Where a race matters, the write checks the condition again.
+ */
 export function isAllowed(state: InstanceState, event: InstanceEvent): boolean {
   return (TRANSITIONS[event].from as readonly InstanceState[]).includes(state);
 }

@@ -1,23 +1,32 @@
 import type { LeaseFence } from '../core/lease.ts';
 
-/** What jobs have to know of the other nodes that share the database. Where there is none, there is no cluster. */
+/** Nodes that share the database, as jobs see them. A single node has no `JobCluster`. */
 export interface JobCluster {
-  /** Of this process: greater than that of every earlier one of its node, and anew each time that the node was taken for dead. */
+  /**
+   * Returns the epoch of this process. Each process of a node has a greater epoch than the one before. The
+   * epoch also increases each time that the node was considered dead.
+   */
   epoch(): number;
-  /** Whether this node submits what schedules ask for and forgets what is too old: one of all nodes does. */
+  /** Returns true on the one node that submits for schedules and removes old jobs. */
   isHeld(): boolean;
-  /** For what only the node writes for which `isHeld`. Fails with `unavailable` when it is another one by now. */
+  /**
+   * Returns the fence for writes that only the node with `isHeld` may do. Fails with `unavailable` when
+   * another node has taken over.
+   */
   fence(): LeaseFence | null;
-  /** The nodes that are alive: a job is given to none of the others. */
+  /** Returns the living nodes. Jobs are assigned to these only. */
   livingNodes(): ReadonlySet<string>;
-  /** Calls back when another node wrote something of jobs that is for this one, and when `isHeld` or `epoch` has changed. */
+  /**
+   * Calls `listener` when another node wrote a job record for this node, and when `isHeld` or `epoch` has
+   * changed.
+   */
   onChange(listener: () => void): void;
 }
 
-/** This node as the rows of jobs name it. */
+/** Node of this process, as the records of jobs name it. */
 export interface JobNode {
   readonly id: string;
-  /** null: it is the only one. */
+  /** null: this is the only node. */
   readonly cluster: JobCluster | null;
 }
 

@@ -1,6 +1,6 @@
 import { messageOf } from '../core/error.ts';
 import { packagesOf } from '../core/runtime-env.ts';
-import type { InstanceLog } from '../instances/contract.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { JobNode } from './cluster.ts';
 import type { JobLogs } from './job-logs.ts';
@@ -22,18 +22,18 @@ export interface HousekeepingOptions {
   readonly schedules: JobSchedules;
   readonly packages: Packages;
   readonly environments: PythonEnvironments;
-  /** How long jobs that are over are kept, and how many. */
+  /** Time that ended jobs are kept, milliseconds, and their maximum number. */
   readonly keepMs: number;
   readonly keepCount: number;
   readonly intervalMs: number;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
 const SWEEP_MS = 3_600_000;
 
 /**
- * Removes what is too old: jobs that are over, packages and environments that nobody needs. Each node its own; what all share, the one that
- * also submits what schedules ask for.
+ * Removes old jobs, packages and environments. Each node removes its own files. The node that submits for
+ * schedules also removes what all nodes share.
  */
 export class Housekeeping {
   readonly #options: HousekeepingOptions;
@@ -53,12 +53,12 @@ export class Housekeeping {
     return this.#rounds.close();
   }
 
-  /** Once. Never rejects. */
+  /** Runs one pass. Never rejects. */
   async run(): Promise<void> {
     const { node, jobs, own, uploads, schedules, packages, environments, log } = this.#options;
     try {
       if (node.cluster?.isHeld() !== false) await this.#shared();
-      // Another node may have forgotten them.
+      // Another node may have removed the jobs.
       if (node.cluster !== null) await this.#options.logs.sweep(sequences => jobs.known(sequences));
       await packages.collect(key => own.needsPackage(key) || schedules.needsPackage(key));
       await environments.collect();
@@ -72,7 +72,7 @@ export class Housekeeping {
     const { jobs, logs, places, packages, keepMs, keepCount } = this.#options;
     const bounds = { endedBeforeMs: Date.now() - keepMs, keep: keepCount };
     while (!this.#rounds.isClosed && (await jobs.dropOld(bounds))) {
-      // Each round forgets a bounded number of them.
+      // Each call removes a bounded number of jobs.
     }
     await places?.collect(packages.unusedBeforeMs(), () => this.#needed());
     if (Date.now() - this.#sweptAtMs < SWEEP_MS) return;
@@ -81,7 +81,7 @@ export class Housekeeping {
     await logs.sweepStore(sequences => jobs.known(sequences));
   }
 
-  /** By open jobs of all nodes and by schedules. */
+  /** Returns the packages that open jobs of all nodes and schedules need, as `<tenant>/<name>`. */
   async #needed(): Promise<ReadonlySet<string>> {
     const { jobs, schedules } = this.#options;
     const needed = new Set(schedules.packages());

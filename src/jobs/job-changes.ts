@@ -1,6 +1,6 @@
 import type { Job } from '../core/job.ts';
 
-/** A job has another state; `DELETED`: it is forgotten. */
+/** Change of a job's state. `DELETED`: its record was removed. */
 export interface JobChange {
   readonly tenant: string;
   readonly id: string;
@@ -9,17 +9,17 @@ export interface JobChange {
   readonly attempt: number;
 }
 
-/** Tells those who look at a job that something about it has changed. */
+/** Notifies the watchers of a job of its changes. */
 export class JobChanges {
   readonly #watchers = new Map<number, Set<JobWatch>>();
   readonly #tell: ((change: JobChange) => void) | undefined;
 
-  /** `tell` hears of every change of a state; it does not throw. */
+  /** Calls `tell` for every change of a state. `tell` must not throw. */
   constructor(tell?: (change: JobChange) => void) {
     this.#tell = tell;
   }
 
-  /** A new state was written: `change` has what is other than in `job`. */
+  /** Notifies the watchers after a new state was stored. `change` has the fields that differ from `job`. */
   changed(job: Job, change: Partial<Pick<JobChange, 'status' | 'message' | 'attempt'>>): void {
     this.emit(job.sequence);
     const { tenant, id, status, message, attempt } = job;
@@ -42,7 +42,7 @@ export class JobChanges {
   }
 }
 
-/** Changes before `next` count. */
+/** Watch of a job. Changes before a call of `next` count too. */
 class JobWatch {
   readonly #signal: AbortSignal;
   readonly #forget: () => void;
@@ -61,7 +61,7 @@ class JobWatch {
     this.#waiting?.();
   }
 
-  /** At the next change, or when the signal aborts. */
+  /** Resolves at the next change, or when the signal aborts. */
   async next(): Promise<void> {
     if (!this.#hasChanged && !this.#signal.aborted) {
       await new Promise<void>(resolve => {

@@ -8,6 +8,7 @@ import { checkHostPath } from '../core/host-path.ts';
 import type { Job } from '../core/job.ts';
 import type { FileSource } from '../core/runtime-env.ts';
 import { type OpenedPath, openPath } from '../lib/opened-path.ts';
+import { TenantDisk } from '../lib/tenant-disk.ts';
 import { JobFiles } from './job-files.ts';
 import { Packages } from './packages.ts';
 import { JobPaths } from './paths.ts';
@@ -22,12 +23,14 @@ afterEach(async () => {
   await rm(directory, { recursive: true, force: true });
 });
 
-/** `swap` happens between the look at a path and its use. */
+/** Makes job files that call `swap` between the check of a path and its use. */
 function files(swap: () => Promise<void> = async () => {}): JobFiles {
   const dataDir = join(directory, 'data');
   const policy = { closed: [dataDir], allow: [join(directory, 'allowed')] };
   const removals = removalsIn(dataDir);
+  const disk = new TenantDisk(Number.MAX_SAFE_INTEGER);
   return new JobFiles({
+    disk,
     paths: new JobPaths(dataDir),
     packages: new Packages({
       dataDir,
@@ -35,6 +38,7 @@ function files(swap: () => Promise<void> = async () => {}): JobFiles {
       maxBytes: 1000,
       keepMs: 1000,
       maxPackagesPerTenant: 10,
+      disk,
       node: { id: 'n', cluster: null },
       places: null,
     }),

@@ -1,12 +1,14 @@
 import { mkdir, readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { type UnpackLimits, unpack } from '../code/unpack.ts';
 import { failedPrecondition, invalidRequest, messageOf } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { FileSource } from '../core/runtime-env.ts';
+import { diskUsage } from '../lib/disk-usage.ts';
 import type { OpenedPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
-import { type UnpackLimits, unpack } from '../storage/unpack.ts';
+import type { TenantDisk } from '../lib/tenant-disk.ts';
 import type { Packages } from './packages.ts';
 import { type JobPaths, MODULES, WORKSPACE } from './paths.ts';
 
@@ -15,23 +17,24 @@ export interface JobFilesOptions {
   readonly packages: Packages;
   readonly removals: Removals;
   readonly limits: UnpackLimits;
-  /** Opens a path of the host that a caller may use; fails when it may not. null: none may. */
+  readonly disk: TenantDisk;
+  /** Opens a path of the host that a caller may use. Fails for other paths. null: all are forbidden. */
   readonly openHostPath: ((path: string) => Promise<OpenedPath>) | null;
-  /** Whether jobs see directories of this machine; archives are unpacked in any case. */
+  /** True if jobs see directories of this machine. Archives are unpacked in any case. */
   readonly takesHostDirectories: boolean;
 }
 
-/** Mounts and variables with which a job finds its files. */
+/** Mounts and paths with which a job finds its files. */
 export interface PlacedFiles {
-  /** Of directories that the caller named. */
+  /** Mounts of directories that the caller named. */
   readonly mounts: readonly MountSpec[];
   readonly platformMounts: readonly MountSpec[];
-  /** Inside. */
+  /** Path inside the sandbox. */
   readonly workingDir: string;
   readonly pythonPath: readonly string[];
 }
 
-/** Gives each job a working directory of its own, with the files that it brought. */
+/** Gives each job its own working directory with the files that it brought. */
 export class JobFiles {
   readonly #options: JobFilesOptions;
 
@@ -39,7 +42,10 @@ export class JobFiles {
     this.#options = options;
   }
 
-  /** Before a job is taken in. Fails with `invalid_request` when it names a path of the host that it may not have. */
+  /**
+   * Checks a job before it is accepted. Fails with `invalid_request` when it names a forbidden path of the
+   * host.
+   */
   async check(job: Pick<Job, 'spec'>): Promise<void> {
     const { workingDir, pyModules } = job.spec.runtimeEnv;
     for (const source of [workingDir, ...pyModules]) {
@@ -47,11 +53,14 @@ export class JobFiles {
     }
   }
 
-  /** Fails with `failed_precondition` or `invalid_request`; what was written by then goes with `remove`. */
+  /**
+   * Makes the files of a job. Fails with `failed_precondition` or `invalid_request`; `remove` then removes
+   * partial files.
+   */
   async place(job: Job): Promise<PlacedFiles> {
     const { paths } = this.#options;
     const root = paths.workOf(job.sequence);
-    await this.#options.removals.remove(root);
+    await this.remove(job.sequence);
     const { workingDir, pyModules } = job.spec.runtimeEnv;
     const work = await this.#put(workingDir, job.tenant, join(root, 'work'));
     const mounts: MountSpec[] = [];
@@ -63,7 +72,7 @@ export class JobFiles {
       const module = await this.#put(source, job.tenant, join(root, 'modules', String(index)));
       const target = `${MODULES}/${index}`;
       if (module.isHost) {
-        // The directory is the module itself: what Python looks into is the one above it.
+        // The directory is the module itself, and Python searches its parent.
         const inside = paths.inside(module.path, `${target}/${basename(module.path)}`);
         mounts.push({ source: module.path, target: inside, readonly: true });
         pythonPath.push(dirname(inside));
@@ -73,15 +82,19 @@ export class JobFiles {
         pythonPath.push(inside);
       }
     }
+    if (platformMounts.length > 0 && (workingDir !== null || pyModules.length > 0))
+      await this.#options.disk.hold(job.tenant, root, root, () => diskUsage(root));
     return { mounts, platformMounts, workingDir: workspace, pythonPath };
   }
 
-  /** Never rejects. */
+  /** Removes the files of a job. Never rejects. */
   async remove(sequence: number): Promise<void> {
-    await this.#options.removals.remove(this.#options.paths.workOf(sequence));
+    const root = this.#options.paths.workOf(sequence);
+    await this.#options.removals.remove(root);
+    this.#options.disk.release(root, root);
   }
 
-  /** Removes what belongs to none of these jobs. Never rejects. */
+  /** Removes the files of all other jobs. Never rejects. */
   async sweep(open: ReadonlySet<number>): Promise<void> {
     for (const name of await readdir(this.#options.paths.work).catch(() => [])) {
       if (!open.has(Number(name))) await this.#options.removals.remove(join(this.#options.paths.work, name));
@@ -105,7 +118,7 @@ export class JobFiles {
   async #putHost(path: string, target: string): Promise<{ readonly path: string; readonly isHost: boolean }> {
     const opened = await this.#openHost(path);
     try {
-      // The sandbox checks it again when it mounts it.
+      // The sandbox checks the path again when it mounts it.
       if (opened.kind === 'directory') {
         if (!this.#options.takesHostDirectories) {
           throw failedPrecondition(
@@ -115,7 +128,7 @@ export class JobFiles {
         return { path, isHost: true };
       }
       await mkdir(target, { recursive: true, mode: 0o755 });
-      // The directory that was opened and checked, whatever stands at its path by now.
+      // Unpacks the file that was opened and checked, even if its path has been replaced meanwhile.
       await this.#unpack(opened.link, target, path);
       return { path: await onlyDirectoryIn(target), isHost: false };
     } finally {
@@ -123,7 +136,7 @@ export class JobFiles {
     }
   }
 
-  /** `name` is what the caller calls it: a job may have several. */
+  /** Unpacks an archive. `name` is the caller's name of it, for errors: a job may have several. */
   async #unpack(archive: string, target: string, name: string): Promise<void> {
     try {
       await unpack(archive, target, this.#options.limits);
@@ -143,7 +156,10 @@ export class JobFiles {
   }
 }
 
-/** Archives of a project hold it in one directory of its name. */
+/**
+ * Returns the only directory of an unpacked archive, or its root. Archives of a project usually contain one
+ * directory.
+ */
 async function onlyDirectoryIn(directory: string): Promise<string> {
   const [first, second] = await readdir(directory, { withFileTypes: true });
   return first?.isDirectory() && second === undefined ? join(directory, first.name) : directory;

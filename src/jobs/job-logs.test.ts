@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removalsIn } from '../../test/parts/removals.ts';
-import { jsonTextOf } from '../http/masking.ts';
-import type { StoredJob } from '../storage/jobs.ts';
+import { jsonTextOf } from '../http/access/masking.ts';
+import type { StoredJob } from '../storage/queries/jobs.ts';
 import { JobChanges } from './job-changes.ts';
 import { type JobLogSource, JobLogs } from './job-logs.ts';
 
@@ -40,7 +40,7 @@ async function piecesOf(maxBytes: number, stored: StoredJob, from = NOTHING): Pr
 }
 const textOf = async (...args: Parameters<typeof piecesOf>) => Buffer.concat(await piecesOf(...args)).toString();
 
-test('a log is read in pieces, however long it is', async () => {
+test('read yields a long log in pieces of at most 64 KiB', async () => {
   const line = `${'x'.repeat(99)}\n`;
   await logs.archive(1, 1, of(line.repeat(40_000)));
   const pieces = await piecesOf(32 * 1024 * 1024, job('SUCCEEDED', 1));
@@ -48,7 +48,7 @@ test('a log is read in pieces, however long it is', async () => {
   expect(Buffer.concat(pieces).toString() === line.repeat(40_000)).toBe(true);
 });
 
-test('all attempts come in order, each with its setup, and what runs as far as it has come', async () => {
+test('read yields all attempts in order, each with its setup, and the live log of the running one', async () => {
   await logs.addSetup(1, 1, 'setup 1\n');
   await logs.archive(1, 1, of('out 1\n'));
   await logs.addSetup(1, 2, 'setup 2\n');
@@ -56,7 +56,7 @@ test('all attempts come in order, each with its setup, and what runs as far as i
   expect(await textOf(1000, job('RUNNING', 2), running)).toBe('setup 1\nout 1\nsetup 2\nlive 2\n');
 });
 
-test('of one that is too long come the last bytes, from the beginning of a line, across its parts', async () => {
+test('read yields only the last whole lines, across attempts, when the log exceeds maxBytes', async () => {
   await logs.archive(1, 1, of('first\nsecond\n'));
   const running = source(() => of('third\n', 'fourth\n'));
   expect(await textOf(20, job('RUNNING', 2), running)).toBe('third\nfourth\n');
@@ -65,7 +65,7 @@ test('of one that is too long come the last bytes, from the beginning of a line,
   expect(await textOf(26, job('RUNNING', 2), running)).toBe('first\nsecond\nthird\nfourth\n');
 });
 
-test('lines that are added while a log is read do not come, and an attempt that ends meanwhile is not lost', async () => {
+test('read leaves out lines added during the read, and keeps an attempt that ends during the read', async () => {
   let reads = 0;
   const growing = source(() => (reads++ === 0 ? of('one\n') : of('one\ntwo\n')));
   expect(await textOf(1000, job('RUNNING', 1), growing)).toBe('one\n');
@@ -77,7 +77,7 @@ test('lines that are added while a log is read do not come, and an attempt that 
   expect(await textOf(1000, job('RUNNING', 1), ending)).toBe('one\n');
 });
 
-test('as JSON it is what JSON.stringify makes of the whole text, wherever its pieces end', async () => {
+test('jsonTextOf yields what JSON.stringify makes of the whole text, wherever its pieces end', async () => {
   const texts = ['', 'plain', '"quoted" \\ \u0000\u001f\u2028', '\ufeffmark', '😀 é 漢', '\ud800'].map(text =>
     Buffer.from(text),
   );

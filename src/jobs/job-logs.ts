@@ -7,16 +7,19 @@ import { unavailable } from '../core/error.ts';
 import { isEnded } from '../core/job.ts';
 import { pause } from '../lib/backoff.ts';
 import type { Removals } from '../lib/removals.ts';
-import type { StoredJob } from '../storage/jobs.ts';
+import type { StoredJob } from '../storage/queries/jobs.ts';
 import type { JobChanges } from './job-changes.ts';
 import { exists, filePart, fromWholeLine, type LogPart, lastOf, liveOrKept } from './log-parts.ts';
 import type { StoredLogs } from './stored-logs.ts';
 
 /** Sources of a job's log. */
 export interface JobLogSource {
-  /** The job as it is now; null when it was deleted. */
+  /** Returns the current state of the job; null when it was deleted. */
   state(sequence: number): Promise<StoredJob | null>;
-  /** The output of a running job's sandbox, with `follow` until it ends; nothing when it is gone. */
+  /**
+   * Returns the output of a running job's sandbox, with `follow` until it ends; nothing when the sandbox was
+   * removed.
+   */
   live(job: StoredJob, follow: boolean, signal: AbortSignal): AsyncIterable<Buffer>;
 }
 
@@ -25,39 +28,42 @@ export interface JobLogsOptions {
   readonly changes: JobChanges;
   readonly removals: Removals;
   readonly nodeId: string;
-  /** The object store's; null: there is none. */
+  /** Logs in the object store; null: no object store exists. */
   readonly stored: StoredLogs | null;
 }
 
 type Kind = 'setup' | 'out';
-/** Not one that is being written. */
+/** Name of a finished part. Parts that are being written have other names. */
 const PART = /^\d+\.(setup|out)$/;
-/** The largest output of the making of an environment. */
+/** Maximum output of the setup of an environment, bytes. */
 const MAX_SETUP_BYTES = 1024 * 1024;
-/** How often a log is looked at whose job no node has. */
+/** Interval between reads of a followed job that no node owns. */
 const NOBODYS_MS = 500;
 const TOO_LONG = '\n… the rest of this output is not kept\n';
 
 /**
- * The logs of jobs. While an attempt runs, its log is its sandbox's; at its end it becomes a file here. Each attempt has two files, what
- * was said while its environment was made (`<n>.setup`) and what it wrote (`<n>.out`); a job's log is all of them in order. What is not
- * here, because another node ran it or the disk is a new one, is read from the object store.
+ * Keeps the logs of jobs. While an attempt runs, its log comes from its sandbox; at its end it becomes a
+ * file.
+ * Each attempt has two files: the output of the setup of its environment (`<n>.setup`) and its own output
+ * (`<n>.out`). A job's log is all of them in order.
+ * Parts that are missing on this disk are read from the object store. Another node ran them, or the disk is
+ * new.
  */
 export class JobLogs {
   readonly #options: JobLogsOptions;
-  /** Bytes of the setups that are being written. */
+  /** Sizes of the setups that are being written. */
   readonly #setupBytes = new Map<string, number>();
 
   constructor(options: JobLogsOptions) {
     this.#options = options;
   }
 
-  /** An attempt's setup begins (again, when the server that did it before was killed). */
+  /** Begins the setup of an attempt. Removes the output of a setup that a killed server had begun. */
   async beginSetup(sequence: number, attempt: number): Promise<void> {
     await rm(this.#path(sequence, attempt, 'setup'), { force: true });
   }
 
-  /** Adds to what was said during the setup; calls for one attempt may not overlap. */
+  /** Appends output of the setup. Calls for one attempt must not overlap. */
   async addSetup(sequence: number, attempt: number, text: Buffer | string): Promise<void> {
     const path = this.#path(sequence, attempt, 'setup');
     const bytes = this.#setupBytes.get(path) ?? 0;
@@ -73,7 +79,7 @@ export class JobLogs {
     this.#setupBytes.delete(this.#path(sequence, attempt, 'setup'));
   }
 
-  /** Keeps what an attempt wrote. Whole or not at all, and again when it was cut off. */
+  /** Stores the output of an attempt, whole or not at all. May be repeated after an interruption. */
   async archive(sequence: number, attempt: number, chunks: AsyncIterable<Buffer>): Promise<void> {
     const path = this.#path(sequence, attempt, 'out');
     const iterator = chunks[Symbol.asyncIterator]();
@@ -88,7 +94,9 @@ export class JobLogs {
     await rename(`${path}.new`, path);
   }
 
-  /** The whole log as it is now, at most its last `maxBytes` (from the beginning of a line then), piece by piece. */
+  /**
+   * Returns the current log in chunks, at most its last `maxBytes`. A shortened log begins with a whole line.
+   */
   async read(
     source: JobLogSource,
     stored: StoredJob,
@@ -103,7 +111,7 @@ export class JobLogs {
     return skipped === 0 ? chunks : fromWholeLine(chunks);
   }
 
-  /** In order, each with as many bytes as it has now. */
+  /** Yields the parts in order, each with its current size. */
   async *#parts(source: JobLogSource, stored: StoredJob, signal: AbortSignal): AsyncGenerator<LogPart> {
     const { sequence, attempt, status } = stored.job;
     const partOf = this.#finder(stored);
@@ -114,17 +122,20 @@ export class JobLogs {
         let bytes = 0;
         for await (const chunk of source.live(stored, false, signal)) bytes += chunk.length;
         if (bytes > 0) {
-          // The lines that were seen live begin the ones that are kept, should it end in the meantime.
+          // If the attempt ends meanwhile, its stored output begins with the bytes that were read live.
           yield { bytes, read: start => liveOrKept(source.live(stored, false, signal), out, start) };
           continue;
         }
       }
-      // It may have ended in the meantime.
+      // The attempt may have ended meanwhile.
       yield await partOf(each, 'out');
     }
   }
 
-  /** Finds the parts of one log, those that are over also in the object store, which is asked at most once. */
+  /**
+   * Returns a function that finds the parts of a log. Finished parts may be in the object store, which is
+   * listed at most once.
+   */
   #finder({ job }: StoredJob): (attempt: number, kind: Kind) => Promise<LogPart> {
     const { stored, nodeId } = this.#options;
     let all: Promise<ReadonlyMap<string, LogPart>> | undefined;
@@ -132,11 +143,13 @@ export class JobLogs {
       const path = this.#path(job.sequence, attempt, kind);
       const isOver = attempt < job.attempt || isEnded(job.status);
       if (stored === null || !isOver) return await filePart(path);
-      // What another node ran may have left the beginning of a setup here, from before it was that node's.
+      // If another node ran the attempt, this disk may still have the beginning of a setup. This node had
+      // started it.
       const isOwn = job.nodeId === nodeId;
       if (isOwn && (await exists(path))) return await filePart(path);
       all ??= stored.parts(job.sequence).catch(async (error: unknown) => {
-        // Most have no setup, and their logs are here: no reason to need the object store.
+        // Most attempts have no setup, and their logs are on this disk. A failed object store must not make
+        // those unreadable.
         if (isOwn && (await this.#namesOf(job.sequence)).length > 0) return new Map<string, LogPart>();
         throw error;
       });
@@ -145,8 +158,8 @@ export class JobLogs {
   }
 
   /**
-   * The log from its beginning, on until the job is over and its end is known to everybody. Fails with `unavailable` when it has become another
-   * node's: here nothing would be heard of it any more, and who asks again is led there.
+   * Yields the log from its beginning until the end of the job is stored. Fails with `unavailable` when
+   * another node has taken the job. This node gets no changes of it then, and a retry is forwarded there.
    */
   async *follow(source: JobLogSource, sequence: number, signal: AbortSignal): AsyncIterable<Buffer> {
     const changes = this.#options.changes.watch(sequence, signal);
@@ -158,7 +171,7 @@ export class JobLogs {
         const { status, attempt, nodeId } = stored.job;
         const isOver = isEnded(status);
         if (!isOver && nodeId === '') {
-          // Nobody's yet, and nobody here is told who takes it.
+          // No node owns the job yet, and this node is not notified when another takes it.
           await pause(NOBODYS_MS, signal);
           continue;
         }
@@ -171,7 +184,7 @@ export class JobLogs {
           yield chunk;
         }
         if (read.attempt < attempt || isOver) {
-          // The lines that were seen live begin the ones that are kept.
+          // The stored output begins with the bytes that were read live.
           for await (const chunk of (await partOf(read.attempt, 'out')).read(read.out)) yield chunk;
           if (read.attempt >= attempt) return;
           read.attempt += 1;
@@ -192,7 +205,7 @@ export class JobLogs {
     }
   }
 
-  /** Puts what is here of a job's log into the object store. */
+  /** Uploads the parts of a job's log that are on this disk. */
   async store(sequence: number): Promise<void> {
     const { stored } = this.#options;
     if (stored === null) return;
@@ -205,12 +218,12 @@ export class JobLogs {
     await this.#options.stored?.remove(sequence);
   }
 
-  /** Only what is on this node's disk. */
+  /** Removes only the files on this node's disk. */
   async removeHere(sequence: number): Promise<void> {
     await this.#options.removals.remove(this.#directoryOf(sequence));
   }
 
-  /** Removes the logs of jobs that are not known any more; `known` tells which of them are. */
+  /** Removes the logs of unknown jobs. `known` returns which sequences exist. */
   async sweep(known: (sequences: readonly number[]) => Promise<ReadonlySet<number>>): Promise<void> {
     const { directory, removals } = this.#options;
     const names = await readdir(directory).catch(() => []);
@@ -218,7 +231,7 @@ export class JobLogs {
     for (const name of names) if (!there.has(Number(name))) await removals.remove(join(directory, name));
   }
 
-  /** The same for the object store. */
+  /** Removes the logs of unknown jobs from the object store. */
   async sweepStore(known: (sequences: readonly number[]) => Promise<ReadonlySet<number>>): Promise<void> {
     await this.#options.stored?.sweep(known);
   }

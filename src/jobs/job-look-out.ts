@@ -1,5 +1,5 @@
 import { messageOf } from '../core/error.ts';
-import type { InstanceLog } from '../instances/contract.ts';
+import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { JobCluster } from './cluster.ts';
 import type { NodeJobs } from './node-jobs.ts';
@@ -12,12 +12,12 @@ export interface JobLookOutOptions {
   readonly schedules: Pick<JobSchedules, 'lookAgain'>;
   readonly packages: Pick<Packages, 'announce'>;
   readonly intervalMs: number;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
 /**
- * Looks at what other nodes wrote about jobs: when it is woken, and again and again anyway. Without it a node would go on with what it had in
- * memory.
+ * Reads what other nodes wrote about jobs, on each notification and at regular intervals. Without these reads
+ * a node would act on outdated memory.
  */
 export class JobLookOut {
   readonly #options: JobLookOutOptions;
@@ -43,7 +43,7 @@ export class JobLookOut {
     await this.#looking;
   }
 
-  /** A look that begins after the call. Never rejects. */
+  /** Runs a pass that begins after the call. Never rejects. */
   run(): Promise<void> {
     this.#isWanted = true;
     this.#looking ??= this.#look().finally(() => {
@@ -58,7 +58,7 @@ export class JobLookOut {
       this.#isWanted = false;
       try {
         const epoch = cluster.epoch();
-        // It was taken for dead, and what it has was forgotten.
+        // The node was considered dead, so the records of its packages were removed.
         if (epoch !== this.#epoch) await packages.announce();
         this.#epoch = epoch;
         await own.lookAgain();

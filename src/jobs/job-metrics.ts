@@ -1,11 +1,11 @@
 import type { JobStatus } from '../core/job.ts';
 
-/** Counts of jobs. `Jobs.byStatus` counts those that wait and run now. */
+/** Counters of jobs. `Jobs.byStatus` counts the jobs that wait and run now. */
 export interface JobMetrics {
-  /** Its first attempt began, so long after it was submitted. */
+  /** Counts the start of a job's first attempt, `waitedMs` after its submission. */
   started(waitedMs: number): void;
-  /** One attempt that had begun is over, whether or not another one follows. */
+  /** Counts the end of a started attempt, whether or not another attempt follows. */
   attempted(status: JobStatus, ranMs: number): void;
-  /** It is over for good, whether or not it ever ran. */
+  /** Counts the final end of a job, whether or not it ever ran. */
   ended(status: JobStatus): void;
 }

@@ -3,13 +3,13 @@ import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource } from '../core/secret.ts';
 import type { Command } from '../instances/command.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
 import { sharedController } from '../lib/linked-signal.ts';
+import type { Log } from '../lib/log.ts';
 import { newSecret } from '../lib/new-secret.ts';
+import { msUntilStored } from '../lib/stored-time.ts';
 import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
 import {
   claimJob,
   finishJob,
@@ -17,18 +17,19 @@ import {
   markJobRunning,
   readJob,
   requeueJob,
-  type StopReason,
   type StoredJob,
   setJobStopReason,
-} from '../storage/jobs.ts';
-import { untilWritten } from '../storage/until-written.ts';
+} from '../storage/queries/jobs.ts';
+import type { StopReason } from '../storage/schema/jobs.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import { untilWritten } from '../storage/writes/until-written.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
-import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd } from './outcome.ts';
+import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd, TRY_LATER_MS } from './outcome.ts';
 import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
@@ -40,11 +41,11 @@ export interface JobRunnerOptions {
   readonly driver: () => Promise<SandboxDriver>;
   readonly files: JobFiles;
   readonly environments: PythonEnvironments;
-  /** Finds out what this machine can do, before the first job. */
+  /** Checks what this machine can do, before the first job. */
   readonly prepare: () => Promise<void>;
-  /** null: this machine has none. */
+  /** Returns the interpreter of jobs; null: this machine has none. */
   readonly python: () => Promise<JobPython | null>;
-  /** Absent: there are no secrets. */
+  /** Absent: no secrets exist. */
   readonly secrets?: SecretSource;
   readonly logs: JobLogs;
   readonly changes: JobChanges;
@@ -52,50 +53,56 @@ export interface JobRunnerOptions {
   readonly rules: JobSandboxRules;
   readonly startTimeoutMs: number;
   readonly stopGraceMs: number;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
-/** The outcome of a run: it is over, it is to run again at this moment, or the server ends and the next one goes on with it. */
+/**
+ * Outcome of a run. `over`: the job has ended. `left`: the server ends, and the next one continues.
+ * `againAtMs`: the job must run again at that time.
+ */
 export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
   readonly job: Job;
   command: Command | null;
   stopGraceMs: number | null;
-  /** It is to end as one that was stopped, whether or not that is on the disk. */
+  /** True if the job must end as stopped, even if that could not be stored. */
   isStopped: boolean;
 }
 
-/** How soon a job that could not be started for a reason that may pass is tried again, and how long such reasons are waited for. */
-const TRY_LATER_MS = 2_000;
+/** Time for which failed starts are retried when the reason may pass. */
 const PATIENCE_MS = 300_000;
-/** Starts that fail further apart than this, and the time that a start may take, do not fail for one reason. */
+/**
+ * Gap between failed starts, in addition to the duration of a start, above which they have separate causes.
+ */
 const PAUSE_BETWEEN_MS = 60_000;
 const LAST_LINES = 10;
 const MAX_STOP_GRACE_MS = 3_600_000;
 
-/** Runs one attempt of a job, from its files to its end. Never rejects: what goes wrong is how the job ended. */
+/**
+ * Runs one attempt of a job, from its files to its end. Never rejects: a failure becomes the end of the job.
+ */
 export class JobRunner {
   readonly #options: JobRunnerOptions;
   readonly #live = new Map<number, Live>();
   readonly #running = new Set<number>();
-  /** Those that ran longer than they may. */
+  /** Jobs that exceeded their timeout. */
   readonly #late = new Set<number>();
   readonly #closing = sharedController();
   #startsMore = true;
-  /** Since when no sandbox could be started, and the last time; undefined while the last one could. */
+  /** Times of the first and the last of consecutive failed starts; undefined after a successful start. */
   #failing: { readonly sinceMs: number; lastMs: number } | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
   }
 
-  /** Jobs that are RUNNING: not those whose files or sandboxes are being made ready. */
+  /** Number of jobs that are RUNNING. Jobs whose files or sandboxes are being prepared do not count. */
   get running(): number {
     return this.#running.size;
   }
 
-  /** A job that waits. `signal` aborts when it was stopped before it started. */
+  /** Runs a waiting job. `signal` aborts when the job was stopped before it started. */
   async run(stored: StoredJob, signal: AbortSignal): Promise<RunResult> {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
@@ -135,7 +142,7 @@ export class JobRunner {
     return result;
   }
 
-  /** A job that an earlier server had started, or was starting. */
+  /** Continues a job that an earlier server had started or was starting. */
   async adopt(stored: StoredJob): Promise<RunResult> {
     const { job } = stored;
     const { pip } = job.spec.runtimeEnv;
@@ -143,12 +150,13 @@ export class JobRunner {
     this.#live.set(job.sequence, live);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
     let result: RunResult = 'left';
-    // Beside the rest: what runs already needs neither a zygote nor an interpreter of ours.
+    // Runs concurrently, because a running job needs neither a zygote nor an interpreter of this service.
     const held = pip === null ? null : this.#options.python();
     void held?.then(python => python && pip && this.#options.environments.hold(job.tenant, pip, python));
     try {
-      const found = await this.#options.instances.recover(job.instanceId, this.#closing.signal);
-      // One that had begun would be RUNNING, or have its instance still: the server died before it could put the job back.
+      const found = await this.#options.instances.commands.recover(job.instanceId, this.#closing.signal);
+      // A job that had begun would be RUNNING or still have its instance. The server died before it could
+      // requeue the job.
       if (found === 'never' || (found === 'gone' && job.status === 'PENDING')) {
         result = await this.#neverBegan(job);
         return result;
@@ -162,7 +170,7 @@ export class JobRunner {
         result = this.#giveUp(found);
         return result;
       }
-      // Asked for again: a stop that came before it was live here has only left its reason.
+      // Read again: a stop that arrived before the job was live here has only stored its reason.
       const now = await this.#stored(job);
       if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
       else if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
@@ -177,49 +185,51 @@ export class JobRunner {
     return result;
   }
 
-  /** Ends what runs of it; the reason is on the disk already. */
+  /** Ends the running command of a job. The reason is already stored. */
   stop(job: Job): void {
     const live = this.#live.get(job.sequence);
     if (live) this.#stopLive(live, this.#graceOf(job));
   }
 
-  /** The same, when the reason may not be on the disk. */
+  /** Ends the running command of a job whose stop reason may not be stored. */
   end(job: Job): void {
     const live = this.#live.get(job.sequence);
     if (live) live.isStopped = true;
     this.stop(job);
   }
 
-  /** Those whose command runs. */
+  /** Returns the jobs whose command runs. */
   begun(): readonly Job[] {
     return [...this.#live.values()].filter(({ command }) => command !== null).map(({ job }) => job);
   }
 
-  /** It was asked to end on another node, which has left its reason; nothing when it was asked here too. */
+  /** Ends a job after another node stored a stop reason. Does nothing when it was already stopped here. */
   stopOnce(job: Job): void {
     const live = this.#live.get(job.sequence);
     if (live && live.stopGraceMs === null) this.#stopLive(live, this.#graceOf(job));
   }
 
-  /** It is not this node's any more: what runs of it ends at once. */
+  /** Ends the command of a job at once, because this node does not own the job any more. */
   abandon(sequence: number): void {
     const live = this.#live.get(sequence);
     if (live) this.#stopLive(live, 0);
   }
 
-  /** Nothing starts from now on: what has not begun waits for the next server. */
+  /** Prevents further starts. Jobs that have not begun wait for the next server. */
   startNoMore(): void {
     this.#startsMore = false;
     this.#options.environments.close();
   }
 
-  /** Lets go of everything; jobs run on. */
+  /** Detaches from all jobs; they continue to run. */
   close(): void {
     this.startNoMore();
     this.#closing.abort();
   }
 
-  /** Why this machine cannot run jobs yet; null when it can, or is not worth waiting for (then the start says why). */
+  /**
+   * Returns why this machine cannot run jobs yet. Null when it can. Throws when retrying is not worthwhile.
+   */
   async #notPrepared(job: Job): Promise<unknown> {
     try {
       await this.#options.prepare();
@@ -232,10 +242,10 @@ export class JobRunner {
     }
   }
 
-  /** A shortage that may pass is waited for; one that has lasted so long will not pass. */
+  /** Returns true while a failure that may pass is worth retrying, for at most `PATIENCE_MS`. */
   #isPatient(): boolean {
     const nowMs = performance.now();
-    // While nothing was to be started, nothing failed: then this is another shortage.
+    // A long gap without failures means that this is a new shortage.
     const apartMs = this.#options.startTimeoutMs + PAUSE_BETWEEN_MS;
     if (this.#failing === undefined || nowMs - this.#failing.lastMs > apartMs)
       this.#failing = { sinceMs: nowMs, lastMs: nowMs };
@@ -243,7 +253,7 @@ export class JobRunner {
     return nowMs - this.#failing.sinceMs < PATIENCE_MS;
   }
 
-  /** Nothing of it has run: it waits for another try, which is not another attempt. */
+  /** Requeues a job of which nothing has run. The next try is not another attempt. */
   async #tryLater(job: Job, why: unknown): Promise<RunResult> {
     const notBeforeMs = Date.now() + TRY_LATER_MS;
     const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
@@ -276,7 +286,7 @@ export class JobRunner {
     this.#live.set(job.sequence, live);
     const release = instances.hold(intent.id);
     try {
-      // On the disk before it starts: after a crash only the sandbox itself can tell whether it has begun.
+      // Stored before the start: after a crash only the sandbox itself can tell whether it has begun.
       const claim = () => writes.write(claimJob, job.sequence, ownerOf(this.#options.node), intent);
       if (!(await this.#written(job, claim))) return 'over';
       if (!this.#startsMore) {
@@ -285,7 +295,7 @@ export class JobRunner {
       }
       let command: Command | null;
       try {
-        command = await instances.run(
+        command = await instances.commands.run(
           intent,
           { driver, sandbox },
           AbortSignal.timeout(startTimeoutMs),
@@ -293,7 +303,7 @@ export class JobRunner {
         );
       } catch (error) {
         if (this.#closing.signal.aborted) return 'left';
-        // The driver's word for it that nothing of the job has run.
+        // `unavailable` from the driver guarantees that nothing of the job has run.
         const mayPass = error instanceof ServiceError && error.code === 'unavailable';
         if (mayPass && this.#isPatient()) return await this.#tryLater(claimed, error);
         return await this.#end(
@@ -313,7 +323,7 @@ export class JobRunner {
     }
   }
 
-  /** False when it was given up elsewhere while it started. */
+  /** Marks a job as RUNNING. Returns false when another process took or ended it during the start. */
   async #begin(job: Job, pid: string): Promise<boolean> {
     const { database, metrics, changes } = this.#options;
     const startedAtMs = Date.now();
@@ -330,9 +340,9 @@ export class JobRunner {
     return true;
   }
 
-  /** It is not this node's any more, whoever decided so: its row stays as it is. */
+  /** Removes the command of a job that this node does not own any more. The record stays unchanged. */
   #giveUp(command: Command): RunResult {
-    void this.#options.instances.remove(command);
+    void this.#options.instances.commands.remove(command);
     return 'over';
   }
 
@@ -342,7 +352,7 @@ export class JobRunner {
     try {
       exit = await command.exited(this.#closing.signal);
     } finally {
-      // What comes after the end is not time of the command.
+      // Time after the exit does not count as time of the command.
       await disarm();
     }
     if (exit === null) return 'left';
@@ -352,7 +362,7 @@ export class JobRunner {
   async #finish(job: Job, command: Command, exit: ExitResult): Promise<RunResult> {
     const all = { tail: null, sinceMs: null, follow: false };
     const never = new AbortController().signal;
-    // Kept before the end is reported: whoever sees the end finds the whole log.
+    // Stored before the end is reported, so that a client that sees the end finds the whole log.
     const keep = () => this.#options.logs.archive(job.sequence, job.attempt, command.logs(all, never));
     await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
     if (this.#closing.signal.aborted) return 'left';
@@ -360,24 +370,24 @@ export class JobRunner {
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
     const stored = await this.#stored(job);
     const asked = stored?.stopReason || this.#unwrittenReason(job);
-    // While no server ran, its time passed after its end too.
+    // If no server ran meanwhile, the timeout may have passed only after the command had ended in time.
     const isInTime = asked === 'timeout' && endedInTime(exit, stored?.job.startedAtMs, job.spec.rules.timeoutMs);
     const stopReason = isInTime ? '' : asked;
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
     const result = await this.#end(job, end, stopReason === '');
-    void this.#options.instances.remove(command);
+    void this.#options.instances.commands.remove(command);
     return result;
   }
 
-  /** Why it was asked to end, when that could not be written. */
+  /** Returns the stop reason of a job when it could not be stored. */
   #unwrittenReason({ sequence }: Job): StopReason {
     if (this.#live.get(sequence)?.isStopped === true) return 'stopped';
     return this.#late.has(sequence) ? 'timeout' : '';
   }
 
-  /** Its end, or another attempt when it failed and may be tried again. */
+  /** Stores the end of a job, or requeues it when it failed and has attempts left. */
   async #end(job: Job, end: JobEnd, mayRetry = false): Promise<RunResult> {
     const { writes, node, changes, metrics } = this.#options;
     const { rules } = job.spec;
@@ -397,7 +407,7 @@ export class JobRunner {
     return 'over';
   }
 
-  /** The server that was starting it died before anything of the job had run. */
+  /** Requeues a job whose server died before anything of the job had run. */
   async #neverBegan(job: Job): Promise<RunResult> {
     const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
     return await this.#requeue(job, again);
@@ -418,14 +428,17 @@ export class JobRunner {
     return 'over';
   }
 
-  /** Repeats a write about a job until it succeeds; the job keeps its slot meanwhile. */
+  /** Repeats a write about a job until it succeeds. The job keeps its slot meanwhile. */
   #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
     return untilWritten(write, this.#closing.signal, error =>
       this.#warn(job, error, 'its new state could not be written yet; it is tried again'),
     );
   }
 
-  /** What is on record of it now. A database that is away is waited for: a job does not fail because it could not be asked about. */
+  /**
+   * Reads the record of a job, and retries while the database is unavailable. A failed read does not fail the
+   * job.
+   */
   #stored(job: Job): Promise<StoredJob | null> {
     return untilWritten(
       () => readJob(this.#options.database, job.sequence),
@@ -434,7 +447,10 @@ export class JobRunner {
     );
   }
 
-  /** Ends it when its time is over. What is returned takes that back; once it has resolved, nothing more is written of it. */
+  /**
+   * Ends the job when its timeout has passed. The returned function cancels the timer, and resolves after the
+   * last write of a timeout that has begun.
+   */
   async #armTimeout(job: Job): Promise<() => Promise<void>> {
     const { timeoutMs } = job.spec.rules;
     if (timeoutMs === 0) return async () => undefined;
@@ -442,7 +458,7 @@ export class JobRunner {
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
     let ending: Promise<void> | undefined;
     const end = async () => {
-      // Also remembered here: a job that fills the disk has to be ended although nothing can be written.
+      // Also kept in memory: a job that fills the disk must end although nothing can be stored.
       this.#late.add(job.sequence);
       await this.#options.writes
         .write(setJobStopReason, job.sequence, 'timeout')
@@ -453,7 +469,7 @@ export class JobRunner {
       () => {
         ending = end();
       },
-      Math.max(0, startedAtMs + timeoutMs - Date.now()),
+      msUntilStored(startedAtMs + timeoutMs, timeoutMs),
     ).unref();
     return async () => {
       clearTimeout(timer);
@@ -466,16 +482,22 @@ export class JobRunner {
     live.command?.stop(graceMs);
   }
 
-  /** `RAY_JOB_STOP_WAIT_TIME_S` of the job, else the service's. */
+  /**
+   * Returns the grace period of a stop: `RAY_JOB_STOP_WAIT_TIME_S` of the job, otherwise the service's,
+   * milliseconds.
+   */
   #graceOf(job: Job): number {
     const seconds = Number(job.spec.runtimeEnv.envVars.RAY_JOB_STOP_WAIT_TIME_S ?? Number.NaN);
     return seconds >= 0 ? Math.min(seconds * 1000, MAX_STOP_GRACE_MS) : this.#options.stopGraceMs;
   }
 
-  /** Storage or the program itself failed; what is on the disk says where the next start goes on. */
+  /**
+   * Ends a job after an internal or storage failure. If that fails too, the next start continues from the
+   * stored state.
+   */
   async #fault(job: Job, error: unknown): Promise<RunResult> {
     if (this.#closing.signal.aborted) return 'left';
-    this.#options.log.error({ job: job.id, tenant: job.tenant, err: error }, 'a job could not be run');
+    this.#options.log.error({ job: job.id, tenant: job.tenant, err: error }, 'job run failed');
     const command = this.#live.get(job.sequence)?.command;
     try {
       return await this.#end(
@@ -485,7 +507,7 @@ export class JobRunner {
     } catch {
       return 'left';
     } finally {
-      if (command) void this.#options.instances.remove(command);
+      if (command) void this.#options.instances.commands.remove(command);
     }
   }
 
@@ -504,10 +526,13 @@ export class JobRunner {
   }
 }
 
-/** How a sandbox ended of which there is no trace. */
+/** Exit of a sandbox of which no trace remains. */
 const GONE: Omit<ExitResult, 'atMs'> = { code: null, signal: null, oomKilled: false };
 
-/** Some drivers know an end to the second only, and a timer may be a millisecond early: such ends are not taken for ones in time. */
+/**
+ * Returns true if the command certainly ended before its timeout. Some drivers report the end in whole
+ * seconds, and a timer may fire a millisecond early. Such ends do not count as in time.
+ */
 function endedInTime({ atMs }: ExitResult, startedAtMs: number | null | undefined, timeoutMs: number): boolean {
   if (typeof startedAtMs !== 'number') return false;
   const roundedMs = atMs % 1000 === 0 ? 1000 : 1;
@@ -524,7 +549,7 @@ async function textOf(chunks: AsyncIterable<Buffer>): Promise<string> {
   try {
     for await (const chunk of chunks) parts.push(chunk);
   } catch {
-    // The end of a job is worth more than its last lines.
+    // The end of a job is more important than its last lines.
   }
   return Buffer.concat(parts).toString('utf8').trimEnd();
 }

@@ -8,20 +8,23 @@ import type { PlacedFiles } from './job-files.ts';
 import type { JobPython } from './python.ts';
 
 export interface JobSandboxRules extends SandboxRules {
-  /** Of every job, under what it sets itself. */
+  /** Variables of every job; variables that the job sets itself override them. */
   readonly environment: Readonly<Record<string, string>>;
-  /** `image`: jobs run in an image, with its Python and without anything of this machine but the files that are handed in. */
+  /**
+   * `image`: jobs run in an image and use its Python. Of this machine they see only the files that are
+   * mounted.
+   */
   readonly rootfs: 'host' | 'image';
-  /** For a job that did not ask. */
+  /** Defaults for a job that names no size. */
   readonly cpuMillis: number;
   readonly memoryMb: number;
 }
 
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** A virtual environment as a job finds it. */
+/** Virtual environment as a job sees it. */
 export interface PlacedEnvironment {
-  /** Inside. */
+  /** Path inside the sandbox. */
   readonly path: string;
   readonly mount: MountSpec;
 }
@@ -35,7 +38,7 @@ export interface JobParts {
   readonly variables: ResolvedVariables;
 }
 
-/** The resources that the sandbox of a job may use. */
+/** Returns the resources that the sandbox of a job may use. */
 export function sizeOfSandbox(
   { cpuMillis, memoryMb }: JobResources,
   rules: Pick<JobSandboxRules, 'cpuMillis' | 'memoryMb'>,
@@ -46,7 +49,7 @@ export function sizeOfSandbox(
   };
 }
 
-/** The sandbox and the command of a job, for the driver. */
+/** Returns the sandbox and the command of a job, for the driver. */
 export function toJobSandbox(
   job: Job,
   instanceId: string,
@@ -94,15 +97,15 @@ export function toJobSandbox(
     maxOpenFiles: LIMITS.openFiles,
     network: rules.network,
     requireIsolation: rules.requireIsolation,
-    // A job that has begun may not begin again.
+    // A job that has begun must never begin again.
     survivesCaller: true,
     runsOnce: true,
   };
 }
 
 /**
- * `${NAME}` and `$NAME` in values stand for what the job has without them, as Ray does it; a `PYTHONPATH` of the caller comes
- * before the job's own. A secret is what it is.
+ * Replaces `${NAME}` and `$NAME` in values by the variables of `base`, as Ray does. A `PYTHONPATH` of the
+ * caller comes before that of the job. Values of secrets stay unchanged.
  */
 function expand(
   variables: ResolvedVariables,

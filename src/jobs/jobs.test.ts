@@ -4,7 +4,7 @@ import { JobNodes } from '../../test/jobs/nodes.ts';
 import { failedPrecondition, unavailable } from '../core/error.ts';
 import { readJobSubmission } from '../core/job.ts';
 
-/** Opens when the test says so. */
+/** Gate that the test opens. */
 function gate(): { readonly opened: Promise<void>; open(): void } {
   let open!: () => void;
   const opened = new Promise<void>(resolve => {
@@ -15,7 +15,7 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 
 const startsOf = ({ driver }: JobsHarness, count: number) => vi.waitFor(() => expect(driver.starts.length).toBe(count));
 
-/** One that runs has most of the processors, and `large` waits for them. */
+/** Submits a running job with most of the processors, and a job `large` that waits for them. */
 async function submitLarge(jobs: JobsHarness): Promise<void> {
   for (const [id, cpus] of [
     ['runs', 90],
@@ -35,7 +35,7 @@ describe('a job ends as its command ends', () => {
   test.each([
     [0, 'SUCCEEDED'],
     [3, 'FAILED'],
-  ] as const)('with exit code %d it is %s, and nothing of it is left', async (code, status) => {
+  ] as const)('a job whose command exits with code %d is %s and leaves no residue', async (code, status) => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     await jobs.exit('a', code);
@@ -43,7 +43,7 @@ describe('a job ends as its command ends', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('also when it has ended before its start is over', async () => {
+  test('a job gets its exit code when the command exits before the start is complete', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.exitsAtOnce = 4;
     await jobs.submit('a');
@@ -51,7 +51,7 @@ describe('a job ends as its command ends', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('one that fails is run again as often as it asked for, each time in a new sandbox', async () => {
+  test('a failing job is retried as often as requested, each time in a new sandbox', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.exitsAtOnce = 1;
     await jobs.submit('a', { 'rookery.retries': '2', 'rookery.retry_delay_ms': '1' });
@@ -61,7 +61,7 @@ describe('a job ends as its command ends', () => {
   });
 });
 
-test('any number of jobs run at a time without a warning of Node that listeners leak', async () => {
+test('30 jobs run at a time without a listener leak warning of Node.js', async () => {
   const warnings: string[] = [];
   const note = (warning: Error) => void warnings.push(warning.message);
   process.on('warning', note);
@@ -80,7 +80,7 @@ test('any number of jobs run at a time without a warning of Node that listeners 
 });
 
 describe('a start that fails', () => {
-  test('for good fails the job with the reason, without another attempt', async () => {
+  test('a permanent start failure fails the job with the reason and without a retry', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.faults.startError = failedPrecondition('no such directory');
     await jobs.submit('a', { 'rookery.retries': '2' });
@@ -93,7 +93,7 @@ describe('a start that fails', () => {
     expect(jobs.driver.instanceIds).toEqual([]);
   });
 
-  test('for a reason that may pass is tried again, which is no attempt of the job', async () => {
+  test('a temporary start failure is retried without counting as an attempt', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.faults.startError = unavailable('the machine is short of processes');
     await jobs.submit('a');
@@ -105,7 +105,7 @@ describe('a start that fails', () => {
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
   });
 
-  test('is waited for anew when the one before was long ago, and no longer when they go on failing', async () => {
+  test('start retries begin anew an hour after a failure, and end when starts keep failing', async () => {
     await using jobs = await JobsHarness.open();
     const now = performance.now.bind(performance);
     let aheadMs = 0;
@@ -129,7 +129,7 @@ describe('a start that fails', () => {
     });
   });
 
-  test('leaves the others alone', async () => {
+  test('a start failure does not affect other jobs', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('good');
     await jobs.until('good', 'RUNNING');
@@ -142,12 +142,12 @@ describe('a start that fails', () => {
 });
 
 describe('a driver that does not answer', () => {
-  test('while a job runs: it is RUNNING until the driver tells how it ended', async () => {
+  test('a job stays RUNNING until an unreachable driver reports its exit', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     const instance = await jobs.instanceOf('a');
     const wait = vi.spyOn(jobs.driver, 'wait').mockRejectedValueOnce(unavailable('away'));
-    // The wait that is open goes on; that of the next server is the one that fails.
+    // The open wait continues. The wait of the next service is the one that fails.
     await jobs.restartServer();
     await vi.waitFor(() => expect(wait.mock.calls.length).toBeGreaterThan(1));
     expect((await jobs.job('a')).status).toBe('RUNNING');
@@ -156,7 +156,7 @@ describe('a driver that does not answer', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('when a server starts: a job that runs is not given up, and starts no second time', async () => {
+  test('a running job is kept, and starts only once, when the driver is unreachable at a service start', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     const instance = await jobs.instanceOf('a');
@@ -170,7 +170,7 @@ describe('a driver that does not answer', () => {
     expect(jobs.driver.starts).toHaveLength(1);
   });
 
-  test('to a start: a stop of the job meanwhile ends it, and nothing of it is left', async () => {
+  test('a stop during an unanswered start ends the job and leaves no residue', async () => {
     await using jobs = await JobsHarness.open();
     const { opened, open } = gate();
     jobs.driver.faults.startGate = opened;
@@ -182,7 +182,7 @@ describe('a driver that does not answer', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('to a removal: it is removed later', async () => {
+  test('a sandbox is removed later when its first removal fails', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.faults.removeFailures = 1;
     await jobs.submit('a');
@@ -192,8 +192,8 @@ describe('a driver that does not answer', () => {
   });
 });
 
-describe('a stop', () => {
-  test('ends a job that runs; of one that is over it changes nothing', async () => {
+describe('a stop of a job', () => {
+  test('a stop ends a running job, and changes nothing when the job has ended', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     await jobs.until('a', 'RUNNING');
@@ -203,7 +203,7 @@ describe('a stop', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('of a job that the others wait behind starts them', async () => {
+  test('a stop of the first waiting job starts the jobs behind it', async () => {
     await using jobs = await JobsHarness.open();
     await submitLarge(jobs);
     await jobs.submit('small');
@@ -215,7 +215,7 @@ describe('a stop', () => {
   test.each([
     ['a failed one', 1, undefined],
     ['one that could not be started', 0, unavailable('not yet')],
-  ] as const)('while %s goes back to the queue ends it at once', async (_, code, startError) => {
+  ] as const)('a stop while %s returns to the queue ends the job immediately', async (_, code, startError) => {
     await using nodes = await JobNodes.open({ isAlone: true });
     const write = nodes.writes.write.bind(nodes.writes);
     const { jobs } = await nodes.start('n');
@@ -236,7 +236,7 @@ describe('a stop', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('that its driver ignores leaves the job RUNNING, and can be asked for again', async () => {
+  test('a stop that fails in the driver leaves the job RUNNING, and can be requested again', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     await jobs.until('a', 'RUNNING');
@@ -249,7 +249,7 @@ describe('a stop', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('that its driver ignored is asked for by the next server', async () => {
+  test('a stop that failed in the driver is repeated by the next service', async () => {
     await using jobs = await JobsHarness.open();
     await jobs.submit('a');
     await jobs.until('a', 'RUNNING');
@@ -261,8 +261,8 @@ describe('a stop', () => {
   });
 });
 
-describe('a restart of the server', () => {
-  test('finds a job that runs, and one that ended meanwhile with its exit code', async () => {
+describe('a restart of the service', () => {
+  test('a restarted service finds running jobs, and the exit codes of jobs that ended meanwhile', async () => {
     await using jobs = await JobsHarness.open();
     for (const id of ['runs', 'ended']) await jobs.submit(id);
     const [running, ended] = [await jobs.instanceOf('runs'), await jobs.instanceOf('ended')];
@@ -277,7 +277,7 @@ describe('a restart of the server', () => {
     await jobs.untilNothingIsLeft();
   });
 
-  test('while a job waits to be tried again loses nothing of it', async () => {
+  test('a restart of the service keeps a job that waits for a retry of its start', async () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.faults.startError = unavailable('not yet');
     await jobs.submit('a');
@@ -288,7 +288,7 @@ describe('a restart of the server', () => {
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
   });
 
-  test('in the middle of a start runs the command once', async () => {
+  test('a restart of the service during a start runs the command once', async () => {
     await using jobs = await JobsHarness.open();
     const { opened, open } = gate();
     jobs.driver.faults.startGate = opened;
@@ -307,8 +307,8 @@ describe('a restart of the server', () => {
   });
 });
 
-describe('a server that stops its jobs when it ends', () => {
-  test('ends all of them although the disk takes no reasons; they are not tried again', async () => {
+describe('a service that stops its jobs at shutdown', () => {
+  test('a shutdown stops all jobs without retries although the stop reasons cannot be written', async () => {
     await using nodes = await JobNodes.open({ isAlone: true });
     const write = nodes.writes.write.bind(nodes.writes);
     const { jobs } = await nodes.start('n');
@@ -326,7 +326,7 @@ describe('a server that stops its jobs when it ends', () => {
     for (const id of ['a', 'b']) expect((await jobs.job(id)).status).toBe('STOPPED');
   });
 
-  test('ends those that it knows when the database does not answer', async () => {
+  test('a shutdown stops the jobs in memory when the database does not answer', async () => {
     await using nodes = await JobNodes.open({ isAlone: true });
     const { jobs } = await nodes.start('n');
     await jobs.submit('a');
@@ -344,10 +344,13 @@ describe('a server that stops its jobs when it ends', () => {
   });
 });
 
-describe('a timeout', () => {
+describe('a timeout of a job', () => {
   const RULES = { 'rookery.timeout_ms': '60000', 'rookery.retries': '1', 'rookery.retry_delay_ms': '1' };
 
-  /** While no server runs, a job ends so many milliseconds after its start; the next server starts an hour later, and asks for its end last. */
+  /**
+   * Ends a job `afterMs` after its start, while no service runs.
+   * The next service starts an hour later, and asks for the exit last.
+   */
   async function endsWhileAway(jobs: JobsHarness, afterMs: number, code: number): Promise<void> {
     await jobs.submit('a', RULES);
     const { instanceId, startedAtMs } = await jobs.until('a', 'RUNNING');
@@ -371,14 +374,14 @@ describe('a timeout', () => {
     await jobs.startServer();
   }
 
-  test('does not count for a command that succeeded in time, however late its end is learned', async () => {
+  test('a timeout does not fail a job that succeeded in time, however late the exit is reported', async () => {
     await using jobs = await JobsHarness.open();
     await endsWhileAway(jobs, 1501, 0);
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', exitCode: 0, attempt: 1 });
     await jobs.untilNothingIsLeft();
   });
 
-  test('does not count for one that failed in time: it is tried again, in a time of its own', async () => {
+  test('a job that failed within its timeout is retried with a new timeout', async () => {
     await using jobs = await JobsHarness.open();
     await endsWhileAway(jobs, 1501, 3);
     await vi.waitFor(() => expect(jobs.driver.starts).toHaveLength(2));
@@ -386,7 +389,7 @@ describe('a timeout', () => {
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 2 });
   });
 
-  test.each([59_999, 60_000])('counts for one that ended %d ms after its start, also when it succeeded', async ms => {
+  test.each([59_999, 60_000])('a job that succeeded %d ms after its start fails with a timeout', async ms => {
     await using jobs = await JobsHarness.open();
     await endsWhileAway(jobs, ms, 0);
     expect(await jobs.untilEnded('a')).toMatchObject({
@@ -396,7 +399,7 @@ describe('a timeout', () => {
     });
   });
 
-  test('is over with the command: what is kept of its log takes time that is not the job’s', async () => {
+  test('a timeout ends with the command, before the log of the job is archived', async () => {
     await using jobs = await JobsHarness.open();
     const armed = vi.spyOn(globalThis, 'setTimeout');
     const disarmed = vi.spyOn(globalThis, 'clearTimeout');

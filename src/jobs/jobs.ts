@@ -12,15 +12,14 @@ import { packagesOf } from '../core/runtime-env.ts';
 import { secretsOf } from '../core/secret.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { nodeOfJob } from '../storage/job-owners.ts';
+import { nodeOfJob } from '../storage/queries/job-owners.ts';
 import {
   insertJob,
   insertScheduledJob,
   type JobDraft,
   type OpenBounds,
   type ScheduledSubmit,
-} from '../storage/job-submits.ts';
+} from '../storage/queries/job-submits.ts';
 import {
   deleteJob,
   findJob,
@@ -31,8 +30,9 @@ import {
   readJob,
   type StoredJob,
   stopJob,
-} from '../storage/jobs.ts';
-import type { LackingSecret } from '../storage/secrets.ts';
+} from '../storage/queries/jobs.ts';
+import type { LackingSecret } from '../storage/queries/secrets.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
@@ -59,15 +59,15 @@ export interface JobsOptions {
   readonly bounds: OpenBounds;
 }
 
-/** The largest answer of a log. */
+/** Maximum size of the answer with a log. */
 const MAX_LOG_BYTES = 32 * 1024 * 1024;
 const ID_ALPHABET = 'ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789';
 const EXPIRED_AT_ONCE = 1000;
 const PAGE = 200;
 
 /**
- * Jobs as callers see them, of all nodes: what is asked is answered from the rows. A job is on the disk before it is acknowledged, and marked
- * there before it starts; after a crash each one is found where it was: waiting, running, or ended while nobody looked.
+ * Provides jobs of all nodes to callers, from the records. A job is stored before it is acknowledged, and
+ * marked before it starts. After a crash each job is found as waiting, running, or ended meanwhile.
  */
 export class Jobs {
   readonly #options: JobsOptions;
@@ -76,14 +76,15 @@ export class Jobs {
     this.#options = options;
   }
 
-  /** How many of this node are not over, as their records say. */
+  /** Counts the open jobs of this node by status. */
   byStatus(): { readonly PENDING: number; readonly RUNNING: number } {
     return this.#options.own.byStatus();
   }
 
   /**
-   * Puts a job on the disk. The same id with the same body answers the job that there is; with another body it fails with
-   * `already_exists`. Fails with `resource_exhausted` when too many are open, `invalid_request` when it asks for what it may not have.
+   * Stores a job. The same id with the same body returns the existing job; with another body it fails with
+   * `already_exists`. Fails with `resource_exhausted` when too many are open. Fails with `invalid_request`
+   * when the job asks for something forbidden.
    */
   async submit(tenant: string, { id, spec, fingerprint }: JobSubmission): Promise<Job> {
     const { database, writes, own, bounds } = this.#options;
@@ -99,8 +100,8 @@ export class Jobs {
   }
 
   /**
-   * What a schedule submits at one of its moments, on whichever node. `skipped`: the job before it is not over; `full`: too many are open. The
-   * same moment decided again changes nothing. Fails as `submit` does.
+   * Submits the job of a schedule's moment; any node may run it. `skipped`: the previous job has not ended.
+   * `full`: too many are open. Deciding a moment again changes nothing. Fails as `submit` does.
    */
   async submitScheduled(
     tenant: string,
@@ -116,25 +117,25 @@ export class Jobs {
     if (submitted === 'full' || submitted === 'skipped') return submitted;
     if (typeof submitted !== 'string') this.#submitted(draft, sequenceOf(submitted));
     else {
-      // By a write whose answer was lost, perhaps: then nobody here knows of it yet.
+      // A write whose answer was lost may have stored the job. This node would then not run it yet.
       const stored = await findJob(database, tenant, id);
       if (stored !== null && waitsOn(stored, node.id)) own.accept(stored.job, stored.notBeforeMs);
     }
     return 'submitted';
   }
 
-  /** Fails with `invalid_request` when a job names secrets, and there are none. */
+  /** Fails with `invalid_request` when a job names secrets and the service keeps none. */
   assertMayName(secrets: readonly string[]): void {
     if (secrets.length === 0 || this.#options.keepsSecrets) return;
     throw invalidRequest('runtime_env.env_vars refers to a secret: this service keeps none');
   }
 
-  /** Fails with `not_found`, also for another tenant's. */
+  /** Returns a job. Fails with `not_found`, also for a job of another tenant. */
   async get(tenant: string, id: string): Promise<Job> {
     return (await this.#find(tenant, id)).job;
   }
 
-  /** All of a tenant, the newest first, in pages: others get their turn between them, however many there are. */
+  /** Yields all jobs of a tenant in pages, newest first. Other work runs between the pages. */
   async *list(tenant: string): AsyncIterable<readonly Job[]> {
     for (let before = Number.MAX_SAFE_INTEGER; ; ) {
       const page = await listJobs(this.#options.database, tenant, { before, limit: PAGE });
@@ -147,8 +148,8 @@ export class Jobs {
   }
 
   /**
-   * Which other node has to be asked: for the log of a job, or to stop it. null: this one can do it; also for a job that does not exist, and
-   * for one of which nothing runs, which the database alone ends.
+   * Returns the other node that must serve the log of a job, or stop it. Null when this node can do it. Null
+   * also for an unknown job, and for a job without a running command, which the database alone ends.
    */
   async nodeOf(tenant: string, id: string, what: 'log' | 'stop'): Promise<string | null> {
     const { database, node } = this.#options;
@@ -159,7 +160,7 @@ export class Jobs {
     return isElsewhere ? found.nodeId : null;
   }
 
-  /** Ends a job that waits or runs; false when it is over already. Answers before it has ended. */
+  /** Stops a job that waits or runs. Returns before it has ended; false when it had already ended. */
   async stop(tenant: string, id: string): Promise<boolean> {
     const { writes, node, own, changes, metrics } = this.#options;
     own.mustBeStarted();
@@ -174,41 +175,43 @@ export class Jobs {
     return true;
   }
 
-  /** Forgets a job that is over, and its log. Fails with `failed_precondition` when it is not over. */
+  /** Removes an ended job and its log. Fails with `failed_precondition` when it has not ended. */
   async delete(tenant: string, id: string): Promise<void> {
     const { job } = await this.#find(tenant, id);
     if (!isEnded(job.status)) {
       throw failedPrecondition(`Attempted to delete job '${id}', but it is in a non-terminal state ${job.status}.`);
     }
-    // Of two at the same moment one has forgotten it.
+    // A concurrent call may have removed the job.
     if (!(await this.#options.writes.write(deleteJob, job.sequence))) throw notFound(`Job ${id} does not exist`);
     this.#options.changes.changed(job, { status: 'DELETED', message: '' });
     await this.#options.logs.remove(job.sequence);
   }
 
-  /** The log as it is now. Fails with `not_found` at once. */
+  /** Returns the current log. Fails at once with `not_found`. */
   async log(tenant: string, id: string, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
     const stored = await this.#find(tenant, id);
     return await this.#options.logs.read(this, stored, MAX_LOG_BYTES, signal);
   }
 
-  /** The log from its beginning until the job is over and that is known. Fails with `not_found` at once. */
+  /**
+   * Returns the log from its beginning until the end of the job is stored. Fails at once with `not_found`.
+   */
   async follow(tenant: string, id: string, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
     const { job } = await this.#find(tenant, id);
     return this.#options.logs.follow(this, job.sequence, signal);
   }
 
-  /** For `JobLogs`. */
+  /** Returns the record of a job, for `JobLogs`. */
   async state(sequence: number): Promise<StoredJob | null> {
     return await readJob(this.#options.database, sequence);
   }
 
-  /** For `JobLogs`. */
+  /** Returns the output of a job's sandbox, for `JobLogs`. */
   async *live({ job }: StoredJob, follow: boolean, signal: AbortSignal): AsyncIterable<Buffer> {
     yield* this.#options.instances.logs(job.instanceId, { tail: null, sinceMs: null, follow }, signal);
   }
 
-  /** Forgets ended jobs that are too old or too many; true when there may be more of them. */
+  /** Removes ended jobs that are too old or too many. Returns true when there may be more of them. */
   async dropOld(bounds: { readonly endedBeforeMs: number; readonly keep: number }): Promise<boolean> {
     const { database, writes, logs } = this.#options;
     const expired = await listExpiredJobs(database, { ...bounds, limit: EXPIRED_AT_ONCE });
@@ -218,17 +221,20 @@ export class Jobs {
     return expired.length === EXPIRED_AT_ONCE;
   }
 
-  /** Those of all nodes and tenants that are not over. */
+  /** Returns the open jobs of all nodes and tenants. */
   async open(): Promise<readonly Job[]> {
     return (await listOpenJobs(this.#options.database, null)).map(({ job }) => job);
   }
 
-  /** Which of these there are, on any node. */
+  /** Returns which of these sequences exist, on any node. */
   async known(sequences: readonly number[]): Promise<ReadonlySet<number>> {
     return await knownJobSequences(this.#options.database, sequences);
   }
 
-  /** Fails with `invalid_request` when it asks for what it may not have. Whether its secrets are there is for the write to say. */
+  /**
+   * Fails with `invalid_request` when a job asks for something forbidden. The write checks whether its
+   * secrets exist.
+   */
   async #check(spec: JobSpec): Promise<void> {
     await this.#options.files.check({ spec });
     this.assertMayName(secretsOf(spec.runtimeEnv.envVars));
@@ -247,7 +253,7 @@ export class Jobs {
       exitCode: null,
       attempt: 1,
       nodeId,
-      // That of another node is not known here, and only counts once it runs.
+      // The epoch of another node is unknown here, and matters only once that node runs the job.
       nodeEpoch: nodeId === node.id ? ownerOf(node).epoch : 0,
       isForAnother: nodeId !== node.id,
       instanceId: '',
@@ -262,7 +268,7 @@ export class Jobs {
     const { own, changes } = this.#options;
     const job = { ...draft, sequence };
     changes.changed(job, {});
-    // Another node finds it in its rows.
+    // Another node finds the job in its records.
     if (!isForAnother) own.accept(job);
     return job;
   }
@@ -278,7 +284,7 @@ function waitsOn({ job }: StoredJob, nodeId: string): boolean {
   return job.status === 'PENDING' && job.instanceId === '' && job.nodeId === nodeId;
 }
 
-/** Fails with `invalid_request`. */
+/** Returns the sequence of a stored job. Fails with `invalid_request` when a secret is missing. */
 function sequenceOf(written: { readonly sequence: number } | LackingSecret): number {
   if ('lacking' in written) throw noSecret(written);
   return written.sequence;

@@ -2,7 +2,7 @@ import { createReadStream, type Stats } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { isAbsent } from '../lib/system-errors.ts';
 
-/** A piece of a log that can be read from any of its bytes on. */
+/** Part of a log that can be read from any offset. */
 export interface LogPart {
   readonly bytes: number;
   read(start: number): AsyncIterable<Buffer>;
@@ -25,7 +25,10 @@ export async function* liveOrKept(live: AsyncIterable<Buffer>, kept: string, sta
   if (!isLive) yield* readFrom(kept, start);
 }
 
-/** All parts without their first `skipped` bytes, and without what was added since they were measured. */
+/**
+ * Yields all parts without their first `skipped` bytes. Bytes that were appended after the measurement are
+ * left out.
+ */
 export async function* lastOf(parts: readonly LogPart[], skipped: number): AsyncIterable<Buffer> {
   let before = skipped;
   for (const { bytes, read } of parts) {
@@ -41,10 +44,10 @@ export async function* lastOf(parts: readonly LogPart[], skipped: number): Async
   }
 }
 
-/** How far the beginning of a line is looked for. */
+/** Maximum distance to the beginning of a line, bytes. */
 const MAX_LINE_BYTES = 1024 * 1024;
 
-/** Without the rest of the line that was cut; as it is when the line is too long to be one. */
+/** Drops the rest of a line that was cut. A line longer than `MAX_LINE_BYTES` stays as it is. */
 export async function* fromWholeLine(chunks: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   const held: Buffer[] = [];
   let heldBytes = 0;
@@ -66,7 +69,7 @@ export async function* fromWholeLine(chunks: AsyncIterable<Buffer>): AsyncIterab
   yield* held;
 }
 
-/** A file that is not there is empty. */
+/** Reads a file from `start`. A missing file is empty. */
 export async function* readFrom(path: string, start: number): AsyncIterable<Buffer> {
   try {
     yield* createReadStream(path, { start }) as AsyncIterable<Buffer>;
@@ -79,7 +82,7 @@ export async function exists(path: string): Promise<boolean> {
   return (await statOf(path)) !== null;
 }
 
-/** Null for a file that is not there; one that cannot be looked at is no empty log. */
+/** Returns null for a missing file. Other errors are thrown, since an unreadable file is not an empty log. */
 async function statOf(path: string): Promise<Stats | null> {
   return await stat(path).catch(error => {
     if (isAbsent(error)) return null;

@@ -1,9 +1,9 @@
 import { messageOf } from '../core/error.ts';
-import type { InstanceLog } from '../instances/contract.ts';
+import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { listUnstoredLogs, markLogStored } from '../storage/job-owners.ts';
+import { listUnstoredLogs, markLogStored } from '../storage/queries/job-owners.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { JobLogs } from './job-logs.ts';
 
 export interface LogUploadsOptions {
@@ -11,22 +11,23 @@ export interface LogUploadsOptions {
   readonly writes: DurableWrites;
   readonly nodeId: string;
   readonly logs: JobLogs;
-  /** False: there is no object store, and nothing to do. */
+  /** False: no object store exists, and nothing is uploaded. */
   readonly hasStore: boolean;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
 const AT_ONCE = 100;
 const PARALLEL = 4;
 
 /**
- * Brings the logs of jobs that ended on this node to the object store. The rows say which are not there yet, so that neither a crash nor a
- * store that was away loses one; until then they are read from this node. No job waits for it to end.
+ * Uploads the logs of jobs that ended on this node to the object store. Records show which logs are missing
+ * there, so that a crash or an unavailable store loses none. Until the upload, logs are read from this node.
+ * The end of a job does not wait for it.
  */
 export class LogUploads {
   readonly #options: LogUploadsOptions;
   #running: Promise<void> | undefined;
-  /** A job has ended since the rows were read. */
+  /** True if a job has ended since the records were read. */
   #isWanted = false;
   #isClosed = false;
 
@@ -34,7 +35,7 @@ export class LogUploads {
     this.#options = options;
   }
 
-  /** Looks for what is to be done and does it; joins what runs. Never rejects. */
+  /** Uploads all missing logs, or joins a running upload. Never rejects. */
   run(): Promise<void> {
     if (!this.#options.hasStore || this.#isClosed) return Promise.resolve();
     this.#isWanted = true;
@@ -44,7 +45,7 @@ export class LogUploads {
     return this.#running;
   }
 
-  /** Of a job whose attempt is over and that goes on, perhaps on another node. Never rejects. */
+  /** Uploads the log of a finished attempt whose job continues, perhaps on another node. Never rejects. */
   async attempt(sequence: number): Promise<void> {
     if (!this.#options.hasStore) return;
     await this.#options.logs.store(sequence).catch((error: unknown) => this.#warn(error));
@@ -63,7 +64,7 @@ export class LogUploads {
         const some = await listUnstoredLogs(database, nodeId, AT_ONCE);
         let stored = 0;
         await forEachOf(some, PARALLEL, async sequence => {
-          // One that the store refuses holds up no other.
+          // A log that the store refuses must not delay the others.
           if (await this.#store(sequence).catch((error: unknown) => this.#warn(error))) stored += 1;
         });
         if (some.length === AT_ONCE && stored > 0) this.#isWanted = true;
@@ -77,7 +78,7 @@ export class LogUploads {
     const { writes, logs } = this.#options;
     if (this.#isClosed) return false;
     await logs.store(sequence);
-    // It was deleted meanwhile, by a node that did not find all of this.
+    // Another node deleted the job meanwhile, and did not find all objects.
     if (!(await writes.write(markLogStored, sequence))) await logs.remove(sequence);
     return true;
   }

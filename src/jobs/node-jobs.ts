@@ -1,20 +1,21 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
 import { packagesOf } from '../core/runtime-env.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import { within } from '../lib/deadline.ts';
+import type { Log } from '../lib/log.ts';
+import { msUntilStored } from '../lib/stored-time.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { listFreeJobs, listOwnJobs, ownJobs, takeFreeJob } from '../storage/job-owners.ts';
-import { countOpenJobs, finishJob, listOpenJobs, readJob, setJobStopReason } from '../storage/jobs.ts';
-import { untilWritten } from '../storage/until-written.ts';
+import { listFreeJobs, listOwnJobs, ownJobs, takeFreeJob } from '../storage/queries/job-owners.ts';
+import { countOpenJobs, finishJob, listOpenJobs, readJob, setJobStopReason } from '../storage/queries/jobs.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import { untilWritten } from '../storage/writes/until-written.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import type { JobRunner, RunResult } from './job-runner.ts';
 import type { LogUploads } from './log-uploads.ts';
-import { stoppedEnd } from './outcome.ts';
+import { longestPauseMs, stoppedEnd } from './outcome.ts';
 import type { Packages } from './packages.ts';
 import type { JobQueue, QueueItem } from './queue.ts';
 
@@ -29,42 +30,44 @@ export interface NodeJobsOptions {
   readonly uploads: LogUploads;
   readonly changes: JobChanges;
   readonly metrics: JobMetrics;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
-/** A job of this node that is not over, in memory. */
+/** Open job of this node, in memory. */
 interface OpenJob {
   readonly item: QueueItem;
   readonly id: string;
-  /** `<tenant>/<name>` of each. */
+  /** Packages of the job, each as `<tenant>/<name>`. */
   readonly packages: readonly string[];
-  /** Aborts what happens before its start. */
+  /** Maximum wait for a stored time. */
+  readonly longestPauseMs: number;
+  /** Aborts the preparation before the start. */
   readonly controller: AbortController;
   timer: NodeJS.Timeout | undefined;
-  /** Its run looks after it, and forgets it at its end. */
+  /** True while a run owns the job. The run removes it at its end. */
   isFollowed: boolean;
 }
 
-/** What a stop of the service leaves behind. */
+/** Open jobs after the service has stopped. */
 export interface JobsLeft {
-  /** They run on, and the next start finds them. */
+  /** Jobs that continue to run, and that the next start adopts. */
   readonly running: number;
-  /** They start when a service runs again. */
+  /** Jobs that start when a service runs again. */
   readonly waiting: number;
 }
 
-/** Of nobody's jobs one node takes so many at a time: the others shall have some. */
+/** Jobs without an owner that a node takes in one pass. The bound leaves some to other nodes. */
 const TAKEN_AT_ONCE = 10;
 
 /**
- * The open jobs of this node, and when each runs. A row says whose a job is; what is here in memory follows it: nothing is written about a
- * job that is another node's by now, and what runs of one ends.
+ * Keeps the open jobs of this node and decides when each runs. Records say which node owns a job, and memory
+ * follows them. A job that another node owns is not written any more, and its command here ends.
  */
 export class NodeJobs {
   readonly #options: NodeJobsOptions;
   readonly #open = new Map<number, OpenJob>();
   readonly #runs = new Set<Promise<void>>();
-  /** The epoch with which the rows say that they are this process's. */
+  /** Epoch under which the records name this process as their owner. */
   #epoch = 0;
   #isStarted = false;
   #isClosing = false;
@@ -73,7 +76,7 @@ export class NodeJobs {
     this.#options = options;
   }
 
-  /** Goes on where an earlier process of this node stopped. */
+  /** Continues the jobs of an earlier process of this node. */
   async start(): Promise<void> {
     const { database, node, files, queue, runner } = this.#options;
     await this.#own();
@@ -93,8 +96,8 @@ export class NodeJobs {
   }
 
   /**
-   * Running jobs run on, and the next start finds them; with `stopRunningMs` they are ended, within that time. Null: the database does not
-   * say what is left.
+   * Closes the node's jobs and returns how many are left. Running jobs continue, and the next start adopts
+   * them. With `stopRunningMs` they end within that time. Null: the database did not return the counts.
    */
   async close(stopRunningMs: number | null = null): Promise<JobsLeft | null> {
     this.#isClosing = true;
@@ -109,37 +112,40 @@ export class NodeJobs {
     try {
       return await countOpenJobs(database, node.id);
     } catch (error) {
-      log.warn({ err: error }, 'the jobs that are left could not be counted');
+      log.warn({ err: error }, 'cannot count remaining jobs');
       return null;
     }
   }
 
-  /** Fails with `unavailable`: before the start it is not known what there is. */
+  /** Fails with `unavailable` before the start, when the open jobs are unknown, and during the close. */
   mustBeStarted(): void {
     if (this.#isStarted && !this.#isClosing) return;
     throw unavailable('jobs cannot be submitted or stopped while the service starts or ends', { retryAfterSeconds: 1 });
   }
 
-  /** Whether an uploaded package (`<tenant>/<name>`) is needed. */
+  /** Returns true if an open job needs an uploaded package (`<tenant>/<name>`). */
   needsPackage(key: string): boolean {
     for (const { packages } of this.#open.values()) if (packages.includes(key)) return true;
     return false;
   }
 
-  /** How many are not over, as their records say. */
+  /** Counts the open jobs by status. */
   byStatus(): { readonly PENDING: number; readonly RUNNING: number } {
     const { running } = this.#options.runner;
     return { PENDING: this.#open.size - running, RUNNING: running };
   }
 
-  /** A row that waits is this node's. */
+  /** Queues a waiting job whose record names this node. */
   accept(job: Job, notBeforeMs = 0): void {
     if (this.#open.has(job.sequence) || this.#isClosing) return;
     this.#enqueue(this.#track(job), notBeforeMs);
     this.pump();
   }
 
-  /** It was asked to end, and its row says so; `hasWaited`: then it is over. */
+  /**
+   * Applies a stop that is already stored. With `hasWaited` the job has ended; otherwise its command is
+   * stopped.
+   */
   stopped(job: Job, hasWaited: boolean): void {
     const { runner, queue } = this.#options;
     if (!hasWaited) {
@@ -149,15 +155,18 @@ export class NodeJobs {
     const tracked = this.#open.get(job.sequence);
     if (!tracked) return;
     clearTimeout(tracked.timer);
-    // In its setup it still has its slot, which its run gives back.
+    // During its setup the job still has its slot, which its run releases.
     tracked.controller.abort();
     queue.remove(tracked.item);
     if (!tracked.isFollowed) this.#open.delete(job.sequence);
-    // It may have been the one that the others waited behind.
+    // Other jobs may have waited behind this one.
     this.pump();
   }
 
-  /** Brings memory and rows together, where other nodes write rows too. Rejects when the database does not answer. */
+  /**
+   * Reconciles memory with the records that other nodes may have changed. Rejects when the database does not
+   * answer.
+   */
   async lookAgain(): Promise<void> {
     const { database, writes, node, runner, packages } = this.#options;
     if (!this.#isStarted || this.#isClosing) return;
@@ -181,7 +190,7 @@ export class NodeJobs {
     }
   }
 
-  /** Starts what may start now. */
+  /** Starts all jobs that may start now. */
   pump(): void {
     while (!this.#isClosing) {
       const item = this.#options.queue.take();
@@ -200,7 +209,7 @@ export class NodeJobs {
     this.#epoch = owner.epoch;
   }
 
-  /** Its row is not this node's any more: it is over, or another one has it. */
+  /** Drops a job whose record does not name this node any more, because it ended or another node owns it. */
   #lose(sequence: number): void {
     const { queue, runner, changes } = this.#options;
     const tracked = this.#open.get(sequence);
@@ -216,10 +225,10 @@ export class NodeJobs {
 
   async #stopRunning(timeoutMs: number): Promise<void> {
     const { writes, runner, log } = this.#options;
-    // Else one that is about to start would be missed below, and run on.
+    // Otherwise a job that is about to start would be missed below and continue to run.
     runner.startNoMore();
     for (const job of await this.#begunJobs()) {
-      // A full disk is no reason to leave it running: the runner remembers why it ends.
+      // A full disk must not keep the job running: the runner remembers why it ends.
       await writes
         .write(setJobStopReason, job.sequence, 'stopped')
         .catch((error: unknown) => log.warn({ job: job.id, err: error }, 'why a job is stopped could not be written'));
@@ -228,7 +237,10 @@ export class NodeJobs {
     await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);
   }
 
-  /** Those that have a sandbox; when the database does not say which, those that run. */
+  /**
+   * Returns the jobs that have a sandbox. When the database does not answer, returns those with a running
+   * command.
+   */
   async #begunJobs(): Promise<readonly Job[]> {
     const { database, node, runner, log } = this.#options;
     try {
@@ -236,7 +248,7 @@ export class NodeJobs {
         .map(({ job }) => job)
         .filter(({ instanceId }) => instanceId !== '');
     } catch (error) {
-      log.warn({ err: error }, 'the jobs that run could not be read; those that are known are stopped');
+      log.warn({ err: error }, 'cannot read running jobs; stopping the known ones');
       return runner.begun();
     }
   }
@@ -246,6 +258,7 @@ export class NodeJobs {
       item: { sequence, tenant, priority: spec.rules.priority, resources: spec.resources },
       id,
       packages: packagesOf(spec.runtimeEnv).map(name => `${tenant}/${name}`),
+      longestPauseMs: longestPauseMs(spec.rules),
       controller: new AbortController(),
       timer: undefined,
       isFollowed: false,
@@ -256,8 +269,8 @@ export class NodeJobs {
 
   #enqueue(tracked: OpenJob, notBeforeMs: number): void {
     tracked.timer = undefined;
-    const waitMs = notBeforeMs - Date.now();
-    if (waitMs <= 0) {
+    const waitMs = msUntilStored(notBeforeMs, tracked.longestPauseMs);
+    if (waitMs === 0) {
       this.#options.queue.add(tracked.item);
       return;
     }
@@ -269,16 +282,14 @@ export class NodeJobs {
 
   async #run(tracked: OpenJob): Promise<RunResult> {
     const { database, writes, node, changes, metrics, runner, log } = this.#options;
-    const waits = (error: unknown) =>
-      log.warn({ job: tracked.id, err: error }, 'a job could not be read yet; it is tried again');
+    const waits = (error: unknown) => log.warn({ job: tracked.id, err: error }, 'cannot read job; retrying');
     const read = () => readJob(database, tracked.item.sequence);
     const stored = await untilWritten(read, tracked.controller.signal, waits);
     if (stored?.job.status !== 'PENDING' || stored.job.nodeId !== node.id) return 'over';
     if (stored.stopReason !== '') {
-      // It was stopped while it was on its way back to the queue.
+      // The job was stopped while it returned to the queue.
       const stop = () => writes.write(finishJob, stored.job.sequence, node.id, stoppedEnd());
-      const warn = (error: unknown) =>
-        log.warn({ job: tracked.id, err: error }, 'a stopped job could not be ended yet');
+      const warn = (error: unknown) => log.warn({ job: tracked.id, err: error }, 'cannot end stopped job yet');
       if (await untilWritten(stop, tracked.controller.signal, warn)) {
         metrics.ended('STOPPED');
         changes.changed(stored.job, { status: 'STOPPED', message: stoppedEnd().message });
@@ -288,14 +299,14 @@ export class NodeJobs {
     return await runner.run(stored, tracked.controller.signal);
   }
 
-  /** Gives its slot back when a run is over, and brings it back when it is to run again. */
+  /** Releases the slot when a run ends, and requeues the job when it must run again. */
   #follow(tracked: OpenJob, running: Promise<RunResult>): void {
     const { queue, uploads, log } = this.#options;
     const { sequence } = tracked.item;
     tracked.isFollowed = true;
     const run = running
       .catch((error: unknown): RunResult => {
-        log.error({ job: tracked.id, reason: messageOf(error) }, 'a job could not be looked after');
+        log.error({ job: tracked.id, reason: messageOf(error) }, 'cannot run or end job');
         return 'left';
       })
       .then(result => {

@@ -12,8 +12,8 @@ import { JobNodes, type TestNode } from '../../test/jobs/nodes.ts';
 import { type S3TestServer, startS3Server } from '../../test/parts/s3.ts';
 import { describeWith } from '../../test/probe.ts';
 import { readJobSubmission } from '../core/job.ts';
-import { failJobsOfNode } from '../storage/job-owners.ts';
-import { createObjectStore, type ObjectStore } from '../storage/object-store.ts';
+import { createObjectStore, type ObjectStore } from '../object-store/object-store.ts';
+import { failJobsOfNode } from '../storage/queries/job-owners.ts';
 
 const WAIT = { timeout: 20_000 };
 const NEVER = new AbortController().signal;
@@ -55,7 +55,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
   const untilStored = (node: TestNode, id: string) =>
     vi.waitFor(async () => expect(await node.jobs.service.jobs.nodeOf(TENANT, id, 'log')).toBeNull(), WAIT);
 
-  test('a package that was uploaded to one node is on all of them, and a job that names it runs where it is submitted', async () => {
+  test('a package uploaded to one node exists on all nodes, and a job with it runs where it is submitted', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     expect(await b.jobs.service.packages.has(TENANT, 'p.tar.gz')).toBe(false);
@@ -69,7 +69,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect(a.jobs.warnings).toEqual([]);
   });
 
-  test('a job that had not begun on a node that was lost takes its package from there', async () => {
+  test('an unstarted job of a lost node moves to another node together with its package', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(a);
@@ -84,7 +84,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect((await b.jobs.job('x')).sequence).toBe(sequence);
   });
 
-  test('one that is not what was uploaded is not run', async () => {
+  test('a job fails when its package in the object store differs from the upload', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(a);
@@ -98,7 +98,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     });
   });
 
-  test('an upload that the store does not take is not acknowledged', async () => {
+  test('an upload fails with unavailable when the object store is unreachable', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await server.stop();
@@ -113,7 +113,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect(await b.jobs.service.packages.has(TENANT, 'p.tar.gz')).toBe(true);
   });
 
-  test('an upload of the same name replaces the object, and what nobody needs or asks for is removed', async () => {
+  test('an upload replaces the object of its name, and an unneeded package is removed from the store', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const a = await nodes.start('a');
     await put(a);
@@ -134,7 +134,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     }
   });
 
-  test('the log of a job that is over is read on every node, also when the one that ran it is gone with its disk', async () => {
+  test('another node reads the log of an ended job when the node of the job has lost its disk', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     a.jobs.driver.output.set('x', 'first line\nsecond line\n');
@@ -153,7 +153,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect(await server.keys(bucket)).toEqual([]);
   });
 
-  test('a store that is away holds up no job, and gets the log when it is back, after a restart too', async () => {
+  test('a job ends while the object store is unreachable, and its log is stored after a restart', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     a.jobs.driver.output.set('x', 'hello\n');
@@ -174,7 +174,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect(await logOn(b, 'x')).toBe('hello\n');
   });
 
-  test('retention removes logs from the store, whichever node it is that forgets', async () => {
+  test('retention removes logs from the object store on any node', async () => {
     await using nodes = await JobNodes.open({ store: store() });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     a.jobs.driver.output.set('x', 'hello\n');
@@ -186,7 +186,7 @@ describeWith(['s3'], 'jobs over an object store', () => {
     expect(await server.keys(bucket)).toEqual([]);
   });
 
-  test('one node alone has a store too', async () => {
+  test('a single node stores packages and logs in the object store', async () => {
     await using nodes = await JobNodes.open({ store: store(), isAlone: true });
     const a = await nodes.start('a');
     await put(a);

@@ -2,14 +2,17 @@ import { constants } from 'node:os';
 import type { JobErrorType, JobRules } from '../core/job.ts';
 import { backoffMs } from '../lib/backoff.ts';
 import { describeExit, type ExitResult } from '../sandbox/driver.ts';
-import type { JobEnd, StopReason } from '../storage/jobs.ts';
+import type { JobEnd } from '../storage/queries/jobs.ts';
+import type { StopReason } from '../storage/schema/jobs.ts';
 
 export const RUNNING_MESSAGE = 'Job is currently running.';
 export const NOT_STARTED = 'Job has not started yet.';
 const LAST_LINES_CHARS = 20_000;
+/** Pause before the next try after a start failed for a reason that may pass. */
+export const TRY_LATER_MS = 2_000;
 const MAX_RETRY_DELAY_MS = 3_600_000;
 
-/** The message of a job before it has started. `shortage`: why it never will. */
+/** Returns the message of a job before its start. `shortage` is the reason why it can never start. */
 export function pendingMessage(shortage: string | null, hasSetup: boolean): string {
   if (shortage !== null) {
     return `${NOT_STARTED} It is waiting for resources (CPUs, GPUs, memory, custom resources) to become available: ${shortage}.`;
@@ -17,7 +20,7 @@ export function pendingMessage(shortage: string | null, hasSetup: boolean): stri
   return hasSetup ? `${NOT_STARTED} It may be waiting for the runtime environment to be set up.` : NOT_STARTED;
 }
 
-/** How a job ended, from how its sandbox did. `lastLines` are the last ones that it wrote. */
+/** Returns the end of a job from the exit of its sandbox. `lastLines` are the last lines of its output. */
 export function endOf(exit: ExitResult, stopReason: StopReason, rules: JobRules, lastLines: string): JobEnd {
   const endedAtMs = exit.atMs;
   if (stopReason === 'stopped') return { ...stoppedEnd(), endedAtMs };
@@ -66,12 +69,17 @@ export function failedEnd(errorType: JobErrorType, message: string): JobEnd {
   return { status: 'FAILED', message, errorType, exitCode: null, endedAtMs: Date.now() };
 }
 
-/** How long after its `attempt`th failure a job waits. */
+/** Returns the pause after the `attempt`th failure of a job, milliseconds. */
 export function retryDelayMs({ retryDelayMs }: JobRules, attempt: number): number {
   return backoffMs({ firstMs: retryDelayMs, longestMs: MAX_RETRY_DELAY_MS }, attempt);
 }
 
-/** As Python tells it: a signal is negative. null when nothing is known. */
+/** Returns the longest pause before any attempt of a job. Bounds the wait for a stored time. */
+export function longestPauseMs(rules: JobRules): number {
+  return Math.max(TRY_LATER_MS, retryDelayMs(rules, Math.max(1, rules.retries)));
+}
+
+/** Returns the exit code as Python reports it: negative for a signal; null when it is unknown. */
 function exitCodeOf({ code, signal }: ExitResult): number | null {
   if (signal === null) return code;
   const named = constants.signals[signal as NodeJS.Signals] as number | undefined;

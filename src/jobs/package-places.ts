@@ -3,33 +3,33 @@ import { rm } from 'node:fs/promises';
 import { Transform } from 'node:stream';
 import { unavailable } from '../core/error.ts';
 import { streamToFile } from '../lib/stream-to-file.ts';
+import type { ObjectStore } from '../object-store/object-store.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
 import {
   countPackagesOf,
   dropJobPackage,
   hasJobPackage,
-  type JobPackageTable,
   listPackageObjects,
   listUnusedPackages,
   putJobPackage,
   replacePackagesOfNode,
   useJobPackage,
-} from '../storage/job-packages.ts';
-import type { ObjectStore } from '../storage/object-store.ts';
+} from '../storage/queries/job-packages.ts';
+import type { JobPackageTable } from '../storage/schema/job-packages.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 
 export interface PackagePlacesOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
   readonly node: JobNode;
-  /** null: each package is where it was uploaded. */
+  /** null: each package stays on the node that took the upload. */
   readonly store: ObjectStore | null;
-  /** Of a tenant: in the object store, or else on each node. */
+  /** Packages per tenant: in the object store, or on each node without one. */
   readonly maxPackagesPerTenant: number;
 }
 
-/** A package on this node's disk. */
+/** Package on this node's disk. */
 export interface LocalPackage {
   readonly tenant: string;
   readonly name: string;
@@ -39,10 +39,10 @@ export interface LocalPackage {
 
 const OBJECTS = 'packages/';
 const IN_STORE = '';
-/** An object without a row that is younger may be an upload that goes on. */
+/** Age below which an object without a record may belong to a running upload. */
 const ORPHAN_MS = 24 * 3_600_000;
 
-/** Which node has which package, or that the object store has it: rows that every node reads. */
+/** Records which node has which package, or that the object store has it. Every node reads these records. */
 export class PackagePlaces {
   readonly #options: PackagePlacesOptions;
 
@@ -50,7 +50,7 @@ export class PackagePlaces {
     this.#options = options;
   }
 
-  /** What a start finds on its disk. */
+  /** Records the packages that a start finds on its disk. */
   async start(found: readonly (LocalPackage & { readonly usedAtMs: number })[]): Promise<void> {
     const { writes, node, store } = this.#options;
     if (store !== null) return;
@@ -58,14 +58,15 @@ export class PackagePlaces {
     await writes.write(replacePackagesOfNode, node.id, rows);
   }
 
-  /** Of a tenant, in the object store. */
+  /** Returns the number of a tenant's packages in the object store. */
   async count(tenant: string): Promise<number> {
     return this.#options.store === null ? 0 : await countPackagesOf(this.#options.database, tenant, IN_STORE);
   }
 
   /**
-   * It was uploaded whole. False: its tenant has as many as it may. Fails with `unavailable` or `failed_precondition` when the object store did
-   * not take it.
+   * Records a complete upload, and copies it to the object store if there is one. Returns false when the
+   * tenant has its maximum of packages. Fails with `unavailable` or `failed_precondition` when the object
+   * store did not take it.
    */
   async uploaded(local: LocalPackage, sha256: string): Promise<boolean> {
     const { writes, store, maxPackagesPerTenant } = this.#options;
@@ -75,22 +76,28 @@ export class PackagePlaces {
     await store.put(object, local.path, sha256);
     const whole = { ...row, node_id: IN_STORE, node_epoch: 0, object };
     const before = await writes.write(putJobPackage, whole, maxPackagesPerTenant);
-    // What stays is swept later.
+    // `sweep` removes an object that could not be removed here.
     if (before !== '') await store.remove([before ?? object]).catch(() => undefined);
     return before !== null;
   }
 
-  /** Which nodes have it, `all` when the object store does; it then stays for a while everywhere. */
+  /**
+   * Returns the nodes that have a package, or `all` when the object store has it. Marks it as used, so that
+   * it is kept for a while everywhere.
+   */
   async nodesOf(tenant: string, name: string): Promise<'all' | readonly string[]> {
     const rows = await this.#options.writes.write(useJobPackage, tenant, name, Date.now());
     return rows.some(row => row.node_id === IN_STORE) ? 'all' : rows.map(row => row.node_id);
   }
 
-  /** Fetches it out of the object store into `file`, whole and checked; false when it is not there. Fails with `unavailable`. */
+  /**
+   * Fetches a package from the object store into `file`, complete and checked. Returns false when it is not
+   * there. Fails with `unavailable`.
+   */
   async fetch(tenant: string, name: string, file: string): Promise<boolean> {
     const { store, writes } = this.#options;
     if (store === null) return false;
-    // Twice: a newer upload may have replaced the object since its key was read.
+    // Tried twice: a newer upload may have replaced the object since its key was read.
     for (let tried = 1; tried <= 2; tried++) {
       const rows = await writes.write(useJobPackage, tenant, name, Date.now());
       const row = rows.find(({ node_id }) => node_id === IN_STORE);
@@ -108,17 +115,23 @@ export class PackagePlaces {
     return false;
   }
 
-  /** Whether a package of this node's disk that nobody used since may go; nobody is told of it any more then. */
+  /**
+   * Returns true if an unused package may be removed from this node's disk. Its record has then been removed,
+   * so no other node finds it here.
+   */
   async mayGo({ tenant, name }: Pick<LocalPackage, 'tenant' | 'name'>, usedBeforeMs: number): Promise<boolean> {
     const { database, writes, node, store } = this.#options;
     if (store !== null) return true;
     const place = { tenant, name, node_id: node.id, object: '' };
     if (await writes.write(dropJobPackage, place, usedBeforeMs)) return true;
-    // Its row could not be written when it was uploaded.
+    // A package without a record may be removed: its record could not be stored at the upload.
     return !(await hasJobPackage(database, place));
   }
 
-  /** Removes from the object store what nobody needs and nobody used since. `needed` gives `<tenant>/<name>` of all nodes. */
+  /**
+   * Removes unused packages from the object store, except those that `needed` returns. `needed` returns
+   * `<tenant>/<name>` for all nodes.
+   */
   async collect(usedBeforeMs: number, needed: () => Promise<ReadonlySet<string>>): Promise<void> {
     const { database, writes, store } = this.#options;
     if (store === null) return;
@@ -133,7 +146,7 @@ export class PackagePlaces {
     }
   }
 
-  /** Removes objects that no row names: of uploads and removals that were cut off. */
+  /** Removes objects without a record: residue of interrupted uploads and removals. */
   async sweep(): Promise<void> {
     const { database, store } = this.#options;
     if (store === null) return;
@@ -153,7 +166,7 @@ export class PackagePlaces {
   }
 }
 
-/** Fails when what comes is not what was uploaded. */
+/** Fails when the content is not that of the upload. */
 function checked({ bytes, sha256 }: JobPackageTable): Transform {
   const hash = createHash('sha256');
   let got = 0;

@@ -6,9 +6,10 @@ import { text } from 'node:stream/consumers';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { removalsIn } from '../../test/parts/removals.ts';
 import type { ServiceError } from '../core/error.ts';
+import { TenantDisk } from '../lib/tenant-disk.ts';
+import type { ObjectStore } from '../object-store/object-store.ts';
 import { openDatabase } from '../storage/database.ts';
-import { openDurableWrites } from '../storage/durable.ts';
-import type { ObjectStore } from '../storage/object-store.ts';
+import { openDurableWrites } from '../storage/writes/durable.ts';
 import { PackagePlaces } from './package-places.ts';
 import { Packages, type PackagesOptions } from './packages.ts';
 
@@ -22,6 +23,7 @@ const packagesIn = (directory: string, places: PackagesOptions['places'] = null)
     maxBytes: 100,
     keepMs: 60_000,
     maxPackagesPerTenant: 2,
+    disk: new TenantDisk(1000),
     node: { id: 'n', cluster: null },
     places,
   });
@@ -36,14 +38,14 @@ afterEach(() => rm(dataDir, { recursive: true, force: true }));
 
 const left = async () => (await readdir(join(dataDir, 'packages', '.uploads'))).length;
 
-test('a package that was stored can be read, by its tenant only', async () => {
+test('a stored package can be read only by its tenant', async () => {
   await packages.write('a', 'x.zip', Readable.from([Buffer.from('one'), Buffer.from('two')]));
   expect(await text(await packages.read('a', 'x.zip'))).toBe('onetwo');
   expect(await packages.find('b', 'x.zip')).toBeNull();
   await expect(packages.read('b', 'x.zip')).rejects.toThrow('Package gcs://x.zip does not exist');
 });
 
-test('one that is too large, and one that breaks off, leave nothing', async () => {
+test('an upload that is too large or breaks off leaves no residue', async () => {
   await expect(packages.write('a', 'x', Readable.from([Buffer.alloc(101)]))).rejects.toMatchObject({ number: 413 });
   const broken = Readable.from(
     (async function* () {
@@ -56,13 +58,13 @@ test('one that is too large, and one that breaks off, leave nothing', async () =
   expect(await left()).toBe(0);
 });
 
-test('a name is a name and not a path', async () => {
+test('write rejects a package name that is a path, empty, hidden or too long', async () => {
   for (const name of ['../x', 'a/b', '', '.hidden', 'x'.repeat(300)]) {
     await expect(packages.write('a', name, Readable.from([]))).rejects.toMatchObject({ code: 'invalid_request' });
   }
 });
 
-test('only what nobody needs and nobody asked for lately is removed', async () => {
+test('collect removes only packages that are neither needed nor recently requested', async () => {
   for (const name of ['needed', 'old']) await packages.write('a', name, Readable.from(['x']));
   const old = new Date(Date.now() - 120_000);
   for (const name of ['needed', 'old']) await utimes(join(dataDir, 'packages', 'a', name), old, old);
@@ -73,7 +75,7 @@ test('only what nobody needs and nobody asked for lately is removed', async () =
   expect(await readdir(join(dataDir, 'packages', 'a'))).toEqual(['needed']);
 });
 
-test('a tenant has no more packages than it may', async () => {
+test('write rejects a package above the limit of its tenant', async () => {
   for (const name of ['one', 'two']) await packages.write('a', name, Readable.from(['x']));
   await expect(packages.write('a', 'three', Readable.from(['x']))).rejects.toMatchObject({
     code: 'resource_exhausted',
@@ -83,7 +85,7 @@ test('a tenant has no more packages than it may', async () => {
 const refused = (uploads: readonly PromiseSettledResult<void>[]) =>
   uploads.flatMap(upload => (upload.status === 'rejected' ? [(upload.reason as ServiceError).code] : []));
 
-test('nor with uploads at the same moment', async () => {
+test('parallel uploads do not exceed the package limit of a tenant', async () => {
   const upload = (name: string) => packages.write('a', name, Readable.from(['x']));
   const uploads = await Promise.allSettled(['one', 'two', 'three', 'four', 'five'].map(upload));
   expect(refused(uploads)).toEqual(Array.from({ length: 3 }, () => 'resource_exhausted'));
@@ -91,7 +93,7 @@ test('nor with uploads at the same moment', async () => {
   expect(await left()).toBe(0);
 });
 
-test('nor with uploads to several nodes at the same moment, where an object store keeps them', async () => {
+test('parallel uploads to several nodes with an object store do not exceed the package limit', async () => {
   const database = await openDatabase(':memory:');
   const writes = await openDurableWrites(database, ':memory:');
   const objects = new Set<string>();

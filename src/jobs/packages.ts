@@ -9,6 +9,7 @@ import { flushDirectory } from '../lib/flush.ts';
 import type { Removals } from '../lib/removals.ts';
 import { streamToFile } from '../lib/stream-to-file.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
+import type { TenantDisk } from '../lib/tenant-disk.ts';
 import type { JobNode } from './cluster.ts';
 import type { LocalPackage, PackagePlaces } from './package-places.ts';
 
@@ -16,45 +17,53 @@ export interface PackagesOptions {
   readonly dataDir: string;
   readonly removals: Removals;
   readonly maxBytes: number;
-  /** How long a package that no job needs stays after it was last asked for. */
+  /** Time that an unneeded package is kept after its last use, milliseconds. */
   readonly keepMs: number;
   readonly maxPackagesPerTenant: number;
+  readonly disk: TenantDisk;
   readonly node: JobNode;
-  /** null: this node's disk is all that there is. */
+  /** null: packages exist only on this node's disk. */
   readonly places: PackagePlaces | null;
 }
 
 /**
- * Uploaded packages, a file each; where there are several nodes or an object store, `places` knows who else has one. Their names say what is in them (the client makes them of the content), but nothing here can check that,
- * so each tenant has its own.
+ * Keeps uploaded packages, one file each. With several nodes or an object store, `places` records where else
+ * a package exists. Clients make the names from the content. The service cannot check that, so each tenant
+ * has its own packages.
  */
 export class Packages {
   readonly #options: PackagesOptions;
   readonly #directory: string;
   readonly #uploads: string;
-  /** Uploads take their places one after the other: of those at the same moment each has found room for itself. */
+  /**
+   * Serializes the moves of uploads into place, so that concurrent uploads together stay within the limits.
+   */
   #placing: Promise<unknown> = Promise.resolve();
 
   constructor(options: PackagesOptions) {
     this.#options = options;
+    options.disk.countStored(tenant => this.#bytesOf(tenant));
     this.#directory = join(options.dataDir, 'packages');
     this.#uploads = join(this.#directory, '.uploads');
   }
 
-  /** Removes files that a killed server left half written. */
+  /** Removes partial files of a killed server, and announces the packages of this node. */
   async start(): Promise<void> {
     await this.#options.removals.remove(this.#uploads);
     await mkdir(this.#uploads, { recursive: true, mode: 0o700 });
     await this.announce();
   }
 
-  /** Tells the other nodes what this one has. */
+  /** Records the packages of this node for the other nodes. */
   async announce(): Promise<void> {
     const { places } = this.#options;
     if (places !== null) await places.start(await this.#local());
   }
 
-  /** Whether it is anywhere where a job can have it; it then stays for `keepMs`. */
+  /**
+   * Returns true if a job could get the package on some node. Marks it as used, so that it is kept for
+   * `keepMs`.
+   */
   async has(tenant: string, name: string): Promise<boolean> {
     const { places } = this.#options;
     const isHere = (await this.#find(tenant, name)) !== null;
@@ -62,8 +71,9 @@ export class Packages {
   }
 
   /**
-   * The node that a job with these packages is for: this one, unless another one has them all and this one cannot have them. This one too when
-   * nobody has them: there the job says so.
+   * Returns the node for a job with these packages. This is the current node, unless only another node can
+   * have them all. It is also the current node when no node has them: the job then fails there with the
+   * reason.
    */
   async nodeFor(tenant: string, names: readonly string[]): Promise<string> {
     const { places, node } = this.#options;
@@ -76,7 +86,10 @@ export class Packages {
     return nodes === null || nodes.includes(node.id) ? node.id : (nodes[0] ?? node.id);
   }
 
-  /** Its path and size on this node, fetched from the object store when it is not here yet; null when it cannot be had. */
+  /**
+   * Returns the path and size of a package on this node; null when it does not exist. Fetches it from the
+   * object store if necessary.
+   */
   async find(tenant: string, name: string): Promise<{ readonly path: string; readonly bytes: number } | null> {
     const here = await this.#find(tenant, name);
     const { places } = this.#options;
@@ -88,18 +101,21 @@ export class Packages {
     return await this.#find(tenant, name);
   }
 
-  /** Living nodes that can have it; this one when the object store has it. */
+  /** Returns the living nodes that can have a package; this node when the object store has it. */
   async #nodesOf(tenant: string, name: string, isHere: boolean): Promise<readonly string[]> {
     const { places, node } = this.#options;
     const nodes = (await places?.nodesOf(tenant, name)) ?? [];
     if (nodes === 'all' || (isHere && node.cluster === null)) return [node.id];
     if (nodes.length === 0 || node.cluster === null) return [];
-    // What the other nodes were not told of is not here for them either.
+    // A file on this node without a record does not count, since other nodes cannot find it either.
     const living = node.cluster.livingNodes();
     return nodes.filter(id => (id === node.id ? isHere : living.has(id)));
   }
 
-  /** Its path and size, or null; it then stays for `keepMs`. */
+  /**
+   * Returns the path and size of a file on this disk, or null. Marks it as used, so that it is kept for
+   * `keepMs`.
+   */
   async #find(tenant: string, name: string): Promise<{ readonly path: string; readonly bytes: number } | null> {
     const path = this.#pathOf(tenant, name);
     try {
@@ -111,14 +127,17 @@ export class Packages {
     }
   }
 
-  /** Fails with `not_found`. */
+  /** Reads a package. Fails with `not_found`. */
   async read(tenant: string, name: string): Promise<Readable> {
     const found = await this.find(tenant, name);
     if (!found) throw notFound(`Package gcs://${name} does not exist`);
     return createReadStream(found.path);
   }
 
-  /** Whole or not at all. Fails with `invalid_request` (too large: `number` 413), `resource_exhausted` or `unavailable`. */
+  /**
+   * Stores an upload, whole or not at all. Fails with `invalid_request` (too large: `number` 413),
+   * `resource_exhausted` or `unavailable`.
+   */
   async write(tenant: string, name: string, content: Readable): Promise<void> {
     const path = this.#pathOf(tenant, name);
     const directory = dirname(path);
@@ -132,7 +151,7 @@ export class Packages {
       await streamToFile([content, bound], upload, { flags: 'wx', mode: 0o600, flush: true });
       if (isTooLarge()) throw this.tooLarge();
       const { size: bytes } = await stat(upload);
-      await this.#place(upload, path);
+      await this.#place(upload, path, { tenant, bytes });
       await flushDirectory(directory);
       if ((await places?.uploaded({ tenant, name, path, bytes }, sha256())) === false) {
         await rm(path, { force: true });
@@ -147,11 +166,20 @@ export class Packages {
     }
   }
 
-  /** Fails with `resource_exhausted` when there is no place. */
-  #place(upload: string, path: string): Promise<void> {
+  /**
+   * Moves an upload to its path. Fails with `resource_exhausted` when the tenant has its maximum of packages
+   * or bytes.
+   */
+  #place(
+    upload: string,
+    path: string,
+    { tenant, bytes }: { readonly tenant: string; readonly bytes: number },
+  ): Promise<void> {
     const placed = this.#placing.then(async () => {
       const names = await readdir(dirname(path));
       if (names.length >= this.#options.maxPackagesPerTenant && !names.includes(basename(path))) throw this.#tooMany();
+      const replaced = (await stat(path).catch(() => null))?.size ?? 0;
+      await this.#options.disk.assertFits(tenant, bytes - replaced);
       await rename(upload, path);
     });
     this.#placing = placed.catch(() => undefined);
@@ -168,28 +196,36 @@ export class Packages {
     return this.#options.maxBytes;
   }
 
-  /** `number` is the status. */
+  /** Returns the error for a package that is too large. `number` is the HTTP status. */
   tooLarge(): ServiceError {
     return invalidRequest(`the package is larger than ${this.maxBytes} bytes`, { number: 413 });
   }
 
-  /** What was last used before this moment may go. */
+  /** Returns the time before which the last use of a removable package must lie, epoch milliseconds. */
   unusedBeforeMs(): number {
     return Date.now() - this.#options.keepMs;
   }
 
-  /** Removes what nobody needs and nobody has asked for lately. `isNeeded` gets `<tenant>/<name>`. */
+  /** Removes packages that are not needed and were not used lately. `isNeeded` gets `<tenant>/<name>`. */
   async collect(isNeeded: (key: string) => boolean): Promise<void> {
     const oldestMs = this.unusedBeforeMs();
     for (const { tenant, name, path, usedAtMs } of await this.#local()) {
       if (usedAtMs >= oldestMs || isNeeded(`${tenant}/${name}`)) continue;
       const { places } = this.#options;
-      // Another node may have told somebody that it is here.
+      // Another node may have assigned a job to this node because of the package.
       if (places !== null && !(await places.mayGo({ tenant, name }, oldestMs))) continue;
-      // It may have been uploaded again since it was looked at, and its row comes after it.
+      // A new upload may have replaced the file since it was listed, and its record is written later.
       const now = await stat(path).catch(() => null);
       if (now !== null && now.mtimeMs < oldestMs) await rm(path, { force: true });
     }
+  }
+
+  async #bytesOf(tenant: string): Promise<number> {
+    const directory = join(this.#directory, tenant);
+    const facts = await Promise.all(
+      (await namesIn(directory)).map(name => stat(join(directory, name)).catch(() => null)),
+    );
+    return facts.reduce((sum, each) => sum + (each?.size ?? 0), 0);
   }
 
   async #local(): Promise<readonly (LocalPackage & { readonly usedAtMs: number })[]> {
@@ -215,7 +251,10 @@ export class Packages {
   }
 }
 
-/** Bytes above the limit are read and dropped: who sends it would otherwise never read why it was refused. */
+/**
+ * Returns a stream that reads and drops the bytes above the limit. A client that sends too much could
+ * otherwise not read the refusal.
+ */
 function bounded(maxBytes: number, isHashed: boolean) {
   const hash = isHashed ? createHash('sha256') : null;
   let bytes = 0;

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 
-/** Where things of jobs stand: on the host, and inside a sandbox. */
+/** Paths of job files, on the host and inside a sandbox. */
 export class JobPaths {
   readonly #root: string;
-  /** Without mounts everything inside stands where it stands on the host. */
+  /** False: the driver has no mounts, so paths inside a sandbox equal those of the host. */
   hasMounts = true;
 
   constructor(dataDir: string) {
@@ -26,12 +26,12 @@ export class JobPaths {
     return join(this.#root, 'pythons');
   }
 
-  /** Everything that one job has on the disk while it is not over. */
+  /** Returns the directory of all files of an open job. */
   workOf(sequence: number): string {
     return join(this.work, String(sequence));
   }
 
-  /** Where a directory of the host that is called `target` inside can be found inside. */
+  /** Returns the path inside a sandbox of the host directory `source`, which is mounted at `target`. */
   inside(source: string, target: string): string {
     return this.hasMounts ? target : source;
   }

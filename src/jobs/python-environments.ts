@@ -6,14 +6,16 @@ import type { PlacedEnvironment } from './job-sandbox.ts';
 import { ENVIRONMENT, type JobPaths } from './paths.ts';
 import type { JobPython } from './python.ts';
 
-export interface PythonEnvironmentsOptions
-  extends Omit<LayersOptions, 'directory' | 'inside' | 'maxBytes' | 'maxUnusedBytes'> {
+export interface PythonEnvironmentsOptions extends Omit<LayersOptions, 'directory' | 'inside'> {
   readonly paths: JobPaths;
-  /** Of pip: what the installation needs to reach its index. */
+  /** Variables of pip, with which it reaches its index. */
   readonly environment: Readonly<Record<string, string>>;
 }
 
-/** Virtual environments of jobs: layers by tenant, interpreter and requirements. */
+/** Name of the requirements file. A user's list cannot include it. */
+const LIST = 'rookery-packages.txt';
+
+/** Provides virtual environments of jobs: layers by tenant, interpreter and requirements. */
 export class PythonEnvironments {
   readonly #options: PythonEnvironmentsOptions;
   readonly #layers: Layers;
@@ -26,8 +28,6 @@ export class PythonEnvironments {
       ...options,
       directory: paths.environments,
       inside,
-      maxBytes: null,
-      maxUnusedBytes: null,
     });
   }
 
@@ -44,8 +44,9 @@ export class PythonEnvironments {
   }
 
   /**
-   * The environment with these requirements, made when it is not there. Fails with `failed_precondition` when it cannot be made. Each
-   * success is undone by `release` with the same arguments.
+   * Returns the environment with these requirements, and builds it when it does not exist. Fails with
+   * `failed_precondition` when it cannot be built. Each success must be followed by `release` with the same
+   * arguments.
    */
   async get(tenant: string, pip: PipRequirements, python: JobPython, output: BuildOutput): Promise<PlacedEnvironment> {
     this.hold(tenant, pip, python);
@@ -59,7 +60,7 @@ export class PythonEnvironments {
     }
   }
 
-  /** A job of before a restart lives on with it; undone by `release` too. */
+  /** Holds an environment for a job that continues after a restart. `release` ends the hold. */
   hold(tenant: string, pip: PipRequirements, python: JobPython): void {
     this.#layers.hold(keyOf(tenant, pip, python));
   }
@@ -75,13 +76,13 @@ export class PythonEnvironments {
       tenant,
       tool: 'pip',
       target: ENVIRONMENT,
-      files: { 'requirements.txt': `${packages.join('\n')}\n` },
+      files: { [LIST]: `${packages.join('\n')}\n` },
       mounts: python.mounts,
       binDirs: python.binDirs,
       env: this.#options.environment,
       argv: (layer, files) => [
         ...['/bin/sh', '-c', VENV_SCRIPT, 'sh', python.basePath, layer, files],
-        ...[pipVersion, check ? 'yes' : 'no', '', ...options],
+        ...[pipVersion, check ? 'yes' : 'no', '', LIST, ...options],
       ],
       errorLines: 1,
     };

@@ -4,13 +4,13 @@ import { dirname, join } from 'node:path';
 import { askPython, type Python } from '../builds/python.ts';
 import { type JobPaths, PYTHON_BIN } from './paths.ts';
 
-/** The interpreter that `python` is in a job. */
+/** Interpreter that `python` names in a job. */
 export interface JobPython extends Python {
-  /** Directories inside, for `PATH`. */
+  /** Directories inside the sandbox, for `PATH`. */
   readonly binDirs: readonly string[];
 }
 
-/** Makes an interpreter usable in jobs: under the names `python` and `python3`, with everything that belongs to it. */
+/** Makes an interpreter usable in jobs, under the names `python` and `python3`, with its libraries. */
 export async function provePython(path: string, paths: JobPaths): Promise<JobPython> {
   const python = await askPython(path);
   const bin = join(paths.pythons, createHash('sha256').update(path).digest('hex').slice(0, 16));

@@ -32,25 +32,25 @@ function takeAll(queue: JobQueue): number[] {
   return taken;
 }
 
-describe('one tenant', () => {
-  test('jobs start in the order of their submission, whatever the order in which they came', () => {
+describe('the job queue with one tenant', () => {
+  test('jobs start in the order of submission, whatever the order in which the queue got them', () => {
     expect(takeAll(queueOf([item(3), item(1), item(2)]))).toEqual([1, 2, 3]);
   });
 
-  test('the highest priority starts first', () => {
+  test('jobs with the highest priority start first', () => {
     expect(takeAll(queueOf([item(1), item(2, 'a', { priority: 5 }), item(3, 'a', { priority: 5 })]))).toEqual([
       2, 3, 1,
     ]);
   });
 
-  test('it runs no more jobs than a tenant may have', () => {
+  test('the queue runs no more jobs of a tenant than the limit per tenant', () => {
     const queue = queueOf([item(1), item(2), item(3), item(4)]);
     expect(takeAll(queue)).toEqual([1, 2, 3]);
     queue.release(item(1));
     expect(takeAll(queue)).toEqual([4]);
   });
 
-  test('nothing passes a job that does not fit yet', () => {
+  test('later jobs do not overtake a job that does not fit yet', () => {
     const large = item(2, 'a', { cpuMillis: 3000 });
     const queue = queueOf([item(1, 'a', { cpuMillis: 2000 }), large, item(3, 'a', { cpuMillis: 100 })]);
     expect(takeAll(queue)).toEqual([1]);
@@ -58,7 +58,7 @@ describe('one tenant', () => {
     expect(takeAll(queue)).toEqual([2, 3]);
   });
 
-  test('a job that this machine can never run holds up nobody and can be taken out', () => {
+  test('a job that the machine can never run delays no other job and can be removed', () => {
     const impossible = item(1, 'a', { gpus: 1 });
     const queue = queueOf([impossible, item(2)]);
     expect(queue.shortage(impossible.resources)).toBe('it asks for 1 GPUs, and there are none');
@@ -68,7 +68,7 @@ describe('one tenant', () => {
     expect(queue.remove(impossible)).toBe(false);
   });
 
-  test('custom resources are given out once', () => {
+  test('a custom resource is allocated to one job at a time', () => {
     const queue = queueOf([item(1, 'a', { custom: { gpu: 1 } }), item(2, 'a', { custom: { gpu: 1 } })]);
     expect(takeAll(queue)).toEqual([1]);
     queue.release(item(1, 'a', { custom: { gpu: 1 } }));
@@ -76,7 +76,7 @@ describe('one tenant', () => {
   });
 });
 
-test('fractions of a custom resource are free again as they were, in whatever order they come and go', () => {
+test('fractions of a custom resource are released exactly, in any order', () => {
   const part = (sequence: number, gpu: number) => item(sequence, 'a', { custom: { gpu } });
   const queue = queueOf([], { maxRunning: 20, maxRunningPerTenant: 20 });
   let sequence = 0;
@@ -92,14 +92,14 @@ test('fractions of a custom resource are free again as they were, in whatever or
   }
 });
 
-describe('several tenants', () => {
-  test('they share evenly, although one of them came first with many', () => {
+describe('the job queue with several tenants', () => {
+  test('tenants share capacity evenly although one tenant queued many jobs first', () => {
     const many = Array.from({ length: 10 }, (_, index) => item(index));
     const queue = queueOf([...many, item(100, 'b'), item(101, 'b')]);
     expect(takeAll(queue)).toEqual([0, 100, 1, 101]);
   });
 
-  test('the one that uses the least of its scarcest resource comes first', () => {
+  test('the tenant that uses the least of its scarcest resource starts next', () => {
     const queue = queueOf([
       item(1, 'a', { memoryMb: 800 }),
       item(2, 'a'),
@@ -109,12 +109,12 @@ describe('several tenants', () => {
     expect(takeAll(queue)).toEqual([1, 3, 4, 2]);
   });
 
-  test('a tenant at its limit does not hold up the others', () => {
+  test('a tenant at its limit does not delay other tenants', () => {
     const queue = queueOf([item(1), item(2), item(3, 'b')], { maxRunningPerTenant: 1 });
     expect(takeAll(queue)).toEqual([1, 3]);
   });
 
-  test('jobs that were found running count', () => {
+  test('recovered running jobs count towards the limits', () => {
     const queue = queueOf([item(2)]);
     for (const sequence of [10, 11, 12, 13]) queue.occupy(item(sequence, 'b'));
     expect(takeAll(queue)).toEqual([]);
@@ -123,7 +123,7 @@ describe('several tenants', () => {
   });
 });
 
-test('it ends as it began: nothing is left of jobs that are over', () => {
+test('the queue is empty when all jobs have been released', () => {
   const queue = queueOf(Array.from({ length: 50 }, (_, index) => item(index, `t${index % 7}`, { cpuMillis: 10 })));
   let done = 0;
   for (let next = queue.take(); next; next = queue.take()) {
@@ -134,7 +134,7 @@ test('it ends as it began: nothing is left of jobs that are over', () => {
 });
 
 test.each(['constructor', 'toString', '__proto__'])(
-  'a resource named %s is one that is not there, and holds up nobody',
+  'a job that asks for a resource named %s waits without delaying other jobs',
   name => {
     const custom = Object.fromEntries([[name, 1]]);
     const queue = queueOf([item(1, 'a', { custom }), item(2), item(3, 'b')]);

@@ -1,6 +1,6 @@
 import type { JobResources } from '../core/job.ts';
 
-/** A job that waits or runs, as the queue sees it. */
+/** Job that waits or runs, as the queue sees it. */
 export interface QueueItem {
   readonly sequence: number;
   readonly tenant: string;
@@ -11,15 +11,15 @@ export interface QueueItem {
 export interface QueueLimits {
   readonly maxRunning: number;
   readonly maxRunningPerTenant: number;
-  /** The most that all running jobs may have asked for together. */
+  /** Maximum that all running jobs may have requested together. */
   readonly cpuMillis: number;
   readonly memoryMb: number;
   readonly custom: Readonly<Record<string, number>>;
 }
 
-/** The machine's promises to everybody (`Ledger`), as the queue asks for them. */
+/** Resources that the machine has reserved for all kinds of instances (`Ledger`). */
 export interface QueueMachine {
-  /** True when nothing of that size may start now. */
+  /** Returns true if nothing of that size may start now. */
   isFull(resources: JobResources): boolean;
   take(resources: JobResources): void;
   give(resources: JobResources): void;
@@ -33,28 +33,28 @@ interface Used {
 
 interface Tenant {
   readonly name: string;
-  /** By priority, then by submission. */
+  /** Waiting jobs by priority, then by submission. */
   readonly waiting: QueueItem[];
   readonly used: Used;
-  /** When it was last given a slot; counts up. */
+  /** Turn of its last start; larger is later. */
   servedAt: number;
 }
 
 /**
- * Which job starts next; no I/O, no time.
- *
- * Within a tenant the highest priority first, then in the order of submission. Between tenants: the one that uses the least of its scarcest
- * resource, then the one that has waited the longest for its turn. When the job whose turn it is does not fit, nothing passes it, so
- * that large ones are not starved by small ones; a tenant at its own limit, and jobs that this machine can never run, hold up nobody.
+ * Decides which job starts next. Has no I/O and no clock.
+ * Within a tenant, jobs start by priority and then by submission. Between tenants, the smallest share of the
+ * scarcest resource comes first. With equal shares, the tenant whose last start is longest ago comes first.
+ * If the next job does not fit, no other job passes it. Otherwise small jobs could starve large ones. Tenants
+ * at their own limit, and jobs that can never run here, block no other job.
  */
 export class JobQueue {
   readonly #limits: QueueLimits;
   readonly #machine: QueueMachine;
   readonly #tenants = new Map<string, Tenant>();
   readonly #used: Used = { running: 0, cpuMillis: 0, memoryMb: 0 };
-  /** By name, which is a caller's own: it may be one that every object has. */
+  /** A `Map`, because callers choose the names: one may equal a property that every object has. */
   readonly #custom: ReadonlyMap<string, number>;
-  /** In whole shares, as all that is added up. */
+  /** Used amounts in whole shares; see `sharesOf`. */
   readonly #usedCustom = new Map<string, number>();
   readonly #impossible = new Map<number, QueueItem>();
   #turn = 0;
@@ -91,7 +91,7 @@ export class JobQueue {
     this.#waiting += 1;
   }
 
-  /** False when it does not wait. */
+  /** Removes a waiting job. Returns false when it does not wait. */
   remove(item: QueueItem): boolean {
     if (this.#impossible.delete(item.sequence)) return true;
     const tenant = this.#tenants.get(item.tenant);
@@ -103,7 +103,7 @@ export class JobQueue {
     return true;
   }
 
-  /** The job that may start now, which then counts as running; undefined when there is none. */
+  /** Takes the job that may start now, and counts it as running; undefined when none may. */
   take(): QueueItem | undefined {
     if (this.#waiting === 0 || this.#used.running >= this.#limits.maxRunning) return undefined;
     const tenant = this.#neediest();
@@ -117,13 +117,13 @@ export class JobQueue {
     return item;
   }
 
-  /** It runs already: it was found running, or was taken. */
+  /** Counts a job as running. */
   occupy(item: QueueItem): void {
     this.#machine.take(item.resources);
     this.#count(item, 1);
   }
 
-  /** It does not run any more. */
+  /** Ends the count of a job as running. */
   release(item: QueueItem): void {
     this.#machine.give(item.resources);
     this.#count(item, -1);
@@ -131,7 +131,7 @@ export class JobQueue {
     if (tenant) this.#forgetIdle(tenant);
   }
 
-  /** Why a job of this size can never run here, as a sentence's end; null when it can. */
+  /** Returns why a job of this size can never run here, as the end of a sentence; null when it can. */
   shortage({ cpuMillis, memoryMb, gpus, custom }: JobResources): string | null {
     const limits = this.#limits;
     if (gpus > 0) return `it asks for ${gpus} GPUs, and there are none`;
@@ -174,7 +174,7 @@ export class JobQueue {
     return found;
   }
 
-  /** The largest part that it has of anything. */
+  /** Returns the largest share that a tenant has of any resource. */
   #share({ running, cpuMillis, memoryMb }: Used): number {
     const { maxRunning, cpuMillis: allCpu, memoryMb: allMemory } = this.#limits;
     return Math.max(running / maxRunning, cpuMillis / allCpu, memoryMb / allMemory);
@@ -203,7 +203,10 @@ export class JobQueue {
   }
 }
 
-/** Ten-thousandths, as Ray counts: sums of fractions drift, and what is free again would not be. Any amount is one at least. */
+/**
+ * Returns an amount in ten-thousandths, the unit of Ray. Sums of fractions would drift and keep released
+ * amounts in use. Any amount above 0 counts as at least one.
+ */
 function sharesOf(amount: number): number {
   return amount > 0 ? Math.max(1, Math.round(amount * 10_000)) : 0;
 }

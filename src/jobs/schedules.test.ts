@@ -1,15 +1,22 @@
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { TENANT } from '../../test/jobs/harness.ts';
 import { JobNodes, type TestNode } from '../../test/jobs/nodes.ts';
+import { FastClock } from '../../test/parts/fast-clock.ts';
 import { unavailable } from '../core/error.ts';
-import type { ScheduledSubmit } from '../storage/job-submits.ts';
+import type { ScheduledSubmit } from '../storage/queries/job-submits.ts';
 import { readSchedule } from './schedules.ts';
 
-const WAIT = { timeout: 15_000 };
+const WAIT = { timeout: 30_000 };
 const EVERY_SECOND = '* * * * * *';
 
+let clock: FastClock;
+
+beforeEach(() => {
+  clock = new FastClock();
+});
+
 afterEach(() => {
-  vi.useRealTimers();
+  clock.stop();
   vi.restoreAllMocks();
 });
 
@@ -31,13 +38,13 @@ const until = (node: TestNode, count: number) =>
 const nodesOfJobs = async (node: TestNode) =>
   new Set(await Promise.all((await idsOn(node)).map(async id => (await node.jobs.job(id)).nodeId)));
 
-/** The moment of a job of the schedule `s`, in seconds. */
+/** Scheduled time of a job of the schedule `s`, in seconds since the epoch. */
 function secondOf(id: string): number {
   const moment = id.slice('s-'.length);
   return Date.parse(moment.replace(/^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/, '$1-$2-$3T$4:$5:$6Z')) / 1000;
 }
 
-test('a schedule made on any node is submitted by the one that holds the lease, and by no other', async () => {
+test('a schedule created on any node is submitted only by the node that holds the lease', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   await create(b, 's');
@@ -47,14 +54,14 @@ test('a schedule made on any node is submitted by the one that holds the lease, 
   expect(await nodesOfJobs(b)).toEqual(new Set(['a']));
 });
 
-test('one that is deleted on any node is submitted no more, and one made anew under its name is another one', async () => {
+test('a schedule deleted on any node submits no further jobs', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   await create(a, 's');
   await until(a, 1);
   await b.jobs.service.schedules.delete(TENANT, 's');
   await expect(a.jobs.service.schedules.get(TENANT, 's')).rejects.toMatchObject({ code: 'not_found' });
-  // Whether or not the holder has heard of it: the row decides.
+  // The record decides, even if the lease holder has not been notified yet.
   const before = (await idsOn(b)).length;
   await create(b, 'other');
   a.cluster.wake();
@@ -71,14 +78,14 @@ const put = (node: TestNode, id: string, command: string, changes: object = {}) 
 const commandsOn = (node: TestNode, ids: readonly string[]) =>
   Promise.all(ids.map(async id => (await node.jobs.job(id)).spec.entrypoint));
 
-test('one that is put on any node replaces the one of its id: from then on its jobs are submitted, and no moment is left out', async () => {
+test('a schedule put on any node replaces the old one, and no scheduled time is skipped', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   await create(a, 's');
   await until(a, 2);
   await put(b, 's', 'new');
   const before = new Set(await idsOn(b));
-  // Whether or not the holder has heard of it: none is of the old one any more.
+  // No later job has the old command, even if the lease holder has not been notified yet.
   a.cluster.wake();
   await until(b, before.size + 2);
   const ids = await idsOn(b);
@@ -89,10 +96,11 @@ test('one that is put on any node replaces the one of its id: from then on its j
   expect(seconds).toEqual(Array.from({ length: ids.length }, (_, index) => (seconds[0] as number) + index));
 });
 
-test('a moment that was due before a schedule was put, and has no job yet, gets one of the new one; of another pattern none does', async () => {
+test('a time that was due before a put gets a job of the new schedule unless the pattern changed', async () => {
   await using nodes = await JobNodes.open();
   nodes.holder = 'nobody';
   const a = await nodes.start('a');
+  clock.stop();
   vi.useFakeTimers({ toFake: ['Date'], now: Date.UTC(2026, 10, 20, 2, 59, 50) });
   const nightly = { cron: '0 3 * * *' };
   for (const id of ['same', 'other']) await put(a, id, 'old', nightly);
@@ -109,7 +117,7 @@ test('a moment that was due before a schedule was put, and has no job yet, gets 
   expect(await commandsOn(a, await idsOn(a))).toEqual(['new']);
 });
 
-test('a moment that cannot be written before its schedule is replaced has one job, of the new one', async () => {
+test('a time whose job could not be stored gets one job of the schedule that replaced the old one', async () => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const write = nodes.writes.write.bind(nodes.writes);
   const a = await nodes.start('a');
@@ -132,7 +140,7 @@ test('a moment that cannot be written before its schedule is replaced has one jo
   expect(new Set(await commandsOn(a, ids))).toEqual(new Set(['new']));
 });
 
-test('a schedule that is refused leaves the one that there is', async () => {
+test('a refused put leaves the existing schedule unchanged', async () => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const a = await nodes.start('a');
   const before = await put(a, 's', 'old', { cron: '0 3 * * *' });
@@ -144,7 +152,7 @@ test('a schedule that is refused leaves the one that there is', async () => {
   );
 });
 
-test('each moment is submitted once, however the lease wanders, and none is left out', async () => {
+test('each scheduled time is submitted exactly once while the lease moves between nodes', async () => {
   await using nodes = await JobNodes.open();
   const both = [await nodes.start('a'), await nodes.start('b')];
   const [a] = both as [TestNode, TestNode];
@@ -166,7 +174,23 @@ test('each moment is submitted once, however the lease wanders, and none is left
   expect(seconds).toEqual(Array.from({ length: seconds.length }, (_, index) => first + index));
 });
 
-test('both nodes that believe they hold it submit a moment once', async () => {
+test('no scheduled time is skipped when the lease is lost and regained between two passes', async () => {
+  await using nodes = await JobNodes.open();
+  const a = await nodes.start('a');
+  await create(a, 's');
+  await until(a, 1);
+  vi.spyOn(a.jobs.service.schedules, 'lookAgain').mockResolvedValue();
+  nodes.holder = 'nobody';
+  const second = Math.floor(Date.now() / 1000);
+  await vi.waitFor(() => expect(Math.floor(Date.now() / 1000)).toBeGreaterThan(second + 3), WAIT);
+  const before = (await idsOn(a)).length;
+  nodes.holder = 'a';
+  await until(a, before + 5);
+  const seconds = (await idsOn(a)).map(secondOf).toSorted((one, other) => one - other);
+  expect(seconds).toEqual(Array.from({ length: seconds.length }, (_, index) => (seconds[0] as number) + index));
+});
+
+test('two nodes that both believe to hold the lease submit each scheduled time once', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   for (const { cluster } of [a, b]) cluster.isHeld = () => true;
@@ -175,7 +199,7 @@ test('both nodes that believe they hold it submit a moment once', async () => {
   await until(a, 4);
   const ids = await idsOn(a);
   expect(new Set(ids).size).toBe(ids.length);
-  // Deleted, it is not submitted again by the one that comes late.
+  // A late node does not submit a deleted job again.
   const [old] = ids.slice(-1) as [string];
   const { nodeId } = await a.jobs.job(old);
   await (nodeId === 'a' ? a : b).jobs.exit(old, 0);
@@ -188,7 +212,7 @@ test('both nodes that believe they hold it submit a moment once', async () => {
   expect(await idsOn(a)).not.toContain(old);
 });
 
-test('one is left out while the job before it is open, on whichever node that runs', async () => {
+test('overlap skip leaves out a time while the previous job is open on any node', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   await create(a, 's', EVERY_SECOND, 'skip');
@@ -203,7 +227,7 @@ test('one is left out while the job before it is open, on whichever node that ru
   await until(b, 2);
 });
 
-test('none is left out for a job that is not of its schedule, although the ids begin with the same letters', async () => {
+test('overlap skip ignores jobs of other origin whose ids begin with the schedule id', async () => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const a = await nodes.start('a');
   for (const id of ['s-by-hand', 's-20261120T100000Z-copy', 's-db-20261120T100000Z']) {
@@ -214,7 +238,7 @@ test('none is left out for a job that is not of its schedule, although the ids b
   await vi.waitFor(async () => expect((await idsOn(a)).some(id => /^s-\d{8}T\d{6}Z$/.test(id))).toBe(true), WAIT);
 });
 
-test('a lease that was lost meanwhile submits nothing', async () => {
+test('a schedule submits nothing when the lease was lost before the write', async () => {
   await using nodes = await JobNodes.open();
   const a = await nodes.start('a');
   let asked = 0;
@@ -230,7 +254,7 @@ test('a lease that was lost meanwhile submits nothing', async () => {
 test.each([
   ['does not come about', false],
   ['comes about without being confirmed', true],
-])('a moment whose write %s is tried again: it has one job, which runs', async (_, isWritten) => {
+])('a scheduled time has exactly one job when its write %s and is retried', async (_, isWritten) => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const write = nodes.writes.write.bind(nodes.writes);
   const a = await nodes.start('a');
@@ -239,7 +263,7 @@ test.each([
     if (operation.name !== 'insertScheduledJob') return await write(operation, ...args);
     const { atMs } = args[1] as unknown as ScheduledSubmit;
     tried.push(atMs);
-    // The first moment, twice.
+    // Fails the first two writes of the first scheduled time.
     if (atMs !== tried[0] || tried.length > 2) return await write(operation, ...args);
     if (isWritten) await write(operation, ...args);
     throw unavailable('the database is away');
@@ -250,4 +274,38 @@ test.each([
   await a.jobs.until(first, 'RUNNING');
   expect((await idsOn(a)).filter(id => id === first)).toHaveLength(1);
   expect(a.jobs.driver.begun.filter(id => id === first)).toHaveLength(1);
+});
+
+const DAY_MS = 86_400_000;
+
+test('a schedule submits immediately although decided_until_ms is a day in the future', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const a = await nodes.start('a');
+  await put(a, 's', 'true', { cron: '0 0 1 1 *' });
+  await nodes.database
+    .updateTable('job_schedules')
+    .set({ decided_until_ms: Date.now() + DAY_MS })
+    .execute();
+  await put(a, 's', 'true');
+  await until(a, 1);
+  await nodes.database
+    .updateTable('job_schedules')
+    .set({ decided_until_ms: Date.now() + DAY_MS })
+    .execute();
+  await until(a, (await idsOn(a)).length + 1);
+});
+
+test('a put resets decided_until_ms when the stored value is in the future', async () => {
+  await using nodes = await JobNodes.open({ isAlone: true });
+  const a = await nodes.start('a');
+  for (const cron of ['0 0 1 1 *', '0 0 2 1 *']) {
+    await put(a, 's', 'true', { cron: '0 0 1 1 *' });
+    await nodes.database
+      .updateTable('job_schedules')
+      .set({ decided_until_ms: Date.now() + DAY_MS })
+      .execute();
+    await put(a, 's', 'true', { cron });
+    const [row] = await nodes.database.selectFrom('job_schedules').select('decided_until_ms').execute();
+    expect(row?.decided_until_ms).toBeLessThanOrEqual(Date.now());
+  }
 });

@@ -6,21 +6,22 @@ import { failAtFirst, invalidBody, type JsonObject } from '../core/json.ts';
 import { packagesOf } from '../core/runtime-env.ts';
 import { secretsOf } from '../core/secret.ts';
 import { Form } from '../core/shape.ts';
-import type { InstanceLog } from '../instances/contract.ts';
 import { withDeadline } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
+import type { Log } from '../lib/log.ts';
+import { isFromWrongClock } from '../lib/stored-time.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
 import {
   deleteJobSchedule,
   findJobSchedule,
   insertJobSchedule,
-  type JobScheduleTable,
   listJobScheduleKeys,
   listJobSchedules,
   putJobSchedule,
-} from '../storage/job-schedules.ts';
-import { untilWritten } from '../storage/until-written.ts';
+} from '../storage/queries/job-schedules.ts';
+import type { JobScheduleTable } from '../storage/schema/job-schedules.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import { untilWritten } from '../storage/writes/until-written.ts';
 import type { JobNode } from './cluster.ts';
 import { type Jobs, noSecret } from './jobs.ts';
 
@@ -30,10 +31,10 @@ export interface JobSchedulesOptions {
   readonly node: JobNode;
   readonly jobs: Pick<Jobs, 'submitScheduled' | 'assertMayName'>;
   readonly maxPerTenant: number;
-  readonly log: InstanceLog;
+  readonly log: Log;
 }
 
-/** The schedule that a caller asks for; the id is made up where none was sent. */
+/** Schedule that a caller asks for. The id is generated when none was sent. */
 export type Schedule = Omit<JobScheduleTable, 'tenant' | 'created_at_ms' | 'decided_until_ms'>;
 
 interface Running {
@@ -41,23 +42,27 @@ interface Running {
   readonly submission: JobSubmission;
   readonly cron: Cron;
   readonly packages: readonly string[];
-  /** The last of its moments that this node is deciding. */
+  /** Settles when the last moment that this node is deciding has been decided. */
   last: Promise<void>;
 }
 
-/** How far back a node looks that takes the schedules over: longer than it takes to notice that the one before is dead. */
+/**
+ * Time that a node looks back when it takes over the schedules. Longer than the detection of a dead node
+ * takes.
+ */
 const TAKEOVER_MS = 60_000;
 
 /**
- * Jobs that are submitted by the clock. Of several nodes one submits; each moment is decided in the transaction that writes its job, so that
- * it never gives two, and what was due while the schedules changed hands is made up for. What was due while no service ran is not.
+ * Submits jobs by the clock. Only one of several nodes submits.
+ * Each moment is decided in the transaction that stores its job, so that it never gives two jobs. Moments
+ * that were due during a takeover are made up for. Those that were due while no service ran are not.
  */
 export class JobSchedules {
   readonly #options: JobSchedulesOptions;
   readonly #running = new Map<string, Running>();
-  /** Since when this node submits; null: another one does. */
+  /** Time since which this node submits; null: another node does. */
   #heldSinceMs: number | null = null;
-  /** Schedules that cannot be read: told once. */
+  /** Schedules that cannot be read. Each is logged once. */
   readonly #bad = new Set<string>();
   readonly #closing = sharedController();
 
@@ -72,7 +77,7 @@ export class JobSchedules {
     else await this.#holdIfMine(cluster.isHeld());
   }
 
-  /** Learns of schedules that other nodes made and deleted, and whether it is this node that submits. */
+  /** Reads which schedules other nodes made and deleted, and whether this node submits. */
   async lookAgain(): Promise<void> {
     const { database, node } = this.#options;
     const keys = await listJobScheduleKeys(database);
@@ -95,18 +100,21 @@ export class JobSchedules {
     this.#running.clear();
   }
 
-  /** Whether an uploaded package (`<tenant>/<name>`) is needed. */
+  /** Returns true if a schedule needs an uploaded package (`<tenant>/<name>`). */
   needsPackage(key: string): boolean {
     for (const { packages } of this.#running.values()) if (packages.includes(key)) return true;
     return false;
   }
 
-  /** Of all schedules, as `<tenant>/<name>`. */
+  /** Returns the packages of all schedules, as `<tenant>/<name>`. */
   packages(): readonly string[] {
     return [...this.#running.values()].flatMap(({ packages }) => packages);
   }
 
-  /** Fails with `invalid_request`, or `already_exists` when the tenant has one of this id. */
+  /**
+   * Creates a schedule. Fails with `invalid_request`, or with `already_exists` when the tenant has one with
+   * this id.
+   */
   async create(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
     const { writes, maxPerTenant } = this.#options;
     const { row, secrets } = this.#rowOf(tenant, schedule);
@@ -118,7 +126,10 @@ export class JobSchedules {
     return this.#record(row);
   }
 
-  /** Makes it, or replaces the tenant's one of this id, whose jobs stay. The last of several counts. Fails with `invalid_request`. */
+  /**
+   * Creates a schedule, or replaces the tenant's one with this id, whose jobs stay. The last of several
+   * concurrent calls wins. Fails with `invalid_request`.
+   */
   async put(tenant: string, schedule: Schedule): Promise<Record<string, unknown>> {
     const { writes, maxPerTenant } = this.#options;
     const { row: asked, secrets } = this.#rowOf(tenant, schedule);
@@ -126,12 +137,13 @@ export class JobSchedules {
     if (row === 'full') throw tooMany(maxPerTenant);
     if ('lacking' in row) throw noSecret(row);
     const running = this.#run(row);
-    // What the one before had begun to submit is not submitted for it any more.
+    // Begun submissions of the replaced schedule are dropped, since `created_at_ms` has changed. The new one
+    // makes up for them.
     if (this.#heldSinceMs !== null) void this.#catchUp(running);
     return this.#record(row);
   }
 
-  /** With the secrets that its jobs name. Fails with `invalid_request`. */
+  /** Returns the record of a schedule and the secrets that its jobs name. Fails with `invalid_request`. */
   #rowOf(tenant: string, schedule: Schedule): { readonly row: JobScheduleTable; readonly secrets: readonly string[] } {
     const secrets = secretsOf(readJobSubmission(JSON.parse(schedule.submission), 'job').spec.runtimeEnv.envVars);
     this.#options.jobs.assertMayName(secrets);
@@ -143,14 +155,14 @@ export class JobSchedules {
     return (await listJobSchedules(this.#options.database, tenant)).map(row => this.#record(row));
   }
 
-  /** Fails with `not_found`. */
+  /** Returns a schedule. Fails with `not_found`. */
   async get(tenant: string, id: string): Promise<Record<string, unknown>> {
     const row = await findJobSchedule(this.#options.database, tenant, id);
     if (!row) throw unknown(id);
     return this.#record(row);
   }
 
-  /** Its jobs stay. Fails with `not_found`. */
+  /** Deletes a schedule; its jobs stay. Fails with `not_found`. */
   async delete(tenant: string, id: string): Promise<void> {
     if (!(await this.#options.writes.write(deleteJobSchedule, tenant, id))) {
       throw unknown(id);
@@ -162,10 +174,10 @@ export class JobSchedules {
     try {
       this.#run(row);
     } catch (error) {
-      // An earlier version took it in; it is no reason not to start.
+      // An earlier version accepted the schedule. An invalid one must not prevent the start.
       this.#bad.add(keyOf(row.tenant, row.id));
       const reason = messageOf(error);
-      this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'a schedule is not valid any more');
+      this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'schedule is not valid any more');
     }
   }
 
@@ -175,9 +187,10 @@ export class JobSchedules {
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
     const cron = new Cron(row.cron, { timezone: row.timezone, unref: true }, self => {
       const at = self.currentRun() ?? new Date();
+      if (!this.#mayDecide()) return;
       const { cluster } = this.#options.node;
-      if (cluster?.isHeld() === false) return;
-      // What was due before comes first, and this moment with it: once it is decided, an earlier one counts as decided too.
+      // Earlier due moments come first, and this one with them. Once a moment is decided, all earlier ones
+      // count as decided.
       if (cluster !== null && this.#heldSinceMs === null) void this.#holdIfMine(true);
       else void this.#inOrder(running, () => this.#submit(running, at));
     });
@@ -193,7 +206,20 @@ export class JobSchedules {
     this.#bad.delete(key);
   }
 
-  /** Whoever submitted before this node may have died before a moment that is over by now. */
+  /**
+   * Returns true if this node submits. Otherwise notes that another node does, even if `JobLookOut` missed
+   * the change. This node makes up for missed moments once it submits again.
+   */
+  #mayDecide(): boolean {
+    const isMine = this.#options.node.cluster?.isHeld() !== false;
+    if (!isMine) this.#heldSinceMs = null;
+    return isMine;
+  }
+
+  /**
+   * Begins to submit if the lease is held. The previous node may have died before a moment that has passed by
+   * now.
+   */
   async #holdIfMine(isHeld: boolean): Promise<void> {
     if (!isHeld) this.#heldSinceMs = null;
     if (!isHeld || this.#heldSinceMs !== null) return;
@@ -201,18 +227,25 @@ export class JobSchedules {
     await Promise.all(Array.from(this.#running.values(), running => this.#catchUp(running)));
   }
 
-  /** The moments of a schedule are decided in their order. */
+  /** Decides the moments of a schedule in order. */
   #inOrder(running: Running, decide: () => Promise<void>): Promise<void> {
     running.last = running.last.then(decide);
     return running.last;
   }
 
-  /** Submits what was due before this node knew that it is to do so. */
+  /** Submits the moments that were due before this node began to submit. */
   #catchUp(running: Running): Promise<void> {
     const { row, cron } = running;
     const nowMs = Date.now();
-    // The version before this one wrote no 'decided_until_ms'. What was due while no service ran is not made up for.
-    const decidedMs = row.decided_until_ms || row.created_at_ms;
+    // The previous version stored no 'decided_until_ms'. Moments that were due while no service ran are not
+    // made up for.
+    const writtenMs = row.decided_until_ms || row.created_at_ms;
+    const isAhead = isFromWrongClock(writtenMs, nowMs);
+    if (isAhead) {
+      const about = { schedule: row.id, tenant: row.tenant, decidedUntil: new Date(writtenMs).toISOString() };
+      this.#options.log.warn(about, 'clock was set back; schedule continues from the present');
+    }
+    const decidedMs = isAhead ? nowMs : writtenMs;
     const sinceMs = this.#options.node.cluster === null ? (this.#heldSinceMs ?? nowMs) : 0;
     return this.#inOrder(running, async () => {
       let at = cron.nextRun(new Date(Math.max(decidedMs, sinceMs, nowMs - TAKEOVER_MS)));
@@ -220,13 +253,16 @@ export class JobSchedules {
     });
   }
 
-  /** Never rejects. A moment is tried until it is decided, for as long as another node would make up for it. */
+  /**
+   * Submits the job of a moment. Retries until the moment is decided, or until no node would make up for it
+   * any more. Never rejects.
+   */
   async #submit({ row, submission }: Running, at: Date): Promise<void> {
-    const { jobs, node, log } = this.#options;
+    const { jobs, log } = this.#options;
     const { tenant } = row;
     const about = { schedule: row.id, tenant };
     try {
-      // To the second, which is as fine as a schedule can be.
+      // Schedules are precise to the second.
       const moment = at.toISOString().slice(0, 19).replaceAll(/[-:]/g, '');
       const scheduled = {
         scheduleId: row.id,
@@ -235,20 +271,17 @@ export class JobSchedules {
         unlessOpen: row.overlap === 'skip' ? `${row.id}-` : null,
       };
       const submit = async () => {
-        if (node.cluster?.isHeld() === false) throw failedPrecondition('another replica submits by now');
+        if (!this.#mayDecide()) throw failedPrecondition('another replica submits by now');
         return await jobs.submitScheduled(tenant, scheduled, { ...submission, id: `${row.id}-${moment}Z` });
       };
       const later = (error: unknown) =>
-        log.warn(
-          { ...about, reason: messageOf(error) },
-          'a scheduled job could not be submitted yet; it is tried again',
-        );
+        log.warn({ ...about, reason: messageOf(error) }, 'cannot submit scheduled job; retrying');
       const leftMs = Math.max(0, at.getTime() + TAKEOVER_MS - Date.now());
       const submitted = await withDeadline(leftMs, signal => untilWritten(submit, signal, later), this.#closing.signal);
-      if (submitted === 'skipped') log.info(about, 'a scheduled job was left out: the one before is not over');
-      if (submitted === 'full') log.warn(about, 'a scheduled job was left out: too many jobs are waiting or running');
+      if (submitted === 'skipped') log.info(about, 'scheduled job skipped: previous job has not ended');
+      if (submitted === 'full') log.warn(about, 'scheduled job skipped: too many jobs are waiting or running');
     } catch (error) {
-      log.warn({ ...about, reason: messageOf(error) }, 'a scheduled job could not be submitted');
+      log.warn({ ...about, reason: messageOf(error) }, 'submit of scheduled job failed');
     }
   }
 
@@ -266,7 +299,10 @@ export class JobSchedules {
   }
 }
 
-/** Reads the body of a schedule, of the one that a path names as `named`. Fails with `invalid_request`. */
+/**
+ * Reads the body of a schedule. `named` is the id of the path, which the body must not contradict. Fails with
+ * `invalid_request`.
+ */
 export function readSchedule(body: JsonObject, named?: string): Schedule {
   const form = new Form(JOB_SCHEDULE, body, '', failAtFirst);
   const sent = form.read('schedule_id').schedule_id ?? named;
@@ -289,7 +325,7 @@ export function readSchedule(body: JsonObject, named?: string): Schedule {
   return { id, cron, timezone, overlap, submission: JSON.stringify(job) };
 }
 
-/** null for one that an earlier version took in and this one cannot read. */
+/** Returns the next moment; null for a schedule of an earlier version that this version cannot read. */
 function nextRunOf({ cron, timezone }: JobScheduleTable): Date | null {
   try {
     return new Cron(cron, { timezone, paused: true }).nextRun();

@@ -4,7 +4,7 @@ import { JobsHarness, TENANT } from '../../test/jobs/harness.ts';
 import { readJobSubmission } from '../core/job.ts';
 import { Secrets } from '../registry/secrets.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
+import { type DurableWrites, openDurableWrites } from '../storage/writes/durable.ts';
 import { readSchedule } from './schedules.ts';
 
 const JOB = { entrypoint: 'true', runtime_env: { env_vars: { KEY: { secret: 's' } } } };
@@ -14,7 +14,7 @@ let database: Database;
 let writes: DurableWrites;
 let secrets: Secrets;
 let jobs: JobsHarness;
-/** What happens when a job or a schedule is about to be written. */
+/** Hook that runs before a job or a schedule is written. */
 let beforeInsert: () => Promise<void>;
 
 beforeEach(async () => {
@@ -48,7 +48,7 @@ test.each([
   ['job', submit],
   ['schedule', schedule],
   ['schedule', putSchedule],
-])('a secret that is removed while a %s that names it is being written fails that', async (_, make) => {
+])('creating a %s fails when its secret is removed before the write', async (_, make) => {
   beforeInsert = () => secrets.remove(TENANT, 's');
   await expect(make()).rejects.toMatchObject(LACKING);
   expect(await jobs.service.schedules.list(TENANT)).toEqual([]);
@@ -59,7 +59,7 @@ test.each([
   ['job', submit],
   ['schedule', schedule],
   ['schedule', putSchedule],
-])('a secret that a %s names stays once that is written', async (kind, make) => {
+])('a secret cannot be removed while a stored %s refers to the secret', async (kind, make) => {
   await make();
   await expect(secrets.remove(TENANT, 's')).rejects.toThrow(
     new RegExp(`^secret s is in use: (the job )?${kind} j refers`),

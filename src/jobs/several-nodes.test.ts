@@ -7,9 +7,9 @@ import { TENANT } from '../../test/jobs/harness.ts';
 import { JobNodes, type TestNode } from '../../test/jobs/nodes.ts';
 import { unavailable } from '../core/error.ts';
 import { readJobSubmission } from '../core/job.ts';
-import { failJobsOfNode, nodeOfJob } from '../storage/job-owners.ts';
+import { failJobsOfNode, nodeOfJob } from '../storage/queries/job-owners.ts';
 
-const WAIT = { timeout: 15_000 };
+const WAIT = { timeout: 30_000 };
 const REASON = 'The replica that ran it was lost.';
 
 const submit = (node: TestNode, body: object, tenant = TENANT) =>
@@ -27,7 +27,7 @@ const put = (node: TestNode, name: string, content = 'PK') =>
 const lost = (nodes: JobNodes, id: string, epoch: number) =>
   nodes.writes.write(failJobsOfNode, id, epoch, REASON, Date.now());
 
-/** The jobs whose commands began, on whichever node, as often as they did. */
+/** Ids of the jobs whose commands began on these nodes, one entry per start. */
 function begun(nodes: readonly TestNode[]): string[] {
   const ids = nodes.flatMap(({ jobs: { driver } }) => driver.begun);
   return ids.toSorted();
@@ -42,7 +42,7 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 }
 
 describe('every node gives the same answers about jobs', () => {
-  test('at once after a submit on another one: its record, the list, and that its id is taken', async () => {
+  test('every node sees the record, list entry and taken id of a job right after its submit', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -56,7 +56,7 @@ describe('every node gives the same answers about jobs', () => {
     expect(b.jobs.driver.starts).toEqual([]);
   });
 
-  test('submits of one moment are a job each, in one order, also when the clock of a node is wrong', async () => {
+  test('parallel submits make one job each in one order, even when the clock of a node is wrong', async () => {
     await using nodes = await JobNodes.open();
     const both = [await nodes.start('a'), await nodes.start('b')];
     vi.spyOn(Date, 'now').mockReturnValue(1_800_000_000_000);
@@ -70,7 +70,7 @@ describe('every node gives the same answers about jobs', () => {
     expect(first[0]).toBe(last.id);
   });
 
-  test('one id that is raced has one winner, and the others get the error of today', async () => {
+  test('exactly one of 20 parallel submits of one id succeeds, and the others fail with already_exists', async () => {
     await using nodes = await JobNodes.open();
     const both = [await nodes.start('a'), await nodes.start('b')];
     const results = await Promise.allSettled(
@@ -85,7 +85,7 @@ describe('every node gives the same answers about jobs', () => {
     expect(await idsOn(both[0] as TestNode)).toEqual(['x']);
   });
 
-  test('the bounds of open jobs count those of all nodes, of all tenants and of one', async () => {
+  test('the limits of open jobs count the jobs of all nodes, in total and per tenant', async () => {
     await using nodes = await JobNodes.open({ maxOpen: 4, maxOpenPerTenant: 3 });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, {});
@@ -96,7 +96,7 @@ describe('every node gives the same answers about jobs', () => {
     await expect(submit(a, {}, 'another')).rejects.toMatchObject({ code: 'resource_exhausted' });
   });
 
-  test('a submit that is repeated is answered with its job, or with the conflict, also when there is no room', async () => {
+  test('a repeated submit gets its job or the conflict even when the limit of open jobs is reached', async () => {
     await using nodes = await JobNodes.open({ maxOpen: 1 });
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     const { sequence } = await submit(a, { submission_id: 'x' });
@@ -107,7 +107,7 @@ describe('every node gives the same answers about jobs', () => {
     await expect(submit(b, { submission_id: 'y' })).rejects.toMatchObject({ code: 'resource_exhausted' });
   });
 
-  test('each counts its own jobs for the metrics', async () => {
+  test('each node counts only its own jobs in the metrics', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -116,7 +116,7 @@ describe('every node gives the same answers about jobs', () => {
     expect(b.jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 });
   });
 
-  test('one that is over is deleted by any node, and its log goes from the disk of the one that ran it', async () => {
+  test('any node can delete the ended job of another node', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -128,7 +128,7 @@ describe('every node gives the same answers about jobs', () => {
 });
 
 describe('a job belongs to one node', () => {
-  test('a start takes up the jobs of its own node only', async () => {
+  test('a starting service resumes only the jobs of its own node', async () => {
     await using nodes = await JobNodes.open();
     const a = await nodes.start('a');
     await submit(a, { submission_id: 'x' });
@@ -141,7 +141,7 @@ describe('a job belongs to one node', () => {
     expect((await b.jobs.untilEnded('x')).status).toBe('SUCCEEDED');
   });
 
-  test('one that waits is stopped by any node, and its own does not start it', async () => {
+  test('any node can stop a waiting job, and the node of the job does not start the job afterwards', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     const { opened, open } = gate();
@@ -156,7 +156,7 @@ describe('a job belongs to one node', () => {
     open();
   });
 
-  test('one that others wait behind holds them up no longer when another node stops it', async () => {
+  test('jobs behind a waiting job start when another node stops that job', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'runs', entrypoint_num_cpus: 90 });
@@ -168,7 +168,7 @@ describe('a job belongs to one node', () => {
     await a.jobs.until('small', 'RUNNING');
   });
 
-  test('one that runs is stopped where it runs, and there also when the stop only reached the rows', async () => {
+  test('a running job is stopped on its own node, even when the stop only reached the database', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -185,7 +185,7 @@ describe('a job belongs to one node', () => {
 });
 
 describe('packages without an object store', () => {
-  test('every node says truly whether one is there, and a job that names it runs where it is', async () => {
+  test('every node knows the packages of all nodes, and a job runs on the node of its package', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     expect(await a.jobs.service.packages.has(TENANT, 'p.zip')).toBe(false);
@@ -200,7 +200,7 @@ describe('packages without an object store', () => {
     expect(a.jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 });
   });
 
-  test('one on a node that is dead is not there: who asks uploads it again', async () => {
+  test('a package on a dead node counts as missing, and can be uploaded to another node', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(b, 'p.zip');
@@ -210,7 +210,7 @@ describe('packages without an object store', () => {
     expect((await submit(a, { runtime_env: { working_dir: 'gcs://p.zip' } })).nodeId).toBe('a');
   });
 
-  test('a package that another node knows of stays, and after its removal nobody gets it as a source', async () => {
+  test('a package that another node looked up recently is kept, and is missing on all nodes once removed', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(b, 'p.zip');
@@ -229,7 +229,7 @@ describe('packages without an object store', () => {
     }
   });
 
-  test('one of which nobody could be told goes in its time too', async () => {
+  test('a package whose record could not be written is removed after its retention time', async () => {
     await using nodes = await JobNodes.open();
     const a = await nodes.start('a');
     const write = nodes.writes.write.bind(nodes.writes);
@@ -251,7 +251,7 @@ describe('packages without an object store', () => {
     expect(await kept()).toEqual([]);
   });
 
-  test('a restart of its node, and one that was taken for dead, tells again what it has', async () => {
+  test('a node that was declared lost publishes its packages again in its next epoch', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(b, 'p.zip');
@@ -260,12 +260,12 @@ describe('packages without an object store', () => {
     b.cluster.epochNow = 2;
     b.cluster.wake();
     await vi.waitFor(async () => expect(await a.jobs.service.packages.has(TENANT, 'p.zip')).toBe(true), WAIT);
-    // What was decided about its earlier life does not touch this one.
+    // A decision about epoch 1 does not affect epoch 2.
     await lost(nodes, 'b', 1);
     expect(await a.jobs.service.packages.has(TENANT, 'p.zip')).toBe(true);
   });
 
-  test('a start without an object store says what will not work', async () => {
+  test('a start of a replica without an object store logs one warning about jobs.store', async () => {
     await using nodes = await JobNodes.open();
     const a = await nodes.start('a');
     expect(a.jobs.warnings.filter(warning => warning.includes('jobs.store'))).toHaveLength(1);
@@ -273,7 +273,7 @@ describe('packages without an object store', () => {
 });
 
 describe('a node that is lost', () => {
-  test('a job that ran there is FAILED, says why, and when the node comes back its sandbox ends and the record stays', async () => {
+  test('a job of a lost node is FAILED with the reason, and its sandbox ends when the node returns', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -288,7 +288,7 @@ describe('a node that is lost', () => {
     await vi.waitFor(() => expect(a.jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 }), WAIT);
   });
 
-  test('the same when the node comes back as a new process', async () => {
+  test('a job of a lost node stays FAILED when the node returns as a new process', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x' });
@@ -301,7 +301,7 @@ describe('a node that is lost', () => {
     expect(await b.jobs.job('x')).toMatchObject({ status: 'FAILED', message: REASON });
   });
 
-  test('a job that ended there meanwhile, with a late report, stays as it was decided', async () => {
+  test('a late exit report does not change the state of a job of a lost node', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await submit(a, { submission_id: 'x', metadata: { 'rookery.retries': '3', 'rookery.retry_delay_ms': '0' } });
@@ -313,7 +313,7 @@ describe('a node that is lost', () => {
     expect(a.jobs.driver.starts).toHaveLength(1);
   });
 
-  test('a job that had not begun runs on another node, once, also when its first node goes on', async () => {
+  test('an unstarted job of a lost node runs exactly once even when that node continues', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     a.jobs.driver.faults.startError = unavailable('the machine rests');
@@ -337,7 +337,7 @@ describe('a node that is lost', () => {
     expect(begun(both)).toEqual(jobs);
   });
 
-  test('a job that was just being started may have begun: it fails, and its sandbox is removed', async () => {
+  test('a job that was starting on a lost node is FAILED, and its sandbox is removed', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     const { opened, open } = gate();
@@ -353,7 +353,7 @@ describe('a node that is lost', () => {
     await vi.waitFor(() => expect(a.jobs.service.jobs.byStatus()).toEqual({ PENDING: 0, RUNNING: 0 }), WAIT);
   });
 
-  test('a process of it that came back in time keeps its jobs', async () => {
+  test('a node that restarted before its loss was declared keeps its jobs', async () => {
     await using nodes = await JobNodes.open();
     const a = await nodes.start('a');
     await submit(a, { submission_id: 'x' });
@@ -366,13 +366,13 @@ describe('a node that is lost', () => {
     expect((await a.jobs.untilEnded('x')).status).toBe('SUCCEEDED');
   });
 
-  test('a job that had not begun fails when its package was only there, not when another node has it', async () => {
+  test('an unstarted job of a lost node fails only when no other node has its package', async () => {
     await using nodes = await JobNodes.open();
     const [a, b] = [await nodes.start('a'), await nodes.start('b')];
     await put(a, 'only-a.zip');
     await put(a, 'both.zip');
     await put(b, 'both.zip');
-    // Nothing of them can run here either way: that is how they wait.
+    // No node has a GPU, so both jobs wait.
     const waits = { entrypoint_num_gpus: 1 };
     await submit(a, { submission_id: 'x', runtime_env: { working_dir: 'gcs://only-a.zip' }, ...waits });
     await submit(a, { submission_id: 'y', runtime_env: { working_dir: 'gcs://both.zip' }, ...waits });
@@ -387,7 +387,7 @@ describe('a node that is lost', () => {
   });
 });
 
-test('the log of a job is read where it ran', async () => {
+test('the log of a job is read on the node that ran the job', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   await submit(a, { submission_id: 'x' });
@@ -399,7 +399,7 @@ test('the log of a job is read where it ran', async () => {
   expect(await text(Readable.from(chunks))).toBe('hello\n');
 });
 
-test('who follows the log of a job that waits is sent away when it goes to another node, and follows it there', async () => {
+test('following a waiting job fails when the job moves, and works on the new node', async () => {
   await using nodes = await JobNodes.open();
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   a.jobs.driver.faults.startError = unavailable('the machine rests');

@@ -1,11 +1,11 @@
 import { join } from 'node:path';
-import type { ObjectStore } from '../storage/object-store.ts';
+import type { ObjectStore } from '../object-store/object-store.ts';
 import type { LogPart } from './log-parts.ts';
 
 const OBJECTS = 'logs/';
 const ORPHAN_MS = 24 * 3_600_000;
 
-/** The logs of jobs in the object store, under the names that their files have: every node can read them. */
+/** Stores logs of jobs in the object store, under the names of their files. Every node can read them. */
 export class StoredLogs {
   readonly #store: ObjectStore;
 
@@ -13,12 +13,12 @@ export class StoredLogs {
     this.#store = store;
   }
 
-  /** Puts these files of a job there, over those that are there. */
+  /** Uploads these files of a job, and overwrites existing objects. */
   async keep(sequence: number, directory: string, names: readonly string[]): Promise<void> {
     for (const name of names) await this.#store.put(keyOf(sequence, name), join(directory, name));
   }
 
-  /** By their names. */
+  /** Returns the parts of a job's log by their names. */
   async parts(sequence: number): Promise<ReadonlyMap<string, LogPart>> {
     const prefix = keyOf(sequence, '');
     const objects = await this.#store.list(prefix);
@@ -35,7 +35,7 @@ export class StoredLogs {
     await this.#store.remove(objects.map(({ key }) => key));
   }
 
-  /** Removes those of jobs that are not known any more; `known` tells which of them are. */
+  /** Removes the logs of unknown jobs that are older than a day. `known` returns which sequences exist. */
   async sweep(known: (sequences: readonly number[]) => Promise<ReadonlySet<number>>): Promise<void> {
     const oldestMs = Date.now() - ORPHAN_MS;
     const old = (await this.#store.list(OBJECTS)).filter(({ changedAtMs }) => changedAtMs < oldestMs);
@@ -45,7 +45,7 @@ export class StoredLogs {
   }
 
   async *#read(key: string, bytes: number, start: number): AsyncIterable<Buffer> {
-    // A range behind the end is an error of the server.
+    // The object store answers a range behind the end with an error.
     if (start >= bytes) return;
     const content = await this.#store.get(key, start);
     if (content !== null) yield* content as AsyncIterable<Buffer>;

@@ -5,7 +5,7 @@ const CODES = {
 
 export type Style = keyof typeof CODES;
 
-/** `text` in a style for a terminal. Whether it goes to one is for the caller to know. */
+/** Returns `text` in a style for a terminal. The caller must know that the output is a terminal. */
 export function ansi(style: Style, text: string): string {
   const [on, off] = CODES[style];
   return `\u001b[${on}m${text}\u001b[${off}m`;

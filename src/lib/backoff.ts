@@ -1,27 +1,49 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** How the pauses between tries grow: the first one, and then each `factor` times the one before, up to the longest. */
+/** Pauses between tries: the first one, then each `factor` times the previous one, up to the longest. */
 export interface Backoff {
   readonly firstMs: number;
   readonly longestMs: number;
-  /** 2 when it is not named. */
+  /** Absent: 2. */
   readonly factor?: number;
 }
 
-/** How long to wait after so many tries that failed (from 1 on). */
+/** Returns the pause after `failures` failed tries (from 1 on). */
 export function backoffMs({ firstMs, longestMs, factor = 2 }: Backoff, failures: number): number {
   return Math.min(longestMs, firstMs * factor ** (failures - 1));
 }
 
-/** Waits, without keeping the process alive, until the time is over or `signal` aborts. Never rejects. */
+/** Waits until the time is over or `signal` aborts, without keeping the process alive. Never rejects. */
 export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   const options = signal === undefined ? { ref: false } : { ref: false, signal };
   await delay(ms, undefined, options).catch(() => undefined);
 }
 
 /**
- * What `look` finds, asked again every `pauses` milliseconds while it finds nothing; undefined when it has found nothing `tries` times. Fails
- * when `look` does. For what comes in a moment and tells nobody: it keeps the process alive.
+ * Repeats `work` until it succeeds, and returns its result. `failed` gets each error with the number of
+ * failures so far; it throws to give up. When `signal` aborts, the pause ends at once and `work` runs once
+ * more.
+ */
+export async function retry<T>(
+  work: () => Promise<T>,
+  backoff: Backoff,
+  signal: AbortSignal,
+  failed: (error: unknown, failures: number) => void,
+): Promise<T> {
+  for (let failures = 1; ; failures++) {
+    try {
+      return await work();
+    } catch (error) {
+      failed(error, failures);
+      await pause(backoffMs(backoff, failures), signal);
+    }
+  }
+}
+
+/**
+ * Calls `look` until it returns a value, at most `tries` times with `pauses` (milliseconds or backoff) in
+ * between. Returns that value, or undefined. Fails when `look` does. For events without a notification that
+ * happen soon: keeps the process alive.
  */
 export async function poll<T>(
   tries: number,

@@ -1,17 +1,17 @@
 import { expect, test } from 'vitest';
 import { endsWithin, raceWithin, withDeadline, within } from './deadline.ts';
 
-test('a promise within its time is passed on, however it ends', async () => {
+test('within passes on the result or the error of a promise that settles in time', async () => {
   expect(await within(Promise.resolve(1), 1000, 'late')).toBe(1);
   await expect(within(Promise.reject(new Error('own')), 1000, 'late')).rejects.toThrow('own');
 });
 
-test('a promise beyond its time is deadline_exceeded', async () => {
+test('within fails with deadline_exceeded when the promise takes too long', async () => {
   const never = new Promise(() => undefined);
   await expect(within(never, 5, 'too late')).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'too late' });
 });
 
-test('a promise that is waited for no longer than a signal allows fails as one that is late, at once when that has aborted', async () => {
+test('within fails with deadline_exceeded when its signal aborts or has already aborted', async () => {
   const left = new AbortController();
   const waiting = within(new Promise(() => undefined), 3_600_000, 'given up', left.signal);
   left.abort();
@@ -19,12 +19,12 @@ test('a promise that is waited for no longer than a signal allows fails as one t
   await expect(within(Promise.resolve(1), 3_600_000, 'given up', left.signal)).rejects.toThrow('given up');
 });
 
-test('a caller may choose the error of its deadline', async () => {
+test('within rejects with the error that its caller supplies', async () => {
   const own = new Error('own');
   await expect(within(new Promise(() => undefined), 1, () => own)).rejects.toBe(own);
 });
 
-test('work that ends behind its deadline is nobody’s, also when it fails', async () => {
+test('within ignores a rejection that arrives after its deadline', async () => {
   let fail!: (error: Error) => void;
   const slow = new Promise<never>((_resolve, reject) => {
     fail = reject;
@@ -35,14 +35,14 @@ test('work that ends behind its deadline is nobody’s, also when it fails', asy
   await new Promise(resolve => setImmediate(resolve));
 });
 
-test('whether something ends in its time is reported, and how it fails comes through', async () => {
+test('endsWithin reports whether a promise settles in time, and passes its error on', async () => {
   expect(await endsWithin(Promise.resolve(), 3_600_000)).toBe(true);
   expect(await endsWithin(new Promise(() => undefined), 1)).toBe(false);
   expect(await endsWithin(new Promise(() => undefined), 3_600_000, AbortSignal.abort())).toBe(false);
   await expect(endsWithin(Promise.reject(new Error('own')), 3_600_000)).rejects.toThrow('own');
 });
 
-test('work under a deadline learns of the end of its caller too, until it has ended', async () => {
+test('withDeadline aborts its work when the caller aborts, until the work has ended', async () => {
   const caller = new AbortController();
   let seen: AbortSignal | undefined;
   const work = withDeadline(
@@ -62,7 +62,7 @@ test('work under a deadline learns of the end of its caller too, until it has en
   expect(signal.aborted).toBe(false);
 });
 
-test('work under a deadline learns when its time is over, and leaves no timer when it ends before', async () => {
+test('withDeadline aborts its work at the deadline and not before', async () => {
   const aborted = await withDeadline(
     5,
     signal => new Promise<boolean>(resolve => signal.addEventListener('abort', () => resolve(signal.aborted))),
@@ -72,7 +72,7 @@ test('work under a deadline learns when its time is over, and leaves no timer wh
   await expect(withDeadline(3_600_000, () => Promise.reject(new Error('own')))).rejects.toThrow('own');
 });
 
-test('work under a deadline learns why its time is over', async () => {
+test('withDeadline aborts with the error of its caller, or with an AbortError', async () => {
   const late = new Error('too late');
   const work = (signal: AbortSignal) =>
     new Promise<never>((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
@@ -80,7 +80,7 @@ test('work under a deadline learns why its time is over', async () => {
   await expect(withDeadline(1, work)).rejects.toMatchObject({ name: 'AbortError' });
 });
 
-test('the losers of a race stop when it is decided, when its time is over and when its caller leaves', async () => {
+test('raceWithin stops the losers when the race is won, times out or is aborted', async () => {
   const loser = (signal: AbortSignal) =>
     new Promise<string>(resolve => signal.addEventListener('abort', () => resolve('stopped')));
   let lost: Promise<string> | undefined;

@@ -2,8 +2,9 @@ import { deadlineExceeded } from '../core/error.ts';
 import { OVER, onAbort } from './linked-signal.ts';
 
 /**
- * `promise`, or a failure after `timeoutMs`, or when `signal` aborts before: `deadline_exceeded` with the text `late`, or the error that
- * `late` makes. What was waited for goes on, and its end is nobody's any more: whoever made it cleans up behind it.
+ * Settles as `promise` does, or fails after `timeoutMs` or when `signal` aborts. Such a failure is
+ * `deadline_exceeded` with the text `late`, or the error that `late` makes. The work behind `promise`
+ * continues, and its result is dropped: its creator must clean up.
  */
 export function within<T>(
   promise: Promise<T>,
@@ -19,7 +20,7 @@ export function within<T>(
     };
     const fail = () => {
       end();
-      // Made only now: the stack of an error costs more than the rest of this.
+      // Created only now: the stack of an error costs more than everything else here.
       reject(typeof late === 'string' ? deadlineExceeded(late) : late());
     };
     const timer = setTimeout(fail, timeoutMs);
@@ -37,7 +38,10 @@ export function within<T>(
   });
 }
 
-/** Whether `promise` resolves within `timeoutMs`, and before `signal` aborts. Rejects when it does. What was waited for goes on. */
+/**
+ * Returns true when `promise` resolves within `timeoutMs` and before `signal` aborts. Rejects when `promise`
+ * does. The work behind `promise` continues.
+ */
 export async function endsWithin(promise: Promise<unknown>, timeoutMs: number, signal?: AbortSignal): Promise<boolean> {
   const late = new Error();
   try {
@@ -50,8 +54,9 @@ export async function endsWithin(promise: Promise<unknown>, timeoutMs: number, s
 }
 
 /**
- * `work` with a signal that aborts after `timeoutMs`, for the reason that `late` makes, and with `parent`, for its reason. When `work` has
- * ended no timer is left and the signal aborts no more. `work` itself sees to it that it ends.
+ * Runs `work` with a signal that aborts after `timeoutMs` or with `parent`. The reason is the error of
+ * `late`, or that of `parent`. After `work` has ended, no timer remains and the signal no longer aborts.
+ * `work` must end on the abort.
  */
 export async function withDeadline<T>(
   timeoutMs: number,
@@ -62,7 +67,7 @@ export async function withDeadline<T>(
   return await under(new AbortController(), timeoutMs, work, parent, late);
 }
 
-/** As `withDeadline`, but the signal aborts when `work` has ended too: those that lost a race stop. */
+/** Runs `race` as `withDeadline` does, and aborts the signal at its end too, so that the losers stop. */
 export async function raceWithin<T>(
   timeoutMs: number,
   race: (signal: AbortSignal) => Promise<T>,

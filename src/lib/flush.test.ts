@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { flushDirectory, flushFileSystem } from './flush.ts';
 
-test.each([flushDirectory, flushFileSystem])('%o flushes what is there, and fails for what is not', async flush => {
+test.each([flushDirectory, flushFileSystem])('%o flushes a directory and fails for a missing one', async flush => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-flush-'));
   onTestFinished(() => rmSync(directory, { recursive: true }));
   mkdirSync(join(directory, '-f'));

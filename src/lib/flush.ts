@@ -3,15 +3,16 @@ import { execFile } from './child-process.ts';
 
 const FILE_SYSTEM_MS = 300_000;
 
-/** What was made, renamed or removed in this directory survives a power cut. */
+/** Flushes a directory, so that created, renamed and removed entries survive a power cut. */
 export async function flushDirectory(path: string): Promise<void> {
   const directory = await open(path, 'r');
   await directory.sync().finally(() => directory.close());
 }
 
 /**
- * Everything below it, and on its file system, survives a power cut. One wait, however many files there are; and none of them is opened, which
- * may be pipes or somebody else's. Where the machine has no `sync`, the kernel writes it when it does.
+ * Flushes the file system of `path`, so that everything below it survives a power cut. One wait serves any
+ * number of files, and no file is opened: some may be pipes or belong to other users. Does nothing on a
+ * machine without `sync`; there the kernel writes later.
  */
 export async function flushFileSystem(path: string): Promise<void> {
   await new Promise<void>((resolve, reject) => {

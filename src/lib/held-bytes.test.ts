@@ -7,7 +7,7 @@ function holderOf(gaveUp: string[], name: string): Holder {
   return { giveUp: () => void gaveUp.push(name) };
 }
 
-test('all together never hold more than the bound: whoever has held the most for the longest gives up', () => {
+test('HeldBytes makes the holder with the most bytes times time give up above the bound', () => {
   vi.useFakeTimers();
   const gaveUp: string[] = [];
   const held = new HeldBytes(100);
@@ -19,7 +19,7 @@ test('all together never hold more than the bound: whoever has held the most for
   expect(held.bytes).toBe(65);
 });
 
-test('bytes that are released make room again, and count once', () => {
+test('HeldBytes counts each holder once and frees the capacity of released bytes', () => {
   const gaveUp: string[] = [];
   const held = new HeldBytes(100);
   const first = holderOf(gaveUp, 'first');
@@ -32,7 +32,7 @@ test('bytes that are released make room again, and count once', () => {
   expect(gaveUp).toEqual([]);
 });
 
-test('a taker that wants more than there is gives up itself', () => {
+test('HeldBytes makes a holder give up when its bytes alone exceed the bound', () => {
   const gaveUp: string[] = [];
   const held = new HeldBytes(100);
   held.hold(holderOf(gaveUp, 'greedy'), 101);

@@ -1,12 +1,12 @@
-/** Something that keeps bytes for a peer, which may be slow on purpose. */
+/** Something that holds bytes for a peer, which may be slow on purpose. */
 export interface Holder {
-  /** Lets go of what it holds at once, because others need the room. Must not throw. */
+  /** Releases the held bytes at once, because other holders need memory. Must not throw. */
   giveUp(): void;
 }
 
 /**
- * Bounds the memory that many holders use together. Above the bound the holder with the most bytes times time gives up, then the next one,
- * until the rest fits: those that hold little, or not for long, are safe.
+ * Bounds the memory that many holders use together. Above the bound, the holder with the most bytes times
+ * time gives up, then the next one, until the rest fits. Holders with few bytes or a short time are safe.
  */
 export class HeldBytes {
   readonly #maxBytes: number;
@@ -21,7 +21,10 @@ export class HeldBytes {
     return this.#bytes;
   }
 
-  /** Sets how many bytes `holder` holds from now on. Any holder may have to give up, this one too. */
+  /**
+   * Sets the number of bytes that `holder` holds from now on. Any holder may have to give up, including this
+   * one.
+   */
   hold(holder: Holder, bytes: number): void {
     const held = this.#held.get(holder);
     this.#bytes += bytes - (held?.bytes ?? 0);

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { isJson, staysInside } from './json-bytes.ts';
+import { LIMITS } from '../core/limits.ts';
+import { exceededBound, isJson, staysInside } from './json-bytes.ts';
 
 function parses(bytes: Buffer): boolean {
   try {
@@ -38,7 +39,7 @@ const PIECES = [
   '\u2028',
 ];
 
-test('says the same as the parser of every value', () => {
+test('isJson agrees with JSON.parse on every value', () => {
   fc.assert(
     fc.property(fc.jsonValue(), fc.constantFrom(undefined, 2, '\t'), (value, space) => {
       expect(isJson(Buffer.from(JSON.stringify(value, null, space)))).toBe(true);
@@ -46,7 +47,7 @@ test('says the same as the parser of every value', () => {
   );
 });
 
-test('says the same as the parser of what is nearly a value', () => {
+test('isJson agrees with JSON.parse on texts that are almost JSON', () => {
   fc.assert(
     fc.property(fc.array(fc.constantFrom(...PIECES), { maxLength: 12 }), pieces => {
       const bytes = Buffer.from(pieces.join(''));
@@ -56,7 +57,7 @@ test('says the same as the parser of what is nearly a value', () => {
   );
 });
 
-test('says the same as the parser of a value of which one byte was changed', () => {
+test('isJson agrees with JSON.parse when one byte of a value was changed', () => {
   fc.assert(
     fc.property(fc.jsonValue(), fc.nat(), fc.nat(255), (value, place, byte) => {
       const bytes = Buffer.from(JSON.stringify(value));
@@ -68,23 +69,49 @@ test('says the same as the parser of a value of which one byte was changed', () 
 });
 
 test.each(['', ' ', '1,"code":200', '1}', '{"a":1}{', '"a', '"\\u12', '01', '1.', '-', '[1,]', '{"a"}', '\ufeff1'])(
-  '%j is no value',
+  'isJson rejects %j',
   text => {
     expect(isJson(Buffer.from(text))).toBe(false);
   },
 );
 
-test('is true of values nested deeper than any stack, and false when one of their ends is missing', () => {
-  const depth = 300_000;
-  const lists = '['.repeat(depth) + ']'.repeat(depth);
-  expect(isJson(Buffer.from(lists))).toBe(true);
-  expect(isJson(Buffer.from(lists.slice(0, -1)))).toBe(false);
-  expect(isJson(Buffer.from(`${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`))).toBe(true);
+const nested = (levels: number) => [
+  '['.repeat(levels) + ']'.repeat(levels),
+  `${'{"a":'.repeat(levels)}1${'}'.repeat(levels)}`,
+  `[1,${'['.repeat(levels - 1)}"]"${']'.repeat(levels - 1)}]`,
+];
+
+test('isJson accepts nesting at the limit, and exceededBound names the limit one level deeper', () => {
+  for (const text of nested(LIMITS.jsonLevels)) {
+    expect(isJson(Buffer.from(text))).toBe(true);
+    expect(staysInside(Buffer.from(text))).toBe(true);
+    expect(exceededBound(Buffer.from(text))).toBeUndefined();
+  }
+  for (const text of [...nested(LIMITS.jsonLevels + 1), '['.repeat(300_000)]) {
+    expect(isJson(Buffer.from(text))).toBe(false);
+    expect(staysInside(Buffer.from(text))).toBe(false);
+    expect(exceededBound(Buffer.from(text))).toBe('is nested deeper than 500 levels');
+  }
+});
+
+test('isJson accepts a number at the digit limit, and exceededBound names the limit one digit above', () => {
+  const within = '7'.repeat(LIMITS.jsonNumberDigits);
+  const beyond = `${within}7`;
+  const around = (number: string) => [number, ` -${number} `, `[1,${number}]`, `{"a":${number},"b":1}`];
+  for (const text of [...around(within), `"${beyond}"`, ` ${' '.repeat(5000)}1`]) {
+    expect(isJson(Buffer.from(text))).toBe(true);
+    expect(staysInside(Buffer.from(text))).toBe(true);
+  }
+  for (const text of [...around(beyond), `0.${within}`, `[1.5e${within}]`]) {
+    expect(isJson(Buffer.from(text))).toBe(false);
+    expect(staysInside(Buffer.from(text))).toBe(false);
+    expect(exceededBound(Buffer.from(text))).toBe('has a number of more than 4300 digits');
+  }
 });
 
 const LONG_TEXT = `"${'x'.repeat(40)}`;
 
-test('bytes inside of a field leave the fields around it as they are, or make the whole no JSON', () => {
+test('staysInside accepts a field exactly when the surrounding fields stay unchanged', () => {
   const inside = fc.array(fc.constantFrom(...PIECES, LONG_TEXT, '\\"', '\\\\', '"code":500'), { maxLength: 14 });
   fc.assert(
     fc.property(inside, pieces => {
@@ -103,7 +130,7 @@ test('bytes inside of a field leave the fields around it as they are, or make th
   );
 });
 
-test('every value stays inside of its field', () => {
+test('staysInside accepts every JSON value', () => {
   fc.assert(
     fc.property(fc.jsonValue(), fc.nat(60), (value, length) => {
       const text = JSON.stringify({ ['\\"'.repeat(length)]: value, '"': '\\'.repeat(length) });
@@ -120,6 +147,6 @@ test.each([
   ['a text whose last quote is escaped', `${LONG_TEXT}\\\\\\"`],
   ['a container that does not end', '[1'],
   ['more ends than beginnings', '[1]]['],
-])('does not stay inside: %s', (_, text) => {
+])('staysInside rejects a field with %s', (_, text) => {
   expect(staysInside(Buffer.from(text))).toBe(false);
 });

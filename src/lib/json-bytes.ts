@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { LIMITS } from '../core/limits.ts';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -12,30 +13,42 @@ const NINE = 0x39;
 const OPEN_LIST = 0x5b;
 const OPEN_OBJECT = 0x7b;
 const CLOSE_OBJECT = 0x7d;
-/** As deep as most values are; it grows when one is deeper. */
-const FIRST_DEPTH = 64;
+const MAX_LEVELS = LIMITS.jsonLevels;
+const MAX_DIGITS = LIMITS.jsonNumberDigits;
+/** Results of `endOfValue` in place of a position. */
+const MALFORMED = -1;
+const TOO_DEEP = -2;
+const TOO_LONG = -3;
 
-let containers = new Uint8Array(FIRST_DEPTH);
-/** Whether the text that was looked at has bytes above ASCII. */
+const containers = new Uint8Array(MAX_LEVELS);
+/** Bitwise OR of the bytes in scanned texts; above 0x7f when a byte is not ASCII. */
 let seen = 0;
 
 /**
- * Whether bytes are one JSON value (RFC 8259) in UTF-8, white space around it allowed. Nothing is made of them: for what is only passed on
- * this costs a fraction of parsing it, for a value of some bytes as for one of megabytes, and no memory.
+ * Returns true when bytes are one JSON value (RFC 8259) in UTF-8 within the bounds of LIMITS. White space
+ * around the value is allowed. Builds no values, so a check costs a fraction of parsing at every size, and no
+ * memory.
  */
 export function isJson(bytes: Uint8Array): boolean {
   seen = 0;
-  const isValue = endOfValue(bytes) === bytes.length;
-  if (containers.length > 64 * FIRST_DEPTH) containers = new Uint8Array(FIRST_DEPTH);
-  return isValue && (seen < 0x80 || isUtf8(bytes));
+  return endOfValue(bytes) === bytes.length && (seen < 0x80 || isUtf8(bytes));
+}
+
+/** Returns the exceeded bound of JSON bytes, as the end of a sentence about them; undefined without one. */
+export function exceededBound(bytes: Uint8Array): string | undefined {
+  const end = endOfValue(bytes);
+  if (end === TOO_DEEP) return `is nested deeper than ${MAX_LEVELS} levels`;
+  return end === TOO_LONG ? `has a number of more than ${MAX_DIGITS} digits` : undefined;
 }
 
 /**
- * Whether bytes that stand where JSON has a value stay that one value, whatever they are: each text and container that begins in them ends
- * in them, and nothing stands between containers that would begin another member. They need not be JSON; who reads them as JSON then fails.
+ * Returns true when any bytes in the place of a JSON value stay that one value. Each text and container that
+ * begins in them must end in them. Outside of containers, no separator may begin another member. The bytes
+ * need not be JSON; a JSON parser then fails later. The bounds of `isJson` apply.
  */
 export function staysInside(bytes: Buffer): boolean {
   const { length } = bytes;
+  if (mayHaveLongNumber(bytes) && !isJson(bytes)) return false;
   let depth = 0;
   let at = 0;
   while (at < length) {
@@ -45,8 +58,10 @@ export function staysInside(bytes: Buffer): boolean {
     if (kind === TEXT) {
       at = behindText(bytes, at);
       if (at < 0) return false;
-    } else if (kind === OPENS) depth += 1;
-    else if (kind === CLOSES) {
+    } else if (kind === OPENS) {
+      depth += 1;
+      if (depth > MAX_LEVELS) return false;
+    } else if (kind === CLOSES) {
       depth -= 1;
       if (depth < 0) return false;
     } else if (depth === 0) return false;
@@ -54,12 +69,39 @@ export function staysInside(bytes: Buffer): boolean {
   return depth === 0;
 }
 
+/** Distance of two samples: a number beyond the bound fills at least one whole distance. */
+const SAMPLE_BYTES = MAX_DIGITS >> 1;
+
+/**
+ * Returns true when bytes may have a number beyond the bound, inside or outside of a text. Reads only a few
+ * bytes.
+ */
+function mayHaveLongNumber(bytes: Uint8Array): boolean {
+  for (let at = SAMPLE_BYTES; at < bytes.length; at += SAMPLE_BYTES) {
+    let back = at;
+    while (back > at - SAMPLE_BYTES && isOfNumber(bytes[back])) back--;
+    if (back === at - SAMPLE_BYTES) return true;
+  }
+  return false;
+}
+
+function isOfNumber(byte: number | undefined): boolean {
+  return isDigit(byte) || byte === DOT || byte === PLUS || byte === MINUS || byte === 0x65 || byte === 0x45;
+}
+
+/** Returns true when more digits than a number may have lie between `from` and `end`. */
+function hasLongNumber(bytes: Uint8Array, from: number, end: number): boolean {
+  let digits = 0;
+  for (let at = from; at < end; at++) if (isDigit(bytes[at])) digits += 1;
+  return digits > MAX_DIGITS;
+}
+
 const NO_STRUCTURE = 0;
 const TEXT = 1;
 const OPENS = 2;
 const CLOSES = 3;
 const SEPARATES = 4;
-/** By byte. */
+/** Indexed by byte. */
 const STRUCTURE = Uint8Array.from({ length: 256 }, (_, byte) => {
   const character = String.fromCharCode(byte);
   if (character === '"') return TEXT;
@@ -67,10 +109,13 @@ const STRUCTURE = Uint8Array.from({ length: 256 }, (_, byte) => {
   if (character === ']' || character === '}') return CLOSES;
   return character === ',' || character === ':' ? SEPARATES : NO_STRUCTURE;
 });
-/** Texts of names and the like end within it; behind it a search in native code is faster than a look at each byte. */
+/**
+ * Length within which names and other short texts end. Beyond it, a native search is faster than a loop over
+ * bytes.
+ */
 const NEAR_BYTES = 24;
 
-/** Behind the closing quote, whatever stands before it; -1 when there is none. */
+/** Returns the position after the closing quote; -1 without one. Accepts any bytes before the quote. */
 function behindText(bytes: Buffer, from: number): number {
   const near = Math.min(bytes.length, from + NEAR_BYTES);
   let at = from;
@@ -90,7 +135,10 @@ function behindText(bytes: Buffer, from: number): number {
   }
 }
 
-/** Behind the value and the white space after it; -1 when it is not well formed. */
+/**
+ * Returns the position after the value and its trailing white space. Returns a negative number when the value
+ * is malformed or exceeds a bound.
+ */
 function endOfValue(bytes: Uint8Array): number {
   let depth = 0;
   let at = afterSpace(bytes, 0);
@@ -99,20 +147,24 @@ function endOfValue(bytes: Uint8Array): number {
     const first = bytes[at];
     if (first === QUOTE) at = endOfText(bytes, at + 1);
     else if (first === OPEN_OBJECT || first === OPEN_LIST) {
-      if (depth === containers.length) containers = grown(containers);
-      // Both closing brackets are two behind those that open.
+      if (depth === MAX_LEVELS) return TOO_DEEP;
+      // Each closing bracket has the code of its opening one plus 2.
       const close = first + 2;
       at = afterSpace(bytes, at + 1);
       if (bytes[at] !== close) {
         containers[depth++] = close;
         if (close === CLOSE_OBJECT) at = afterKey(bytes, at);
-        if (at < 0) return -1;
+        if (at < 0) return MALFORMED;
         continue;
       }
       at += 1;
-    } else at = endOfScalar(bytes, at);
-    if (at < 0) return -1;
-    // A value has ended: what holds it goes on, or ends too.
+    } else {
+      const from = at;
+      at = endOfScalar(bytes, from);
+      if (at - from > MAX_DIGITS && hasLongNumber(bytes, from, at)) return TOO_LONG;
+    }
+    if (at < 0) return MALFORMED;
+    // A value has ended: its container continues, or ends too.
     for (;;) {
       at = afterSpace(bytes, at);
       if (depth === 0) return at;
@@ -123,10 +175,10 @@ function endOfValue(bytes: Uint8Array): number {
         at += 1;
         continue;
       }
-      if (next !== COMMA) return -1;
+      if (next !== COMMA) return MALFORMED;
       at = afterSpace(bytes, at + 1);
       if (close === CLOSE_OBJECT) at = afterKey(bytes, at);
-      if (at < 0) return -1;
+      if (at < 0) return MALFORMED;
       break;
     }
   }
@@ -138,7 +190,7 @@ function afterSpace(bytes: Uint8Array, from: number): number {
   return at;
 }
 
-/** Behind a member's name and its colon. */
+/** Returns the position after a member's name and its colon. */
 function afterKey(bytes: Uint8Array, from: number): number {
   if (bytes[from] !== QUOTE) return -1;
   let at = endOfText(bytes, from + 1);
@@ -147,7 +199,7 @@ function afterKey(bytes: Uint8Array, from: number): number {
   return bytes[at] === COLON ? afterSpace(bytes, at + 1) : -1;
 }
 
-/** Behind the closing quote. */
+/** Returns the position after the closing quote. */
 function endOfText(bytes: Uint8Array, from: number): number {
   const { length } = bytes;
   let high = seen;
@@ -173,11 +225,11 @@ function endOfText(bytes: Uint8Array, from: number): number {
   return -1;
 }
 
-/** By byte, 1 for what may stand in a text as it is. */
+/** Indexed by byte: 1 for bytes that a text may contain unescaped. */
 const PLAIN = Uint8Array.from({ length: 256 }, (_, byte) =>
   Number(byte >= 0x20 && byte !== QUOTE && byte !== BACKSLASH),
 );
-/** By byte, 1 for what may stand behind a backslash alone. */
+/** Indexed by byte: 1 for bytes that may follow a backslash alone. */
 const ESCAPED = Uint8Array.from({ length: 256 }, (_, byte) => Number('"\\/bfnrt'.includes(String.fromCharCode(byte))));
 
 function isHex(byte: number | undefined): boolean {
@@ -190,7 +242,7 @@ function isDigit(byte: number | undefined): boolean {
   return byte !== undefined && byte >= ZERO && byte <= NINE;
 }
 
-/** Behind a number, `true`, `false` or `null`. */
+/** Returns the position after a number, `true`, `false` or `null`. */
 function endOfScalar(bytes: Uint8Array, from: number): number {
   const first = bytes[from];
   if (first === 0x74) return endOfWord(bytes, from, TRUE);
@@ -208,7 +260,7 @@ function endOfScalar(bytes: Uint8Array, from: number): number {
   return at;
 }
 
-/** Behind at least one digit. */
+/** Returns the position after at least one digit; -1 without a digit. */
 function afterDigits(bytes: Uint8Array, from: number): number {
   let at = from;
   while (isDigit(bytes[at])) at++;
@@ -222,10 +274,4 @@ const NULL = [...Buffer.from('null')];
 function endOfWord(bytes: Uint8Array, from: number, word: readonly number[]): number {
   for (let at = 0; at < word.length; at++) if (bytes[from + at] !== word[at]) return -1;
   return from + word.length;
-}
-
-function grown(held: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
-  const larger = new Uint8Array(held.length * 2);
-  larger.set(held);
-  return larger;
 }

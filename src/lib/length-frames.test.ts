@@ -11,7 +11,7 @@ const SENT = ['one', '', 'three '.repeat(50)];
 const BYTES = Buffer.concat(SENT.map(text => frameOf(Buffer.from(text))));
 
 test.each([1, 2, 3, 4, 5, 7, 100, BYTES.length])(
-  'frames come out as they went in, however the bytes are cut (pieces of %d)',
+  'FrameJoiner restores every frame when its bytes arrive in pieces of %d',
   size => {
     const joiner = new FrameJoiner(1000);
     const taken: string[] = [];
@@ -24,7 +24,7 @@ test.each([1, 2, 3, 4, 5, 7, 100, BYTES.length])(
   },
 );
 
-test('the parts of a frame make one body, and a head stands before one that is written for itself', () => {
+test('frameOf joins its parts into one body, and frameHead precedes a body that is sent separately', () => {
   const joiner = new FrameJoiner(1000);
   joiner.push(frameOf(Buffer.of(7), Buffer.from('abc')));
   joiner.push(frameHead(2));
@@ -32,7 +32,7 @@ test('the parts of a frame make one body, and a head stands before one that is w
   expect(takeAll(joiner)).toEqual(['\x07abc', 'de']);
 });
 
-test('bytes behind the last frame that was taken are handed back, and come no more', () => {
+test('FrameJoiner returns the bytes after the last frame from rest, and only once', () => {
   const joiner = new FrameJoiner(1000);
   joiner.push(Buffer.concat([frameOf(Buffer.from('answer')), Buffer.from('and then bytes')]));
   expect(joiner.take()?.body.toString()).toBe('answer');
@@ -40,7 +40,7 @@ test('bytes behind the last frame that was taken are handed back, and come no mo
   expect(joiner.take()).toBeNull();
 });
 
-test('a frame that announces more than may come is refused before any of its body is there', () => {
+test('FrameJoiner rejects a frame above its limit before the body arrives', () => {
   const joiner = new FrameJoiner(10);
   joiner.push(frameHead(10));
   expect(joiner.take()).toBeNull();
@@ -49,7 +49,7 @@ test('a frame that announces more than may come is refused before any of its bod
   expect(() => other.take()).toThrow(FrameTooLong);
 });
 
-test('a head may be longer than the length at its end', () => {
+test('FrameJoiner supports a head that ends with the length field', () => {
   const joiner = new FrameJoiner(1000, 8);
   joiner.push(Buffer.concat([Buffer.of(2, 0, 0, 0), frameOf(Buffer.from('error'))]).subarray(0, 9));
   expect(joiner.take()).toBeNull();

@@ -1,30 +1,33 @@
-/** A frame: the length of its body as u32 (big-endian), then the body, which the parts make together. */
+/**
+ * Returns a frame: the length of its body as u32 (big-endian), then the body, which is all parts together.
+ */
 export function frameOf(...parts: readonly Buffer[]): Buffer {
   let bytes = 0;
   for (const part of parts) bytes += part.length;
   return Buffer.concat([frameHead(bytes), ...parts], 4 + bytes);
 }
 
-/** The bytes before a body of this length, for one that is written without a copy. */
+/** Returns the head of a frame, so that a body of this length can be written without a copy. */
 export function frameHead(bodyBytes: number): Buffer {
   const head = Buffer.allocUnsafe(4);
   head.writeUInt32BE(bodyBytes);
   return head;
 }
 
-/** A frame that announces more than may come: nothing behind it can be read. */
+/** A frame announces more bytes than allowed. No later frame can be read. */
 export class FrameTooLong extends RangeError {}
 
 /**
- * Puts frames together that come in pieces. The last four bytes of a head of `headBytes` are the length of the body (u32, big-endian). Pieces
- * are kept as they came until a frame is whole, so that one that comes in many of them is copied once.
+ * Joins frames from pieces. The last four bytes of a head of `headBytes` are the length of the body (u32,
+ * big-endian). Pieces are stored unchanged until a frame is complete, so that a frame in many pieces is
+ * copied once.
  */
 export class FrameJoiner {
   readonly #maxBodyBytes: number;
   readonly #headBytes: number;
   #pieces: Buffer[] = [];
   #bytes = 0;
-  /** Less than that is no use. */
+  /** Bytes that are needed before the next try. */
   #wantedBytes: number;
 
   constructor(maxBodyBytes: number, headBytes = 4) {
@@ -38,7 +41,7 @@ export class FrameJoiner {
     this.#bytes += piece.length;
   }
 
-  /** The next whole frame, null while there is none. Throws `FrameTooLong`. */
+  /** Returns the next complete frame, or null. Throws `FrameTooLong`. */
   take(): { readonly head: Buffer; readonly body: Buffer } | null {
     if (this.#bytes < this.#wantedBytes) return null;
     const all = this.rest();
@@ -53,7 +56,7 @@ export class FrameJoiner {
     return isWhole ? { head: all.subarray(0, this.#headBytes), body: all.subarray(this.#headBytes, end) } : null;
   }
 
-  /** All that came and was not taken; from now on it is the caller's. */
+  /** Returns all bytes that were not taken, and forgets them. */
   rest(): Buffer {
     const [first] = this.#pieces;
     const all = this.#pieces.length === 1 && first !== undefined ? first : Buffer.concat(this.#pieces, this.#bytes);

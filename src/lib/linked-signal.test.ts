@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { linkedTo, onAbort, sharedController } from './linked-signal.ts';
 
-test('a linked controller aborts with its parent and its reason, at once when that is aborted already', () => {
+test('linkedTo aborts its controller with the reason of the parent, also of an aborted parent', () => {
   const parent = new AbortController();
   const { controller } = linkedTo(parent.signal);
   expect(controller.signal.aborted).toBe(false);
@@ -10,7 +10,7 @@ test('a linked controller aborts with its parent and its reason, at once when th
   expect(linkedTo(parent.signal).controller.signal.reason).toBe('why');
 });
 
-test('a linked controller aborts by itself, and no more with its parent once it is unlinked', () => {
+test('a linked controller does not abort its parent, and ignores the parent once unlinked', () => {
   const parent = new AbortController();
   const own = linkedTo(parent.signal);
   own.controller.abort('own');
@@ -21,7 +21,7 @@ test('a linked controller aborts by itself, and no more with its parent once it 
   expect(controller.signal.aborted).toBe(false);
 });
 
-test('an action is done once when its signal aborts, at once when it has, and not when it was let go of', () => {
+test('onAbort runs its action once, at once on an aborted signal, and never after cancellation', () => {
   const controller = new AbortController();
   const done: string[] = [];
   onAbort(controller.signal, () => done.push('first'));
@@ -35,7 +35,7 @@ test('an action is done once when its signal aborts, at once when it has, and no
   expect(done).toEqual(['first', 'late']);
 });
 
-test('any number of things listen to a shared controller without a warning of Node', async () => {
+test('a shared controller accepts 50 listeners without a warning from Node', async () => {
   const warnings: string[] = [];
   const note = (warning: Error) => void warnings.push(warning.message);
   process.on('warning', note);

@@ -1,18 +1,21 @@
 import { setMaxListeners } from 'node:events';
 
-/** Why a signal aborts whose reason nobody asks for. Without one `abort` makes an error, with its stack, which costs more than what is aborted. */
+/**
+ * The reason for an abort when no reader needs one. Without a reason, `abort` creates an error with its
+ * stack, which costs more than the aborted work.
+ */
 export const OVER = 'over';
 
 /**
- * Calls `action` once when `signal` aborts, at once when it has. The returned function lets go of the signal, which holds `action` until
- * then: a signal may outlive by far what listens to it.
+ * Calls `action` once when `signal` aborts, or at once when it has aborted. The returned function removes the
+ * listener. Until then the signal references `action`, and a signal may outlive its listeners by far.
  */
 export function onAbort(signal: AbortSignal, action: () => void): () => void {
   if (signal.aborted) {
     action();
     return noop;
   }
-  // The listener is called with an event, and `action` with nothing.
+  // Called with an event, whereas `action` gets no argument.
   const listener = () => action();
   signal.addEventListener('abort', listener, { once: true });
   return () => signal.removeEventListener('abort', listener);
@@ -21,8 +24,8 @@ export function onAbort(signal: AbortSignal, action: () => void): () => void {
 function noop(): void {}
 
 /**
- * A controller of a part that lives long, to whose signal any number of things listen that come and go. Node takes more than ten listeners
- * for a leak and says so in the log; who uses `onAbort` lets go.
+ * Creates a controller for a long-lived part with any number of listeners. Node reports more than ten
+ * listeners as a leak in the log; here `onAbort` removes its listeners.
  */
 export function sharedController(): AbortController {
   const controller = new AbortController();
@@ -31,8 +34,9 @@ export function sharedController(): AbortController {
 }
 
 /**
- * A controller that aborts when `parent` does, with its reason. `unlink` lets go of the parent; until then the parent
- * holds it. (`AbortSignal.any` is never let go of on Node 20 while something listens.)
+ * Creates a controller that aborts when `parent` does, with its reason. `unlink` removes the listener of
+ * `parent`; until then `parent` references the controller. (On Node 20, `AbortSignal.any` is not collected
+ * while it has a listener.)
  */
 export function linkedTo(parent: AbortSignal): { readonly controller: AbortController; readonly unlink: () => void } {
   const controller = new AbortController();

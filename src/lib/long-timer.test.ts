@@ -12,7 +12,7 @@ afterEach(() => {
 });
 
 test.each([0, 1, MAX_TIMER_MS, MAX_TIMER_MS + 1, 2 * MAX_TIMER_MS + 5, LONGEST_TIMEOUT_MS])(
-  'a timer of %d ms fires then, once, and not before',
+  'afterMs of %d ms fires once and not before its time',
   ms => {
     const fire = vi.fn();
     afterMs(ms, fire);
@@ -23,7 +23,7 @@ test.each([0, 1, MAX_TIMER_MS, MAX_TIMER_MS + 1, 2 * MAX_TIMER_MS + 5, LONGEST_T
   },
 );
 
-test('one that is called off never fires, in its later parts either', () => {
+test('a cancelled timer never fires, even when its time spans several timers', () => {
   const fire = vi.fn();
   const cancel = afterMs(LONGEST_TIMEOUT_MS, fire);
   vi.advanceTimersByTime(MAX_TIMER_MS + 1);
@@ -33,7 +33,7 @@ test('one that is called off never fires, in its later parts either', () => {
   expect(vi.getTimerCount()).toBe(0);
 });
 
-test.each([Number.POSITIVE_INFINITY])('%d never fires', ms => {
+test.each([Number.POSITIVE_INFINITY])('a timer of %d ms never fires', ms => {
   const fire = vi.fn();
   const cancel = afterMs(ms, fire);
   vi.advanceTimersByTime(3 * MAX_TIMER_MS);
@@ -42,7 +42,7 @@ test.each([Number.POSITIVE_INFINITY])('%d never fires', ms => {
 });
 
 test.each([1, MAX_TIMER_MS + 1, LONGEST_TIMEOUT_MS, Number.POSITIVE_INFINITY])(
-  'a signal of %d ms is there, and does not abort at once',
+  'a timeout signal of %d ms does not abort at once',
   ms => {
     vi.useRealTimers();
     expect(timeoutSignal(ms + 1000).aborted).toBe(false);

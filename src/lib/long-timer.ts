@@ -1,7 +1,7 @@
-/** The most that one timer of Node waits (24.8 days); it fires at once when asked for more. */
+/** Longest time of a Node timer (24.8 days); a longer one fires at once. */
 export const MAX_TIMER_MS = 0x7fff_ffff;
 
-/** Calls `fire` after any time, without keeping the process alive. The returned function cancels it. */
+/** Calls `fire` after any time, without keeping the process alive. The returned function cancels the call. */
 export function afterMs(ms: number, fire: () => void): () => void {
   let timer: NodeJS.Timeout;
   const wait = (leftMs: number): void => {
@@ -12,7 +12,10 @@ export function afterMs(ms: number, fire: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** As `AbortSignal.timeout`, but a time above 24.8 days ends after 24.8 days: the original fires at once, and fails above 49 days. */
+/**
+ * Creates a signal as `AbortSignal.timeout` does, but treats a time above 24.8 days as 24.8 days. The
+ * original fires at once, and fails above 49 days.
+ */
 export function timeoutSignal(ms: number): AbortSignal {
   return AbortSignal.timeout(Math.min(Math.max(0, Math.ceil(ms)), MAX_TIMER_MS));
 }

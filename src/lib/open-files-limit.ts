@@ -1,6 +1,9 @@
 import { readFile } from 'node:fs/promises';
 
-/** How many files this process may open (Node has raised its limit to what it may have); null: there is no limit, or it is not known. */
+/**
+ * Returns the number of files that this process may open; null: unlimited or unknown. Node has raised its
+ * soft limit to the hard limit.
+ */
 export async function openFilesLimit(): Promise<number | null> {
   const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
   const found = /^Max open files +(\d+|unlimited)/m.exec(limits)?.[1];

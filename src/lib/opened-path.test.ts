@@ -88,7 +88,7 @@ describeWith(['root', 'namespaces'], 'another mount namespace', () => {
       expect(await readFile(join(link, 'file'), 'utf8')).toBe('secret\n');
       expect(await opening(link)).toBeNull();
       expect(await opening(join(link, 'file'))).toBeNull();
-      // In the namespace of this process the same way leads to what is here.
+      // In the mount namespace of this process, a link of the same form resolves to `shown`.
       await symlink(`/proc/self/root${shown}`, join(directory, 'own'));
       expect(await opening(join(directory, 'own'))).toMatchObject({ resolved: shown });
     } finally {

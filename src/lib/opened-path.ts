@@ -1,12 +1,15 @@
 import { constants, type Stats } from 'node:fs';
 import { type FileHandle, open, readlink, realpath, stat } from 'node:fs/promises';
 
-/** Of open(2), not among Node's constants: says where something is, reads nothing, and has no effect on what it opens, a device included. */
+/**
+ * Flag of open(2) that is missing in Node's constants. Opens a location without reading it and without side
+ * effects, even on a device.
+ */
 export const O_PATH = 0o10_000_000;
 
 /** The file or directory at a path of this host. */
 export interface PathFacts {
-  /** Where it is, links followed. */
+  /** The path with all links resolved. */
   readonly resolved: string;
   readonly kind: 'file' | 'directory' | 'other';
   readonly uid: number;
@@ -16,23 +19,30 @@ export interface PathFacts {
   readonly inode: number;
 }
 
-/** A file or directory that is held open until `close`: whatever happens to its name, `link` leads to what was found. */
+/** A file or directory that is held open until `close`. `link` leads to it even when its name changes. */
 export interface OpenedPath extends PathFacts {
-  /** A path to it that only this process can use. A name appended to it is looked up in the opened directory, as `openat` does, which Node lacks. */
+  /**
+   * A path to it that only this process can use. A name appended to it is looked up in the opened directory,
+   * as `openat` does, which Node lacks.
+   */
   readonly link: string;
   close(): Promise<void>;
 }
 
-/** Looks at a path without opening it; links are followed. Null when nothing is there, or this process may not look. */
+/**
+ * Reads the facts of a path without opening it; follows links. Null when nothing exists there, or this
+ * process lacks the right to look.
+ */
 export async function findPath(path: string): Promise<PathFacts | null> {
-  // At the same time: what is used later is opened and looked at again.
+  // The two calls run in parallel and may see different files. `openPath` checks again before use.
   const [resolved, facts] = await Promise.all([realpath(path).catch(() => null), stat(path).catch(() => null)]);
   return resolved === null || facts === null ? null : { resolved, ...factsOf(facts) };
 }
 
 /**
- * Opens a path without reading it; links are followed. Null when nothing is there, when this process may not look, and when a link led through
- * /proc into another mount namespace (the root of a sandbox): a path there means something else here.
+ * Opens a path without reading it; follows links. Null when nothing exists there, or this process lacks the
+ * right to look. Null also when a link led through /proc into another mount namespace (the root of a
+ * sandbox). A path there has another meaning here.
  */
 export async function openPath(path: string): Promise<OpenedPath | null> {
   const handle = await open(path, O_PATH).catch(() => null);
@@ -42,7 +52,10 @@ export async function openPath(path: string): Promise<OpenedPath | null> {
   return null;
 }
 
-/** Opens what a directory has under a name. A link is not followed: its kind is `other`. Null when nothing is there. */
+/**
+ * Opens the entry of a directory with this name. Does not follow a link: its kind is `other`. Null when
+ * nothing exists there.
+ */
 export async function openEntry(directory: Pick<OpenedPath, 'link'>, name: string): Promise<OpenedPath | null> {
   const handle = await open(`${directory.link}/${name}`, O_PATH | constants.O_NOFOLLOW).catch(() => null);
   return handle === null ? null : await opened(handle);
@@ -57,12 +70,12 @@ async function opened(handle: FileHandle): Promise<OpenedPath | null> {
   const link = `/proc/self/fd/${handle.fd}`;
   try {
     const facts = await handle.stat();
-    // A file without a name is nowhere, whatever the kernel calls it.
+    // A file without a name has no path, although the kernel reports one.
     if (facts.nlink > 0) {
       return { resolved: await readlink(link), ...factsOf(facts), link, close: () => handle.close() };
     }
   } catch {
-    // As one that is not there.
+    // Treated as missing.
   }
   await handle.close();
   return null;

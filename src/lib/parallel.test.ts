@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { forEachOf } from './parallel.ts';
 
-test('every item is worked on once, never more than so many at the same moment', async () => {
+test('forEachOf processes every item once, with at most three at a time', async () => {
   const done: number[] = [];
   let running = 0;
   let most = 0;
@@ -15,7 +15,7 @@ test('every item is worked on once, never more than so many at the same moment',
   expect(most).toBe(3);
 });
 
-test('a failure comes through, and nothing begins behind it', async () => {
+test('forEachOf rejects on a failure and starts no further items', async () => {
   const begun: number[] = [];
   const work = forEachOf([1, 2, 3, 4, 5, 6], 2, async item => {
     begun.push(item);
@@ -28,6 +28,6 @@ test('a failure comes through, and nothing begins behind it', async () => {
   expect(begun.length).toBeLessThanOrEqual(3);
 });
 
-test('nothing to do is done at once', async () => {
+test('forEachOf resolves for an empty list without calling its work', async () => {
   await forEachOf([], 3, () => Promise.reject(new Error('never')));
 });

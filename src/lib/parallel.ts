@@ -1,4 +1,7 @@
-/** Runs `work` for every item, at most `parallel` at once. Rejects when one does, and begins no further one then. */
+/**
+ * Runs `work` for every item, at most `parallel` at once. Rejects when one rejects, and then starts no
+ * further one.
+ */
 export async function forEachOf<T>(
   items: Iterable<T>,
   parallel: number,

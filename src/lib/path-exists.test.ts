@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { createPathExists } from './path-exists.ts';
 
-test('tells what is there at the moment of each question', async () => {
+test('createPathExists returns a check that reports the state of a path at each call', async () => {
   const exists = createPathExists(async path => existsSync(path));
   const directory = await mkdtemp(join(tmpdir(), 'rookery-exists-'));
   expect(await Promise.all([exists(directory), exists(directory), exists(join(directory, 'x'))])).toEqual([

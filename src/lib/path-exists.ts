@@ -1,9 +1,10 @@
-/** Whether a path of this host is there, and may be used. */
+/** Returns true when a path of this host exists and may be used. */
 export type PathExists = (path: string) => Promise<boolean>;
 
 /**
- * Asks `look` for each path once per turn of the event loop, however many ask: a question costs a hop to another thread,
- * and a dead network mount must not stop the loop. The answer is never older than the question.
+ * Calls `look` at most once per path and event loop turn, for all callers. Each call costs a switch to
+ * another thread, since a dead network mount must not block the loop. A result is never older than its
+ * request.
  */
 export function createPathExists(look: PathExists): PathExists {
   let asked = new Map<string, Promise<boolean>>();
@@ -11,7 +12,7 @@ export function createPathExists(look: PathExists): PathExists {
   const ask = (path: string) =>
     new Promise<boolean>((resolve, reject) => {
       setImmediate(() => {
-        // The first to run ends the turn: who asks from now on asks anew.
+        // The first callback ends the turn, so later requests look again.
         asked = new Map();
         look(path).then(resolve, reject);
       });

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 
 const HERE = import.meta.dirname;
 
-/** What a process that serves says of itself, and of a child of each kind. */
+/** Program that calls `serveFirst` and prints its own priority and those of four children. */
 const SERVES = `
 import { promisify } from 'node:util';
 import { getPriority } from 'node:os';
@@ -27,7 +27,7 @@ function served(nice: number): unknown {
   return JSON.parse(execFileSync('nice', argv, { encoding: 'utf8' }));
 }
 
-/** Whether this process may be before others, and is itself as usual. */
+/** Returns true if this process has priority 0 and may raise its priority. */
 function mayComeFirst(): boolean {
   if (getPriority() !== 0) return false;
   try {
@@ -39,11 +39,11 @@ function mayComeFirst(): boolean {
   }
 }
 
-test.runIf(mayComeFirst())('the thread that serves comes first, and what it starts is as usual', () => {
+test.runIf(mayComeFirst())('serveFirst gives its thread priority -10 and its children priority 0', () => {
   expect(served(0)).toEqual({ didChange: true, before: -10, after: -10, children: [0, 0, 0, 0] });
 });
 
-test('who has started the service with a priority of its own keeps it', () => {
+test('serveFirst keeps a priority that the operator set before the start', () => {
   const nice = Math.min(19, getPriority() + 1);
   expect(served(1)).toEqual({ didChange: false, before: nice, after: nice, children: [nice, nice, nice, nice] });
 });

@@ -1,15 +1,15 @@
 import { getPriority, setPriority } from 'node:os';
 
-/** As `nice`: the main thread then gets nine times the share of a processor that one busy process of a caller gets. */
+/** Niceness of the main thread, which then gets nine times the processor share of a caller's busy process. */
 const SERVING = -10;
 const USUAL = 0;
 
 let servesFirst = false;
 
 /**
- * From now on this thread, through which every request goes, comes before the code that it calls, and a sandbox that is busy cannot hold up
- * the others. False, and nothing has changed: the process may not do that (an ordinary user without `ulimit -e`), or whoever has started it
- * has given it a priority of its own.
+ * Gives this thread, which serves every request, priority over the code that it calls. A busy sandbox then
+ * cannot delay other requests. Returns false and changes nothing when the process may not do that (an
+ * ordinary user without `ulimit -e`). Also false when the process was started with another priority.
  */
 export function serveFirst(): boolean {
   try {
@@ -17,12 +17,15 @@ export function serveFirst(): boolean {
     setPriority(SERVING);
     servesFirst = true;
   } catch {
-    // It is never needed.
+    // Optional: the service works without it.
   }
   return servesFirst;
 }
 
-/** What `begin` starts has the priority that this process was started with: a child takes over that of the thread that makes it. */
+/**
+ * Runs `begin` at the priority with which this process was started: a child inherits that of the creating
+ * thread.
+ */
 export function atUsualPriority<T>(begin: () => T): T {
   if (!servesFirst) return begin();
   setPriority(USUAL);

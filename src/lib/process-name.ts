@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { isAbsent } from './system-errors.ts';
 
-/** A process, named so that a later one with the same pid is not taken for it. */
+/** Identifies a process, so that a later one with the same pid is not mistaken for it. */
 export interface ProcessName {
   readonly pid: number;
   /** Clock ticks after boot. */
@@ -11,13 +11,13 @@ export interface ProcessName {
 
 let bootId: string | undefined;
 
-/** Changes with every start of the machine. */
+/** Returns the boot id, which changes with every start of the machine. */
 export function currentBootId(): string {
   bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
   return bootId;
 }
 
-/** The same; null where the system does not say. */
+/** Returns the boot id; null where the system has none. */
 export function bootIdIfKnown(): string | null {
   try {
     return currentBootId();
@@ -26,7 +26,7 @@ export function bootIdIfKnown(): string | null {
   }
 }
 
-/** This process. */
+/** Returns the name of this process. */
 export function ownName(): ProcessName {
   return {
     pid: process.pid,
@@ -36,14 +36,15 @@ export function ownName(): ProcessName {
 }
 
 /**
- * False when it has ended (also when nobody has reaped it yet). Fails with what the system says when that cannot be read. At once: the line
- * comes out of the kernel's memory, and handing the read to another thread costs ten times as much.
+ * Returns false when the process has ended, even before it is reaped. Fails with the system's error when the
+ * state cannot be read. Synchronous: the kernel has the line in memory, and another thread costs ten times as
+ * much.
  */
 export function isAlive(name: ProcessName): boolean {
   if (name.bootId !== currentBootId()) return false;
   let stat: string;
   try {
-    // Half the time of latin1; what it makes of strange bytes is in the program's name, which is not looked at.
+    // Takes half the time of latin1. Invalid bytes can only occur in the program's name, which is not used.
     stat = readFileSync(`/proc/${name.pid}/stat`, 'utf8');
   } catch (error) {
     if (isAbsent(error)) return false;
@@ -57,7 +58,10 @@ function startTimeOf(stat: string): number {
   return Number(fieldsOf(stat)[19]);
 }
 
-/** The second field is the program's name in parentheses, and may hold anything. */
+/**
+ * Returns the fields from the third one on. The second field is the program's name in parentheses, which may
+ * contain anything.
+ */
 function fieldsOf(stat: string): readonly string[] {
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
 }

@@ -16,12 +16,12 @@ afterEach(() => {
 
 interface Peer {
   readonly port: number;
-  /** What came after a proof that was right; null for one that was wrong. */
+  /** Bytes that followed a valid proof; null when the proof was wrong or the connection closed. */
   readonly heard: Promise<Buffer | null>;
   readonly count: { readonly seen: number; readonly open: number };
 }
 
-/** Connections to `port` that the other side has seen, and how many of them are open. */
+/** Counts the connections that `server` has accepted, and how many of them are open. */
 function countOf(server: net.Server | Server): { seen: number; open: number } {
   const count = { seen: 0, open: 0 };
   server.on('connection', (socket: net.Socket) => {
@@ -34,7 +34,7 @@ function countOf(server: net.Server | Server): { seen: number; open: number } {
   return count;
 }
 
-/** The other side, as `rookery_pod/proof.py` has it: what comes after the proof goes back. */
+/** Starts a peer that proves itself as `rookery_pod/proof.py` does, and records the bytes after the proof. */
 async function peer(
   key: string,
   options: { readonly rest?: Buffer; readonly protocols?: string[] } = {},

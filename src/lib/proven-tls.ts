@@ -4,10 +4,10 @@ import { deadlineExceeded, messageOf, unavailable } from '../core/error.ts';
 import { within } from './deadline.ts';
 import { onAbort } from './linked-signal.ts';
 
-/** Connecting, the handshake and the other side's proof. */
+/** Time for the connection, the handshake and the other side's proof. */
 const PROOF_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 30_000;
-/** The other side bears a silent one for twice as long. */
+/** The other side keeps a silent connection for twice as long (`PROOF_SECONDS` in `rookery_pod/gate.py`). */
 const PREPARED_MS = 5_000;
 const NONCE_BYTES = 32;
 const PROOF_BYTES = 32;
@@ -17,19 +17,28 @@ const CLIENT = 'rookery pod client\0';
 export interface ProvenPeer {
   readonly host: string;
   readonly port: number;
-  /** What both sides know and neither says, in hex. */
+  /** The shared key in hex, which neither side sends. */
   readonly key: string;
 }
 
-/** What the other side may be able to do, newest first: it says in its part of the handshake which it can, and an older one says nothing. */
+/**
+ * Protocols that the other side may support, newest first. It selects one in the handshake; an older one
+ * selects none.
+ */
 const PROTOCOLS = ['rookery-pod/2'] as const;
-/** `''`: of the first version, which had no name. */
+/** `''`: the first version, which had no name. */
 export type ProvenProtocol = (typeof PROTOCOLS)[number] | '';
 
-/** One for all: making one reads the certificates of all authorities, and none of them has a say here. */
+/**
+ * Shared by all connections: creating a context reads all authority certificates, and none of them is used
+ * here.
+ */
 let context: ReturnType<typeof createSecureContext> | undefined;
 
-/** One whose other side has proven itself: with `proof` this side does, and may speak. */
+/**
+ * A connection on which the other side has proven itself. Sending `proof` proves this side, which may then
+ * send data.
+ */
 interface Shaken {
   readonly socket: TLSSocket;
   readonly proof: Buffer;
@@ -37,24 +46,24 @@ interface Shaken {
 
 interface Prepared {
   readonly shaking: Promise<Shaken>;
-  /** Lets go of what would end it. */
+  /** Removes it from `prepared` and cancels the timer that would close it. */
   readonly keep: () => void;
   readonly drop: () => void;
 }
 
-/** By whom they are to. */
+/** Prepared connections by the name of their peer. */
 const prepared = new Map<string, Prepared[]>();
 
 /**
- * Begins connections that `connectProven` will want in a moment, up to where the first word is this side's. What nobody takes within 5 s, or
- * `forgetProven` is told of, is closed.
+ * Starts connections for the next `connectProven` calls, up to the point where this side must send. Closes
+ * those that are not taken within 5 s, or when `forgetProven` is called.
  */
 export function prepareProven(peer: ProvenPeer, count: number): void {
   const more = Array.from({ length: count }, () => prepare(peer));
   prepared.set(nameOf(peer), [...(prepared.get(nameOf(peer)) ?? []), ...more]);
 }
 
-/** What was prepared and is not wanted is closed. */
+/** Closes prepared connections that are no longer needed. */
 export function forgetProven(peer: ProvenPeer): void {
   for (const one of prepared.get(nameOf(peer)) ?? []) one.drop();
 }
@@ -84,11 +93,14 @@ function prepare(peer: ProvenPeer): Prepared {
 }
 
 /**
- * A TLS connection to somebody who has proven that they know the key, and to whom this side has: the first bytes are the caller's, `first` is
- * on its way already; a function makes them for what the other side can do, or refuses. Nothing is read from it before somebody does. The certificate is the other side's own make; the proofs
- * are bound to it, so that nobody can stand between (`runtimes/python/rookery_pod/proof.py`).
+ * Opens a TLS connection on which both sides have proven that they know the key. The caller owns all bytes
+ * after the proof. `first` is sent with the proof; a function creates it for the other side's protocol, or
+ * throws to refuse. Nothing is read from the connection until the caller does. The other side made its own
+ * certificate; the proofs are bound to it, so that no third party can intercept
+ * (`runtimes/python/rookery_pod/proof.py`).
  *
- * Fails with `deadline_exceeded` when `signal` aborts before, and with `unavailable` when nobody answers, or nobody who knows the key.
+ * Fails with `deadline_exceeded` when `signal` aborts first, and with `unavailable` when no peer answers or
+ * the peer does not know the key.
  */
 export async function connectProven(
   peer: ProvenPeer,
@@ -110,7 +122,7 @@ function protocolOf({ alpnProtocol }: TLSSocket): ProvenProtocol {
   return PROTOCOLS.find(known => known === alpnProtocol) ?? '';
 }
 
-/** undefined: there is none that is of use. */
+/** Takes a prepared connection; undefined when none is usable. */
 async function takePrepared(peer: ProvenPeer, signal: AbortSignal): Promise<Shaken | undefined> {
   const one = prepared.get(nameOf(peer))?.[0];
   if (one === undefined) return undefined;
@@ -120,7 +132,7 @@ async function takePrepared(peer: ProvenPeer, signal: AbortSignal): Promise<Shak
     const shaken = await one.shaking;
     return shaken.socket.destroyed ? undefined : shaken;
   } catch {
-    // Another one tells why, if that fails too.
+    // A new connection reports the reason if it fails too.
     return undefined;
   } finally {
     given();
@@ -139,7 +151,7 @@ async function shake(peer: ProvenPeer, signal: AbortSignal): Promise<Shaken> {
   });
   socket.allowHalfOpen = true;
   socket.setNoDelay(true);
-  // A node that has lost its power says nothing.
+  // A node that lost its power sends nothing, so probe the connection.
   socket.setKeepAlive(true, KEEP_ALIVE_MS);
   const late = () => {
     socket.destroy();
@@ -178,7 +190,7 @@ function prove(socket: TLSSocket, peer: ProvenPeer): Promise<Shaken> {
       if (rest.length > 0) socket.unshift(rest);
       resolve({ socket, proof: prove(CLIENT) });
     };
-    // Stays: whoever gets the socket may not listen for errors yet, and sees that it is closed.
+    // Stays registered: the caller may not listen for errors yet, and sees the closed socket.
     socket.on('error', error => {
       fail(unavailable(`${where(peer)} cannot be reached: ${messageOf(error)}`, { cause: error }));
     });

@@ -1,14 +1,15 @@
 /**
- * Queries as they were sent. Whoever looks for a parameter and whoever takes it out read names in one way, so that none is found and left in.
+ * Queries in their original spelling. All code that finds or removes a parameter decodes names by these
+ * functions, so that no spelling of a name escapes removal.
  */
 
-/** What stands behind the first question mark of a request's target; undefined: nothing does. */
+/** Returns the text after the first question mark of a request's target; undefined without one. */
 export function queryOf(url: string): string | undefined {
   const at = url.indexOf('?');
   return at === -1 ? undefined : url.slice(at + 1);
 }
 
-/** The values of a parameter, decoded. */
+/** Returns the values of a parameter, decoded. */
 export function valuesOf(query: string, name: string): string[] {
   return query
     .split('&')
@@ -16,12 +17,15 @@ export function valuesOf(query: string, name: string): string[] {
     .map(pair => (pair.includes('=') ? decodedLoosely(pair.slice(pair.indexOf('=') + 1)) : ''));
 }
 
-/** The name of a parameter, decoded. */
+/** Returns the name of a parameter, decoded. */
 export function nameOf(pair: string): string {
   return decodedLoosely(pair.split('=', 1)[0] as string);
 }
 
-/** Each escape as its byte, and what is none as it is: a wrong one hides nothing of the rest. For texts of ASCII. */
+/**
+ * Decodes each escape to its byte and leaves invalid ones unchanged, so that they hide nothing of the rest.
+ * For ASCII texts.
+ */
 export function decodedLoosely(text: string): string {
   return text
     .replaceAll('+', ' ')

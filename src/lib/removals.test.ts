@@ -31,7 +31,7 @@ afterEach(() => {
   execFileSync('rm', ['-rf', base]);
 });
 
-test('a path that can be removed is gone, and nothing waits or is logged', async () => {
+test('remove deletes a path, and leaves nothing waiting and nothing reported', async () => {
   mkdirSync(join(base, 'tree', 'a'), { recursive: true });
   const one = removals();
   await one.remove(join(base, 'tree'));
@@ -40,8 +40,8 @@ test('a path that can be removed is gone, and nothing waits or is logged', async
   expect([one.waiting, reported]).toEqual([0, []]);
 });
 
-describeWith(['root'], 'a leftover that cannot be removed', () => {
-  /** A directory in which one thing cannot be removed; how it can be. */
+describeWith(['root'], 'Removals with a path that cannot be deleted', () => {
+  /** Creates a directory with a busy mount point; returns a function that unmounts it. */
   const stuck = (path: string) => {
     mkdirSync(join(path, 'in', 'busy'), { recursive: true });
     writeFileSync(join(path, 'file'), '');
@@ -50,7 +50,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
       execFileSync('sh', ['-c', `grep -F ${base} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs -r umount -l`]);
   };
 
-  test('is reported, leaves its place at once, and is removed when it can be', async () => {
+  test('a busy path is reported, moved away at once, and deleted after its unmount', async () => {
     const tree = join(base, 'tree');
     const release = stuck(tree);
     const one = removals();
@@ -64,7 +64,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     expect(readdirSync(join(base, 'left'))).toEqual([]);
   });
 
-  test('is found and removed by the next service', async () => {
+  test('a busy path is deleted by the next service', async () => {
     const release = stuck(join(base, 'tree'));
     const first = removals();
     await first.remove(join(base, 'tree'));
@@ -75,7 +75,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     await vi.waitFor(() => expect(readdirSync(join(base, 'left'))).toEqual([]), 20_000);
   });
 
-  test('stays where it is when it cannot be moved either, and is removed later too', async () => {
+  test('a busy path stays in place when a move fails too, and is deleted after its unmount', async () => {
     const tree = join(base, 'tree');
     mkdirSync(tree);
     execFileSync('mount', ['-t', 'tmpfs', 'none', tree]);
@@ -87,7 +87,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     expect(existsSync(tree)).toBe(false);
   });
 
-  test('is tried again in its time, however often something else is left meanwhile', async () => {
+  test('a retry runs on time even when another path fails meanwhile', async () => {
     for (const name of ['one', 'other']) stuck(join(base, name));
     const one = removals(1000);
     const retry = vi.spyOn(one, 'retry').mockResolvedValue();
@@ -103,7 +103,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     }
   });
 
-  test('is tried again as soon as the first one was, once nothing was left', async () => {
+  test('the retry delay returns to its first value once no path waits', async () => {
     const one = removals(1000);
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {
@@ -122,7 +122,7 @@ describeWith(['root'], 'a leftover that cannot be removed', () => {
     }
   });
 
-  test('does not hold up what can: of many trees only that one stays', async () => {
+  test('a busy path does not prevent the removal of other paths', async () => {
     stuck(join(base, 'trees', '5'));
     for (let n = 0; n < 10; n++) mkdirSync(join(base, 'trees', String(n), 'x'), { recursive: true });
     const one = removals();

@@ -6,15 +6,18 @@ import { removeTree } from './remove-tree.ts';
 import { isTaken } from './system-errors.ts';
 
 export interface RemovalsOptions {
-  /** Keeps what could not be removed at once. On the file system of what is removed, and used for nothing else. */
+  /**
+   * Keeps what could not be removed at once. Must be on the file system of the removed paths, and used for
+   * nothing else.
+   */
   readonly directory: string;
   /** Called for each failure, with the last name of the path and the reason. */
   readonly report: (name: string, reason: string) => void;
-  /** Until the first retry; doubled by each that leaves something, up to an hour. */
+  /** Time until the first retry; each retry that fails doubles it, up to an hour. */
   readonly retryMs?: number;
 }
 
-/** The directory in which a service keeps its leftovers. */
+/** Returns the directory in which a service keeps files that it could not remove. */
 export function leftoversIn(dataDir: string): string {
   return join(dataDir, 'leftovers');
 }
@@ -23,12 +26,12 @@ const FIRST_RETRY_MS = 60_000;
 const LONGEST_RETRY_MS = 3_600_000;
 
 /**
- * Removes files and directories that foreign code could write to. It moves aside a path that it cannot remove, so that its place is free, and tries it
- * again later, by the next service too.
+ * Removes files and directories that foreign code could write to. Moves a path that cannot be removed aside,
+ * so that its name is free. Retries the removal later, in the next service too.
  */
 export class Removals {
   readonly #options: RemovalsOptions;
-  /** Paths that could not even be set aside. */
+  /** Paths that could not even be moved aside. */
   readonly #inPlace = new Set<string>();
   #waiting = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -41,12 +44,15 @@ export class Removals {
     this.#backoff = { firstMs: options.retryMs ?? FIRST_RETRY_MS, longestMs: LONGEST_RETRY_MS };
   }
 
-  /** Files and directories that are still to be removed. */
+  /** Number of files and directories that are still to be removed. */
   get waiting(): number {
     return this.#waiting + this.#inPlace.size;
   }
 
-  /** Never rejects. When it resolves the path is gone, unless it cannot be moved either (something is mounted on it). */
+  /**
+   * Removes a path. Never rejects. Afterwards nothing exists at the path, unless it cannot be moved either
+   * (something is mounted on it).
+   */
   async remove(path: string): Promise<void> {
     try {
       await removeTree(path);
@@ -57,7 +63,7 @@ export class Removals {
     }
   }
 
-  /** Tries in the background to remove what an earlier service left. */
+  /** Starts to remove, in the background, what an earlier service could not remove. */
   start(): void {
     void this.retry();
   }
@@ -91,7 +97,7 @@ export class Removals {
 
   async #setAside(path: string): Promise<void> {
     try {
-      // Not what is above it: a data directory that is gone stays gone.
+      // Not recursive: a deleted data directory must not be created again.
       await mkdir(this.#options.directory, { mode: 0o700 }).catch(error => {
         if (!isTaken(error)) throw error;
       });
@@ -102,7 +108,7 @@ export class Removals {
     }
   }
 
-  /** A retry that is due already stays when it is: else it would never come where something is always left. */
+  /** Keeps the time of a pending retry: repeated failures could otherwise postpone it forever. */
   #schedule(): void {
     if (this.#isClosed || this.#timer !== undefined) return;
     this.#timer = setTimeout(() => void this.retry(), backoffMs(this.#backoff, this.#retries + 1)).unref();

@@ -17,11 +17,11 @@ beforeEach(() => {
 });
 
 afterEach(() => {
-  // What these tests make is what Node's own removal gives up on.
+  // These tests create trees that the removal of Node cannot delete.
   execFileSync('rm', ['-rf', base]);
 });
 
-/** What only a process in the directory can make. */
+/** Runs Python code in the tree, for paths that only a process in that directory can create. */
 function python(code: string): void {
   execFileSync('python3', ['-c', `import os\nos.chdir(${JSON.stringify(tree)})\n${code}`]);
 }
@@ -103,7 +103,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
     try {
       await expect(removeTree(tree)).rejects.toThrow(/"mounted": EBUSY/);
     } finally {
-      // It has moved with the directory that it is in.
+      // The mount has moved with its parent directory.
       execFileSync('sh', ['-c', `grep -F ${base} /proc/self/mountinfo | cut -d ' ' -f 5 | xargs umount -l`]);
     }
     expect(readFileSync(join(kept, 'file'), 'utf8')).toBe('kept');
@@ -117,7 +117,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
     try {
       execFileSync('chattr', ['+i', join(tree, 'deep', 'deeper', 'held')], { stdio: 'pipe' });
     } catch {
-      // This file system has no such attribute: nothing to hold.
+      // This file system has no immutable attribute, so the test does not apply.
       return;
     }
     await expect(removeTree(tree)).rejects.toThrow(/was not removed: "held": EPERM/);

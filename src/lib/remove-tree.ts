@@ -4,19 +4,20 @@ import { chmod, constants, type FileHandle, open, opendir, rename, rmdir, unlink
 import { O_PATH } from './opened-path.ts';
 
 const DIRECTORY_ITSELF = O_PATH | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-/** Entries of one directory that are worked on at a time, and read ahead. */
+/** Number of directory entries that are removed at a time and read ahead. */
 const BATCH = 32;
-/** Who writes as fast as this removes does not keep it for ever. */
+/** Longest removal, so that a program that keeps writing cannot prolong it forever. */
 const LONGEST_MS = 600_000;
 const SHOWN_NAME_BYTES = 100;
 
 /**
- * Removes a file, or a directory with all that is in it, as foreign code has left it: of any depth, of any size, whatever its names, modes
- * and links are, and while somebody still writes to it. Nothing is followed and nothing that is mounted is entered. What is not there is
- * removed. Rejects when something is left; everything else is gone then.
+ * Removes a file or a directory tree that foreign code has made. Handles any depth, size, name, mode and
+ * link, also while a program still writes to it. Follows no link and enters no mount. A missing path counts
+ * as removed. Rejects when something remains; everything else is removed then.
  *
- * A directory that is not empty is moved to the top of the tree before it is emptied. So nothing here is ever deeper than two names, and no
- * path, stack or set of descriptors grows with the tree. The kernel refuses to move a directory on which something is mounted.
+ * A directory that is not empty is moved to the top of the tree before it is emptied. No path is then deeper
+ * than two names, and no path, stack or set of descriptors grows with the tree. The kernel refuses to move a
+ * directory on which something is mounted.
  */
 export async function removeTree(path: string): Promise<void> {
   if ((await removeEmpty(path)) === 'gone') return;
@@ -26,7 +27,7 @@ export async function removeTree(path: string): Promise<void> {
     for (;;) {
       const pass = new Pass(top);
       await pass.run();
-      // Directories that it has moved to the top may be there still, or be seen by the next pass only.
+      // Directories that the pass moved to the top may still exist, since the pass may not have listed them.
       if ((await removeEmpty(path)) === 'gone') return;
       if (!pass.hasProgress) throw new Error(pass.left ?? 'it is written to');
       if (performance.now() > endMs) throw new Error(`something is left after ${LONGEST_MS / 1000} s`);
@@ -38,10 +39,10 @@ export async function removeTree(path: string): Promise<void> {
   }
 }
 
-/** Looks once at all that is at the top of a tree. */
+/** Removes once all that is at the top of a tree. */
 class Pass {
   hasProgress = false;
-  /** The first that could not be removed, in words. */
+  /** The first entry that could not be removed, in words. */
   left: string | undefined;
   readonly #top: FileHandle;
 
@@ -53,7 +54,10 @@ class Pass {
     await this.#each(this.#top, entry => this.#removeAtTop(entry));
   }
 
-  /** Removes what is in a directory; `removeDirectory` is asked for each in it that is not empty. Never rejects. */
+  /**
+   * Removes the entries of a directory. Calls `removeDirectory` for each nested directory that is not empty.
+   * Never rejects.
+   */
   async #each(directory: FileHandle, removeDirectory: (entry: Entry) => Promise<boolean>): Promise<void> {
     await chmod(pathOf(directory), 0o700).catch(() => undefined);
     let batch: Promise<void>[] = [];
@@ -73,7 +77,7 @@ class Pass {
   async #remove(entry: Entry, removeDirectory: (entry: Entry) => Promise<boolean>): Promise<void> {
     try {
       if (!entry.isDirectory) await unlink(entry.path);
-      // A mount point is busy, and not entered.
+      // A mount point fails with EBUSY, and is not entered.
       else if ((await removeEmpty(entry.path)) === 'full' && !(await removeDirectory(entry))) return;
       this.hasProgress = true;
     } catch (error) {
@@ -81,7 +85,7 @@ class Pass {
     }
   }
 
-  /** Whether it has gone; what is left in it has another pass. */
+  /** Empties and removes a directory. Returns true when it was removed; the next pass handles the rest. */
   async #removeAtTop(entry: Entry): Promise<boolean> {
     const directory = await open(entry.path, DIRECTORY_ITSELF);
     try {
@@ -95,7 +99,7 @@ class Pass {
     return (await removeEmpty(entry.path)) === 'gone';
   }
 
-  /** Its owner needs the right to write to a directory to move it. */
+  /** Renames a directory. Its owner needs write permission on it for that. */
   async #rename(from: Buffer, to: Buffer): Promise<void> {
     try {
       await rename(from, to);
@@ -117,7 +121,7 @@ class Pass {
   }
 }
 
-/** Names are bytes: one that is not UTF-8 is a name too. */
+/** Names as bytes: a name need not be UTF-8. */
 const BUFFERS = { encoding: 'buffer' as BufferEncoding, bufferSize: BATCH };
 
 class Entry {
@@ -137,7 +141,7 @@ function pathOf(directory: FileHandle): string {
   return `/proc/self/fd/${directory.fd}`;
 }
 
-/** Removes what is no directory, or an empty one. `full`: a directory that is not empty. */
+/** Removes a file or an empty directory. Returns `full` for a directory that is not empty. */
 async function removeEmpty(path: string | Buffer): Promise<'gone' | 'full'> {
   try {
     await rmdir(path);

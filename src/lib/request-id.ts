@@ -5,7 +5,7 @@ const BYTES = 16;
 const CHARS = 36;
 const DASH = 0x2d;
 const DIGITS = Buffer.from('0123456789abcdef', 'latin1');
-/** A dash stands before these bytes. */
+/** Bytes that follow a dash. */
 const BEHIND_DASHES = [4, 6, 8, 10];
 
 const bytes = Buffer.allocUnsafeSlow(MADE_AT_ONCE * BYTES);
@@ -14,8 +14,9 @@ let ids = '';
 let at = 0;
 
 /**
- * A random UUID (version 4, RFC 9562) for one request. It is cut out of the text of many, so it should not outlive its request by long. The
- * one of `node:crypto` is put together from twenty pieces of text, and two of them were a seventh of all garbage of a warm call.
+ * Returns a random UUID (version 4, RFC 9562) for one request. The id is a slice of a long text with many
+ * ids, so keeping it keeps that text. `randomUUID` of `node:crypto` joins twenty pieces of text; two such ids
+ * were a seventh of all garbage of a warm call.
  */
 export function newRequestId(): string {
   if (at === ids.length) makeMore();

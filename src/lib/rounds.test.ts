@@ -4,7 +4,7 @@ import { Rounds } from './rounds.ts';
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-test('a round begins so long after the end of the one before, and two never overlap', async () => {
+test('Rounds starts a round a fixed time after the end of the previous one, without overlap', async () => {
   const ends: (() => void)[] = [];
   const rounds = new Rounds(1000, () => new Promise<void>(resolve => ends.push(resolve)));
   rounds.start();
@@ -19,7 +19,7 @@ test('a round begins so long after the end of the one before, and two never over
   expect(ends).toHaveLength(2);
 });
 
-test('closing waits for the round that runs, and none begins behind it', async () => {
+test('Rounds.close waits for the current round and starts no further round', async () => {
   let end!: () => void;
   let begun = 0;
   const rounds = new Rounds(1000, () => {

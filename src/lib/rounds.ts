@@ -1,6 +1,7 @@
 /**
- * Work that is done again and again: each round begins `intervalMs` after the end of the one before, the first so long after `start`. Two never
- * overlap, and nothing keeps the process alive between them. `round` does not reject; one that takes long looks at `isClosed`.
+ * Repeats work: each round begins `intervalMs` after the end of the previous one, the first one `intervalMs`
+ * after `start`. Rounds never overlap, and the timer does not keep the process alive. `round` must not
+ * reject; a long one should check `isClosed`.
  */
 export class Rounds {
   readonly #intervalMs: number;
@@ -25,7 +26,7 @@ export class Rounds {
     }, this.#intervalMs).unref();
   }
 
-  /** None begins any more; resolves when none runs. May be called again. */
+  /** Starts no further round; resolves when none runs. May be called again. */
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);

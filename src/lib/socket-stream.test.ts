@@ -23,7 +23,7 @@ async function pair(): Promise<[WebSocket, WebSocket]> {
   return [left, right];
 }
 
-test('bytes come as binary messages, large ones in pieces, texts beside them', async () => {
+test('sendBinary splits large input into binary messages, and receive separates text messages', async () => {
   const [left, right] = await pair();
   const sink = new PassThrough({ highWaterMark: 1_000_000 });
   const texts: string[] = [];
@@ -40,7 +40,7 @@ test('bytes come as binary messages, large ones in pieces, texts beside them', a
   left.terminate();
 });
 
-test('each message begins with the mark', async () => {
+test('sendBinary puts the mark in front of each message', async () => {
   const [left, right] = await pair();
   const message = once(right, 'message');
   await sendBinary(left, Readable.from([Buffer.from('x')]), undefined, Buffer.of(2));
@@ -48,7 +48,7 @@ test('each message begins with the mark', async () => {
   left.terminate();
 });
 
-test('a full sink stops the reading until it has room', async () => {
+test('receive pauses the socket while the sink is full', async () => {
   const [left, right] = await pair();
   let release: (() => void) | undefined;
   const taken: number[] = [];
@@ -71,7 +71,7 @@ test('a full sink stops the reading until it has room', async () => {
   left.terminate();
 });
 
-test('it rejects when the socket closes, and when the source breaks', async () => {
+test('sendBinary rejects when the socket closes and when the source fails', async () => {
   const [left] = await pair();
   const source = new PassThrough();
   const sending = sendBinary(left, source);

@@ -1,21 +1,21 @@
 import type { Readable, Writable } from 'node:stream';
 import type { WebSocket } from 'ws';
 
-/** Smaller than what the service takes as one message. */
+/** Below the largest message that the service accepts. */
 const MAX_MESSAGE_BYTES = 256 * 1024;
 
 /**
- * Sends what `source` yields as binary messages, each when the one before has been taken; `moved` learns of each. Rejects when the socket
- * or the source breaks.
+ * Sends the chunks of `source` as binary messages, each after the previous one was sent. Calls `moved` after
+ * each. Rejects when the socket or the source fails.
  */
 export async function sendBinary(
   socket: WebSocket,
   source: Readable,
   moved: () => void = () => undefined,
-  /** The first byte of each message. */
+  /** A prefix of each message: its first byte. */
   mark: Buffer | null = null,
 ): Promise<void> {
-  // Its other half, if it has one, lives on behind the end of this one.
+  // If the source is a duplex stream, its other half must stay open after the end.
   for await (const chunk of source.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer | string>) {
     const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : chunk;
     for (let at = 0; at < bytes.length; at += MAX_MESSAGE_BYTES) {
@@ -26,14 +26,17 @@ export async function sendBinary(
   }
 }
 
-/** Resolves when it has been handed to the system. */
+/** Sends one message. Resolves when the operating system has it. */
 export function send(socket: WebSocket, data: Buffer | string): Promise<void> {
   return new Promise((resolve, reject) => {
     socket.send(data, { binary: typeof data !== 'string' }, error => (error ? reject(error) : resolve()));
   });
 }
 
-/** Writes binary messages to `sink`, and reads no further ones while it is full; texts go to `onText`. Resumes a socket that was paused. */
+/**
+ * Writes binary messages to `sink`, and pauses the socket while `sink` is full. Passes text messages to
+ * `onText`. Resumes a socket that was paused.
+ */
 export function receive(socket: WebSocket, sink: Writable, onText: (text: string) => void): void {
   const goOn = () => socket.resume();
   sink.on('drain', goOn).on('close', goOn);

@@ -3,7 +3,7 @@ import { Stages } from './stages.ts';
 
 const HEADER = /^[a-z]+;dur=\d+\.\d{3}(, [a-z]+;dur=\d+\.\d{3})*$/;
 
-/** The stages of a header, in their order. */
+/** Returns the stages of a header with their milliseconds, in header order. */
 function read(stages: Stages): [string, number][] {
   return String(stages)
     .split(', ')
@@ -11,7 +11,7 @@ function read(stages: Stages): [string, number][] {
     .map(([name = '', ms]) => [name, Number(ms)]);
 }
 
-test('stages stand in the order in which they ended, and are together no longer than the time that went by', () => {
+test('Stages lists stages in the order of their ends, and their sum is at most the elapsed time', () => {
   const startMs = performance.now();
   const stages = new Stages(startMs);
   stages.over('checks');
@@ -23,7 +23,7 @@ test('stages stand in the order in which they ended, and are together no longer 
   expect(read_.reduce((sum, [, ms]) => sum + ms, 0)).toBeLessThanOrEqual(tookMs + 0.002);
 });
 
-test('the first stage has what went by before anybody counted', () => {
+test('the first stage includes the time since the given start', () => {
   const stages = new Stages(performance.now() - 1000);
   stages.over('http');
   expect(read(stages)[0]?.[1]).toBeGreaterThanOrEqual(1000);
@@ -33,7 +33,7 @@ test.each<[string, Record<string, number>]>([
   ['more than the time that went by', { mounts: 1e9, limits: 5 }],
   ['less than nothing', { mounts: -5 }],
   ['nothing', {}],
-])('parts that others measured never make a budget larger than its time: %s', (_title, parts) => {
+])('Stages.overWith limits each part to the elapsed time when the parts report %s', (_title, parts) => {
   const stages = new Stages();
   stages.overWith('start', parts);
   const seen = read(stages);

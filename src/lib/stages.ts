@@ -1,30 +1,33 @@
 /**
- * Where the time of one operation goes, stage by stage. Whoever takes part says when its stage is over; a stage that others measured (the
- * inside of a sandbox) is added with its time.
+ * Measures how the time of an operation is spent, stage by stage. Each participant reports the end of its
+ * stage. Parts that another program measured (inside a sandbox) are added with their times.
  */
 export class Stages {
   readonly #taken: [name: string, ms: number][] = [];
   #sinceMs: number;
 
-  /** `sinceMs`: when the first stage began, as `performance.now` has it. */
+  /** `sinceMs`: the begin of the first stage, on the clock of `performance.now`. */
   constructor(sinceMs = performance.now()) {
     this.#sinceMs = sinceMs;
   }
 
-  /** The stage that ran until now is over, and the next one begins. */
+  /** Ends the current stage under this name and begins the next one. */
   over(name: string): void {
     const nowMs = performance.now();
     this.#taken.push([name, nowMs - this.#sinceMs]);
     this.#sinceMs = nowMs;
   }
 
-  /** The same for a stage of which somebody else has measured parts: they count under their own names, and `name` has the rest. */
+  /**
+   * Ends a stage in which another program measured parts. Each part counts under its own name, and `name`
+   * gets the rest.
+   */
   overWith(name: string, parts: Readonly<Record<string, number>>): void {
     const nowMs = performance.now();
     let restMs = nowMs - this.#sinceMs;
     const inside: [string, number][] = [];
     for (const [part, ms] of Object.entries(parts)) {
-      // Clocks of others may be wrong: a budget never has more than the time that went by.
+      // Other clocks may be wrong: the parts never exceed the elapsed time.
       const counted = Math.min(Math.max(0, ms), restMs);
       inside.push([part, counted]);
       restMs -= counted;
@@ -33,7 +36,7 @@ export class Stages {
     this.#sinceMs = nowMs;
   }
 
-  /** The value of `Server-Timing` (W3C), in milliseconds. */
+  /** Returns the value of `Server-Timing` (W3C), in milliseconds. */
   toString(): string {
     return this.#taken.map(([name, ms]) => `${name};dur=${ms.toFixed(3)}`).join(', ');
   }

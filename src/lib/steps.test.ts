@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Steps } from './steps.ts';
 
-test('every step is taken, each failure is told, and the first one is that of all', async () => {
+test('Steps takes every step, reports each failure, and throws the first failure at the end', async () => {
   const told: unknown[] = [];
   const steps = new Steps(error => told.push(error));
   const [first, second] = [new Error('first'), new Error('second')];
@@ -16,7 +16,7 @@ test('every step is taken, each failure is told, and the first one is that of al
   expect(() => steps.end()).toThrow(first);
 });
 
-test('steps that all succeed end well', async () => {
+test('Steps ends without an error when all steps succeed', async () => {
   const steps = new Steps(() => undefined);
   await steps.take(async () => undefined);
   steps.end();

@@ -1,4 +1,4 @@
-/** Steps that are all tried, also when one before them has failed. `failed` hears of each failure. */
+/** Runs every step, even after an earlier one has failed. Calls `failed` for each failure. */
 export class Steps {
   readonly #failed: (error: unknown) => void;
   readonly #errors: unknown[] = [];
@@ -7,7 +7,7 @@ export class Steps {
     this.#failed = failed;
   }
 
-  /** What the step gives; undefined when it failed. Never rejects. */
+  /** Returns the result of a step; undefined when it failed. Never rejects. */
   async take<T>(step: () => T | Promise<T>): Promise<T | undefined> {
     try {
       return await step();
@@ -18,7 +18,7 @@ export class Steps {
     }
   }
 
-  /** Fails with what failed first. */
+  /** Throws the first error of the steps, if any. */
   end(): void {
     if (this.#errors.length > 0) throw this.#errors[0];
   }

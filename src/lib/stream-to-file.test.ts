@@ -11,13 +11,13 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true }));
 
-test('what is streamed is in the file', async () => {
+test('streamToFile writes all streams to the file in order', async () => {
   const file = join(directory, 'a');
   await streamToFile([Readable.from(['one', ' two']), new PassThrough()], file, { flags: 'wx', mode: 0o600 });
   expect(await readFile(file, 'utf8')).toBe('one two');
 });
 
-test('who removes the file of a stream that has broken off finds all that there will be of it', async () => {
+test('streamToFile leaves no file after its stream fails and the caller removes the file', async () => {
   const failed = new Readable({
     read() {
       this.destroy(new Error('gone'));
@@ -29,7 +29,7 @@ test('who removes the file of a stream that has broken off finds all that there 
   expect(await readdir(directory)).toEqual([]);
 });
 
-test('a file that cannot be made is the error', async () => {
+test('streamToFile rejects with ENOENT when the file cannot be created', async () => {
   const file = join(directory, 'missing', 'a');
   await expect(streamToFile([Readable.from(['x'])], file, {})).rejects.toMatchObject({ code: 'ENOENT' });
 });

@@ -5,8 +5,8 @@ import { pipeline } from 'node:stream/promises';
 type FileOptions = Exclude<Parameters<typeof createWriteStream>[1], string | undefined>;
 
 /**
- * `pipeline` into a file. It settles once the file is closed, also when it fails: one that is still being opened then would be made behind the back of
- * whoever removes it.
+ * Runs `pipeline` into a file and settles after the file is closed, also on failure. Otherwise a pending open
+ * could create the file after its caller has removed it.
  */
 export async function streamToFile(
   streams: readonly [Readable, ...Transform[]],

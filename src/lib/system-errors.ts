@@ -1,22 +1,24 @@
-/** No such file, no such process; a path through what is no directory. */
+/** No such file or process, or a path through something other than a directory. */
 const ABSENT = new Set<unknown>(['ENOENT', 'ENOTDIR', 'ESRCH']);
 
 /**
- * Whether an error of the operating system says that something is not there. Any other one says nothing about it: with too few
- * descriptors, or a disk that fails, what lives cannot be read either.
+ * Returns true when an error of the operating system means that something does not exist. Other errors prove
+ * nothing: without descriptors, or with a failing disk, existing files cannot be read either.
  */
 export function isAbsent(error: unknown): boolean {
   return ABSENT.has((error as NodeJS.ErrnoException | null)?.code);
 }
 
-/** Whether it could not be made because something of that name is there already. */
+/** Returns true when a name could not be created because it exists. */
 export function isTaken(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === 'EEXIST';
 }
 
 const SHORTAGE = new Set<unknown>(['EMFILE', 'ENFILE', 'ENOMEM', 'ENOBUFS', 'EAGAIN']);
 
-/** Whether it was this process or this machine that had too little of something to ask at all. */
+/**
+ * Returns true when this process or machine lacked resources for the call, in the error or one of its causes.
+ */
 export function isShortage(error: unknown): boolean {
   for (let each = error; each instanceof Error; each = each.cause) {
     if (SHORTAGE.has((each as NodeJS.ErrnoException).code)) return true;
@@ -26,7 +28,7 @@ export function isShortage(error: unknown): boolean {
 
 const FULL = new Set<unknown>(['ENOSPC', 'EDQUOT']);
 
-/** Whether a file could not be written because its disk, or what one may have of it, is full. */
+/** Returns true when a write failed because the disk or its quota is full. */
 export function isDiskFull(error: unknown): boolean {
   return FULL.has((error as NodeJS.ErrnoException | null)?.code);
 }

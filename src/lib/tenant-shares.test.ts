@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { TenantShares } from './tenant-shares.ts';
 
-test('one tenant has its share and no more, others have theirs, and what is given back is free again', () => {
+test('TenantShares limits each tenant to its own share, and returned bytes are free again', () => {
   const shares = new TenantShares(100);
   const [one, other] = [shares.of('one'), shares.of('other')];
   one.take(60);
@@ -12,14 +12,14 @@ test('one tenant has its share and no more, others have theirs, and what is give
   expect(one.fits(100)).toBe(true);
 });
 
-test('all instances of one tenant have one share', () => {
+test('TenantShares counts all instances of one tenant against one share', () => {
   const shares = new TenantShares(100);
   shares.of('one').take(70);
   expect(shares.of('one').fits(31)).toBe(false);
   expect(shares.size).toBe(1);
 });
 
-test('a tenant is forgotten when nobody holds its share and all is given back, and not before', () => {
+test('TenantShares drops a tenant only when every holder has released and all bytes are returned', () => {
   const shares = new TenantShares(100);
   const [first, second] = [shares.of('one'), shares.of('one')];
   first.take(50);

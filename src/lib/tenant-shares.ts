@@ -1,31 +1,31 @@
-/** One tenant's share of something that all have together. Held by whoever takes often: no look-up is left then. */
+/** A tenant's share of a common resource. A frequent user keeps it, to avoid look-ups. */
 export interface TenantShare {
   fits(amount: number): boolean;
   take(amount: number): void;
   give(amount: number): void;
-  /** Who holds it needs it no more. Its share may be given back later. */
+  /** Releases the share for this holder. Taken amounts may be given back later. */
   release(): void;
 }
 
 /**
- * Bounds what each tenant takes, so that no tenant has all. Exists for tenants that have something or may take something, and for no other:
- * tokens can name any number of them.
+ * Bounds the amount that each tenant takes, so that no tenant takes everything. Keeps state only for tenants
+ * with a holder or an amount, since tokens can name any number of tenants.
  */
 export class TenantShares {
   readonly #max: number;
   readonly #shares = new Map<string, CountedShare>();
 
-  /** `max`: what one tenant may take. */
+  /** `max`: the most that one tenant may take. */
   constructor(max: number) {
     this.#max = max;
   }
 
-  /** How many tenants it knows. */
+  /** Number of tenants with state. */
   get size(): number {
     return this.#shares.size;
   }
 
-  /** The share of a tenant, one for all who ask. Each releases it once. */
+  /** Returns the share of a tenant, which all callers have in common. Each caller releases it once. */
   of(tenant: string): TenantShare {
     let share = this.#shares.get(tenant);
     if (share === undefined) {

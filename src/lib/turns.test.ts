@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Turns } from './turns.ts';
 
-test('so many begin in one turn, in the order in which they came, and others have their turn between', async () => {
+test('Turns lets a fixed number begin per event-loop turn, in order of arrival', async () => {
   const turns = new Turns(2);
   const seen: string[] = [];
   const all = Array.from({ length: 5 }, (_, index) => turns.next().then(() => seen.push(String(index))));
@@ -13,7 +13,7 @@ test('so many begin in one turn, in the order in which they came, and others hav
   expect(seen.join('').replaceAll(/\|+/g, '|')).toBe('01|23|4|');
 });
 
-test('a latecomer that finds all served waits for one turn only', async () => {
+test('Turns delays a late caller by one event-loop turn only', async () => {
   const turns = new Turns(1);
   for (let count = 0; count < 3; count++) await turns.next();
   expect(

@@ -1,4 +1,7 @@
-/** Lets so many begin in one turn of the event loop, first come first served: what each does then holds up others no longer than that. */
+/**
+ * Limits how many callers begin per turn of the event loop, in order of arrival. Other work then waits for no
+ * more callers than that.
+ */
 export class Turns {
   readonly #inOne: number;
   readonly #waiting: (() => void)[] = [];
@@ -8,7 +11,7 @@ export class Turns {
     this.#inOne = inOne;
   }
 
-  /** Resolves in the turn of whoever asks. */
+  /** Resolves when the caller may begin. */
   async next(): Promise<void> {
     await new Promise<void>(resolve => {
       this.#waiting.push(resolve);

@@ -27,14 +27,14 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Says its name to whoever connects. */
+/** Starts a server that sends `name` to each client. */
 function listen(name: string, path = join(directory, name)): Promise<string> {
   const server = net.createServer(socket => socket.end(name));
   servers.push(server);
   return new Promise(resolve => server.listen(path, () => resolve(path)));
 }
 
-/** What is heard, or the error. */
+/** Returns the text that the server sends, or the code of the connection error. */
 function heard(path: string): Promise<string> {
   return new Promise(resolve => {
     let text = '';
@@ -51,7 +51,7 @@ test('a socket is connected to, also where its path is longer than the kernel ta
   expect(await heard(await listen('mine'))).toBe('mine');
   const deep = join(directory, 'd'.repeat(120));
   mkdirSync(deep);
-  // Bound by a short name, moved to a long one.
+  // The test binds a socket to a short path and moves the socket to a long path.
   const path = await listen('moved');
   renameSync(path, join(deep, 'moved'));
   expect(await heard(join(deep, 'moved'))).toBe('moved');

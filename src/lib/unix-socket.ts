@@ -3,9 +3,10 @@ import net from 'node:net';
 import { O_PATH } from './opened-path.ts';
 
 /**
- * Connects to the unix socket that stands at `path` itself: a symbolic link there is not followed, since who may write to the directory could
- * lead us to any socket of the machine. What was looked at is what is connected to, by its descriptor, so the path may be longer than the
- * kernel takes for one (108 bytes) too. Errors come as the socket's `error` event. `onread`: see `net.connect`.
+ * Connects to the unix socket at `path` and does not follow a symbolic link there. A writer to the directory
+ * could otherwise redirect the connection to any socket of the machine. Connects by the descriptor that was
+ * checked, so `path` may also exceed the kernel's limit (108 bytes). Errors arrive as the socket's `error`
+ * event. `onread`: see `net.connect`.
  */
 export function connectUnix(path: string, onread?: net.OnReadOpts): net.Socket {
   const reading = onread === undefined ? {} : { onread };

@@ -78,7 +78,7 @@ await new Promise<void>(seen => {
 console.log('seen');
 `,
     );
-    // Of a user namespace only: nobody else's watches are touched.
+    // The limit applies to a new user namespace only, so other processes keep their watches.
     const script = `echo 0 > /proc/sys/user/${limit} && exec "$0" --import tsx ${program}`;
     const said = execFileSync('unshare', [
       '--user',

@@ -10,22 +10,24 @@ interface SharedWatch {
 }
 
 const POLL_MS = 100;
-/** By the directory itself: one of the same name that came later is another. */
+/** Watches by directory identity: a later directory of the same name has another key. */
 const watches = new Map<string, SharedWatch>();
 
 /**
- * Calls `changed` when something in a directory may have changed, and perhaps more often. Throws when the directory is not there.
+ * Calls `changed` when something in a directory may have changed, and perhaps more often. Throws when the
+ * directory does not exist.
  *
- * Code in a sandbox writes as often as it likes and many may watch: they share one watch, and are called once for all that changed in one turn
- * of the event loop. The kernel counts watches by user, and code in a sandbox that runs as ours can take all of them. Then it is looked at
- * ten times a second.
+ * Code in a sandbox may write often, and a directory may have many listeners. They share one watch, and each
+ * is called once for all changes in a turn of the event loop. The kernel limits watches per user, and code in
+ * a sandbox with the service's user can exhaust them. In that case the listeners are called ten times a
+ * second.
  */
 export function watchDirectory(path: string, changed: () => void): DirectoryWatch {
   const { dev, ino, birthtimeNs } = statSync(path, { bigint: true });
   const key = `${dev} ${ino} ${birthtimeNs}`;
   const shared = watches.get(key) ?? share(path);
   watches.set(key, shared);
-  // Each has a function of its own, also where one is given twice.
+  // A new function for each caller, since a set would merge equal ones.
   const listener = () => changed();
   shared.listeners.add(listener);
   return {

@@ -1,6 +1,6 @@
 import type { PoolPod } from '../sandbox/pools.ts';
 
-/** What the controller does to a pool. */
+/** Action of the controller on a pool. */
 export type Action =
   | { readonly do: 'apply'; readonly replicas: number }
   | { readonly do: 'scale'; readonly from: number; readonly to: number }

@@ -1,6 +1,7 @@
 import { messageOf, ServiceError } from '../core/error.ts';
 import type { Pool, PoolSpec } from '../core/pool.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
+import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { PoolBackend } from '../sandbox/pools.ts';
@@ -9,41 +10,40 @@ import { decide, type Plan } from './policy.ts';
 
 export interface PoolControllerOptions {
   readonly records: PoolRecords;
-  /** Made on the first use: what it needs may be away for the moment. */
+  /**
+   * Returns the backend. It is created on the first use, since the cluster may be unavailable for a while.
+   */
   readonly backend: () => Promise<PoolBackend>;
-  /** Whether this replica is the one that acts on pools. */
+  /** Returns true if this replica manages the pools. */
   readonly isHeld: () => boolean;
-  readonly log: PoolLog;
+  readonly log: Log;
 }
 
-/** `PoolRegistry`, as far as this part asks it. */
+/** Part of `PoolRegistry` that the controller uses. */
 export interface PoolRecords {
   all(): Promise<readonly Pool[]>;
   report(id: string, report: Omit<Pool, 'spec'>): Promise<boolean>;
   remove(id: string): Promise<void>;
+  /** Returns the reason why a pool must have no pods, or null. */
+  refusal(spec: PoolSpec): string | null;
 }
 
-export interface PoolLog {
-  info(details: object, message: string): void;
-  warn(details: object, message: string): void;
-}
-
-/** Changes of one moment are looked at together. */
+/** Delay of a pass, so that simultaneous changes are handled together. */
 const SETTLE_MS = 30;
 const AT_ONCE = 8;
-/** Everything is looked at as often, whatever the watch tells: a record may have been changed by hand. */
+/** Interval of passes over all pools, in addition to the watch: a record may have been changed by hand. */
 const SWEEP_MS = 30_000;
 const OPEN_AGAIN = { firstMs: 500, longestMs: 15_000 };
 const AGAIN = { firstMs: 500, longestMs: 60_000 };
 const REPAIRS = { firstMs: 1_000, longestMs: 120_000 };
-/** A pool whose pods have not broken for so long has no history. */
+/** Time without broken pods after which the count of repairs starts again. */
 const HEALTHY_MS = 300_000;
 const LONGEST_TIMER_MS = 3_600_000;
 
-/** What is remembered of a pool between two looks at it. */
+/** State of a pool between two passes. */
 interface Memory {
   failures: number;
-  /** Why it cannot be made, as of the last try, for the spec of that try. */
+  /** Error of the last attempt to make the pool, with the spec of that attempt. */
   problem: { readonly spec: string; readonly text: string } | null;
   notBeforeMs: number;
   repairs: number;
@@ -54,8 +54,9 @@ interface Memory {
 }
 
 /**
- * Makes the pools of the cluster be what their records say, and the records say what the cluster has. One replica of all does it; what it does is
- * safe when for a moment two do, since each step counts only for what it was decided on. Driven by the watch of the backend.
+ * Makes the pools of the cluster match their records, and reports the state of the cluster in the records.
+ * One replica does so. Two may do so for a moment, since each step applies only to the state for which it was
+ * decided. The watch of the backend triggers the passes.
  */
 export class PoolController {
   readonly #options: PoolControllerOptions;
@@ -68,7 +69,7 @@ export class PoolController {
   #openings = 0;
   #running: Promise<void> | null = null;
   #timer: NodeJS.Timeout | undefined;
-  /** By the clock of `performance`, as the timer is: that of the machine may jump. */
+  /** By the clock of `performance`, like the timer: the machine's clock may jump. */
   #timerAtMs = Number.POSITIVE_INFINITY;
   readonly #closing = new AbortController();
   #end: () => void = () => undefined;
@@ -78,13 +79,16 @@ export class PoolController {
     this.#sweeps = new Rounds(SWEEP_MS, async () => this.look());
   }
 
-  /** Goes on in the background; never fails. */
+  /** Starts the passes in the background. Never fails. */
   start(): void {
     this.#sweeps.start();
     this.look();
   }
 
-  /** Records have changed, or this replica has begun or ceased to be the one that acts. */
+  /**
+   * Requests a pass over all pools after records have changed, or after this replica began or ceased to
+   * manage them.
+   */
   look(): void {
     this.#isStale = true;
     this.#wakeAt(Date.now());
@@ -107,7 +111,7 @@ export class PoolController {
     this.#timerAtMs = dueMs;
     this.#timer = setTimeout(() => {
       this.#timerAtMs = Number.POSITIVE_INFINITY;
-      // What comes meanwhile is seen when this one has ended.
+      // Changes that arrive during a pass are handled after it.
       this.#running ??= this.#round().finally(() => {
         this.#running = null;
         this.#wakeForNext();
@@ -120,11 +124,11 @@ export class PoolController {
     else this.#wakeAt(Math.min(...[...this.#memories.values()].map(({ wakeAtMs }) => wakeAtMs)));
   }
 
-  /** Never rejects. */
+  /** Runs one pass. Never rejects. */
   async #round(): Promise<void> {
     try {
       if (!this.#options.isHeld()) {
-        // Whoever acts meanwhile knows better.
+        // The replica that manages the pools meanwhile has newer knowledge.
         this.#memories.clear();
         this.#dirty.clear();
         this.#isStale = false;
@@ -134,7 +138,7 @@ export class PoolController {
       if (backend === null) return;
       const nowMs = Date.now();
       for (const [id, { wakeAtMs }] of this.#memories) if (wakeAtMs <= nowMs) this.#dirty.add(id);
-      // In this order: whatever the cluster has had a record before.
+      // The ids are read before the records: every pool of the cluster had a record first.
       const known = new Set(backend.ids());
       const hasUnknown = [...this.#dirty].some(id => known.has(id) && !this.#records.has(id));
       if (this.#isStale || hasUnknown) await this.#read(known);
@@ -145,7 +149,7 @@ export class PoolController {
         if (!this.#records.has(id) && !backend.ids().has(id)) this.#memories.delete(id);
       }
     } catch (error) {
-      this.#options.log.warn({ problem: messageOf(error) }, 'the pools could not be looked at; it is tried again');
+      this.#options.log.warn({ problem: messageOf(error) }, 'cannot reconcile pools; retrying');
       this.#isStale = true;
       await pause(AGAIN.firstMs, this.#closing.signal);
     }
@@ -162,7 +166,10 @@ export class PoolController {
     for (const id of [...this.#records.keys(), ...known]) this.#dirty.add(id);
   }
 
-  /** Null: the cluster is away, or what is known of it is old. It is tried again. */
+  /**
+   * Returns the backend; null when the cluster is unavailable or its known state is outdated. The caller
+   * retries.
+   */
   async #open(): Promise<PoolBackend | null> {
     if (this.#backend?.isCurrent) {
       this.#openings = 0;
@@ -220,7 +227,7 @@ export class PoolController {
 
   #planFor(backend: PoolBackend, id: string, pool: Pool | null, memory: Memory): Plan {
     const nowMs = Date.now();
-    const refused = pool === null ? null : backend.refusal(pool.spec);
+    const refused = pool === null ? null : this.#options.records.refusal(pool.spec);
     if (pool !== null && memory.problem !== null && memory.problem.spec !== JSON.stringify(pool.spec)) {
       memory.problem = null;
       memory.notBeforeMs = 0;
@@ -231,20 +238,24 @@ export class PoolController {
       pool,
       view: backend.view(id),
       nowMs,
-      problem: refused ?? memory.problem?.text ?? null,
-      mayMake: refused === null && memory.notBeforeMs <= nowMs,
+      refusal: refused,
+      problem: memory.problem?.text ?? null,
+      mayMake: memory.notBeforeMs <= nowMs,
       mayRepairAtMs: memory.repairedAtMs + pauseMs,
     });
   }
 
-  /** False: its state is not what it was, and is read anew. */
+  /**
+   * Stores the report of a pool. Returns false when its stored state has changed; the records are then read
+   * again.
+   */
   async #report(pool: Pool, report: Omit<Pool, 'spec'>): Promise<boolean> {
     const { id } = pool.spec;
     const isSame = pool.status === report.status && pool.msg === report.msg && pool.readyCount === report.readyCount;
     if (isSame) return true;
     if (await this.#options.records.report(id, report)) {
       if (this.#records.get(id) === pool) this.#records.set(id, { ...pool, ...report });
-      // What follows from its new state.
+      // The new state may require actions.
       if (pool.status !== report.status) this.#dirty.add(id);
       return true;
     }
@@ -304,7 +315,7 @@ export class PoolController {
       memory.problem = null;
       memory.keptAtLeast = 0;
     } catch (error) {
-      // A cluster that does not answer says nothing about the pool.
+      // An unavailable cluster says nothing about the pool.
       if (!isAway(error)) memory.problem = { spec: JSON.stringify(spec), text: messageOf(error) };
       throw error;
     }
@@ -315,7 +326,7 @@ export class PoolController {
     memory.failures += 1;
     memory.notBeforeMs = Date.now() + backoffMs(AGAIN, memory.failures);
     if (!isAway(error) || memory.failures === 3) {
-      this.#options.log.warn({ pool: id, problem }, 'a pool could not be changed; it is tried again');
+      this.#options.log.warn({ pool: id, problem }, 'change of pool failed; retrying');
     }
     this.#dirty.add(id);
     memory.wakeAtMs = memory.notBeforeMs;

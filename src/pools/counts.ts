@@ -1,13 +1,13 @@
 import type { PoolBackend } from '../sandbox/pools.ts';
 import { isFree, isOverdue, members } from './members.ts';
 
-/** How many pods a pool has in each state. */
+/** Number of a pool's pods in each state. */
 export interface PodCounts {
   readonly pool: string;
   readonly free: number;
   readonly claimed: number;
   readonly starting: number;
-  /** Of those that start: pending for longer than the pool's threshold. */
+  /** Starting pods that have been pending for longer than the pool's threshold. */
   readonly overdue: number;
 }
 

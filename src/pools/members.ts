@@ -1,6 +1,6 @@
 import type { PoolPod } from '../sandbox/pools.ts';
 
-/** What the cluster counts as the pods of a pool. */
+/** Returns the pods that the cluster counts for a pool. */
 export function members(pods: readonly PoolPod[]): PoolPod[] {
   return pods.filter(({ isMember, state }) => isMember && state !== 'ending' && state !== 'failed');
 }
@@ -9,7 +9,7 @@ export function isFree({ instanceId }: PoolPod): boolean {
   return instanceId === null;
 }
 
-/** Those that should run by now: pending for so long that somebody is to be told. */
+/** Returns true if a pod has been pending for longer than the threshold. */
 export function isOverdue(pod: PoolPod, thresholdSeconds: number, nowMs: number): boolean {
   return isPending(pod) && overdueAtMs(pod, thresholdSeconds) <= nowMs;
 }

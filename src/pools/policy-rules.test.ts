@@ -7,7 +7,7 @@ import { decide } from './policy.ts';
 const NOW_MS = 10_000_000;
 const SECOND_MS = 1000;
 
-/** A pod that is ready, rests and was never used. */
+/** Makes a pod that is ready, idle and was never used. */
 function pod(name: string, changes: Partial<PoolPod> = {}): PoolPod {
   return {
     ...{ name, uid: name, version: '1', isMember: true, isRetired: false, instanceId: null },
@@ -17,8 +17,13 @@ function pod(name: string, changes: Partial<PoolPod> = {}): PoolPod {
   };
 }
 
-/** What is decided of a pool that has been made as it is asked for. */
-function plan(fields: object, pods: readonly PoolPod[], status: PoolStatus = POOL_STATUS.running) {
+/** Returns the plan for a pool whose set already matches its specification. */
+function plan(
+  fields: object,
+  pods: readonly PoolPod[],
+  status: PoolStatus = POOL_STATUS.running,
+  refusal: string | null = null,
+) {
   const amounts = { cpu: '1m', memory: '1Mi' };
   const read = readPool({ id: 'p', size: 2, resources: { requests: amounts, limits: amounts }, ...fields });
   if (!read.ok) throw new Error(read.problems.join());
@@ -29,7 +34,15 @@ function plan(fields: object, pods: readonly PoolPod[], status: PoolStatus = POO
     seen: { isCurrent: true, pods: counted, ready: pods.filter(({ isReady }) => isReady).length, inService: counted },
   };
   const pool = { spec, status, msg: '', readyCount: 0 };
-  return decide({ pool, view: { set, pods }, nowMs: NOW_MS, problem: null, mayMake: true, mayRepairAtMs: 0 });
+  return decide({
+    pool,
+    view: { set, pods },
+    nowMs: NOW_MS,
+    refusal,
+    problem: null,
+    mayMake: true,
+    mayRepairAtMs: 0,
+  });
 }
 
 const touched = ({ actions }: ReturnType<typeof plan>) =>
@@ -102,4 +115,12 @@ test.each([
   const late = waiting(seconds + 1);
   expect(late.overdue.map(({ name }) => name)).toEqual(['b']);
   expect(late.report?.msg).toContain(`pending for more than ${seconds} s: 1 pod`);
+});
+
+test('a stored pool keeps no pods and its record says why when it is refused now', () => {
+  const pods = [pod('free'), pod('held', { instanceId: 'i' })];
+  const first = plan({ image: 'theirs:1' }, pods, POOL_STATUS.running, 'image is not allowed: theirs:1');
+  expect(first.actions).toEqual([{ do: 'disband' }]);
+  expect(first.isGone).toBe(false);
+  expect(first.report).toEqual({ status: POOL_STATUS.failed, msg: 'image is not allowed: theirs:1', readyCount: 2 });
 });

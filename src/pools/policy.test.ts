@@ -7,8 +7,8 @@ const STEPS = 250;
 describe.each([
   ['used again', true],
   ['used once', false],
-])('a pool whose pods are %s, with everybody seeing late', (_name, reuse) => {
-  test('no claimed pod ends, whatever its size becomes, and at the end it has as many as it should', () => {
+])('a pool whose pods are %s, with delayed views of the cluster', (_name, reuse) => {
+  test('a pool ends no claimed pod while its size changes, and reaches the wanted size', () => {
     for (const seed of SEEDS) {
       const model = new PoolModel(seed, reuse);
       for (let step = 0; step < STEPS; step++) model.step();
@@ -23,7 +23,7 @@ describe.each([
     }
   });
 
-  test('when it is deleted, what is left are the claimed pods', () => {
+  test('a deleted pool keeps only its claimed pods', () => {
     for (const seed of SEEDS) {
       const model = new PoolModel(seed, reuse);
       for (let step = 0; step < STEPS; step++) {

@@ -4,57 +4,71 @@ import type { Action } from './actions.ts';
 import { isFree, isOverdue, isPending, members, overdueAtMs } from './members.ts';
 import { lowered } from './shrinking.ts';
 
-/** A pool at one moment. */
+/** State of a pool at one moment. */
 export interface Seen {
-  /** Null: there is no record of it (any more). */
+  /** Null: the pool has no record (any more). */
   readonly pool: Pool | null;
   readonly view: PoolView;
   readonly nowMs: number;
-  /** Why it cannot be made, or null. */
+  /** Reason why the pool must have no pods, or null. */
+  readonly refusal: string | null;
+  /** Reason why the pool cannot be made, or null. */
   readonly problem: string | null;
-  /** Making it may be tried (again). */
+  /** True if the pool may be made now, or after a failure again. */
   readonly mayMake: boolean;
-  /** Pods that break again and again are replaced ever more slowly. */
+  /**
+   * Time of the next repair, epoch milliseconds. Pods that break repeatedly are replaced at growing
+   * intervals.
+   */
   readonly mayRepairAtMs: number;
 }
 
 export interface Plan {
-  /** To be written first; when that is refused, nothing else is done. Null: there is no record. */
+  /** Written first. If the write is refused, no action follows. Null: the pool has no record. */
   readonly report: Omit<Pool, 'spec'> | null;
   readonly actions: readonly Action[];
-  /** Nothing of a deleted pool is left. */
+  /** True if nothing of a deleted pool is left. */
   readonly isGone: boolean;
-  /** When it is to be looked at again, though nothing changes; infinite: then only. */
+  /** Time of the next pass without a change, epoch milliseconds; infinite: only after a change. */
   readonly wakeAtMs: number;
   /** Pods that have been pending for longer than the pool's threshold. */
   readonly overdue: readonly PoolPod[];
 }
 
-/** Of `idle_recycle_time.scaled`, when it is 0. */
+/** Idle time of scaled pods when `idle_recycle_time.scaled` is 0. */
 const SCALED_IDLE_MS = 60_000;
-/** A pod that is on its way may be waited for. */
+/** Minimum time that a pod may take to start before the pool gives it up. */
 const STARTING_MS = 120_000;
 const RECYCLE_LABELS = ['svc-idle-to-recycle', 'yr-idle-to-recycle'];
 const NEVER = Number.POSITIVE_INFINITY;
 
-/** What is to be done to a pool, and what its record says. Nothing but what it is given counts. */
+/** Returns the actions for a pool and the content of its record. A pure function of `seen`. */
 export function decide(seen: Seen): Plan {
   const { pool, view } = seen;
   if (pool === null || pool.status === POOL_STATUS.deleting) return dissolve(pool, view);
-  // What was asked for is acknowledged before it is begun.
+  // A request is acknowledged before it is begun.
   if (pool.status === POOL_STATUS.new) return acknowledge(seen, POOL_STATUS.creating, 'creating');
   if (pool.status === POOL_STATUS.updateRequested) return acknowledge(seen, POOL_STATUS.updating, 'updating');
-  return keep(pool, seen);
+  return seen.refusal === null ? keep(pool, seen) : refuse(pool, seen.refusal, view);
 }
 
-/** Its free pods end, those that hold an instance do so with it. */
+/**
+ * Plans a pool that must have no pods, and keeps its record. Free pods end at once; the others end with their
+ * instances.
+ */
+function refuse(pool: Pool, msg: string, view: PoolView): Plan {
+  const readyCount = view.pods.filter(isCounted).length;
+  return { ...dissolve(pool, view), report: { status: POOL_STATUS.failed, msg, readyCount }, isGone: false };
+}
+
+/** Plans the end of a pool. Free pods end at once; the others end with their instances. */
 function dissolve(pool: Pool | null, view: PoolView): Plan {
   const { set, pods } = view;
   const held = pods.filter(({ instanceId }) => instanceId !== null).length;
   const msg = held === 0 ? 'deleting' : `deleting: ${held} pods hold instances`;
   const report = pool && { status: POOL_STATUS.deleting, msg, readyCount: pods.filter(isCounted).length };
   const rest = { report, wakeAtMs: NEVER, overdue: [], isGone: false };
-  // While it keeps its pods, each that ends would be replaced.
+  // While the pool keeps its set, the cluster would replace each pod that ends.
   if (set !== null && !set.isEnding) return { ...rest, actions: [{ do: 'disband' }] };
   const actions = pods.filter(pod => isFree(pod) && pod.state !== 'ending').map(remove);
   return { ...rest, actions, isGone: set === null && pods.length === 0 };
@@ -77,7 +91,7 @@ function keep(pool: Pool, seen: Seen): Plan {
   const actions: Action[] = [];
   let target = spec.size;
   if (!isApplied) {
-    // One that is ending has to be gone before there can be another of its name.
+    // A set that is ending must be removed before another can have its name.
     if (mayMake && !set?.isEnding) actions.push({ do: 'apply', replicas: spec.size });
   } else {
     const sized = sizeOf(spec, set, view.pods, nowMs);
@@ -95,7 +109,7 @@ function keep(pool: Pool, seen: Seen): Plan {
   return { report, actions, isGone: false, wakeAtMs: Math.min(NEVER, ...wakes), overdue };
 }
 
-/** How many pods a pool is to keep now: never fewer than hold an instance. */
+/** Returns how many pods a pool must keep now: never fewer than hold an instance. */
 function sizeOf(spec: PoolSpec, set: PoolSet, pods: readonly PoolPod[], nowMs: number) {
   const held = heldMembers(pods);
   const least = Math.max(spec.size, held);
@@ -109,7 +123,7 @@ function sizeOf(spec: PoolSpec, set: PoolSet, pods: readonly PoolPod[], nowMs: n
   if (scaled === -1) return as(set.replicas);
   const idleMs = scaled === 0 ? SCALED_IDLE_MS : scaled * 1000;
   const free = members(pods).filter(isFree);
-  // A pod that never comes may be given up too.
+  // A pod that never becomes ready may be given up too.
   const leavesAtMs = (pod: PoolPod) =>
     pod.isReady ? pod.restsSinceMs + idleMs : pod.createdAtMs + Math.max(idleMs, STARTING_MS);
   const leaving = free.filter(pod => pod.isRetired || leavesAtMs(pod) <= nowMs).length;
@@ -119,7 +133,7 @@ function sizeOf(spec: PoolSpec, set: PoolSet, pods: readonly PoolPod[], nowMs: n
   return { replicas: set.replicas - leave, wakes, isPatient: true };
 }
 
-/** Pods that are replaced, or only cleared away. */
+/** Returns the pods to replace or to remove. */
 function renew(spec: PoolSpec, { view, nowMs, mayRepairAtMs }: Seen, isShrinking: boolean) {
   const actions: Action[] = [];
   const wakes: number[] = [];
@@ -132,7 +146,7 @@ function renew(spec: PoolSpec, { view, nowMs, mayRepairAtMs }: Seen, isShrinking
       actions.push(remove(pod));
     } else if (isShrinking) {
     } else if (pod.isRetired) {
-      // It was to go, and then was needed again, or is the one too many that the cluster did not end.
+      // The pod was retired and then needed again, or is a surplus pod that the cluster did not end.
       actions.push(remove(pod));
     } else if (pod.state === 'broken') {
       if (mayRepairAtMs <= nowMs) actions.push({ do: 'repair', pod });
@@ -146,7 +160,7 @@ function renew(spec: PoolSpec, { view, nowMs, mayRepairAtMs }: Seen, isShrinking
   return { actions, wakes };
 }
 
-/** How long a pod that was used may rest before it is replaced. */
+/** Returns how long a used pod may rest before it is replaced, milliseconds. */
 function recycleMsOf(spec: PoolSpec): number {
   const isFixed = spec.max_size <= spec.size && spec.horizontal_pod_autoscaler_spec === '';
   const label = RECYCLE_LABELS.map(name => spec.labels?.[name]).find(value => value !== undefined);
@@ -182,7 +196,7 @@ function heldMembers(pods: readonly PoolPod[]): number {
   return members(pods).filter(pod => !isFree(pod)).length;
 }
 
-/** In `ready_count`. */
+/** Returns true if a pod counts in `ready_count`. */
 function isCounted(pod: PoolPod): boolean {
   return pod.isMember && pod.state === 'ready' && !pod.isRetired;
 }

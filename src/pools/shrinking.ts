@@ -3,13 +3,14 @@ import type { Action } from './actions.ts';
 import { isFree, members } from './members.ts';
 
 /**
- * How a pool comes to keep fewer pods without the end of one that holds an instance, or is just being given one.
- *
- * The cluster's controller of the pool chooses itself which pods end, from what it has seen, which may be old: a pod that was claimed a moment ago
- * is a free one to it. So the ones that are to go are retired before: nobody can claim them any more, and they cost the least. The number is lowered
- * only when that controller says that it has seen them all retired (`inService`), and only by as many. It would end pods that are not ready before
- * all others: so each that it has seen not to be ready must be one of the retired, too. And it must have no pod to make, which
- * would be one more that is not ready.
+ * Returns the actions that shrink a pool without ending a pod that holds an instance or is being assigned
+ * one.
+ * The cluster's controller chooses which pods end, from a state that may be outdated: it may consider a pod
+ * free that was claimed a moment ago. So the surplus pods are retired first. Retired pods cannot be claimed,
+ * and the controller ends them first. The number is lowered only after the controller has seen them all as
+ * retired (`inService`), and only by as many.
+ * The controller would end pods that are not ready before all others. So each pod that it has seen as not
+ * ready must be retired too. It must also have no pod to make, since a new pod is not ready either.
  */
 export function lowered(set: PoolSet, pods: readonly PoolPod[], target: number, alsoStarting: boolean): Action[] {
   const present = members(pods);
@@ -28,7 +29,10 @@ export function lowered(set: PoolSet, pods: readonly PoolPod[], target: number, 
   return isSeen && to < set.replicas ? [{ do: 'scale', from: set.replicas, to }] : [];
 }
 
-/** The least useful first: those that do not run, then old ones, then those that rest longest. */
+/**
+ * Orders pods by use, least useful first: those that do not run, then outdated ones, then those that rest
+ * longest.
+ */
 function byUse(a: PoolPod, b: PoolPod): number {
   return (
     Number(a.isReady) - Number(b.isReady) ||

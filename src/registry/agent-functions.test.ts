@@ -13,7 +13,7 @@ const specOf = (changes: Record<string, unknown> = {}): FunctionSpec => {
   return read.value;
 };
 
-test('a URN becomes what the version says of its instances', async () => {
+test('a URN resolves to the instance settings of its function version', async () => {
   await using test = await testRegistry();
   await test.registry.functions.register(
     T,
@@ -70,7 +70,7 @@ test('each published version resolves to its own revision; a URN without a versi
   expect(await resolver.resolveFunction(T, URN)).toMatchObject({ environment: { A: '2' }, functionVersion: LATEST });
 });
 
-describe('invalid function', () => {
+describe('a URN that no agent can use', () => {
   test.each<[string, string, string]>([
     ['what is no URN', 'hello', 'hello is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>'],
     ['an unknown function', `sn:cn:yrk:${T}:function:0@demo@no:$latest`, 'function [0@demo@no] is not found'],
@@ -87,7 +87,7 @@ describe('invalid function', () => {
       'is of kind faas; an agent needs a function of kind agent',
     ],
     ['a function of kind yrlib', `sn:cn:yrk:${T}:function:0@demo@lib:$latest`, 'is of kind yrlib'],
-  ])('%s', async (_, urn, why) => {
+  ])('resolveFunction fails with "invalid function" for %s', async (_, urn, why) => {
     await using test = await testRegistry();
     const { functions, resolver } = test.registry;
     await functions.register(T, specOf());

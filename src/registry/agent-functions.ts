@@ -7,7 +7,7 @@ import { LATEST, parseUrn } from '../core/urn.ts';
 import { functionNotFound } from './errors.ts';
 import type { FunctionRegistry } from './functions.ts';
 
-/** Registered mode of agent create: a URN → what the function version says. A URN without a version means `$latest`. */
+/** Resolves the function of an agent from a URN. A URN without a version means `$latest`. */
 export function createFunctionResolver(functions: FunctionRegistry, business: string): FunctionResolver {
   return {
     async resolveFunction(tenant, urn) {
@@ -31,14 +31,14 @@ export function createFunctionResolver(functions: FunctionRegistry, business: st
   };
 }
 
-/** An agent has the package of its function where instances of a function service have theirs. */
+/** Adds the code package, at the path where instances of functions have theirs. */
 function withItsPackage(fn: FunctionVersion): AgentFunction {
   const runs = toAgentFunction(fn);
   if (codePackageOf(fn.spec) === null) return runs;
   return { ...runs, codePath: CODE_TARGET, mounts: [codeMount(fn.spec.codePath), ...runs.mounts] };
 }
 
-/** A version's rules for its instances; of use for the function service too. */
+/** Returns a version's properties for its instances. The function service uses them too. */
 export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentFunction {
   return {
     functionName: spec.name,

@@ -1,35 +1,40 @@
 import type { WriteTransaction } from '../storage/database.ts';
-import { publish } from '../storage/feed.ts';
+import { publish } from '../storage/queries/feed.ts';
 
-/** A change of a function, after it is stored for good. */
+/** Stored change of a function. */
 export interface FunctionChange {
-  /** `elsewhere`: another replica did one of the others. */
+  /** Kind of the change. `elsewhere`: one of the other kinds, by another replica. */
   readonly kind: 'registered' | 'updated' | 'published' | 'deleted' | 'reserved' | 'elsewhere';
   readonly tenant: string;
   readonly name: string;
-  /** The version that it happened to; null: to every version. */
+  /** Version that changed; null: every version. */
   readonly version: string | null;
-  /** False: it is known that nothing of it keeps instances without a call, so that nobody has to look. */
+  /** False if the function certainly keeps no instances without calls, so that no listener needs to check. */
   readonly mayKeepInstances: boolean;
 }
 
-/** May not throw, and is to be quick: the caller of the change waits for it. */
+/** Listener of changes. Must not throw and must be fast, because the caller of the change waits for it. */
 export type ChangeListener = (change: FunctionChange) => void;
 
-/** Under which replicas tell each other of functions that changed. */
+/** Topic of notifications between replicas about changed functions. */
 export const TOPIC_FUNCTIONS = 'functions';
 
-/** Tells the other replicas of a change with its commit: the last thing that a write operation does. */
+/**
+ * Notifies the other replicas of a change when it is committed. Must be the last step of a write operation.
+ */
 export function publishChange(transaction: WriteTransaction, tenant: string, name: string): Promise<void> {
   return publish(transaction, TOPIC_FUNCTIONS, `${tenant} ${name}`);
 }
 
-/** Tells everyone who asked, in the order of the changes of one function. */
+/** Notifies subscribers of changes, in the order of the changes of each function. */
 export class ChangeFeed {
   readonly #listeners = new Set<ChangeListener>();
   readonly #onUnknown = new Set<() => void>();
 
-  /** `key` as `publishChange` wrote it; null: any function may have changed. */
+  /**
+   * Handles a notification of another replica. `key` is from `publishChange`; null: any function may have
+   * changed.
+   */
   changedElsewhere(key: string | null): void {
     if (key === null) {
       for (const listener of this.#onUnknown) listener();
@@ -39,13 +44,15 @@ export class ChangeFeed {
     this.emit({ kind: 'elsewhere', tenant, name, version: null, mayKeepInstances: true });
   }
 
-  /** Calls `listener` when any function may have changed. The returned function ends it. */
+  /**
+   * Subscribes to notifications that any function may have changed. Returns the function that unsubscribes.
+   */
   onUnknown(listener: () => void): () => void {
     this.#onUnknown.add(listener);
     return () => void this.#onUnknown.delete(listener);
   }
 
-  /** The returned function ends it. */
+  /** Subscribes to changes. Returns the function that unsubscribes. */
   onChange(listener: ChangeListener): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);

@@ -2,22 +2,22 @@ import { META_CODES } from '../core/codes.ts';
 import { alreadyExists, failedPrecondition, invalidRequest, notFound, type ServiceError } from '../core/error.ts';
 import { LATEST } from '../core/urn.ts';
 
-/** A request that is wrong by itself. */
+/** Returns the error of a request that is wrong by itself. */
 export function wrongRequest(problems: readonly string[]): ServiceError {
   return invalidRequest(`invalid request: ${problems.join('; ')}`, { number: META_CODES.invalid.code });
 }
 
-/** A request that is wrong only because of what is stored. */
+/** Returns the error of a request that is wrong only because of stored records. */
 export function wrongForStored(problem: string): ServiceError {
   return failedPrecondition(problem, { number: META_CODES.invalid.code });
 }
 
-/** `what`: the name of a function, as the caller wrote it. */
+/** Returns the error of an unknown function. `what`: its name, as the client wrote it. */
 export function functionNotFound(what: string): ServiceError {
   return notFound(`function [${what}] is not found. check input parameters`, { number: META_CODES.notFound.code });
 }
 
-/** Of a function that is there. `versions`: those that it has. */
+/** Returns the error of an unknown version of an existing function. `versions`: its published versions. */
 export function versionNotFound(name: string, version: string, versions: readonly string[]): ServiceError {
   return notFound(`function [${name}:${version}] is not found. check input parameters`, {
     number: META_CODES.notFound.code,

@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
-import type { FunctionFilter, FunctionStore } from '../storage/functions.ts';
+import type { FunctionFilter, FunctionStore } from '../storage/queries/functions.ts';
 
-/** Makes the bytes that are answered of a page: the total, and the records' JSON texts. */
+/** Renders a page as response bytes, from the total and the records' JSON texts. */
 export type RenderPage = (total: number, records: readonly string[]) => Buffer;
 
 interface KeptPage {
@@ -12,8 +12,8 @@ interface KeptPage {
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 
 /**
- * Pages of the function list. A page that was read is kept as the bytes that are answered, and is good until the tenant's next
- * change, for which the store is asked each time: another process may share it.
+ * Cached pages of the function list. A page is cached as response bytes, until the tenant's next change. Each
+ * read checks the store for a newer change, because other processes may write to it.
  */
 export class FunctionListing {
   readonly #store: FunctionStore;
@@ -28,7 +28,7 @@ export class FunctionListing {
     this.#render = render;
   }
 
-  /** Pages count from 1. */
+  /** Returns a page as response bytes; `pageIndex` counts from 1. */
   async page(filter: FunctionFilter, pageIndex: number, pageSize: number): Promise<Buffer> {
     // Read before the page: a change in between makes the page newer than its mark, never older.
     const { total, lastChange } = await this.#store.totals(filter);

@@ -1,17 +1,20 @@
 import { parseUrn } from '../core/urn.ts';
 import { functionNotFound } from './errors.ts';
 
-/** The name by which a caller names a function. */
+/** Function as named by a client. */
 export interface NamedFunction {
-  /** The plain name. Who asks the registry for it takes `knownName`. */
+  /** Plain name, unchecked: pass the result of `knownName` to the registry. */
   readonly name: string;
-  /** Of a URN that has one, normalized; else null. */
+  /** Normalized version of a URN that has one; otherwise null. */
   readonly version: string | null;
-  /** The URN of a function that this caller cannot have: of another tenant or business, or no URN after all. */
+  /**
+   * URN of a function that this client cannot use: another tenant or business, or not a valid URN. Otherwise
+   * null.
+   */
   readonly foreignUrn: string | null;
 }
 
-/** Reads a function's name as paths and bodies carry it: `0@<service>@<name>`, or a URN with or without its version. */
+/** Reads a function's name from a path or body: `0@<service>@<name>`, or a URN with or without a version. */
 export function readFunctionName(text: string, tenant: string, business: string): NamedFunction {
   if (!text.startsWith('sn:')) return { name: text, version: null, foreignUrn: null };
   const urn = parseUrn(text);
@@ -21,8 +24,9 @@ export function readFunctionName(text: string, tenant: string, business: string)
 }
 
 /**
- * The name to ask the registry for, once the request is right in itself: so a function of another tenant answers as an unknown one to
- * wrong requests too. Fails with `not_found` (4115) for a URN that this caller cannot have.
+ * Returns the name for the registry. Call it after checking the rest of the request: another tenant's
+ * function then answers like an unknown one, even to wrong requests. Fails with `not_found` (4115) for a URN
+ * that this client cannot use.
  */
 export function knownName({ name, foreignUrn }: NamedFunction): string {
   if (foreignUrn !== null) throw functionNotFound(foreignUrn);

@@ -17,14 +17,14 @@ function version(expose: object | null) {
   };
 }
 
-test('a record has the address of a function that has one, and is as it always was for all others', () => {
+test('a record contains expose only when the function exposes a port', () => {
   const fields = (expose: object | null) => Object.keys(toRecord(version(expose)));
   expect(fields({ port: 0 })).toEqual(fields(null));
   expect(fields(null)).not.toContain('expose');
   expect(toRecord(version({ port: 80 }))).toMatchObject({ expose: { port: 80, access: 'token' } });
 });
 
-test('what is stored is read as it was, whether it has an address or not', () => {
+test('a stored version keeps its expose setting, null or set, when read back', () => {
   for (const expose of [null, { port: 80, access: 'public' }]) {
     expect(fromStored(toStored(version(expose))).spec.expose).toEqual(expose);
   }

@@ -1,18 +1,20 @@
 import { codePackageOf, type FunctionSpec, type FunctionVersion, hostCodePath } from '../core/function.ts';
 import { formatUrn } from '../core/urn.ts';
-import type { FunctionRow } from '../storage/functions.ts';
+import type { FunctionRow } from '../storage/queries/functions.ts';
 
-/** The parts of a stored version beside its record's text. */
+/** Stored columns of a version, including the record's text. */
 type StoredVersion = Pick<
   FunctionRow,
   'tenant' | 'name' | 'version' | 'revision_id' | 'host_code_path' | 'code_token' | 'record'
 >;
 
-/** How every record's text ends, so that a read can set the status without parsing the rest. */
+/** End of every record's text, so that a read can set the status without parsing the rest. */
 const STATUS_END = ',"status":""}';
 const UNAVAILABLE_END = ',"status":"unavailable"}';
 
-/** The record of a version: every field of the Function table and every further field, always, in one order. */
+/**
+ * Returns the record of a version: every field of the Function table and every further field, in one order.
+ */
 export function toRecord(fn: FunctionVersion) {
   const { spec } = fn;
   const functionUrn = formatUrn({ business: fn.business, tenant: fn.tenant, name: spec.name, version: null });
@@ -35,7 +37,7 @@ export function toRecord(fn: FunctionVersion) {
     codeSha256: codePackageOf(spec) ?? '',
     storageType: spec.storageType,
     codePath: spec.codePath,
-    // A field of ours: only those that use it have it.
+    // A field of Rookery's own, present only in functions that use it.
     ...(spec.dependencies !== '' && { dependencies: spec.dependencies }),
     bucketId: spec.s3CodePath?.bucketId ?? '',
     objectId: spec.s3CodePath?.objectId ?? '',
@@ -71,7 +73,7 @@ export function toRecord(fn: FunctionVersion) {
     funcLayer: [],
     instanceNum: 0,
     device: spec.device,
-    // Later than the others: a record without one is as it always was.
+    // Added later: a record without it keeps its earlier form.
     ...(spec.expose?.port && { expose: spec.expose }),
     status: '',
   };
@@ -150,7 +152,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
   };
 }
 
-/** A record's text with the status that a version has while its code is not on this host. */
+/** Returns a record's text with the status of a version whose code is not on this host. */
 export function asUnavailable(record: string): string {
   return record.slice(0, -STATUS_END.length) + UNAVAILABLE_END;
 }

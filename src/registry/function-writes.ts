@@ -4,8 +4,8 @@ import { LIMITS } from '../core/limits.ts';
 import type { PublishRequest } from '../core/publish.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
-import { useCodePackage } from '../storage/code-packages.ts';
 import type { WriteTransaction } from '../storage/database.ts';
+import { useCodePackage } from '../storage/queries/code-packages.ts';
 import {
   aloneWithFunction,
   deleteVersions,
@@ -13,10 +13,10 @@ import {
   insertVersion,
   noteDefaultPublish,
   updateLatest,
-} from '../storage/function-changes.ts';
-import { hasVersion, type NewFunctionRow, publishedVersions } from '../storage/functions.ts';
-import { deleteReservations } from '../storage/reservations.ts';
-import { missingSecret } from '../storage/secrets.ts';
+} from '../storage/queries/function-changes.ts';
+import { hasVersion, type NewFunctionRow, publishedVersions } from '../storage/queries/functions.ts';
+import { deleteReservations } from '../storage/queries/reservations.ts';
+import { missingSecret } from '../storage/queries/secrets.ts';
 import { publishChange } from './change-feed.ts';
 import {
   duplicateVersion,
@@ -29,15 +29,15 @@ import {
 } from './errors.ts';
 import { fromStored, toStored } from './function-record.ts';
 
-/** A version that was written, and its record as JSON text. */
+/** Written version, with its record as JSON text. */
 export interface WrittenFunction {
   readonly urn: string;
   readonly record: string;
 }
 
 /**
- * Changes of functions: write operations of `DurableWrites`, so that of parallel ones with the same name, number or revision exactly one
- * wins. `FunctionRegistry` says what each fails with.
+ * Changes of functions: write operations of `DurableWrites`. Exactly one of several concurrent changes with
+ * the same name, number or revision wins. `FunctionRegistry` lists their errors.
  */
 export async function registerFunction(
   transaction: WriteTransaction,
@@ -113,7 +113,7 @@ export async function updateFunction(
   return { urn: fn.urn, record: row.record };
 }
 
-/** One published version, or with null the whole function. */
+/** Deletes one published version; null: the whole function. */
 export async function deleteFunction(
   transaction: WriteTransaction,
   tenant: string,
@@ -131,7 +131,10 @@ export async function deleteFunction(
   await publishChange(transaction, tenant, name);
 }
 
-/** In the transaction that writes the reference: a package, or a secret, that something refers to is not removed. Fails as for what is not stored. */
+/**
+ * Checks that the package and the secrets of a function exist, in the transaction that writes the reference.
+ * From then on the reference protects them from removal.
+ */
 async function holdUsed(
   transaction: WriteTransaction,
   tenant: string,

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { propertyRuns } from '../../test/parts/property-runs.ts';
 import { type TestRegistry, testRegistry } from '../../test/registry/registry.ts';
 import type { FunctionSpec } from '../core/function.ts';
 import { readRegister } from '../core/function-fields.ts';
@@ -22,8 +23,8 @@ const publishAs = (versionNumber: string, revisionId: string) => ({
 });
 const revisionOf = async ({ registry }: TestRegistry) => (await registry.functions.get(T, NAME, LATEST)).revisionId;
 
-describe('of parallel requests exactly one wins', () => {
-  test('20 registers of one name', async () => {
+describe('parallel requests', () => {
+  test('exactly one of 20 parallel registers of one name succeeds', async () => {
     await using test = await testRegistry();
     const results = await Promise.allSettled(
       Array.from({ length: 20 }, () => test.registry.functions.register(T, specOf())),
@@ -31,7 +32,7 @@ describe('of parallel requests exactly one wins', () => {
     expect(numbersOf(results).sort()).toEqual([0, ...Array(19).fill(4101)]);
   });
 
-  test('20 updates with one revision', async () => {
+  test('exactly one of 20 parallel updates of one revision succeeds', async () => {
     await using test = await testRegistry();
     await test.registry.functions.register(T, specOf());
     const revisionId = await revisionOf(test);
@@ -45,7 +46,7 @@ describe('of parallel requests exactly one wins', () => {
     expect((await test.registry.functions.get(T, NAME, LATEST)).spec.cpu).toBe(winner + 1);
   });
 
-  test('20 publishes of one number, and 20 without a number', async () => {
+  test('exactly one of 20 parallel publishes of a revision succeeds, with and without a version number', async () => {
     await using test = await testRegistry();
     await test.registry.functions.register(T, specOf());
     const revisionId = await revisionOf(test);
@@ -57,7 +58,7 @@ describe('of parallel requests exactly one wins', () => {
     }
   });
 
-  test('an update and publishes of the old revision: what is published is never half of each', async () => {
+  test('a publish during an update stores one whole revision, never parts of two', async () => {
     await using test = await testRegistry();
     await test.registry.functions.register(T, specOf());
     const revisionId = await revisionOf(test);
@@ -73,7 +74,7 @@ describe('of parallel requests exactly one wins', () => {
     }
   });
 
-  test('20 publishes when one slot is left', async () => {
+  test('exactly one of 20 parallel publishes succeeds when one version slot is left', async () => {
     await using test = await testRegistry();
     await test.registry.functions.register(T, specOf());
     const revisionId = await revisionOf(test);
@@ -85,8 +86,8 @@ describe('of parallel requests exactly one wins', () => {
   });
 });
 
-describe('reading', () => {
-  test('a version that was read is not kept beyond a change of it', async () => {
+describe('reading a version', () => {
+  test('read returns the new record after an update and fails after a delete', async () => {
     await using test = await testRegistry();
     const { functions } = test.registry;
     await functions.register(T, specOf());
@@ -98,7 +99,7 @@ describe('reading', () => {
     await expect(read()).rejects.toMatchObject({ number: 4115 });
   });
 
-  test('readers beside writers never go back to an older revision', async () => {
+  test('readers never see an older revision again while a writer updates', async () => {
     await using test = await testRegistry();
     const { functions } = test.registry;
     await functions.register(T, specOf());
@@ -119,7 +120,7 @@ describe('reading', () => {
     expect(seen).toEqual(seen.toSorted());
   });
 
-  test('a shared database is asked each time', async () => {
+  test('read queries a shared database on every call', async () => {
     await using test = await testRegistry({ isShared: true });
     const { functions } = test.registry;
     await functions.register(T, specOf());
@@ -132,7 +133,7 @@ describe('reading', () => {
     expect(JSON.parse(await functions.read(T, NAME, LATEST)).cpu).toBe(501);
   });
 
-  test('get answers what was registered, every field', async () => {
+  test('get returns every field that was registered', async () => {
     await using test = await testRegistry();
     const spec = specOf({
       kind: 'faas',
@@ -155,7 +156,7 @@ describe('reading', () => {
   });
 });
 
-test('changes are reported after they are stored, once each', async () => {
+test('the registry reports each stored change once and no failed change', async () => {
   await using test = await testRegistry();
   const { functions } = test.registry;
   await functions.register(T, specOf());
@@ -174,7 +175,7 @@ test('changes are reported after they are stored, once each', async () => {
   ]);
 });
 
-test('a registered function may keep instances when it can run and has a minimum', async () => {
+test('a change reports mayKeepInstances only for a faas function with a minimum', async () => {
   await using test = await testRegistry();
   const told = async (more: Partial<ReturnType<typeof specOf>>) => {
     await test.registry.functions.register(T, { ...specOf(), ...more });
@@ -187,7 +188,7 @@ test('a registered function may keep instances when it can run and has a minimum
   expect(await told({ kind: 'agent', minInstance: 1 })).toBe(false);
 });
 
-test('a listener that was ended hears nothing more', async () => {
+test('an unsubscribed listener receives no further changes', async () => {
   await using test = await testRegistry();
   const heard: string[] = [];
   const end = test.registry.onChange(({ kind }) => heard.push(kind));
@@ -207,7 +208,7 @@ describe('lists and totals under random changes', () => {
     fc.record({ do: fc.constant('delete' as const), name: short, number: fc.option(number, { nil: LATEST }) }),
   );
 
-  test('every page of every filter is what a plain model says, newest change first', async () => {
+  test('every page of every filter equals the page of a simple model, newest change first', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { maxLength: 25 }), fc.integer({ min: 1, max: 4 }), async (steps, pageSize) => {
         await using test = await testRegistry();
@@ -215,7 +216,7 @@ describe('lists and totals under random changes', () => {
         const listing = test.registry.listing((total, records) =>
           Buffer.from(JSON.stringify({ total, records: records.map(text => JSON.parse(text)) })),
         );
-        /** Oldest change first. */
+        /** Expected versions, oldest change first. */
         let model: { name: string; version: string }[] = [];
         const has = (name: string, version: string) =>
           model.some(entry => entry.name === name && entry.version === version);
@@ -267,7 +268,7 @@ describe('lists and totals under random changes', () => {
         expect(rows).toBe(model.length);
         expect(published).toBe(model.filter(entry => entry.version !== LATEST).length);
       }),
-      { numRuns: 60 },
+      { numRuns: propertyRuns(60) },
     );
   });
 
@@ -282,7 +283,7 @@ describe('lists and totals under random changes', () => {
   }
 });
 
-test('each list and each read is found by an index, and skips no rows of the table', async () => {
+test('each list and read query uses an index and scans no table', async () => {
   await using test = await testRegistry();
   const plan = async (text: string) => {
     const { sql } = await import('kysely');

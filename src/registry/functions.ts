@@ -6,8 +6,8 @@ import type { PublishRequest } from '../core/publish.ts';
 import { formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, LATEST } from '../core/urn.ts';
 import type { PathExists } from '../lib/path-exists.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import type { FunctionStore } from '../storage/functions.ts';
+import type { FunctionStore } from '../storage/queries/functions.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { ChangeFeed } from './change-feed.ts';
 import { functionNotFound, versionNotFound, wrongForStored } from './errors.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
@@ -20,27 +20,28 @@ import {
 } from './function-writes.ts';
 import { RecordCache } from './record-cache.ts';
 
-/** Fields that decide what a version needs. */
+/** Fields that determine the dependencies of a version. */
 const PREPARED = ['dependencies', 'codePath', 'storageType', 'rootfs', 'runtime'] as const;
 
 export interface FunctionRegistryOptions {
   readonly store: FunctionStore;
   readonly writes: DurableWrites;
   readonly changes: ChangeFeed;
-  /** The business part of URNs. */
+  /** Business part of URNs. */
   readonly business: string;
   readonly now: () => number;
-  /** Whether a path of this host is there. */
+  /** Returns true if a path of this host exists. */
   readonly exists: PathExists;
-  /** Makes ready what a version needs that asks for it. Fails with a `ServiceError`. Absent: nothing is. */
+  /** Prepares the dependencies of a version. Fails with a `ServiceError`. Absent: no preparation. */
   readonly prepare?: (tenant: string, spec: FunctionSpec) => Promise<void>;
-  /** True where other processes write to the database too: then nothing that was read is kept. */
+  /** True if other processes write to the database too; then records are not cached. */
   readonly isShared: boolean;
 }
 
 /**
- * The rules of stored functions. What a method that writes has answered survives a power cut; of parallel ones with the same name,
- * number or revision exactly one wins, decided inside the transaction. Names and versions come in normalized (`$latest`).
+ * Stored functions and their rules. A write that a method has acknowledged survives a power cut. The
+ * transaction decides which of several concurrent writes with the same name, number or revision wins. Names
+ * and versions must be normalized (`$latest`).
  */
 export class FunctionRegistry {
   readonly #options: FunctionRegistryOptions;
@@ -50,7 +51,7 @@ export class FunctionRegistry {
     this.#options = options;
   }
 
-  /** Fails with `already_exists` (4101). */
+  /** Registers a function. Fails with `already_exists` (4101). */
   async register(tenant: string, spec: FunctionSpec): Promise<WrittenFunction> {
     const { writes, changes, business } = this.#options;
     if (spec.dependencies !== '') await this.#prepare(tenant, spec);
@@ -68,40 +69,43 @@ export class FunctionRegistry {
       spec,
     };
     const row = { ...toStored(fn), default_published_at_ms: 0 };
-    // It is in no cache: what is not there is not kept.
+    // The cache has no entry for the new function, because missing records are not cached.
     await writes.write(registerFunction, row, now);
-    // It is new, so it has no reservations.
+    // A new function has no reservations.
     const mayKeepInstances = spec.kind === 'faas' && spec.minInstance > 0;
     changes.emit({ kind: 'registered', tenant, name: spec.name, version: LATEST, mayKeepInstances });
     return { urn: fn.urn, record: row.record };
   }
 
-  /** The record of one version as JSON text, with its status of this moment. Fails with `not_found` (4115). */
+  /**
+   * Returns the record of a version as JSON text, with its current status. Fails with `not_found` (4115).
+   */
   async read(tenant: string, name: string, version: string): Promise<string> {
     const { store, exists, isShared } = this.#options;
     const load = () => store.find({ tenant, name, version });
     const found = isShared ? await load() : await this.#cache.read(`${tenant}:${name}:${version}`, load);
     if (found === null) throw await this.#missing(tenant, name, version);
     const { record, host_code_path: path } = found;
-    // A relative path is no place on the host, whatever stands below the directory that the service was started in.
+    // A relative path names nothing on the host, whatever the working directory of the service contains.
     return path === '' || (isAbsolute(path) && (await exists(path))) ? record : asUnavailable(record);
   }
 
-  /** One version, to run it. Fails with `not_found` (4115). */
+  /** Returns one version, to run it. Fails with `not_found` (4115). */
   async get(tenant: string, name: string, version: string): Promise<FunctionVersion> {
     const row = await this.#options.store.findRow({ tenant, name, version });
     if (row === null) throw await this.#missing(tenant, name, version);
     return fromStored(row);
   }
 
-  /** One page of a function's versions, newest change first; total 0 = no such function. */
+  /** Returns one page of a function's versions, latest change first. Total 0: the function does not exist. */
   async versions(tenant: string, name: string, pageIndex: number, pageSize: number) {
     return this.#options.store.versions(tenant, name, pageSize, (pageIndex - 1) * pageSize);
   }
 
   /**
-   * Makes the latest revision a version of its own, which never changes. Fails in this order with `not_found` (4115), another kind
-   * (4104), a stale revision (4134), a number of the wrong form (4104), a duplicate number (4114), too many versions (4110).
+   * Publishes the latest revision as a version, which never changes. Checks in this order: `not_found`
+   * (4115), another kind (4104), a stale revision (4134), a malformed number (4104), a duplicate number
+   * (4114), too many versions (4110).
    */
   async publish(tenant: string, name: string, request: PublishRequest): Promise<WrittenFunction> {
     const { writes, changes, now } = this.#options;
@@ -110,7 +114,10 @@ export class FunctionRegistry {
     return published;
   }
 
-  /** Fails in this order with `not_found` (4115), a stale revision (4134), a change that cannot be (4104). */
+  /**
+   * Updates the latest revision. Fails in this order with `not_found` (4115), a stale revision (4134), an
+   * impossible change (4104).
+   */
   async update(tenant: string, name: string, update: FunctionUpdate): Promise<WrittenFunction> {
     const { writes, changes, now } = this.#options;
     if (PREPARED.some(field => update.changes[field] !== undefined)) {
@@ -123,7 +130,10 @@ export class FunctionRegistry {
     return updated;
   }
 
-  /** Deletes one published version, or with `$latest` the whole function, and their reservations. Fails with `not_found` (4115). */
+  /**
+   * Deletes one published version, or with `$latest` the whole function, and their reservations. Fails with
+   * `not_found` (4115).
+   */
   async delete(tenant: string, name: string, version: string): Promise<void> {
     const { writes, changes } = this.#options;
     const only = version === LATEST ? null : version;

@@ -2,7 +2,7 @@ import { POOL_STATUS, type Pool, type PoolSpec, statesBefore, statusAfterUpdate,
 import { mergePoolUpdate, type PoolUpdate } from '../core/pool-fields.ts';
 import { alone } from '../storage/alone.ts';
 import type { WriteTransaction } from '../storage/database.ts';
-import { publish } from '../storage/feed.ts';
+import { publish } from '../storage/queries/feed.ts';
 import {
   deletePools,
   holdPools,
@@ -11,15 +11,15 @@ import {
   reportPool,
   TOPIC_POOLS,
   updatePool,
-} from '../storage/pools.ts';
+} from '../storage/queries/pools.ts';
 import { poolNotFound, wrongForStored } from './errors.ts';
 
-/** Changes of pools: write operations of `DurableWrites`. `PoolRegistry` says what each fails with. */
+/** Changes of pools: write operations of `DurableWrites`. `PoolRegistry` lists their errors. */
 
-/** Their changes are numbered over all of them. */
+/** Lock of all pools, whose changes have one common sequence of numbers. */
 const POOLS = 'pools';
 
-/** Answers for each pool whether it was created; it was not when its id is taken. */
+/** Creates pools. Returns for each whether it was created; false if its id is taken. */
 export async function createPools(transaction: WriteTransaction, specs: readonly PoolSpec[]): Promise<boolean[]> {
   await alone(transaction, POOLS);
   const isCreated: boolean[] = [];
@@ -44,7 +44,7 @@ export async function changePool(transaction: WriteTransaction, id: string, upda
   await publish(transaction, TOPIC_POOLS, id);
 }
 
-/** A pool that no controller has begun is gone at once; others are marked for theirs. */
+/** Deletes pools that no controller has started, and marks the others for their controller. */
 export async function removePools(transaction: WriteTransaction, filter: PoolFilter): Promise<void> {
   await alone(transaction, POOLS);
   const found = await holdPools(transaction, filter);
@@ -58,7 +58,9 @@ export async function removePools(transaction: WriteTransaction, filter: PoolFil
   await publish(transaction, TOPIC_POOLS, null);
 }
 
-/** Writes what a controller saw, if the pool's state allows it. False: it does not, or the pool is gone. */
+/**
+ * Writes a controller's report. Returns false if the pool is deleted or its state does not allow the report.
+ */
 export async function reportSeen(
   transaction: WriteTransaction,
   id: string,
@@ -70,7 +72,7 @@ export async function reportSeen(
   return true;
 }
 
-/** Of a deleting pool whose pods are gone. */
+/** Removes a deleting pool whose pods are removed. */
 export async function removeDeleted(transaction: WriteTransaction, id: string): Promise<void> {
   const pool = await holdPool(transaction, id);
   if (pool?.status === POOL_STATUS.deleting) await deletePools(transaction, [id]);

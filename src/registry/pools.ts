@@ -5,62 +5,73 @@ import type { Pool, PoolSpec } from '../core/pool.ts';
 import { type PoolUpdate, readPool } from '../core/pool-fields.ts';
 import type { Checked } from '../core/problem.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { listPools, type PoolFilter } from '../storage/pools.ts';
+import { listPools, type PoolFilter } from '../storage/queries/pools.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import { changePool, createPools, removeDeleted, removePools, reportSeen } from './pool-writes.ts';
 
-/** The outcome for the pools of one create. */
+/** Result of creating several pools. */
 export interface CreatedPools {
-  /** Ids of those that were not created; `''` for one that has no id. */
+  /** Ids of the pools that were not created; `''` for a pool without an id. */
   readonly failedIds: readonly string[];
-  /** Why, one sentence each. */
+  /** Reasons, one sentence each. */
   readonly problems: readonly string[];
 }
 
-/** What a cluster says to pools. */
+/** Rules of a cluster for its pools. */
 export interface PoolRules {
-  /** Why a pool may not be made there, or null. */
+  /** Returns the reason why the cluster refuses a pool, or null. */
   refusal(spec: PoolSpec): string | null;
-  /** JSON of what keeps its pods away from those of other pools, `''` when nothing does. */
+  /** Returns, as JSON, the anti-affinities to pods of other pools; `''` if there are none. */
   antiAffinities(spec: PoolSpec): string;
+}
+
+export interface PoolRegistryOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  /** Images that pools may name; null: authentication is off, and every image is allowed. */
+  readonly images: readonly string[] | null;
 }
 
 const PAGE_OF_ALL = 1000;
 
-/** Pod pools of the cluster: their records and states. A controller acts on them where there is a Kubernetes backend. */
+/**
+ * Records and states of the cluster's pod pools. If there is a Kubernetes backend, a controller applies them.
+ */
 export class PoolRegistry {
   readonly #database: Database;
   readonly #writes: DurableWrites;
+  readonly #images: readonly string[] | null;
   readonly #listeners = new Set<() => void>();
   #rules: PoolRules | null = null;
 
-  constructor(database: Database, writes: DurableWrites) {
+  constructor({ database, writes, images }: PoolRegistryOptions) {
     this.#database = database;
     this.#writes = writes;
+    this.#images = images;
   }
 
-  /** From now on a cluster acts on the pools. */
+  /** Sets the cluster that applies the pools. */
   actedOnBy(rules: PoolRules): void {
     this.#rules = rules;
   }
 
-  /** `''` without a cluster. */
+  /** Returns the anti-affinities; `''` without a cluster. */
   antiAffinities({ spec }: Pool): string {
     return this.#rules?.antiAffinities(spec) ?? '';
   }
 
-  /** Calls back when pools were created, updated or deleted. The returned function ends it. */
+  /** Subscribes to creates, updates and deletes of pools. Returns the function that unsubscribes. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Calls them: this or another replica changed pools. */
+  /** Notifies subscribers that this or another replica changed pools. */
   changed(): void {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Creates each pool on its own: bad ones do not keep the good ones from being created. */
+  /** Creates each pool on its own: a refused pool does not affect the others. */
   async create(pools: readonly unknown[]): Promise<CreatedPools> {
     const failedIds: string[] = [];
     const problems: string[] = [];
@@ -84,29 +95,44 @@ export class PoolRegistry {
     return { failedIds, problems };
   }
 
-  /** One page (counted from 1), newest change first, and how many there are in all. */
+  /** Returns one page (counted from 1), latest change first, and the total count. */
   list(filter: PoolFilter, page: number, limit: number): Promise<{ count: number; pools: Pool[] }> {
     return listPools(this.#database, filter, limit, (page - 1) * limit);
   }
 
-  /** Fails with `not_found` (4120), or with 4104 for what its state or its sizes do not allow. */
+  /**
+   * Updates a pool. Fails with `not_found` (4120), or with 4104 if its state or its sizes do not allow the
+   * change.
+   */
   async update(id: string, update: PoolUpdate): Promise<void> {
     await this.#writes.write(changePool, id, update);
     this.changed();
   }
 
-  /** A pool that no controller has begun is gone at once; others are marked for theirs. Fails with `not_found` (4120). */
+  /**
+   * Deletes a pool at once if no controller has started it; otherwise marks it for its controller. Fails with
+   * `not_found` (4120).
+   */
   async delete(filter: PoolFilter): Promise<void> {
     await this.#writes.write(removePools, filter);
     this.changed();
   }
 
   #allowed(read: Checked<PoolSpec>): Checked<PoolSpec> {
-    const refusal = read.ok ? (this.#rules?.refusal(read.value) ?? null) : null;
+    const refusal = read.ok ? this.refusal(read.value) : null;
     return refusal === null ? read : { ok: false, problems: [refusal] };
   }
 
-  /** For the controller: every pool that there is. */
+  /**
+   * Returns the reason why a pool may have no pods, or null. A pool stored before a setting changed may be
+   * refused now.
+   */
+  refusal(spec: PoolSpec): string | null {
+    const image = [spec.image, spec.init_image].find(name => name !== '' && this.#images?.includes(name) === false);
+    return image === undefined ? (this.#rules?.refusal(spec) ?? null) : `image is not allowed: ${image}`;
+  }
+
+  /** Returns all pools, for the controller. */
   async all(): Promise<Pool[]> {
     const pools: Pool[] = [];
     for (let page = 1; ; page += 1) {
@@ -116,18 +142,21 @@ export class PoolRegistry {
     }
   }
 
-  /** For the controller: writes what it saw, if the pool's state allows it. False: it does not, or the pool is gone. */
+  /**
+   * Writes the controller's report. Returns false if the pool is deleted or its state does not allow the
+   * report.
+   */
   report(id: string, report: Omit<Pool, 'spec'>): Promise<boolean> {
     return this.#writes.write(reportSeen, id, report);
   }
 
-  /** For the controller: a deleting pool whose pods are gone. */
+  /** Removes a deleting pool whose pods are removed; called by the controller. */
   remove(id: string): Promise<void> {
     return this.#writes.write(removeDeleted, id);
   }
 }
 
-/** The error of a create in which pools failed. */
+/** Returns the error of a create in which pools failed. */
 export function failedPools({ failedIds, problems }: CreatedPools): ServiceError {
   return invalidRequest(problems.join(';'), {
     number: META_CODES.invalid.code,

@@ -1,15 +1,15 @@
 import { LRUCache } from 'lru-cache';
-import type { FunctionRow } from '../storage/functions.ts';
+import type { FunctionRow } from '../storage/queries/functions.ts';
 
 export type CachedRecord = Pick<FunctionRow, 'record' | 'host_code_path'>;
 
 const MAX_CHARS = 16 * 1024 * 1024;
 
 /**
- * Records that were read, while nothing changes them. Only right where this process is the only one that writes to the database.
+ * Cache of records until a change. Correct only if this process alone writes to the database.
  *
- * A change happens at some moment between the begin and the end of `changing`: what is read meanwhile may be the old or the new,
- * and is not kept.
+ * A change happens at an unknown moment between the start and the end of `changing`. A read in between may
+ * return the old or the new record, so its result is not cached.
  */
 export class RecordCache {
   readonly #records = new LRUCache<string, CachedRecord>({
@@ -28,7 +28,10 @@ export class RecordCache {
     return loaded;
   }
 
-  /** Runs `change`, which changes or deletes records; new ones need not be announced, since only what is there is kept. */
+  /**
+   * Runs `change`, which changes or deletes records. An insert does not need this method, because missing
+   * records are not cached.
+   */
   async changing<T>(change: () => Promise<T>): Promise<T> {
     this.#changes += 1;
     this.#records.clear();

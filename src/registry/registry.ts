@@ -1,8 +1,8 @@
 import type { FunctionResolver } from '../core/agent.ts';
 import type { PathExists } from '../lib/path-exists.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { FunctionStore } from '../storage/functions.ts';
+import { FunctionStore } from '../storage/queries/functions.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import { createFunctionResolver } from './agent-functions.ts';
 import { ChangeFeed, type ChangeListener } from './change-feed.ts';
 import { FunctionListing, type RenderPage } from './function-listing.ts';
@@ -13,39 +13,45 @@ import { ReservationRegistry } from './reservations.ts';
 export interface RegistryOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** The business part of URNs. */
+  /** Business part of URNs. */
   readonly business: string;
-  /** The clusters that reservations may name; the first is the default. At least one. */
+  /** Clusters that reservations may name, at least one; the first is the default. */
   readonly clusters: readonly string[];
   readonly now?: () => number;
   readonly exists: PathExists;
-  /** As in `FunctionRegistryOptions`. */
+  /** See `PoolRegistryOptions.images`. */
+  readonly poolImages: readonly string[] | null;
+  /** See `FunctionRegistryOptions`. */
   readonly prepare?: FunctionRegistryOptions['prepare'];
-  /** True where other processes write to the database too. Default false. */
+  /** True if other processes write to the database too. Default false. */
   readonly isShared?: boolean;
 }
 
-/** The registry: everything that the meta_service answers from, and what agents and the function service run from. */
+/**
+ * Registry of functions, reservations and pools. The meta_service answers from it, and agents and the
+ * function service run from it.
+ */
 export interface Registry {
   readonly business: string;
   readonly defaultCluster: string;
   readonly functions: FunctionRegistry;
-  /** The list of functions, as whoever answers it renders it. */
+  /** Returns the list of functions; `render` makes the response bytes. */
   listing(render: RenderPage): FunctionListing;
   readonly reservations: ReservationRegistry;
   readonly pools: PoolRegistry;
   readonly resolver: FunctionResolver;
   /**
-   * Calls `listener` after each change of a function or its reservations is stored, and `onUnknown` when any may have changed. The returned
-   * function ends it.
+   * Subscribes `listener` to stored changes of functions and their reservations. `onUnknown` is called when
+   * any function may have changed. Returns the function that unsubscribes.
    */
   onChange(listener: ChangeListener, onUnknown?: () => void): () => void;
-  /** Another replica changed a function (`publishChange`); null: any may have changed. */
+  /** Handles a notification of another replica (`publishChange`); null: any function may have changed. */
   changedElsewhere(key: string | null): void;
 }
 
 export function createRegistry(options: RegistryOptions): Registry {
-  const { database, writes, business, clusters, now = Date.now, exists, prepare, isShared = false } = options;
+  const { database, writes, business, clusters, now = Date.now, exists, poolImages } = options;
+  const { prepare, isShared = false } = options;
   const [defaultCluster] = clusters;
   if (defaultCluster === undefined) throw new TypeError('a registry needs at least one cluster');
   const changes = new ChangeFeed();
@@ -66,7 +72,7 @@ export function createRegistry(options: RegistryOptions): Registry {
     functions,
     listing: render => new FunctionListing(store, render),
     reservations: new ReservationRegistry({ database, writes, changes, functions, clusters }),
-    pools: new PoolRegistry(database, writes),
+    pools: new PoolRegistry({ database, writes, images: poolImages }),
     resolver: createFunctionResolver(functions, business),
     onChange(listener, onUnknown = () => undefined) {
       const ends = [changes.onChange(listener), changes.onUnknown(onUnknown)];

@@ -8,20 +8,23 @@ import {
 } from '../core/reservation.ts';
 import { LATEST } from '../core/urn.ts';
 import type { WriteTransaction } from '../storage/database.ts';
-import { aloneWithFunction } from '../storage/function-changes.ts';
+import { aloneWithFunction } from '../storage/queries/function-changes.ts';
 import {
   deleteReservations,
   holdVersion,
   listReservations,
   putReservation,
   type ReservationKey,
-} from '../storage/reservations.ts';
+} from '../storage/queries/reservations.ts';
 import { publishChange } from './change-feed.ts';
 import { functionNotFound, wrongForStored } from './errors.ts';
 
-/** Changes of reservations: write operations of `DurableWrites`. `ReservationRegistry` says what each fails with. */
+/** Changes of reservations: write operations of `DurableWrites`. `ReservationRegistry` lists their errors. */
 
-/** `update`: there has to be one already, of which what was not sent stays. `installed`: the clusters that may be named. */
+/**
+ * Writes a reservation. `update` needs a stored reservation and keeps members that were not sent.
+ * `installed`: the clusters that may be named.
+ */
 export async function writeReservation(
   transaction: WriteTransaction,
   tenant: string,
@@ -57,7 +60,7 @@ export async function writeReservation(
   return { label, clusters };
 }
 
-/** Of one label, or with null of all labels. */
+/** Deletes the reservation of a label; null: of all labels. */
 export async function dropReservations(
   transaction: WriteTransaction,
   key: ReservationKey,
@@ -73,7 +76,7 @@ export async function dropReservations(
   throw wrongForStored(`reserved instances of ${name}:${version}${of} were not created before`);
 }
 
-/** The record of the version, held against others that change its reservations. */
+/** Returns the record of the version, locked against other changes of its reservations. */
 async function hold(transaction: WriteTransaction, key: ReservationKey): Promise<string> {
   await aloneWithFunction(transaction, key.tenant, key.name);
   const record = await holdVersion(transaction, key);

@@ -1,7 +1,7 @@
 import type { Reservation, ReservationRequest } from '../core/reservation.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
-import { listReservations } from '../storage/reservations.ts';
+import { listReservations } from '../storage/queries/reservations.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { ChangeFeed } from './change-feed.ts';
 import type { FunctionRegistry } from './functions.ts';
 import { dropReservations, writeReservation } from './reservation-writes.ts';
@@ -11,13 +11,14 @@ export interface ReservationRegistryOptions {
   readonly writes: DurableWrites;
   readonly changes: ChangeFeed;
   readonly functions: FunctionRegistry;
-  /** The clusters that may be named. */
+  /** Clusters that may be named. */
   readonly clusters: readonly string[];
 }
 
 /**
- * Reserved instances: what a function version keeps warm, by label. `funcName` of a request is the plain name here. Fails with
- * `not_found` (4115) for an unknown version, and with `failed_precondition` (4104) for what contradicts what is stored.
+ * Reserved instances: the instances that a function version keeps warm, by label. `funcName` of a request is
+ * the plain name. Fails with `not_found` (4115) for an unknown version. Fails with `failed_precondition`
+ * (4104) if the request contradicts stored records.
  */
 export class ReservationRegistry {
   readonly #options: ReservationRegistryOptions;
@@ -26,17 +27,17 @@ export class ReservationRegistry {
     this.#options = options;
   }
 
-  /** Creates the reservation of a label, or puts it in place of the old one. */
+  /** Creates or replaces the reservation of a label. */
   put(tenant: string, request: ReservationRequest): Promise<Reservation> {
     return this.#write(tenant, request, 'put');
   }
 
-  /** Changes the reservation of a label that was created before. */
+  /** Changes the existing reservation of a label. */
   update(tenant: string, request: ReservationRequest): Promise<Reservation> {
     return this.#write(tenant, request, 'update');
   }
 
-  /** Every label's reservation of one version. */
+  /** Returns the reservations of all labels of a version. */
   async list(tenant: string, name: string, version: string): Promise<Reservation[]> {
     const { database, functions } = this.#options;
     const found = await listReservations(database, { tenant, name, version });
@@ -44,7 +45,7 @@ export class ReservationRegistry {
     return found;
   }
 
-  /** Deletes the reservation of a label; with `''` those of all labels. */
+  /** Deletes the reservation of a label; `''`: of all labels. */
   async delete(
     tenant: string,
     { funcName: name, version, instanceLabel }: Omit<ReservationRequest, 'clusters'>,

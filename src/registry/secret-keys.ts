@@ -4,7 +4,7 @@ const ALGORITHM = 'aes-256-gcm';
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 
-/** Whose secret it is: a value that was put under another name, or under that of another tenant, cannot be read. */
+/** Owner of a secret. A value that was copied to another name or tenant cannot be decrypted. */
 export interface SecretOwner {
   readonly tenant: string;
   readonly name: string;
@@ -12,17 +12,17 @@ export interface SecretOwner {
 
 export interface Sealed {
   readonly keyId: string;
-  /** The nonce, what was encrypted, and the tag. */
+  /** Nonce, ciphertext and tag. */
   readonly sealed: Uint8Array;
 }
 
-/** Keys by their ids: the first one encrypts, all decrypt. */
+/** Keys by id: the first one encrypts, all decrypt. */
 export class SecretKeys {
   readonly #keys: ReadonlyMap<string, Uint8Array>;
-  /** Of the key that encrypts. */
+  /** Id of the key that encrypts. */
   readonly newest: string;
 
-  /** `keys`: at least one, 32 bytes each. */
+  /** Creates the set. `keys`: at least one, 32 bytes each. */
   constructor(keys: readonly Uint8Array[]) {
     this.#keys = new Map(keys.map(key => [idOf(key), key]));
     const [newest] = this.#keys.keys();
@@ -46,7 +46,7 @@ export class SecretKeys {
     return { keyId: this.newest, sealed: new Uint8Array(Buffer.concat([nonce, text, cipher.getAuthTag()])) };
   }
 
-  /** Null when its key is not there, or it is not what was sealed for this owner. */
+  /** Decrypts a value. Returns null if the key is missing or the value was not sealed for this owner. */
   open(owner: SecretOwner, { keyId, sealed }: Sealed): string | null {
     const key = this.#keys.get(keyId);
     if (key === undefined || sealed.length < NONCE_BYTES + TAG_BYTES) return null;
@@ -62,7 +62,7 @@ export class SecretKeys {
   }
 }
 
-/** Says which key it is, and nothing about it. */
+/** Returns an id of a key that reveals no part of the key. */
 function idOf(key: Uint8Array): string {
   return createHmac('sha256', key).update('rookery: the id of a key of secrets').digest('hex').slice(0, 16);
 }

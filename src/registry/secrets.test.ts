@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
-import { type DurableWrites, openDurableWrites } from '../storage/durable.ts';
-import { insertInstance } from '../storage/instances.ts';
+import { insertInstance } from '../storage/queries/instances.ts';
+import { type DurableWrites, openDurableWrites } from '../storage/writes/durable.ts';
 import { Secrets, type SecretsOptions } from './secrets.ts';
 
 const VALUE = 'hunter2-is-no-password';

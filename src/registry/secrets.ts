@@ -15,7 +15,6 @@ import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
 import { flushDirectory } from '../lib/flush.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 import type { Database } from '../storage/database.ts';
-import type { DurableWrites } from '../storage/durable.ts';
 import {
   dropSecret,
   findSecrets,
@@ -25,27 +24,31 @@ import {
   putSecret,
   resealSecret,
   secretKeyIds,
-} from '../storage/secrets.ts';
+} from '../storage/queries/secrets.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import { SecretKeys } from './secret-keys.ts';
 
 export interface SecretsOptions {
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** Of the settings; null: none is named. */
+  /** Keys from the settings; null: no key is set. */
   readonly keys: readonly Uint8Array[] | null;
-  /** Where the key is without a setting, made with the first secret; null: nowhere, because others need the same. */
+  /**
+   * File for a generated key, if the settings have no key. The first secret creates the file. null: no file,
+   * because replicas need a common key.
+   */
   readonly ownKeyFile: string | null;
-  /** Whether secrets that none of the keys can read are no reason not to start. */
+  /** True if the service may start with secrets that none of its keys can decrypt. */
   readonly allowUnreadable: boolean;
   readonly log: { info(fields: object, text: string): void; warn(fields: object, text: string): void };
 }
 
-/** A secret as callers see it: never its value. */
+/** Secret as shown to clients, without its value. */
 export interface Secret {
   readonly name: string;
   readonly createdAtMs: number;
   readonly updatedAtMs: number;
-  /** Whether this service has the key that it is encrypted with. */
+  /** True if this service has the key of the secret. */
   readonly isReadable: boolean;
 }
 
@@ -54,7 +57,8 @@ const NO_KEY =
 const RESEAL_AT_ONCE = 200;
 
 /**
- * Secrets of tenants: written, and read by nobody but a sandbox that starts. In the database they are encrypted; the key is elsewhere.
+ * Secrets of tenants. Clients write values, and only the start of a sandbox reads them. The database has them
+ * encrypted, and the key is stored elsewhere.
  */
 export class Secrets implements SecretSource {
   readonly #options: SecretsOptions;
@@ -67,8 +71,8 @@ export class Secrets implements SecretSource {
   }
 
   /**
-   * Finds the keys, and encrypts with the newest what an older one did. Fails with `failed_precondition` when a secret is encrypted with a key
-   * that is not there.
+   * Reads the keys, and encrypts secrets of older keys with the newest. Fails with `failed_precondition` if a
+   * secret is encrypted with a missing key.
    */
   async start(): Promise<void> {
     const { database, ownKeyFile, allowUnreadable, log } = this.#options;
@@ -89,7 +93,10 @@ export class Secrets implements SecretSource {
     if (older.length > 0) await this.#reseal(this.#keys, older);
   }
 
-  /** Fails with `invalid_request`, `resource_exhausted`, and `failed_precondition` where there is no key. */
+  /**
+   * Stores a secret. Fails with `invalid_request`, `resource_exhausted`, and `failed_precondition` if the
+   * service has no key.
+   */
   async put(tenant: string, name: string, value: string): Promise<Secret> {
     if (!isSecretName(name)) throw invalidRequest(`the name of a secret must be ${SECRET_NAME_RULE}`);
     const keys = await this.#keysToSeal();
@@ -114,7 +121,7 @@ export class Secrets implements SecretSource {
     }));
   }
 
-  /** Fails with `not_found`, and with `already_exists` while something refers to it. */
+  /** Deletes a secret. Fails with `not_found`, and with `already_exists` while a record refers to it. */
   async remove(tenant: string, name: string): Promise<void> {
     const dropped = isSecretName(name)
       ? await this.#options.writes.write(dropSecret, tenant, name)
@@ -145,7 +152,7 @@ export class Secrets implements SecretSource {
     if (lacking !== null) throw missing(lacking);
   }
 
-  /** What to do with a key that is missing. */
+  /** Returns advice on where to put a missing key. */
   #whereToPut(): string {
     const { keys, ownKeyFile } = this.#options;
     if (keys === null) {
@@ -185,7 +192,7 @@ export class Secrets implements SecretSource {
           continue;
         }
         const { keyId, sealed } = keys.seal(row, value);
-        // Not written: another replica has done it, or it was set anew.
+        // The write has no effect if another replica has encrypted the secret or a client has changed it.
         const before = { tenant, name, key_id, updated_at_ms: Number(updated_at_ms) };
         if (await writes.write(resealSecret, before, { key_id: keyId, sealed })) count += 1;
       }
@@ -214,7 +221,7 @@ function unreadable(
   return `secrets in the database cannot be read: they are encrypted, ${what}, and this service ${has}; ${where}, or set secrets.allowUnreadable to start without them`;
 }
 
-/** Null when there is none. */
+/** Returns the keys; null if the file does not exist. */
 async function readKeyFile(file: string): Promise<SecretKeys | null> {
   let text: string;
   try {
@@ -231,7 +238,7 @@ async function readKeyFile(file: string): Promise<SecretKeys | null> {
 async function makeKeyFile(file: string): Promise<SecretKeys> {
   const key = randomBytes(32);
   await rm(`${file}.new`, { force: true });
-  // On the disk before the first secret is: without it that would be lost.
+  // The key must be durable before the first secret, which would be lost without it.
   await writeFile(`${file}.new`, `${key.toString('base64')}\n`, { mode: 0o600, flag: 'wx', flush: true });
   await rename(`${file}.new`, file);
   await flushDirectory(dirname(file));

@@ -5,7 +5,7 @@ import { everyFrame } from '../../test/fakes/every-frame.ts';
 import { CallBatch } from './call-batch.ts';
 import { type Frame, FrameReader } from './frames.ts';
 
-/** A socket that keeps what is written, one entry a write. */
+/** Creates a batch whose socket records each write as one entry. */
 function keepingSocket() {
   const writes: Buffer[] = [];
   const socket = {
@@ -23,7 +23,7 @@ function keepingSocket() {
   return { socket, writes, frames, batch: new CallBatch(socket as unknown as net.Socket) };
 }
 
-test('frames that are added in one turn leave in one write, in their order', async () => {
+test('CallBatch writes the frames of one turn in one write and in order', async () => {
   const { batch, writes, frames } = keepingSocket();
   for (const id of [1, 2, 3]) batch.add(id, '{}', 2, Buffer.from(`body ${id}`));
   expect(writes).toEqual([]);
@@ -34,7 +34,7 @@ test('frames that are added in one turn leave in one write, in their order', asy
   expect(frames()).toEqual([1, 2, 3].map(id => [id, `body ${id}`]));
 });
 
-test('a large body neither waits nor overtakes', () => {
+test('CallBatch sends a large body at once, after the frames already queued', () => {
   const { batch, frames } = keepingSocket();
   const large = 'x'.repeat(70_000);
   batch.add(1, '{}', 2, Buffer.from('small'));
@@ -45,14 +45,14 @@ test('a large body neither waits nor overtakes', () => {
   ]);
 });
 
-test('a batch that has grown large does not wait for the end of the turn', () => {
+test('CallBatch flushes a large batch before the end of the turn', () => {
   const { batch, writes } = keepingSocket();
   for (const id of [1, 2, 3]) batch.add(id, '{}', 2, Buffer.alloc(30_000));
   expect(writes.length).toBe(1);
   expect(batch.bytes).toBe(0);
 });
 
-test('nothing is written to a socket that has ended', () => {
+test('CallBatch writes nothing to a destroyed socket', () => {
   const { batch, socket, writes } = keepingSocket();
   batch.add(1, '{}', 2, Buffer.from('1'));
   socket.destroyed = true;

@@ -2,9 +2,12 @@ import type net from 'node:net';
 import { writeHeader } from './frames.ts';
 import { FRAME, FRAME_HEADER_BYTES } from './protocol.ts';
 
-/** Bodies up to this size are copied behind their header; larger ones go as a buffer of their own in the same `writev`. */
+/**
+ * Limit up to which a body is copied after its header. A larger body is a separate buffer in the same
+ * `writev`.
+ */
 const COPY_BODY_BYTES = 64 * 1024;
-/** A batch of this size is written at once. */
+/** Size above which a batch is written at once. */
 const MAX_BATCH_BYTES = 64 * 1024;
 
 interface WaitingFrame {
@@ -15,8 +18,9 @@ interface WaitingFrame {
 }
 
 /**
- * The CALL frames of one turn of the event loop, which leave in one write, in the order in which they were added. A write wakes
- * the process at the other end, which costs more than all the rest of a call: under load many calls share one.
+ * Collects the CALL frames of a turn of the event loop, and writes them together in their order.
+ * Each write wakes the process at the other end, which costs more than the rest of a call. Under load many
+ * calls share one write.
  */
 export class CallBatch {
   readonly #socket: net.Socket;
@@ -28,7 +32,7 @@ export class CallBatch {
     this.#socket = socket;
   }
 
-  /** Bytes that were added and not written yet. */
+  /** Number of bytes that were added and not written yet. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -43,11 +47,11 @@ export class CallBatch {
     this.#bytes += FRAME_HEADER_BYTES + 2 + headerBytes + body.length;
     const count = this.#waiting.push({ callId, header, headerBytes, body });
     if (this.#bytes > MAX_BATCH_BYTES) this.flush();
-    // Behind the reads of this turn, and before the loop waits again.
+    // Runs after the reads of this turn, and before the event loop waits again.
     else if (count === 1) setImmediate(this.#flush);
   }
 
-  /** Writes what was added; to be called before anything else goes out that must not overtake it. */
+  /** Writes the collected frames. Call it before any frame that must not overtake them. */
   flush(): void {
     if (this.#bytes === 0) return;
     const frames = Buffer.allocUnsafe(this.#bytes);
@@ -72,7 +76,7 @@ export class CallBatch {
   }
 }
 
-/** Everything of a frame before its body; returns where that begins. */
+/** Writes the parts of a frame before its body, and returns the offset of the body. */
 function writeLead(
   target: Buffer,
   at: number,

@@ -1,13 +1,14 @@
 import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
 import { within } from '../lib/deadline.ts';
-import { isJson } from '../lib/json-bytes.ts';
+import { exceededBound, isJson } from '../lib/json-bytes.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
 
 /**
- * The signal of a call: an `AbortSignal`, or something lighter that behaves alike. One that can be interrupted tells its listeners of that
- * too, as often as it is, with the reason `interrupt`, and is not `aborted` by it.
+ * The signal of a call: an `AbortSignal`, or a lighter object with the same behaviour.
+ * A signal that supports interrupts notifies its listeners of each one, with the reason `interrupt`. It is
+ * not `aborted` by an interrupt.
  */
 export interface CallSignal {
   readonly aborted: boolean;
@@ -18,21 +19,29 @@ export interface CallSignal {
 
 export interface Call {
   readonly header: Omit<CallHeader, 'remainingMs' | 'atMs'>;
-  /** The event as the caller sent it: JSON, checked by whoever took it from the caller. */
+  /** The event as the client sent it: JSON, checked by the component that received it. */
   readonly body: Buffer;
-  /** Bound of the whole call, waiting included, milliseconds. At its end the call is cancelled. */
+  /** Limit of the whole call in milliseconds, including waits. At its end the call is cancelled. */
   readonly timeoutMs: number;
-  /** What of `timeoutMs` had passed when the call came here, whole milliseconds. Absent: nothing. */
+  /** The part of `timeoutMs` that had passed before this call, in whole milliseconds. Absent: none. */
   readonly waitedMs?: number;
-  /** The caller going away: the call is given up. Or an interrupt (`signal.reason === 'interrupt'`): its code is told, and its answer waited for. */
+  /**
+   * Aborts when the client disconnects: the call is abandoned.
+   * An interrupt (`signal.reason === 'interrupt'`) is sent to the code instead, and its answer is awaited.
+   */
   readonly signal?: CallSignal | undefined;
-  /** Makes it a stream: one event each. Grant more with `Channel.credit` as the reader takes them. */
+  /**
+   * Makes the call a stream and receives its events one by one. `Channel.credit` grants more when the reader
+   * takes them.
+   */
   readonly onChunk?: ((event: Buffer, callId: number) => void) | undefined;
-  /** Told when a call that was given up has ended inside after all, or its connection has: its slot there is free again. */
+  /**
+   * Called when an abandoned call has ended inside after all, or its connection has: its slot is free then.
+   */
   readonly onLateEnd?: () => void;
 }
 
-/** The same call, which has waited since then (`performance.now()`). */
+/** Returns the same call with the time since `sinceMs` (`performance.now()`) added to its waiting time. */
 export function waitedSince(sinceMs: number, call: Call): Call {
   return { ...call, waitedMs: (call.waitedMs ?? 0) + Math.round(performance.now() - sinceMs) };
 }
@@ -41,7 +50,10 @@ export function timedOut({ timeoutMs }: Pick<Call, 'timeoutMs'>): ServiceError {
   return deadlineExceeded(`timed out after ${timeoutMs / 1000} s`);
 }
 
-/** `promise`, unless the time of the call ends first, or its caller goes away: then it fails as a call does. What was waited for goes on. */
+/**
+ * Awaits `promise` within the call's time. Fails like a call at the timeout, or when the client disconnects.
+ * The awaited work continues.
+ */
 export async function withinTimeOf<T>(call: Call, promise: Promise<T>): Promise<T> {
   const { timeoutMs, waitedMs = 0, signal } = call;
   let leave: (() => void) | undefined;
@@ -64,27 +76,39 @@ export const STREAM_CREDIT_BYTES = 256 * 1024;
 /** The outcome of the user's code. Failures of the platform reject instead. */
 export type CallOutcome =
   | {
-      readonly ok: true /** JSON bytes; who does more than pass them on asks `checkedOutcome`. */;
+      readonly ok: true /** JSON bytes; call `checkedOutcome` before parsing or storing them. */;
       readonly data: Buffer;
       readonly runMicros: number;
     }
   | { readonly ok: false; readonly code: number; readonly text: string; readonly runMicros: number };
 
-/** Results up to here are checked to be JSON. Of larger ones it is only proven that they cannot end the field they stand in: that costs a third and less. */
+/**
+ * Size up to which results are checked to be JSON.
+ * A larger result is only checked to stay inside the field that contains it, which costs at most a third.
+ */
 export const CHECKED_BYTES = 4096;
 
-/** The outcome for who reads its value, or keeps it for readers to come: also a large value is JSON then, or the call has failed. */
+/**
+ * Checks that a large value is JSON too, for callers that parse or store it.
+ * Returns a failed outcome when the value is not JSON.
+ */
 export function checkedOutcome(outcome: CallOutcome): CallOutcome {
   if (!outcome.ok || outcome.data.length <= CHECKED_BYTES || isJson(outcome.data)) return outcome;
-  return notJson(outcome.runMicros);
+  return notJson(outcome.data, outcome.runMicros);
 }
 
-export function notJson(runMicros: number): CallOutcome {
+/** Returns the outcome of a result that is not JSON, or exceeds one of its limits. */
+export function notJson(data: Uint8Array, runMicros: number): CallOutcome {
   const { code } = USER_CODES.resultNotJson;
-  return { ok: false, code, text: 'the value that the runtime answered with is not JSON', runMicros };
+  const bound = exceededBound(data);
+  const text =
+    bound === undefined
+      ? 'the value that the runtime answered with is not JSON'
+      : `the returned value cannot be turned into JSON: it ${bound}`;
+  return { ok: false, code, text, runMicros };
 }
 
 export type InitOutcome =
-  /** `beganMs`: when the loading began, as `performance.now` has it; absent where that is not known. */
+  /** `beganMs`: start of the loading in the time of `performance.now`; absent when unknown. */
   | { readonly ok: true; readonly timing: InitOk; readonly beganMs?: number }
   | { readonly ok: false; readonly error: CallError };

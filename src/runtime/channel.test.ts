@@ -8,7 +8,7 @@ import { Channel, ChannelClosed } from './channel.ts';
 import { encodeFrame } from './frames.ts';
 import { FRAME, type Init } from './protocol.ts';
 
-const SIGNAL = () => AbortSignal.timeout(10_000);
+const SIGNAL = () => AbortSignal.timeout(30_000);
 const HEADER = { traceId: 't', traceparent: '', requestId: 'r' };
 const CALL: Call = { header: HEADER, body: Buffer.from('{"a":1}'), timeoutMs: 10_000 };
 
@@ -37,7 +37,7 @@ function result(callId: number, json: string): Buffer {
   return encodeFrame(FRAME.RESULT, callId, Buffer.concat([Buffer.from([0, 0, 0, 9]), Buffer.from(json)]));
 }
 
-test('opening waits for a runtime that does not listen yet', async () => {
+test('Channel.open waits for a runtime that does not listen yet', async () => {
   const opening = Channel.open({ kind: 'unix', path }, 'secret', SIGNAL());
   setImmediate(() => void runtime.listen(path));
   const channel = await opening;
@@ -45,7 +45,7 @@ test('opening waits for a runtime that does not listen yet', async () => {
   channel.close();
 });
 
-test('opening gives up when its signal aborts: nobody listens, or nobody answers', async () => {
+test('Channel.open fails with deadline_exceeded when no runtime listens or answers in time', async () => {
   const nobody = Channel.open({ kind: 'unix', path }, 'secret', AbortSignal.timeout(30));
   await expect(nobody).rejects.toMatchObject({ code: 'deadline_exceeded' });
   runtime.answer = () => Buffer.alloc(0);
@@ -54,7 +54,20 @@ test('opening gives up when its signal aborts: nobody listens, or nobody answers
   await expect(silent).rejects.toMatchObject({ code: 'deadline_exceeded' });
 });
 
-test('a refusal, another language and an end are `unavailable`', async () => {
+test('a call fails with unavailable when a stopping runtime refuses the call', async () => {
+  const channel = await open();
+  const refusal = JSON.stringify({ code: 4000, message: 'the instance is stopping' });
+  runtime.onFrame = ({ type, callId }, socket) => {
+    if (type === FRAME.CALL) socket.write(encodeFrame(FRAME.ERROR, callId, refusal));
+  };
+  await expect(channel.call(CALL)).rejects.toMatchObject({
+    code: 'unavailable',
+    message: 'instance exited: it is stopping',
+  });
+  channel.close();
+});
+
+test('Channel.open fails with unavailable on a refusal, a foreign protocol and a closed connection', async () => {
   await runtime.listen(path);
   runtime.answer = () => encodeFrame(FRAME.ERROR, 0, JSON.stringify({ code: 4000, message: 'wrong secret' }));
   await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({
@@ -70,7 +83,7 @@ test('a refusal, another language and an end are `unavailable`', async () => {
   await expect(Channel.open({ kind: 'unix', path }, 'x', SIGNAL())).rejects.toMatchObject({ code: 'unavailable' });
 });
 
-test('whoever has started a runtime waits for its code only: the control connection comes afterwards', async () => {
+test('Channel.open with INIT waits for the code only and opens the control connection afterwards', async () => {
   await runtime.listen(path);
   let greetControl: () => void = () => undefined;
   const { answer } = runtime;
@@ -101,7 +114,7 @@ test('whoever has started a runtime waits for its code only: the control connect
   channel.close();
 });
 
-test('what has to be said while the code loads opens the control connection', async () => {
+test('stop opens the control connection while the code loads', async () => {
   await runtime.listen(path);
   runtime.onFrame = ({ type }, socket) => {
     if (type === FRAME.STOP) socket.write(encodeFrame(FRAME.STOPPED, 0, '{}'));
@@ -111,7 +124,7 @@ test('what has to be said while the code loads opens the control connection', as
   channel.close();
 });
 
-describe('a runtime that takes STOP over the data connection', () => {
+describe('a runtime that accepts STOP over the data connection', () => {
   const stopped = () => encodeFrame(FRAME.STOPPED, 0, '{}');
   const framesOf = (type: number) => runtime.frames.filter(frame => frame.type === type).map(({ role }) => role);
 
@@ -131,7 +144,7 @@ describe('a runtime that takes STOP over the data connection', () => {
     return channel;
   };
 
-  test.each([undefined, {} as Init])('needs no control connection for a short life (INIT: %o)', async init => {
+  test.each([undefined, {} as Init])('a short-lived channel opens no control connection (INIT: %o)', async init => {
     const channel = await openWith(init);
     expect(await channel.stop(1, SIGNAL())).toEqual({});
     expect(framesOf(FRAME.STOP)).toEqual(['data']);
@@ -141,7 +154,7 @@ describe('a runtime that takes STOP over the data connection', () => {
   });
 
   test.each([undefined, {} as Init])(
-    'has its control connection after a while, and hears STOP there then (INIT: %o)',
+    'a longer-lived channel opens the control connection and sends STOP over it (INIT: %o)',
     async init => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
       const channel = await openWith(init);
@@ -157,7 +170,7 @@ describe('a runtime that takes STOP over the data connection', () => {
   );
 
   test.each(['open', 'initialize'])(
-    'a channel that has closed waits for nothing (INIT goes out with %s)',
+    'a closed channel leaves no timer for its control connection (INIT sent with %s)',
     async way => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
       const channel = await openWith(way === 'open' ? ({} as Init) : undefined);
@@ -167,7 +180,7 @@ describe('a runtime that takes STOP over the data connection', () => {
     },
   );
 
-  test('hears STOP over the control connection while a call of ours runs', async () => {
+  test('stop uses the control connection while a call is in flight', async () => {
     const channel = await openWith({} as Init);
     const call = channel.call(CALL);
     expect(await channel.stop(1, SIGNAL())).toEqual({});
@@ -176,7 +189,7 @@ describe('a runtime that takes STOP over the data connection', () => {
     await expect(call).rejects.toBeInstanceOf(ChannelClosed);
   });
 
-  test('that does not read it hears it over the control connection too', async () => {
+  test('stop also sends STOP over the control connection when the data connection brings no answer', async () => {
     const channel = await openWith({} as Init);
     runtime.onFrame = ({ type }, socket) => {
       if (type === FRAME.STOP && socket === runtime.sockets.get('control')) socket.write(stopped());
@@ -186,14 +199,14 @@ describe('a runtime that takes STOP over the data connection', () => {
     channel.close();
   });
 
-  test('that ends without an answer has stopped', async () => {
+  test('stop succeeds when the runtime ends the connection without an answer', async () => {
     const channel = await openWith({} as Init);
     runtime.onFrame = (_, socket) => socket.destroy();
     expect(await channel.stop(1, SIGNAL())).toEqual({});
     await channel.closed;
   });
 
-  test('that says STOPPED unasked breaks the protocol', async () => {
+  test('an unrequested STOPPED closes the channel as a protocol violation', async () => {
     const channel = await openWith({} as Init);
     runtime.sockets.get('data')?.write(stopped());
     await channel.closed;
@@ -201,7 +214,7 @@ describe('a runtime that takes STOP over the data connection', () => {
   });
 });
 
-test('a runtime that refuses the control connection afterwards has lost the channel', async () => {
+test('a channel closes when the runtime refuses the control connection after INIT', async () => {
   await runtime.listen(path);
   const { answer } = runtime;
   runtime.answer = hello =>
@@ -215,7 +228,7 @@ test('a runtime that refuses the control connection afterwards has lost the chan
   await channel.closed;
 });
 
-test('a control connection that is not greeted for minutes, since code keeps the runtime busy, is waited for', async () => {
+test('a channel waits minutes for the greeting of the control connection while calls still succeed', async () => {
   await runtime.listen(path);
   const { answer } = runtime;
   let greetControl: () => void = () => undefined;
@@ -242,7 +255,7 @@ test('a control connection that is not greeted for minutes, since code keeps the
   channel.close();
 });
 
-test('a channel that is closed while its control connection is made leaves no connection', async () => {
+test('close ends a control connection that is still being opened', async () => {
   await runtime.listen(path);
   const { answer } = runtime;
   runtime.answer = hello => (hello.role === 'data' ? answer(hello) : Buffer.alloc(0));
@@ -255,7 +268,7 @@ test('a channel that is closed while its control connection is made leaves no co
   await ended;
 });
 
-test('a call is one frame: header with its time, then the body as it is', async () => {
+test('a call is one CALL frame with the remaining time in its header and the body unchanged', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => socket.write(result(frame.callId, '[1]'));
   const outcome = await channel.call({ ...CALL, header: { ...HEADER, sessionId: 's' } });
@@ -273,7 +286,7 @@ test('a call is one frame: header with its time, then the body as it is', async 
   channel.close();
 });
 
-test('of a call that has waited before, the rest of its time is left, and its failure names the whole', async () => {
+test('a call that waited before gets the remaining time, and its error names the full timeout', async () => {
   const channel = await open();
   const call = channel.call({ ...CALL, timeoutMs: 3_600_000, waitedMs: 3_599_980 });
   await expect(call).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'timed out after 3600 s' });
@@ -282,7 +295,7 @@ test('of a call that has waited before, the rest of its time is left, and its fa
   channel.close();
 });
 
-test('a runtime that may be on another machine is told no time of our clock', async () => {
+test('a call over TCP carries no clock time in its header', async () => {
   const port = await runtime.listenOnTcp();
   const channel = await Channel.open({ kind: 'tcp', host: '127.0.0.1', port }, 'secret', SIGNAL());
   const call = channel.call(CALL);
@@ -294,7 +307,7 @@ test('a runtime that may be on another machine is told no time of our clock', as
   await expect(call).rejects.toBeInstanceOf(ChannelClosed);
 });
 
-test('a call that was interrupted before it had a connection is told so behind its CALL', async () => {
+test('a call that was interrupted before the connection sends CANCEL right after CALL', async () => {
   const channel = await open();
   const signal = { aborted: false, reason: 'interrupt', addEventListener: vi.fn(), removeEventListener: vi.fn() };
   const call = channel.call({ ...CALL, signal });
@@ -304,7 +317,7 @@ test('a call that was interrupted before it had a connection is told so behind i
   await expect(call).rejects.toBeInstanceOf(ChannelClosed);
 });
 
-test('small and large bodies arrive whole and in the order of the calls', async () => {
+test('small and large bodies arrive complete and in the order of the calls', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => {
     const text = frame.payload.subarray(2 + frame.payload.readUInt16BE(0));
@@ -318,7 +331,7 @@ test('small and large bodies arrive whole and in the order of the calls', async 
   channel.close();
 });
 
-test('a header that has no room in its frame is refused before anything is sent', async () => {
+test('a call rejects a header that exceeds its frame before any bytes are sent', async () => {
   const channel = await open();
   const call = channel.call({ ...CALL, header: { ...HEADER, headers: { a: 'x'.repeat(70_000) } } });
   await expect(call).rejects.toMatchObject({ code: 'invalid_request' });
@@ -326,7 +339,7 @@ test('a header that has no room in its frame is refused before anything is sent'
   channel.close();
 });
 
-test('an ERROR is an outcome, not a rejection', async () => {
+test('an ERROR frame becomes an outcome of the call, not a rejection', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) =>
     socket.write(encodeFrame(FRAME.ERROR, frame.callId, JSON.stringify({ code: 4002, message: 'é', runMicros: 3 })));
@@ -334,7 +347,7 @@ test('an ERROR is an outcome, not a rejection', async () => {
   channel.close();
 });
 
-test('a call that takes too long rejects, is cancelled, and holds its slot until it is answered', async () => {
+test('a call past its timeout rejects, sends CANCEL, and stays in flight until the answer arrives', async () => {
   const channel = await open();
   await expect(channel.call({ ...CALL, timeoutMs: 20 })).rejects.toMatchObject({
     code: 'deadline_exceeded',
@@ -350,7 +363,7 @@ test('a call that takes too long rejects, is cancelled, and holds its slot until
   channel.close();
 });
 
-test('a time longer than a timer can wait does not end at once', async () => {
+test('a timeout longer than the maximum timer of Node does not expire early', async () => {
   const channel = await open();
   runtime.onFrame = () => undefined;
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
@@ -365,7 +378,7 @@ test('a time longer than a timer can wait does not end at once', async () => {
   channel.close();
 });
 
-test('a caller that goes away cancels, one that interrupts waits for the answer', async () => {
+test('an aborted call rejects and sends CANCEL, and an interrupted call waits for its result', async () => {
   const channel = await open();
   const gone = new AbortController();
   const left = channel.call({ ...CALL, signal: gone.signal });
@@ -385,7 +398,7 @@ test('a caller that goes away cancels, one that interrupts waits for the answer'
   channel.close();
 });
 
-test('each interrupt is told to the runtime, and then that the caller went away', async () => {
+test('a call sends CANCEL for each interrupt and again when the caller aborts', async () => {
   const channel = await open();
   runtime.onFrame = () => undefined;
   const signal = Object.assign(new EventTarget(), { aborted: false, reason: undefined as unknown });
@@ -407,7 +420,7 @@ test('each interrupt is told to the runtime, and then that the caller went away'
   channel.close();
 });
 
-test('chunks come with the id to grant credit with; after the answer a grant means nothing', async () => {
+test('credit sends a grant while the call runs and nothing after the result', async () => {
   const channel = await open();
   runtime.onFrame = (frame, socket) => {
     if (frame.type === FRAME.CALL) socket.write(encodeFrame(FRAME.CHUNK, frame.callId, 'one'));
@@ -446,14 +459,14 @@ test.each(['data', 'control'] as const)('the end of the %s connection ends the c
   expect(await channel.stop(1, SIGNAL())).toEqual({});
 });
 
-test('bytes that are no frames end the channel', async () => {
+test('bytes that are not frames close the channel', async () => {
   const channel = await open();
   const call = channel.call(CALL);
   runtime.sockets.get('data')?.write(Buffer.alloc(20, 0xff));
   await expect(call).rejects.toBeInstanceOf(ChannelClosed);
 });
 
-test('the last words of a runtime that stops are heard, whichever connection ends first', async () => {
+test('stop returns the STOPPED of the runtime when the data connection ends first', async () => {
   const channel = await open();
   const stopped = { error: { code: 4009, message: 'pre_stop failed: ValueError: boom' } };
   const call = channel.call(CALL);
@@ -468,7 +481,7 @@ test('the last words of a runtime that stops are heard, whichever connection end
   await channel.closed;
 });
 
-test('a stop, a ping and an initialization end with their signal', async () => {
+test('stop, ping and initialize fail with deadline_exceeded when their signal aborts', async () => {
   const channel = await open();
   runtime.onFrame = () => undefined;
   const aborted = () => AbortSignal.timeout(20);

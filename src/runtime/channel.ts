@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type net from 'node:net';
+import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import { type Call, type CallOutcome, type InitOutcome, timedOut } from './call.ts';
@@ -19,32 +20,49 @@ import {
 import { encodeFrame, type Frame } from './frames.ts';
 import { OpenCall } from './open-call.ts';
 import { OpenCalls } from './open-calls.ts';
-import { type Cancel, FRAME, type HelloOk, type Init, type InitOk, type Pong, type Stopped } from './protocol.ts';
+import {
+  type Cancel,
+  FRAME,
+  type HelloOk,
+  type Init,
+  type InitOk,
+  type Pong,
+  STOPPING,
+  type Stopped,
+} from './protocol.ts';
 
-/** The connection ended with the call unanswered: whoever owns the instance says why. */
+/** The connection ended with the call unanswered. The owner of the instance explains why. */
 export class ChannelClosed extends Error {
   override readonly name = 'ChannelClosed';
 }
 
 export const CONNECTION_LOST = 'the connection to the instance was lost';
 
-/** Its length is a u16. */
+/** Limit from the u16 length of the header. */
 const MAX_CALL_HEADER_BYTES = 0xffff;
-/** How long a runtime in which nothing of ours runs may leave a STOP unread before it hears it over the control connection: other code may keep it busy. */
+/**
+ * Time that an idle runtime may leave a STOP unread before the STOP is repeated over the control connection.
+ * Other code may keep such a runtime busy.
+ */
 const UNREAD_STOP_MS = 100;
-/** For the last words on the control socket when a runtime that was asked to stop has closed its data socket. */
+/**
+ * Time to read the final frames of the control socket after a stopping runtime has closed its data socket.
+ */
 const LAST_WORDS_MS = 1000;
 /**
- * One control plane's connection to one instance's runtime: a data and a control socket.
+ * The connection of a service process to an instance's runtime: a data socket and a control socket.
  *
- * Calls are written in the same turn of the event loop, in the order in which `call` was entered; the runtime holds them in that order. Bounding how many
- * wait is the owner's part. Ends with `close`, or by itself when either socket ends: `closed` resolves and every open
- * call rejects with `ChannelClosed`.
+ * Calls are written in the turn of the event loop in which `call` was entered, in that order, and the runtime
+ * keeps the order. The owner bounds how many wait. The channel ends with `close`, or when either socket ends:
+ * `closed` resolves, and every open call rejects with `ChannelClosed`.
  */
 export class Channel {
   /** The runtime's greeting when the channel opened. */
   readonly hello: HelloOk;
-  /** Of this machine, whose monotonic clock is ours too. That of another machine counts from its own start. */
+  /**
+   * True for a runtime on this machine, which shares the monotonic clock. The clock of another machine has
+   * another start.
+   */
   readonly #isHere: boolean;
   /** Resolves once the connection has ended, whichever side ended it. */
   readonly closed: Promise<void>;
@@ -53,27 +71,27 @@ export class Channel {
   readonly #dropPayload: (callId: number) => void;
   readonly #batch: CallBatch;
   readonly #pending = new OpenCalls();
-  /** Calls that were given up here and not yet answered there: they still hold a slot in the runtime. */
+  /** Abandoned calls that the runtime has not answered yet: each still holds a slot in the runtime. */
   readonly #abandoned = new Map<number, OpenCall>();
   readonly #isAbandoned = (callId: number) => this.#abandoned.has(callId);
   #isClosed = false;
   #resolveClosed!: () => void;
-  /** Why it ended, once it has. */
+  /** The reason for the end, once the channel has ended. */
   #closedBecause = CONNECTION_LOST;
-  /** Of the INIT that was sent last. */
+  /** The outcome of the last INIT. */
   #outcome: Promise<InitOutcome>;
   #onInit!: (outcome: InitOutcome) => void;
-  /** INITs that are not answered. */
+  /** Number of unanswered INITs. */
   #inits: number;
   #onStopped: ((stopped: Stopped) => void) | undefined;
-  /** STOP went out over the data connection. */
+  /** True when STOP was sent over the data connection. */
   #stopsOverData = false;
   readonly #owner = {
     cancel: (callId: number, reason: Cancel['reason']) => this.#cancel(callId, reason),
     abandon: (callId: number, reason: Cancel['reason']) => this.#abandon(callId, reason),
   };
   readonly #pings: ((pong: Pong) => void)[] = [];
-  /** Whoever waits for something else than a call and must hear of the end. */
+  /** Listeners for the end of the channel, for waits that are not calls. */
   readonly #onClosed = new Set<() => void>();
 
   private constructor(
@@ -108,9 +126,10 @@ export class Channel {
   }
 
   /**
-   * Connects, and keeps trying while nothing listens yet, until `signal` aborts. With `init` the code begins to load in the same
-   * round trip; `initialized` tells what became of it. The control connection is opened after that then, or when it is needed: whoever
-   * has just started a runtime waits for nothing else. That of a runtime that `stopsOverData` always comes later. Fails with
+   * Connects, with retries while nothing listens yet, until `signal` aborts.
+   * With `init`, the code begins to load in the same round trip, and `initialized` returns the outcome. The
+   * control connection is then opened after that, or when it is needed, so that a start waits for nothing
+   * else. For a runtime that `stopsOverData`, the control connection always opens later. Fails with
    * `unavailable` (refused by the runtime, or ended) or `deadline_exceeded` (`signal`).
    */
   static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
@@ -118,7 +137,10 @@ export class Channel {
     return await Channel.#open(endpoint, secret, signal, { next });
   }
 
-  /** As `open`, to a runtime that has been initialized before: when nothing listens, that is an end (`unavailable`). */
+  /**
+   * Connects to a runtime that was initialized before. When nothing listens, the runtime has ended
+   * (`unavailable`).
+   */
   static async reopen(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal): Promise<Channel> {
     return await Channel.#open(endpoint, secret, signal, { hasBegun: true });
   }
@@ -130,12 +152,12 @@ export class Channel {
     options: ConnectOptions,
   ): Promise<Channel> {
     const client = randomUUID();
-    // What has greeted over one connection listens.
+    // A runtime that has greeted over one connection is listening.
     const connectControl = (over: AbortSignal) =>
       connect(endpoint, { secret, client, role: 'control' }, over, { hasBegun: true });
     const data = await connect(endpoint, { secret, client, role: 'data' }, signal, options);
     const opensControl = options.next === undefined && !data.hello.stopsOverData;
-    // Nothing of the data connection is read before the other one is there.
+    // The data connection is not read until the control connection is open.
     const control = opensControl ? await connectControl(signal).catch(letGoOf(data)) : undefined;
     const channel = new Channel(data, endpoint.kind === 'unix', options.next === undefined ? 0 : 1, connectControl);
     if (control !== undefined) channel.#control.take(control);
@@ -143,12 +165,12 @@ export class Channel {
     return channel;
   }
 
-  /** Calls that hold a slot in the runtime: running, queued, or given up and not yet answered. */
+  /** Number of calls that hold a slot in the runtime: running, queued, or abandoned and not yet answered. */
   get inFlight(): number {
     return this.#pending.size + this.#abandoned.size;
   }
 
-  /** Bytes of calls that this process still holds because the runtime does not read (given-up calls too). */
+  /** Bytes of calls, abandoned ones too, that this process holds because the runtime does not read them. */
   get unsentBytes(): number {
     return this.#data.writableLength + this.#batch.bytes;
   }
@@ -157,14 +179,14 @@ export class Channel {
     return this.#isClosed;
   }
 
-  /** Why it has closed, a sentence: the runtime broke the protocol, or nobody knows. */
+  /** The reason the channel closed, as a sentence: a break of the protocol, or a lost connection. */
   get closedBecause(): string {
     return this.#closedBecause;
   }
 
   /**
-   * Loads the code. A failure to load is an outcome (it is kept by the runtime); rejects with `ChannelClosed`, or
-   * `deadline_exceeded` when `signal` aborts first.
+   * Loads the code. A failed load is an outcome, which the runtime keeps.
+   * Rejects with `ChannelClosed`, or with `deadline_exceeded` when `signal` aborts first.
    */
   initialize(init: Init, signal: AbortSignal): Promise<InitOutcome> {
     this.#outcome = new Promise<InitOutcome>(resolve => {
@@ -176,14 +198,16 @@ export class Channel {
     return this.initialized(signal);
   }
 
-  /** The outcome of the INIT that went out with `open`. Rejects as `initialize` does. */
+  /** Returns the outcome of the INIT that was sent with `open`. Rejects like `initialize`. */
   initialized(signal: AbortSignal): Promise<InitOutcome> {
     return this.#orClosed(this.#outcome, signal, 'the code did not load in time');
   }
 
   /**
-   * Runs one call. Resolves with what became of the user's code; rejects with `deadline_exceeded` (`timed out after <n> s`),
-   * `unavailable` (the caller went away) or `ChannelClosed`. One that has waited for all its time is not run.
+   * Runs one call, and resolves with the outcome of the user's code. A call without remaining time is not
+   * run.
+   * Rejects with `deadline_exceeded` (`timed out after <n> s`), `unavailable` (the client disconnected) or
+   * `ChannelClosed`.
    */
   call(call: Call): Promise<CallOutcome> {
     return new Promise((resolve, reject) => {
@@ -208,12 +232,15 @@ export class Channel {
       const callId = this.#pending.nextId(this.#isAbandoned);
       this.#pending.add(new OpenCall(callId, call, this.#owner, resolve, reject));
       this.#batch.add(callId, header, headerBytes, call.body);
-      // While it waited for its connection nobody listened.
+      // An interrupt before the call was sent found no listener.
       if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
     });
   }
 
-  /** Lets the stream of a call send `bytes` more. Not a frame for each event: a runtime that reads none of them would have them kept here. */
+  /**
+   * Lets the stream of a call send `bytes` more.
+   * Grants are collected, because frames to a runtime that does not read them would pile up here.
+   */
   credit(callId: number, bytes: number): void {
     const call = this.#pending.get(callId);
     if (this.#isClosed || call === undefined) return;
@@ -224,7 +251,10 @@ export class Channel {
     this.#control.write(encodeFrame(FRAME.CREDIT, callId, payload));
   }
 
-  /** Asks how the runtime is. Fails with `deadline_exceeded` when `signal` aborts first, or `ChannelClosed`. */
+  /**
+   * Queries the runtime's load. Fails with `deadline_exceeded` when `signal` aborts first, or
+   * `ChannelClosed`.
+   */
   async ping(signal: AbortSignal): Promise<Pong> {
     const pong = new Promise<Pong>(resolve => {
       this.#pings.push(resolve);
@@ -234,8 +264,8 @@ export class Channel {
   }
 
   /**
-   * Runs pre_stop and ends the runtime. `{}` when it ended without saying more. Fails with `deadline_exceeded` when
-   * `signal` aborts first.
+   * Runs pre_stop and ends the runtime. Returns `{}` when the runtime ended without a further report.
+   * Fails with `deadline_exceeded` when `signal` aborts first.
    */
   async stop(graceMs: number, signal: AbortSignal): Promise<Stopped> {
     if (this.#isClosed) return {};
@@ -260,7 +290,7 @@ export class Channel {
     }
   }
 
-  /** Lets go of the instance; it lives on. Open calls reject with `ChannelClosed`. */
+  /** Closes the connection; the instance continues. Open calls reject with `ChannelClosed`. */
   close(): void {
     this.#end(null);
   }
@@ -279,7 +309,7 @@ export class Channel {
       this.#end(why);
       return;
     }
-    // Both sockets of a runtime that stops end at once, and its STOPPED may not be read yet.
+    // Both sockets of a stopping runtime end at once, and its STOPPED may still be unread.
     if (!this.#isClosed) this.#failCalls(why);
     setTimeout(() => this.close(), LAST_WORDS_MS).unref();
   }
@@ -296,7 +326,7 @@ export class Channel {
 
   #cancel(callId: number, reason: Cancel['reason']): void {
     if (this.#isClosed) return;
-    // A CANCEL is about a call that was sent.
+    // A CANCEL must follow its CALL.
     this.#batch.flush();
     this.#control.write(encodeFrame(FRAME.CANCEL, callId, JSON.stringify({ reason })));
   }
@@ -311,8 +341,9 @@ export class Channel {
   }
 
   /**
-   * Each frame answers something that was asked: so a runtime can send no more than it was asked for, and nothing before its INIT is
-   * answered but that answer. It keeps nothing that comes for a call that was given up.
+   * Admits only frames that answer a request. A runtime can thus send no more than was requested.
+   * Before the first call, only answers to INIT and STOP are admitted. Payloads for abandoned calls are
+   * dropped.
    */
   #admitData(type: number, callId: number, payloadBytes: number): boolean {
     checkSize(type, payloadBytes);
@@ -346,10 +377,12 @@ export class Channel {
       abandoned?.onLateEnd?.();
       return;
     }
-    // Before the call is taken from those that wait: what breaks off here fails it with them.
+    // Decoded before the call is removed: an error thrown here fails this call with the other open ones.
     const outcome = type === FRAME.RESULT ? decodeResult(payload) : failureOf(payload);
     this.#pending.remove(pending);
-    pending.settle(outcome);
+    if (!outcome.ok && outcome.code === USER_CODES.protocolBroken.code && outcome.text === STOPPING) {
+      pending.fail(unavailable('instance exited: it is stopping'));
+    } else pending.settle(outcome);
   }
 
   #onInitFrame(type: number, payload: Buffer): void {
@@ -358,7 +391,7 @@ export class Channel {
     this.#inits -= 1;
     this.#onInit(outcome);
     if (this.hello.stopsOverData) this.#control.openLater();
-    // Behind what waits for the outcome.
+    // Runs after the code that awaits the outcome.
     else setImmediate(() => this.#control.open());
   }
 
@@ -382,7 +415,7 @@ export class Channel {
     } else this.#onStopped?.(decodeStopped(payload));
   }
 
-  /** `promise`, unless the channel closes or `signal` aborts first. */
+  /** Awaits `promise`, unless the channel closes or `signal` aborts first. */
   #orClosed<T>(promise: Promise<T>, signal: AbortSignal, late: string): Promise<T> {
     return new Promise((resolve, reject) => {
       const settle = (act: () => void) => {
@@ -403,7 +436,7 @@ export class Channel {
   }
 }
 
-/** What becomes of it when the other connection fails. */
+/** Returns a handler that closes the data connection when the control connection fails. */
 function letGoOf({ socket }: Connection): (error: unknown) => never {
   return error => {
     socket.destroy();
@@ -420,19 +453,21 @@ function failureOf(payload: Buffer): CallOutcome {
   return { ok: false, code, text: message, runMicros: runMicros ?? 0 };
 }
 
-/** The time of the clock that every process of this machine shares when that of `performance` began. */
+/** The machine's monotonic time at which the clock of `performance` began, in milliseconds. */
 const MONOTONIC_MS = Number(process.hrtime.bigint()) / 1e6 - performance.now();
 
 type SentHeader = Call['header'];
-/** All that few calls have; that none is missing here is checked below. */
+/** Fields that few calls have. The check below proves that the list is complete. */
 const RARE_FIELDS = ['sessionId', 'stream', 'credit'] as const satisfies readonly (keyof SentHeader)[];
 type UsualField = 'traceId' | 'traceparent' | 'requestId' | 'headers';
 type Missing = Exclude<keyof SentHeader, UsualField | (typeof RARE_FIELDS)[number]>;
-/** Does not compile when a field is in neither list. */
+/** Fails to compile when a field is in neither list. */
 const NONE_MISSING: [Missing] extends [never] ? true : Missing = true;
 void NONE_MISSING;
 
-/** The JSON of a `CallHeader`, field by field: writing it as an object costs four times as much. */
+/**
+ * Writes the JSON of a `CallHeader` field by field: `JSON.stringify` of an object costs four times as much.
+ */
 function headerOf({ header, timeoutMs, waitedMs = 0 }: Call, isHere: boolean): string {
   const { traceId, traceparent, requestId, headers } = header;
   const at = isHere ? `,"atMs":${Math.round(MONOTONIC_MS + performance.now())}` : '';
@@ -446,7 +481,7 @@ function headerOf({ header, timeoutMs, waitedMs = 0 }: Call, isHere: boolean): s
   return `${json}}`;
 }
 
-/** Nothing in it has to be escaped. */
+/** Matches text without characters that JSON escapes. */
 const PLAIN_TEXT = /^[ !#-[\]-~]*$/;
 
 function quoted(text: string): string {

@@ -11,41 +11,42 @@ import { FRAME, type HelloOk, PROTOCOL_VERSION } from './protocol.ts';
 
 const CONNECT_RETRY_MS = 20;
 /**
- * The buffer into which all connections are read: each read is taken from it before the next one begins. Node would else allocate as much for
- * every read, which costs more than the answer that comes with it.
+ * The buffer for reads of all connections. Each read is processed before the next one begins.
+ * Otherwise Node would allocate a buffer of this size for every read, which costs more than the answer in it.
  */
 const READ_BUFFER = Buffer.allocUnsafeSlow(64 * 1024);
 
-/** What the manager of a pod is told before the bytes are those of the runtime. */
+/** The message that makes a pod's manager connect the following bytes to the runtime. */
 const TO_RUNTIME = frameOf(Buffer.from('{"op":"runtime"}'));
 
 /** The owner of a connection. `admit` and `take` end it by throwing. */
 export interface ConnectionOwner {
   readonly admit: FrameReceiver['admit'];
   readonly take: FrameReceiver['take'];
-  /** `why` it had to be ended, null when it just ended. */
+  /** Called at the end. `why` is the reason this side ended the connection; null when it just ended. */
   readonly onClose: (why: string | null) => void;
 }
 
-/** A socket to a runtime that has taken our HELLO. Nothing more is read from it before it has an owner. */
+/** A socket to a runtime that has accepted HELLO. No more bytes are read until it has an owner. */
 export interface Connection {
   readonly socket: net.Socket;
   readonly hello: HelloOk;
   own(owner: ConnectionOwner): void;
-  /** Nobody wants the payload of this call's frame any more, if one has begun. */
+  /** Drops the rest of this call's frame, if one has begun. */
   drop(callId: number): void;
 }
 
 export interface ConnectOptions {
-  /** A frame that is sent behind HELLO in the same write. */
+  /** A frame that is sent after HELLO in the same write. */
   readonly next?: Buffer | undefined;
-  /** The runtime began long ago: it is not tried again when nothing listens. */
+  /** True for a runtime that started long ago: there is no retry when nothing listens. */
   readonly hasBegun?: boolean;
 }
 
 /**
- * Connects and says HELLO; keeps trying while nothing listens yet, until `signal` aborts. Fails with `unavailable` (refused by the runtime, or
- * ended; nothing listens) or `deadline_exceeded` (`signal`).
+ * Connects and sends HELLO, with retries while nothing listens yet, until `signal` aborts.
+ * Fails with `unavailable` (refused by the runtime, ended, or nothing listens) or `deadline_exceeded`
+ * (`signal`).
  */
 export async function connect(
   endpoint: RuntimeEndpoint,
@@ -83,7 +84,10 @@ function open(endpoint: DirectEndpoint, onread: net.OnReadOpts, first: Buffer): 
   return socket;
 }
 
-/** A socket of TLS has no buffer of its reader's: what was decrypted is its own. */
+/**
+ * Reads from a TLS socket, which does not support a buffer of the reader: it allocates the decrypted bytes
+ * itself.
+ */
 function readWith(socket: net.Socket, { callback }: net.OnReadOpts): net.Socket {
   socket.allowHalfOpen = false;
   socket.on('data', (chunk: Buffer) => {
@@ -92,7 +96,7 @@ function readWith(socket: net.Socket, { callback }: net.OnReadOpts): net.Socket 
   return socket.resume();
 }
 
-/** Takes the answer to our HELLO, which `open` has sent, or sends. */
+/** Reads the answer to HELLO, which `open` has sent or will send. */
 function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal): Promise<Connection> {
   return new Promise((resolve, reject) => {
     const onread = {
@@ -102,7 +106,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
     const socket = open(onread);
     let connection: Connection | undefined;
     let owner: ConnectionOwner | undefined;
-    /** Why it had to be ended. */
+    /** The reason this side ended the connection. */
     let why: string | null = null;
     let isClosed = false;
     const end = () => {
@@ -142,7 +146,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
         drop: callId => reader.drop(callId),
       };
       signal.removeEventListener('abort', onAbort);
-      // The rest belongs to an owner who is not there yet, and is left where it is.
+      // Later bytes belong to the owner, which is not set yet. They stay in the reader.
       isReading = false;
       reader.hold();
       resolve(connection);
@@ -160,7 +164,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       }
       return isReading;
     };
-    // Errors of an open connection are its close; the owner learns why from the sandbox.
+    // An error of an open connection appears as its close. The owner reads the reason from the sandbox.
     socket.on('error', error => fail(error));
     socket.on('close', () => {
       isClosed = true;
@@ -171,7 +175,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
   });
 }
 
-/** Why a connection had to be ended. */
+/** Returns the sentence for a connection that was ended because of `error`. */
 export function brokenBy(error: unknown): string {
   return `the runtime broke the protocol: ${messageOf(error)}`;
 }

@@ -9,7 +9,7 @@ function ownerOf() {
   return { onClose, owner: { onClose } as unknown as ConnectionOwner };
 }
 
-test('a process without descriptors tries again, and what was to be said is said then', async () => {
+test('ControlLink retries on EMFILE and then sends the pending frames', async () => {
   const { owner, onClose } = ownerOf();
   const write = vi.fn();
   const own = vi.fn();
@@ -26,7 +26,7 @@ test('a process without descriptors tries again, and what was to be said is said
   expect(onClose).not.toHaveBeenCalled();
 });
 
-test('a failure that says something of the runtime is an end', async () => {
+test('ControlLink closes its owner when the runtime refuses the connection', async () => {
   const { owner, onClose } = ownerOf();
   const link = new ControlLink(owner, async () => {
     throw unavailable('the runtime refused the connection');
@@ -36,7 +36,7 @@ test('a failure that says something of the runtime is an end', async () => {
 });
 
 test.each([true, false])(
-  'a runtime that reads nothing of it has broken the protocol (it has greeted: %s)',
+  'ControlLink reports a violation when more than 1 MiB stays unread (runtime has greeted: %s)',
   async hasGreeted => {
     const { owner, onClose } = ownerOf();
     const kept: Buffer[] = [];

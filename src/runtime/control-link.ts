@@ -5,14 +5,20 @@ import { isShortage } from '../lib/system-errors.ts';
 import { brokenBy, type Connection, type ConnectionOwner } from './connection.ts';
 import { ProtocolError } from './decoder.ts';
 
-/** How long after its channel a connection is opened that nobody has needed. */
+/** Delay after which the connection is opened although no frame needs it yet. */
 const LATER_MS = 1000;
-/** Before it is tried again, where this process had too little to try. */
+/** Delay before a retry when this process had too few resources to connect. */
 const RETRY_MS = 250;
-/** Frames that the runtime has not read. They are small, and each has a cause: so many wait only where it does not mean to read them. */
+/**
+ * Limit of bytes that the runtime has not read.
+ * The frames are small and each has a cause, so a runtime that exceeds the limit does not read at all.
+ */
 const MAX_UNREAD_BYTES = 1024 * 1024;
 
-/** The control connection of a channel, which may be opened later than the data connection: what is written until then waits for it. */
+/**
+ * The control connection of a channel. It may open later than the data connection; earlier frames are kept
+ * for it.
+ */
 export class ControlLink {
   readonly #owner: ConnectionOwner;
   readonly #connect: (signal: AbortSignal) => Promise<Connection>;
@@ -32,22 +38,26 @@ export class ControlLink {
     return this.#socket?.destroyed ?? this.#over.signal.aborted;
   }
 
-  /** False: nothing was said over it, and nothing will be unless somebody writes. */
+  /** True once opening has begun. False: no frame was sent, and none will be unless `write` is called. */
   get isUsed(): boolean {
     return this.#isOpening;
   }
 
-  /** Connects after a while: what is short-lived needs none, and what lives has it before there is something to say. */
+  /**
+   * Connects after a delay: short-lived channels need no control connection, and others have it before its
+   * first use.
+   */
   openLater(): void {
     if (this.#isOpening) return;
-    // Not all at once where many were taken up in one moment.
+    // The random part spreads the connections of many instances that were adopted at once.
     this.#later ??= setTimeout(() => this.open(), LATER_MS * (1 + Math.random())).unref();
   }
 
   /**
-   * Connects, unless that has begun. A greeting may take as long as the channel lives: code that lets no other thread of its process run is slow,
-   * not dead, and its calls have limits of time of their own. A refusal or a close is an end as any other: whoever connects to the runtime again
-   * hears why.
+   * Starts to connect, unless that has begun. The greeting may take as long as the channel is open.
+   * Code that blocks all threads of its process makes a runtime slow, not dead, and its calls have their own
+   * time limits. A refusal or a close ends the channel. The next connection to the runtime then reports the
+   * reason.
    */
   open(): void {
     if (this.#isOpening || this.isEnded) return;
@@ -72,7 +82,7 @@ export class ControlLink {
     }
   }
 
-  /** A connection that is open already. */
+  /** Uses a connection that is already open. */
   take(connection: Connection): void {
     this.#isOpening = true;
     if (this.isEnded) {
@@ -86,7 +96,7 @@ export class ControlLink {
     connection.own(this.#owner);
   }
 
-  /** Opens it where it is not. */
+  /** Writes a frame, and opens the connection first if necessary. */
   write(frame: Buffer): void {
     if (this.#socket !== undefined) {
       this.#socket.write(frame);

@@ -14,27 +14,30 @@ import {
 } from './protocol.ts';
 
 /**
- * What a runtime sent is not what the protocol allows: its connection ends. The messages have none of the runtime's own words, since
- * they reach logs and answers.
+ * A violation of the protocol by the runtime, which ends its connection.
+ * The messages contain none of the runtime's own text, because they reach logs and answers.
  */
 export class ProtocolError extends Error {
   override readonly name = 'ProtocolError';
 }
 
-/** The codes that a runtime may answer with (docs/runtime-protocol.md); all others are the platform's own. */
+/**
+ * The codes that a runtime may answer with (docs/reference/runtime-protocol.md); all others are the
+ * platform's own.
+ */
 const CODES: ReadonlySet<unknown> = new Set(Object.values(USER_CODES).map(row => row.code));
 const STATES: ReadonlySet<unknown> = new Set<HelloOk['state']>(['new', 'initializing', 'ready', 'failed', 'stopping']);
 
-/** Of one that is only numbers. */
+/** Limit of a payload that contains only numbers. */
 const MAX_NUMBERS_BYTES = 4 * 1024;
-/** The largest text of a runtime with every character written as an escape of its own, and room for the rest. */
+/** Limit of an error: the largest text with every character escaped, and space for the rest. */
 const MAX_ERROR_BYTES = 1024 * 1024;
 const MAX_NAME_CHARS = 256;
-/** A handler that runs longer was not measured. */
+/** Maximum number of microseconds; a larger value cannot be a measurement. */
 const MAX_MICROS = 1e15;
 const RESULT_HEAD_BYTES = 4;
 
-/** The largest and the smallest payload of a frame; frames that a runtime never sends are missing. */
+/** The smallest and the largest payload of each frame that a runtime may send. */
 const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly max: number }>> = {
   [FRAME.HELLO_OK]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.INIT_OK]: { min: 2, max: MAX_NUMBERS_BYTES },
@@ -45,7 +48,7 @@ const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly ma
   [FRAME.STOPPED]: { min: 2, max: MAX_ERROR_BYTES },
 };
 
-/** Checks what is known of a frame when its header came: none of its payload need be kept before. */
+/** Checks a frame's type and size when its header arrives, before any of its payload is kept. */
 export function checkSize(type: number, payloadBytes: number): void {
   const allowed = PAYLOAD_BYTES[type];
   if (allowed === undefined) throw new ProtocolError(`a runtime sends no frame of type ${type}`);
@@ -98,14 +101,15 @@ export function decodeError(payload: Buffer): CallError {
 }
 
 /**
- * The value's bytes are put between others as they are, so they have to be one JSON value: brackets that they close and did not open would
- * end the answer around them, and what follows would be the handler's.
+ * Decodes a RESULT. Its bytes must be exactly one JSON value, because they are copied into other JSON
+ * unchanged.
+ * With unbalanced brackets, the handler could end the surrounding answer and write the rest itself.
  */
 export function decodeResult(payload: Buffer): CallOutcome {
   const runMicros = payload.readUInt32BE(0);
   const data = payload.subarray(RESULT_HEAD_BYTES);
   if (data.length <= CHECKED_BYTES ? isJson(data) : staysInside(data)) return { ok: true, data, runMicros };
-  return notJson(runMicros);
+  return notJson(data, runMicros);
 }
 
 function readObject(payload: Buffer, what: string): JsonObject {
@@ -135,7 +139,10 @@ function readError(value: unknown, what: string): CallError {
 
 const CUT_MARK = '...';
 
-/** A text that a runtime has cut itself (its mark comes behind the bound) stays as it is. */
+/**
+ * Cuts a text to the limit. A text that the runtime has cut itself, with its mark after the limit, is
+ * unchanged.
+ */
 function cut(text: string): string {
   const { callErrorChars } = LIMITS;
   return text.length <= callErrorChars + CUT_MARK.length ? text : text.slice(0, callErrorChars) + CUT_MARK;
@@ -146,13 +153,13 @@ function readNumber(value: unknown, what: string): number {
   throw new ProtocolError(`${what} must be a whole number`);
 }
 
-/** One line of a few words. */
+/** Reads a name: one line of a few words. */
 function readName(value: unknown, what: string): string {
   if (typeof value === 'string' && value.length <= MAX_NAME_CHARS && !/[^ -~]/.test(value)) return value;
   throw new ProtocolError(`${what} must be a line of at most ${MAX_NAME_CHARS} ASCII characters`);
 }
 
-/** Some languages write what is not there as null. */
+/** Checks for a missing value. Some languages write null for it. */
 function isNothing(value: unknown): boolean {
   return value === undefined || value === null;
 }

@@ -34,7 +34,7 @@ test.each([
   ['go', { makesSocket: false }],
   ['posix-custom-runtime', { makesSocket: true, orServesHttp: true }],
   ['cobol', { makesSocket: true, orServesHttp: true }],
-])('%s executes <codePath>/<handler>; how it may be reached: %j', (runtime, ways) => {
+])('%s executes <codePath>/<handler> and can be reached with %j', (runtime, ways) => {
   expect(executionOf(subject({ runtime, codePath: '/code/', handler: 'bin/app' })).command).toEqual({
     kind: 'exec',
     argv: ['/code/bin/app'],
@@ -47,13 +47,13 @@ test.each(['go', 'posix-custom-runtime'])('%s without a handler has no program t
   expect(executionOf(subject({ runtime, codePath: '/code', handler: '' })).command).toEqual({ kind: 'exec', argv: [] });
 });
 
-test.each(['custom image'])('an executor that is not installed is an invalid function: %s', runtime => {
+test.each(['custom image'])('executionOf rejects the runtime %s because its executor is missing', runtime => {
   expect(() => executionOf(subject({ runtime, codePath: '/code', handler: 'a.b' }))).toThrow(
     `invalid function: runtime ${runtime} is not available: `,
   );
 });
 
-test('http executes <codePath>/bootstrap, whatever the handler', () => {
+test('http executes <codePath>/bootstrap for any handler', () => {
   expect(executionOf(subject({ runtime: 'http', codePath: '/code/', handler: '' })).command).toEqual({
     kind: 'http',
     argv: ['/code/bootstrap'],
@@ -61,7 +61,7 @@ test('http executes <codePath>/bootstrap, whatever the handler', () => {
   });
 });
 
-test('nodejs runs the newest Node of the host with our runtime, its heap within the memory of the instance', () => {
+test('nodejs runs the newest host Node with the Rookery runtime and a heap within the memory limit', () => {
   const { command, mounts } = executionOf(subject({ runtime: 'nodejs', memoryMb: 500 }), { PATH: '/nowhere' });
   expect(command).toEqual({
     kind: 'exec',
@@ -72,11 +72,11 @@ test('nodejs runs the newest Node of the host with our runtime, its heap within 
       expect.stringMatching(/runtimes\/nodejs\/lib\/main\.js$/),
     ],
   });
-  // Those of the default size may be started before they are asked for.
+  // Only a program with the default memory size may start before an instance is requested.
   const usual = executionOf(subject({ runtime: 'nodejs', memoryMb: LIMITS.memoryMb.default })).command;
   expect(usual).toMatchObject({ canWait: true });
   const [program, , main] = 'argv' in command ? command.argv : [];
-  // Everything that the program is made of is there inside, at its own path, and cannot be written.
+  // A read-only mount provides each part of the program at the same path inside the sandbox.
   for (const path of [program, main].filter(path => !path?.startsWith('/usr/'))) {
     expect(
       mounts.some(({ source, target, readonly }) => path?.startsWith(source) && source === target && readonly),
@@ -87,13 +87,13 @@ test('nodejs runs the newest Node of the host with our runtime, its heap within 
 test.each([
   ['nodejs22', '22'],
   ['nodejs', ''],
-])('%s in an image is the node of its path, in the version "%s"', (runtime, version) => {
+])('%s in an image runs the node of the image PATH in version "%s"', (runtime, version) => {
   const { command } = executionOf(subject({ runtime, rootfs: { type: 'image' } }));
   expect(command).toMatchObject({ makesSocket: true, imageProgram: { name: 'node', version } });
   expect('argv' in command && command.argv[0]).toBe('node');
 });
 
-test('a Node that the host does not have is an invalid function', () => {
+test('executionOf rejects nodejs24 when the host has no Node.js 24', () => {
   const environment = { PATH: '/nowhere', NODE_HOME_24: '/nowhere' };
   const run = () => executionOf(subject({ runtime: 'nodejs24' }), environment);
   if (process.versions.node.startsWith('24.')) expect(run).not.toThrow();

@@ -2,10 +2,11 @@ import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import type { MountSpec } from '../core/mount.ts';
+import { realPathOf } from '../lib/real-path.ts';
 import { findJdk, findRuntimeJar } from './jdks.ts';
 import { findNode, findNodeRuntime } from './nodes.ts';
 
-/** The command of a sandbox: `RuntimeCommand` of the sandbox contract, which says what its members mean. */
+/** The command of a sandbox. `RuntimeCommand` of the sandbox contract explains its members. */
 export type ExecutorCommand =
   | { readonly kind: 'python'; readonly version: string }
   | {
@@ -20,16 +21,19 @@ export type ExecutorCommand =
   | { readonly kind: 'http'; readonly argv: readonly string[]; readonly deployDir: string }
   | { readonly kind: 'image' };
 
-/** A program that an image must have on its PATH, in this major version; `''`: the oldest that is supported, or a newer one. */
+/**
+ * A program that an image must have on its PATH, in this major version.
+ * `''`: the oldest supported version or newer.
+ */
 export interface ImageProgram {
   readonly name: 'java' | 'node';
   readonly version: string;
 }
 
-/** The parts of an instance that its executor looks at. */
+/** The parts of an instance that its executor uses. */
 export interface ExecutorSubject {
   readonly runtime: string;
-  /** Inside the sandbox. */
+  /** The path of the code, inside the sandbox. */
   readonly codePath: string;
   readonly handler: string;
   readonly memoryMb: number;
@@ -37,30 +41,33 @@ export interface ExecutorSubject {
   readonly rootfs: { readonly type: 'host' | 'image' };
 }
 
-/** The command and the mounts that an executor makes of an instance. */
+/** The command and the mounts that an executor derives from an instance. */
 export interface Execution {
   readonly command: ExecutorCommand;
-  /** Mounts that the command needs, beside the caller's. */
+  /** Mounts that the command needs, in addition to the client's. */
   readonly mounts: readonly MountSpec[];
 }
 
 const NO_IMAGE =
   'it runs the command of an image, and this sandbox runs on the files of the host; choose sandbox_type docker, or start the server from a bootstrap with runtime http';
-/** Of the instance's memory: the rest is for the machine itself, its threads and its classes. Neither Java nor Node sees the limit of its sandbox. */
+/**
+ * Share of the instance's memory for the heap. The rest is for the virtual machine, its threads and classes.
+ * Neither Java nor Node detects the memory limit of its sandbox.
+ */
 const HEAP_SHARE = 0.6;
 const MIN_HEAP_MB = 16;
-/** Node needs some to start at all. */
+/** Minimum heap with which Node starts. */
 const MIN_NODE_HEAP_MB = 32;
 
 interface Executor {
   readonly runtimes: RegExp;
-  /** As the specification calls it. */
+  /** Name in the specification. */
   readonly name: string;
-  /** The execution of an instance, or the sentence why there is none. */
+  /** Returns the execution of an instance, or a sentence why there is none. */
   readonly execution: (subject: ExecutorSubject, environment: Environment) => Execution | string;
 }
 
-/** The runtime table of the specification, first match wins. */
+/** The runtime table of the specification; the first match wins. */
 const EXECUTORS: readonly Executor[] = [
   {
     runtimes: /^python3\.(?:[6-9]|1[0-4])$/,
@@ -77,21 +84,21 @@ const EXECUTORS: readonly Executor[] = [
   { runtimes: /^nodejs(?:20|22|24)?$/, name: 'Nodejs', execution: nodejs },
 ];
 
-// A program of any language: it may know nothing of inherited sockets, nor of the runtime protocol.
+// A program of any language, which may support neither inherited sockets nor the runtime protocol.
 const FALLBACK: Executor = {
   runtimes: /^/,
   name: 'PosixCustom',
   execution: subject => program(subject, { makesSocket: true, orServesHttp: true }),
 };
 
-/** The executor of a runtime value, by its name. Every value has one. */
+/** Returns the name of a runtime value's executor. Every value has one. */
 export function executorName(runtime: string): string {
   return executorOf(runtime).name;
 }
 
 /**
- * The command of an instance's sandbox; the host's own programs are looked for where `environment` says. Fails with `failed_precondition`
- * (`invalid function: runtime <r> is not available: <why>`).
+ * Returns the command of an instance's sandbox. Programs of the host are searched where `environment` says.
+ * Fails with `failed_precondition` (`invalid function: runtime <r> is not available: <why>`).
  */
 export function executionOf(subject: ExecutorSubject, environment: Environment = {}): Execution {
   const execution = executorOf(subject.runtime).execution(subject, environment);
@@ -104,18 +111,23 @@ export function executionOf(subject: ExecutorSubject, environment: Environment =
 const KNOWN =
   'python3.6 to python3.14, go, http, custom image, java8, java11, java17, java21, nodejs20, nodejs22, nodejs24, nodejs';
 
-/** A hint beside the failed start of a runtime value that nobody knows; `''` for one that is known. */
-export function unknownRuntimeHint({ runtime, codePath, handler }: ExecutorSubject): string {
-  if (executorOf(runtime) !== FALLBACK || runtime === 'posix-custom-runtime') return '';
+/** Explains why a start of this runtime failed: the program that the runtime starts, then `message`. */
+export function explainStart({ runtime, codePath, handler }: ExecutorSubject, message: string): string {
+  if (runtime === 'http' && message.startsWith('there is no program')) {
+    return `${message}; runtime http starts this executable file, a server of HTTP on 127.0.0.1:8000 (docs/languages/http.md)`;
+  }
+  if (executorOf(runtime) !== FALLBACK || runtime === 'posix-custom-runtime') return message;
   const path = `${codePath.replace(/\/+$/, '')}/${handler}`;
-  return `; "${runtime}" is no known runtime (there are ${KNOWN}), so it is taken as posix-custom-runtime, which runs the program <codePath>/<handler>, here ${path}`;
+  return `"${runtime}" is no known runtime (there are ${KNOWN}), so it is taken as posix-custom-runtime, which runs the program <codePath>/<handler>, here ${path}: ${message}`;
 }
 
 function executorOf(runtime: string): Executor {
   return EXECUTORS.find(executor => executor.runtimes.test(runtime)) ?? FALLBACK;
 }
 
-/** The program `<codePath>/<handler>`; without a handler none, so that each call learns that it is missing. */
+/**
+ * Runs the program `<codePath>/<handler>`. Without a handler there is no program, and each call reports that.
+ */
 function program(
   { codePath, handler }: ExecutorSubject,
   ways: { readonly makesSocket: boolean; readonly orServesHttp?: boolean },
@@ -128,7 +140,7 @@ function program(
   };
 }
 
-/** The host's own Java, at its own path inside; that of an image is the one that its PATH has. */
+/** Runs the host's own Java, at its own path inside, or the Java on the image's PATH. */
 function java({ runtime, memoryMb, rootfs }: ExecutorSubject, environment: Environment): Execution | string {
   const runtimeJar = findRuntimeJar();
   if (typeof runtimeJar === 'string') return runtimeJar;
@@ -142,11 +154,11 @@ function java({ runtime, memoryMb, rootfs }: ExecutorSubject, environment: Envir
   const argv = [jdk.java, '-XX:+UseSerialGC', `-Xmx${heapMb}m`, '-jar', jar];
   return {
     command: { kind: 'exec', argv, makesSocket: true, ...(isImage ? { imageProgram: { name: 'java', version } } : {}) },
-    mounts: shown.map(path => ({ source: path as string, target: path as string, readonly: true })),
+    mounts: shown.map(path => ({ source: realPathOf(path as string), target: path as string, readonly: true })),
   };
 }
 
-/** The host's own Node, at its own path inside; that of an image is the one that its PATH has. */
+/** Runs the host's own Node, at its own path inside, or the Node on the image's PATH. */
 function nodejs({ runtime, memoryMb, rootfs }: ExecutorSubject, environment: Environment): Execution | string {
   const files = findNodeRuntime();
   if (typeof files === 'string') return files;
@@ -163,26 +175,27 @@ function nodejs({ runtime, memoryMb, rootfs }: ExecutorSubject, environment: Env
       argv: [program, `--max-old-space-size=${heapMb}`, files.main],
       ...(isImage
         ? { makesSocket: true, imageProgram: { name: 'node', version } }
-        : // Its heap is set when it starts, so only those of one size can be made before they are asked for.
+        : // The heap size is set at the start, so only instances of the default memory can be started in
+          // advance.
           { canWait: memoryMb === LIMITS.memoryMb.default }),
     },
     mounts: paths
       .filter(path => isImage || !isShown(path))
-      .map(path => ({ source: path, target: path, readonly: true })),
+      .map(path => ({ source: realPathOf(path), target: path, readonly: true })),
   };
 }
 
-/** Every sandbox on the host's files sees this. */
+/** Checks for a path below /usr/, which every sandbox on the host's files sees. */
 function isShown(path: string): boolean {
   return path.startsWith('/usr/');
 }
 
-/** The handler is for the server to know. */
+/** Runs the image's own command. The server itself reads the handler. */
 function customImage({ rootfs }: ExecutorSubject): Execution | string {
   return rootfs.type === 'image' ? { command: { kind: 'image' }, mounts: [] } : NO_IMAGE;
 }
 
-/** `<codePath>/bootstrap` starts the server; the handler is for the server to know. */
+/** Runs `<codePath>/bootstrap`, which starts the server. The server itself reads the handler. */
 function http({ codePath }: ExecutorSubject): Execution {
   const directory = codePath.replace(/\/+$/, '');
   return { command: { kind: 'http', argv: [`${directory}/bootstrap`], deployDir: codePath }, mounts: [] };

@@ -2,14 +2,14 @@ import { LIMITS } from '../core/limits.ts';
 import { HeldBytes } from '../lib/held-bytes.ts';
 import { FRAME_HEADER_BYTES } from './protocol.ts';
 
-/** One frame as it came off the wire. `payload` is a view that belongs to the receiver. */
+/** A frame from the wire. `payload` is a view that belongs to the receiver. */
 export interface Frame {
   readonly type: number;
   readonly callId: number;
   readonly payload: Buffer;
 }
 
-/** A frame with its payload, ready for one write. */
+/** Encodes a frame with its payload, ready for one write. */
 export function encodeFrame(type: number, callId: number, payload?: Buffer | string): Buffer {
   const bytes = payload === undefined ? 0 : typeof payload === 'string' ? Buffer.byteLength(payload) : payload.length;
   const frame = Buffer.allocUnsafe(FRAME_HEADER_BYTES + bytes);
@@ -28,38 +28,39 @@ export function writeHeader(target: Buffer, type: number, callId: number, payloa
 
 export interface FrameReceiver {
   /**
-   * Looks at a frame whose header came, before any of its payload is kept. False: nobody wants the payload, and it is thrown away as it
-   * comes. Throws when the frame may not come at all.
+   * Checks a frame when its header arrives, before any of its payload is kept.
+   * Returns false to drop the payload as it arrives. Throws when the frame is not allowed.
    */
   admit(type: number, callId: number, payloadBytes: number): boolean;
-  /** The payload is empty when it was not wanted. */
+  /** Receives a frame. Its payload is empty if `admit` returned false. */
   take(frame: Frame): void;
-  /** A frame that was not finished has to be given up, so that others have room: nothing more can be read. */
+  /** Notifies that an unfinished frame was dropped to free memory for others. No more frames can be read. */
   giveUp(): void;
 }
 
-/** Of a frame that goes on beyond what was read. */
+/** A frame whose payload has not arrived completely. */
 interface OpenFrame {
   readonly type: number;
   readonly callId: number;
-  /** Null when nobody wants it. */
+  /** The payload; null when it is dropped. */
   payload: Buffer | null;
   readonly payloadBytes: number;
   filledBytes: number;
 }
 
 const EMPTY = Buffer.alloc(0);
-/** The frames of all connections that have begun and not ended. */
+/** The memory of all connections' unfinished frames. */
 const UNFINISHED = new HeldBytes(LIMITS.unfinishedFrameBytes);
 
 /**
- * Cuts a byte stream into frames. It keeps the frame that has begun, in memory of its own that was asked for once: how its bytes
- * were cut on their way does not matter. `push` throws what the receiver does, and when a frame announces more than
- * `LIMITS.frameBytes`: the connection is then of no use.
+ * Cuts a byte stream into frames.
+ * Memory for an unfinished frame is allocated once, so it does not matter how its bytes were split in
+ * transit. `push` throws the receiver's errors, and a `RangeError` when a frame announces more than
+ * `LIMITS.frameBytes`. The connection is unusable then.
  */
 export class FrameReader {
   receiver: FrameReceiver;
-  /** Bytes behind the last whole frame, or that came while it was held. */
+  /** Bytes after the last whole frame, or bytes that arrived while the reader was held. */
   #rest: Buffer = EMPTY;
   #open: OpenFrame | undefined;
   #isHeld = false;
@@ -68,7 +69,7 @@ export class FrameReader {
     this.receiver = receiver;
   }
 
-  /** No frame is taken before `release`; call it from `take`, and read nothing more. */
+  /** Stops delivery of frames until `release`. Call it from `take`, and read no more bytes. */
   hold(): void {
     this.#isHeld = true;
   }
@@ -78,14 +79,14 @@ export class FrameReader {
     this.push(EMPTY);
   }
 
-  /** Nobody wants the payload of this call's frame any more, if one has begun. */
+  /** Drops the payload of this call's frame, if one has begun. */
   drop(callId: number): void {
     if (this.#open?.callId !== callId) return;
     this.#open.payload = null;
     UNFINISHED.release(this);
   }
 
-  /** Lets go of everything. */
+  /** Releases all memory. */
   close(): void {
     this.#open = undefined;
     this.#rest = EMPTY;
@@ -98,12 +99,12 @@ export class FrameReader {
     this.receiver.giveUp();
   }
 
-  /** `bytes` are the caller's again when it returns. */
+  /** Reads `bytes`. The caller may reuse their memory when this returns. */
   push(bytes: Buffer): void {
     const at = this.#open === undefined ? 0 : this.#fill(this.#open, bytes);
     if (this.#open !== undefined) return;
     const news = at === 0 ? bytes : bytes.subarray(at);
-    // One copy for all frames that came together.
+    // One copy serves all frames that arrived together.
     this.#cut(this.#rest.length === 0 ? Buffer.from(news) : Buffer.concat([this.#rest, news]));
   }
 
@@ -137,7 +138,7 @@ export class FrameReader {
     if (isWanted) UNFINISHED.hold(this, payloadBytes);
   }
 
-  /** How many of the bytes belong to the frame that is open. */
+  /** Copies bytes into the open frame, and returns how many belong to it. */
   #fill(open: OpenFrame, bytes: Buffer): number {
     const { type, callId, payload } = open;
     const taken = Math.min(bytes.length, open.payloadBytes - open.filledBytes);

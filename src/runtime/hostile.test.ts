@@ -10,7 +10,7 @@ import { Channel } from './channel.ts';
 import { encodeFrame, writeHeader } from './frames.ts';
 import { FRAME, type Init } from './protocol.ts';
 
-const SIGNAL = () => AbortSignal.timeout(10_000);
+const SIGNAL = () => AbortSignal.timeout(30_000);
 const HEADER = { traceId: 't', traceparent: '', requestId: 'r' };
 const CALL: Call = { header: HEADER, body: Buffer.from('{}'), timeoutMs: 10_000 };
 const STREAM: Call = { ...CALL, header: { ...HEADER, stream: true, credit: 4 }, onChunk: () => undefined };
@@ -48,7 +48,7 @@ function result(callId: number, value: string | Buffer): Buffer {
   return encodeFrame(FRAME.RESULT, callId, Buffer.concat([Buffer.alloc(4), Buffer.from(value)]));
 }
 
-/** The runtime answers each call with these bytes. */
+/** Makes the runtime answer each call with the bytes that `make` returns. */
 function answering(make: (callId: number, socket: net.Socket) => Buffer): void {
   runtime.onFrame = ({ type, callId }, socket) => {
     if (type === FRAME.CALL) socket.write(make(callId, socket));
@@ -228,7 +228,7 @@ describe('before the code is loaded', () => {
     const opening = open();
     await vi.waitFor(() => expect(backlog).toBeDefined());
     for (let count = 0; count < 16; count++) backlog?.write(FLOOD);
-    // All that a kernel takes for it is far from what was written.
+    // The kernel buffers only a small part of the written bytes.
     await vi.waitFor(() => expect(backlog?.writableNeedDrain).toBe(true));
     await new Promise(resolve => setImmediate(resolve));
     expect(backlog?.writableLength).toBeGreaterThan(48 * 1024 * 1024);

@@ -10,7 +10,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(root, { recursive: true }));
 
-/** A Java that says its version in its `release` file, or else when it is asked. */
+/** Creates a JDK that reports its version in its `release` file or in the output of `java`. */
 function jdk(name: string, version: string, says: 'release' | 'program' = 'release'): string {
   const home = join(root, name);
   mkdirSync(join(home, 'bin'), { recursive: true });
@@ -22,7 +22,7 @@ function jdk(name: string, version: string, says: 'release' | 'program' = 'relea
 
 const look = (version: string, env: Record<string, string> = {}) => lookForJdk(version, { env, jvmDirectory: root });
 
-test('exactly the asked version is taken from the directories of Javas', () => {
+test('lookForJdk finds exactly the requested version among the installed JDKs', () => {
   jdk('a-17', '17.0.15');
   const home = jdk('b-21', '21.0.2');
   jdk('c-210', '210.1');
@@ -31,17 +31,17 @@ test('exactly the asked version is taken from the directories of Javas', () => {
   expect(look('11')).toBeNull();
 });
 
-test('a version of the form 1.8 is 8', () => {
+test('lookForJdk treats version 1.8 as version 8', () => {
   const home = jdk('old', '1.8.0_402');
   expect(look('8')?.home).toBe(home);
 });
 
-test('one without a release file is asked itself', () => {
+test('lookForJdk runs java when the JDK has no release file', () => {
   const home = jdk('silent', '17.0.1', 'program');
   expect(look('17')?.home).toBe(home);
 });
 
-test('JAVA_HOME_<version> comes first, then JAVA_HOME', () => {
+test('lookForJdk prefers JAVA_HOME_<version>, then JAVA_HOME', () => {
   jdk('17', '17.0.1');
   const own = jdk('elsewhere/own', '17.0.2');
   const home = jdk('elsewhere/home', '17.0.3');
@@ -49,23 +49,23 @@ test('JAVA_HOME_<version> comes first, then JAVA_HOME', () => {
   expect(look('17', { JAVA_HOME: home })?.home).toBe(home);
 });
 
-test('a variable that names another version is passed over', () => {
+test('lookForJdk ignores a variable that points to another version', () => {
   const right = jdk('17', '17.0.1');
   expect(look('17', { JAVA_HOME_17: jdk('elsewhere/21', '21.0.1') })?.home).toBe(right);
 });
 
-test('the PATH is followed through links', () => {
+test('lookForJdk follows links on the PATH', () => {
   const home = jdk('elsewhere/17', '17.0.1');
   mkdirSync(join(root, 'bin'));
   symlinkSync(join(home, 'bin', 'java'), join(root, 'bin', 'java'));
   expect(look('17', { PATH: `/nowhere:${join(root, 'bin')}` })?.home).toBe(home);
 });
 
-test('a Java that is not here is reported with the version and where it is looked for', () => {
+test('findJdk reports a missing version and where JDKs are searched', () => {
   expect(findJdk('4', process.env)).toMatch(/^no Java 4 was found: .*JAVA_HOME_4/);
 });
 
-test('the jar is found from any directory below the installation; without it the error says how to build it', () => {
+test('findRuntimeJar finds the jar from a subdirectory, or explains how to build the jar', () => {
   expect(findRuntimeJar(root)).toMatch(/mvn -B -DskipTests package/);
   const jar = join(root, 'runtimes', 'java', 'target', 'rookery-runtime.jar');
   mkdirSync(join(root, 'runtimes', 'java', 'target'), { recursive: true });

@@ -9,23 +9,24 @@ const JVM_DIRECTORY = '/usr/lib/jvm';
 const JAR = ['runtimes', 'java', 'target', 'rookery-runtime.jar'];
 
 export interface Jdk {
-  /** The directory with `bin/java`, links resolved. */
+  /** The directory with `bin/java`, with links resolved. */
   readonly home: string;
   readonly java: string;
 }
 
-/** Where Javas are looked for. */
+/** Places to search for Java installations. */
 export interface JdkPlaces {
   readonly env: Environment;
-  /** Holds a directory per Java. */
+  /** A directory with one subdirectory per Java. */
   readonly jvmDirectory: string;
 }
 
 const found = new Map<string, Jdk>();
 
 /**
- * The Java of exactly this major version on this host, or the sentence why there is none. Looked for in `JAVA_HOME_<version>`,
- * `JAVA_HOME`, the directories of /usr/lib/jvm and the PATH; what was found is kept while it is there.
+ * Returns the Java of exactly this major version on this host, or a sentence why there is none.
+ * Searches `JAVA_HOME_<version>`, `JAVA_HOME`, the directories of /usr/lib/jvm and the PATH. Caches the
+ * result while the file exists.
  */
 export function findJdk(version: string, environment: Environment): Jdk | string {
   const known = found.get(version);
@@ -39,7 +40,7 @@ export function findJdk(version: string, environment: Environment): Jdk | string
   return jdk;
 }
 
-/** The first Java of this major version in these places, null when there is none. */
+/** Returns the first Java of this major version in these places; null when there is none. */
 export function lookForJdk(version: string, { env, jvmDirectory }: JdkPlaces): Jdk | null {
   const homes = [
     env[`JAVA_HOME_${version}`],
@@ -56,11 +57,11 @@ export function lookForJdk(version: string, { env, jvmDirectory }: JdkPlaces): J
 
 export interface RuntimeJar {
   readonly jar: string;
-  /** The libraries beside it, which a Java older than 16 needs. */
+  /** The directory of libraries next to the jar, which a Java older than 16 needs. */
   readonly libraries: string;
 }
 
-/** The jar of the Java runtime in this installation, or the sentence how to make it. */
+/** Returns the jar of the Java runtime in this installation, or a sentence how to build it. */
 export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.url))): RuntimeJar | string {
   let directory = from;
   for (;;) {
@@ -73,7 +74,7 @@ export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.
   return `${join(...JAR)} is not there: build it with \`mvn -B -DskipTests package\` in runtimes/java of the installation`;
 }
 
-/** A `bin` directory may hold only a link to the Java. */
+/** Resolves links: a `bin` directory may contain only a link to the Java. */
 function homeOfPathEntry(entry: string): string | undefined {
   const java = join(entry, 'java');
   return entry !== '' && existsSync(java) ? dirname(dirname(realpathSync(java))) : undefined;
@@ -85,7 +86,10 @@ function jdkAt(home: string): Jdk | null {
   return { home: real, java: join(real, 'bin', 'java') };
 }
 
-/** `17`; `''` when it cannot be known. Most installations say it in a file, which spares the start of a machine. */
+/**
+ * Returns the major version, for example `17`; `''` when it is unknown.
+ * Most installations have it in a file, which saves the start of a virtual machine.
+ */
 function majorOf({ home, java }: Jdk): string {
   const full = /^JAVA_VERSION="([^"]+)"/m.exec(read(join(home, 'release'))) ?? /version "([^"]+)"/.exec(ask(java));
   return /^(?:1\.)?(\d+)/.exec(full?.[1] ?? '')?.[1] ?? '';

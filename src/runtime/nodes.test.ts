@@ -19,7 +19,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(root, { recursive: true }));
 
-/** A program that says of itself what Node would. */
+/** Creates a program that prints a version and a path as Node would. */
 function node(name: string, version: string, executable = join(root, name, 'bin', 'node')): string {
   const path = join(root, name, 'bin', 'node');
   mkdirSync(join(root, name, 'bin'), { recursive: true });
@@ -28,25 +28,25 @@ function node(name: string, version: string, executable = join(root, name, 'bin'
   return path;
 }
 
-test('exactly the asked major version is taken, wherever it stands', () => {
+test('lookForNode takes exactly the requested major version, in any position', () => {
   const programs = [node('a', '20.20.2'), node('b', '22.1.0'), node('c', '220.1.0')];
   expect(lookForNode('22', programs)).toEqual({ version: '22.1.0', path: programs[1] });
   expect(lookForNode('2', programs)).toBeNull();
   expect(lookForNode('24', programs)).toBeNull();
 });
 
-test('without a version the newest is taken, and none that is too old', () => {
+test('lookForNode without a version takes the newest supported Node', () => {
   const programs = [node('a', '20.9.0'), node('b', '22.10.1'), node('c', '22.9.3')];
   expect(lookForNode('', programs)?.path).toBe(programs[1]);
   expect(lookForNode('', [node('old', '18.20.0')])).toBeNull();
 });
 
-test('a program that says where Node itself is, as those of version managers do, is passed over for it', () => {
+test('lookForNode resolves the shim of a version manager to the real Node', () => {
   const real = node('real', '22.1.0');
   expect(lookForNode('22', [node('shim', '22.1.0', real)])?.path).toBe(real);
 });
 
-test('what is no Node is passed over, and a Node that changes is asked again', () => {
+test('lookForNode skips a program that is not Node and rechecks a changed program', () => {
   const path = node('broken', 'no version');
   expect(lookForNode('22', [path])).toBeNull();
   node('broken', '22.1.0');
@@ -54,7 +54,7 @@ test('what is no Node is passed over, and a Node that changes is asked again', (
   expect(lookForNode('22', [path])?.version).toBe('22.1.0');
 });
 
-test('NODE_HOME_<version> comes first, then the PATH, the usual places and the versions of nvm', () => {
+test('candidates lists NODE_HOME_<version>, then PATH, the usual directories and nvm versions', () => {
   const own = node('own', '22.1.0');
   const onPath = node('path', '22.2.0');
   const usual = node('usual', '22.3.0');
@@ -73,16 +73,16 @@ test('NODE_HOME_<version> comes first, then the PATH, the usual places and the v
   ]);
 });
 
-test('a link whose target is gone is no place', () => {
+test('candidates skips a link whose target is missing', () => {
   mkdirSync(join(root, 'bin'));
   symlinkSync(join(root, 'gone'), join(root, 'bin', 'node'));
   expect(candidates({ PATH: join(root, 'bin') }, [])).toEqual([process.execPath]);
 });
 
-test('a Node that is not here is reported with the version and how to name one', () => {
+test('findNode reports a missing version and names NODE_HOME_<version>', () => {
   expect(findNode('4', {})).toEqual({ problem: expect.stringMatching(/^no Node\.js 4 was found: .*NODE_HOME_4$/) });
 });
 
-test('the files of the runtime are found in this installation', () => {
+test('findNodeRuntime finds the runtime files of this installation', () => {
   expect(findNodeRuntime()).toMatchObject({ main: expect.stringMatching(/runtimes\/nodejs\/lib\/main\.js$/) });
 });

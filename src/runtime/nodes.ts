@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import type { Environment } from '../core/environment.ts';
 import { execFileSync } from '../lib/child-process.ts';
 
-/** The oldest major version that the runtime is for. */
+/** The oldest major version that the Node runtime supports. */
 export const OLDEST_NODE = 20;
 const ASK_TIMEOUT_MS = 5_000;
 const ASK = 'process.stdout.write(process.versions.node + " " + process.execPath)';
@@ -13,18 +13,19 @@ const RUNTIME = ['runtimes', 'nodejs', 'lib', 'main.js'];
 const WELL_KNOWN = ['/usr/local/bin', '/usr/bin', '/opt/node/bin', '/opt/homebrew/bin'];
 
 export interface Node {
-  /** `22.18.0` */
+  /** Full version, for example `22.18.0`. */
   readonly version: string;
-  /** `process.execPath`: never the shim of a version manager. */
+  /** `process.execPath`, which is never the shim of a version manager. */
   readonly path: string;
 }
 
-/** What each program has said, while it is the same file. */
+/** The answer of each program, valid while the file is unchanged. */
 const asked = new Map<string, { readonly changedMs: number; readonly node: Node | null }>();
 
 /**
- * The Node of this major version on this host, the newest of all for `''`, or the sentence why there is none. Looked for in
- * `NODE_HOME_<version>`, on the PATH, in the usual places, below nvm's directory, and last comes the one that runs this service.
+ * Returns the Node of this major version on this host, or the reason there is none; the newest for `''`.
+ * Searches `NODE_HOME_<version>`, the PATH, the usual places, nvm's directory, and last the Node that runs
+ * this service.
  */
 export function findNode(version: string, environment: Environment): Node | { readonly problem: string } {
   const found = lookForNode(version, candidates(environment, WELL_KNOWN));
@@ -34,7 +35,7 @@ export function findNode(version: string, environment: Environment): Node | { re
   return { problem: `no ${wanted} was found: put it on the PATH of the service, or name its directory in ${variable}` };
 }
 
-/** The first of these programs that is of the major version; the newest for `''`. */
+/** Returns the first of these programs that has the major version; the newest for `''`. */
 export function lookForNode(version: string, programs: readonly string[]): Node | null {
   let newest: Node | null = null;
   for (const program of programs) {
@@ -47,7 +48,7 @@ export function lookForNode(version: string, programs: readonly string[]): Node 
   return newest;
 }
 
-/** Every place where a Node may be, those that somebody named first. */
+/** Returns every place where a Node may be, explicitly configured places first. */
 export function candidates(environment: Environment, wellKnown: readonly string[]): readonly string[] {
   const homes = Object.keys(environment)
     .filter(name => /^NODE_HOME_\d+$/.test(name))
@@ -66,19 +67,19 @@ export function candidates(environment: Environment, wellKnown: readonly string[
 export interface NodeRuntime {
   /** The program's first file. */
   readonly main: string;
-  /** What it needs to see, itself and the library for TypeScript. */
+  /** Directories that the program must see: its own and that of the TypeScript library. */
   readonly directories: readonly string[];
 }
 
 let runtime: NodeRuntime | undefined;
 
-/** The runtime's files in this installation, or the sentence that they are missing. */
+/** Returns the runtime's files in this installation, or a sentence that they are missing. */
 export function findNodeRuntime(from: string = dirname(fileURLToPath(import.meta.url))): NodeRuntime | string {
   if (runtime !== undefined) return runtime;
   for (let directory = from; ; directory = dirname(directory)) {
     const main = join(directory, ...RUNTIME);
     if (existsSync(main)) {
-      // `<package>/dist/index.js`
+      // The resolved path is `<package>/dist/index.js`.
       const typescript = createRequire(main).resolve('amaro');
       runtime = { main, directories: [dirname(main), dirname(dirname(typescript))] };
       return runtime;

@@ -11,7 +11,7 @@ const collectGarbage = runInNewContext('gc') as () => void;
 const OWNER = { cancel() {}, abandon() {} };
 const OUTCOME: CallOutcome = { ok: true, data: Buffer.from('1'), runMicros: 1 };
 
-/** A call, and the request that everything it was made with leads to. */
+/** Creates a call, and a weak reference to the request to which all its arguments refer. */
 function open(): { call: OpenCall; request: WeakRef<object> } {
   const request = { told: [] as unknown[] };
   const listeners = new Set<() => void>();
@@ -34,24 +34,24 @@ function open(): { call: OpenCall; request: WeakRef<object> } {
   return { call: new OpenCall(1, asked, OWNER, told, told), request: new WeakRef(request) };
 }
 
-test('a call that was answered leads to nothing of its request, whoever still has the call', async () => {
+test('a settled call keeps no reference to its request', async () => {
   const { call, request } = open();
   call.settle(OUTCOME);
-  // A reference that was asked for holds its object until the end of the turn.
+  // A dereferenced WeakRef keeps its object alive until the end of the turn.
   await turn();
   collectGarbage();
   expect(request.deref()).toBeUndefined();
   expect(call.id).toBe(1);
 });
 
-test('a call that failed still tells its late end', () => {
+test('a failed call still reports its late end', () => {
   const { call, request } = open();
   call.fail(new Error('timed out'));
   call.onLateEnd?.();
   expect(request.deref()).toMatchObject({ told: [new Error('timed out'), 'late'] });
 });
 
-test('an outcome that comes twice is told once', () => {
+test('a call reports only its first outcome when several arrive', () => {
   const { call, request } = open();
   call.settle(OUTCOME);
   call.settle(OUTCOME);

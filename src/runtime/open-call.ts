@@ -1,34 +1,39 @@
 import { unavailable } from '../core/error.ts';
-import { goOn, startTimer, stopTimer, type Timed } from '../lib/lazy-timer.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import { type Call, type CallOutcome, timedOut } from './call.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';
 
-/** The part of its stream's credit that a CHUNK takes. An empty one is not free, or there would be no bound of how many wait. */
+/**
+ * Returns the credit that a CHUNK costs. An empty CHUNK costs 1, because otherwise any number of them could
+ * wait.
+ */
 export function creditOf(payloadBytes: number): number {
   return Math.max(1, payloadBytes);
 }
 
-/** The channel of an open call, as the call sees it. */
+/** The channel of an open call, as the call uses it. */
 interface CallOwner {
-  /** Tells the runtime, and goes on waiting for its answer. */
+  /** Sends a CANCEL to the runtime and keeps waiting for its answer. */
   cancel(callId: number, reason: Cancel['reason']): void;
-  /** Nobody waits for its answer any more. */
+  /** Stops waiting for the call's answer. */
   abandon(callId: number, reason: Cancel['reason']): void;
 }
 
-/** A call that was sent and not answered yet: its time, its caller, and whoever waits for it. */
-export class OpenCall implements Timed {
+/** A call that was sent and not answered yet: its time limit, its signal and its promise. */
+export class OpenCall {
   readonly id: number;
   onChunk: Call['onChunk'];
-  /** Undefined also once it was answered. */
+  /** Called when an abandoned call ends; undefined without a listener, and once the call was answered. */
   onLateEnd: Call['onLateEnd'] | undefined;
-  /** CHUNK payload that it may send yet; null when it is no stream. */
+  /** CHUNK payload that the runtime may still send; null when the call is no stream. */
   #creditBytes: number | null;
-  /** What its reader has taken is granted in pieces of so many bytes at least: less than it began with, so that it never waits for the rest of one. */
+  /**
+   * Minimum size of a grant: half of the initial credit.
+   * Less than the whole, so that the stream never waits for the reader to take everything.
+   */
   readonly #grantBytes: number;
-  /** Taken, and not granted yet. */
+  /** Bytes that the reader has taken and that are not granted yet. */
   #owedBytes = 0;
   #signal: Call['signal'];
   readonly #timeoutMs: number;
@@ -36,11 +41,8 @@ export class OpenCall implements Timed {
   #resolve: (outcome: CallOutcome) => void;
   #reject: (error: Error) => void;
   #onAbort: (() => void) | undefined;
-  timer: NodeJS.Timeout | undefined;
-  dueMs = 0;
-  before: Timed | undefined;
-  after: Timed | undefined;
-  /** Behind the timer that runs. */
+  #timer: NodeJS.Timeout | undefined;
+  /** Time that is left when the current timer fires. */
   #leftMs: number;
 
   constructor(
@@ -61,17 +63,18 @@ export class OpenCall implements Timed {
     this.#owner = owner;
     this.#resolve = resolve;
     this.#reject = reject;
-    const leftMs = timeoutMs - waitedMs;
-    const waitMs = Math.min(leftMs, MAX_TIMER_MS);
-    this.#leftMs = leftMs - waitMs;
-    startTimer(this, waitMs);
+    this.#leftMs = Math.max(0, timeoutMs - waitedMs);
+    this.#startTimer();
     if (signal) {
       this.#onAbort = () => this.#aborted();
       signal.addEventListener('abort', this.#onAbort);
     }
   }
 
-  /** Its reader has taken `bytes`. How many it may send more, which it has to be told; 0: they are kept until there are more. */
+  /**
+   * Records that the reader has taken `bytes`. Returns the credit to send to the runtime.
+   * Returns 0 while the amount is below the minimum of a grant.
+   */
   grantCredit(bytes: number): number {
     if (this.#creditBytes === null) return 0;
     this.#owedBytes += bytes;
@@ -82,7 +85,7 @@ export class OpenCall implements Timed {
     return granted;
   }
 
-  /** A CHUNK comes. Throws when it may not: one may overdraw what is left, the next has to wait. */
+  /** Charges a CHUNK. Throws when the credit is used up; one CHUNK may exceed the remaining credit. */
   spendCredit(payloadBytes: number): void {
     if (this.#creditBytes === null) throw new ProtocolError('CHUNK of a call that is no stream');
     if (this.#creditBytes <= 0) throw new ProtocolError('CHUNK beyond the credit of its stream');
@@ -102,13 +105,19 @@ export class OpenCall implements Timed {
     reject(error);
   }
 
-  timePassed(): void {
-    if (this.#leftMs > 0) {
-      const waitMs = Math.min(this.#leftMs, MAX_TIMER_MS);
-      this.#leftMs -= waitMs;
-      goOn(this, waitMs);
-      return;
-    }
+  /** Starts a timer. Node's timers are limited to 24.8 days, so a longer time takes several. */
+  #startTimer(): void {
+    const waitMs = Math.min(this.#leftMs, MAX_TIMER_MS);
+    this.#leftMs -= waitMs;
+    this.#timer = setTimeout(OpenCall.#timePassed, waitMs, this).unref();
+  }
+
+  static #timePassed(this: void, call: OpenCall): void {
+    if (call.#leftMs > 0) call.#startTimer();
+    else call.#timedOut();
+  }
+
+  #timedOut(): void {
     this.#owner.abandon(this.id, 'timeout');
     this.fail(timedOut({ timeoutMs: this.#timeoutMs }));
   }
@@ -123,11 +132,12 @@ export class OpenCall implements Timed {
   }
 
   /**
-   * Lets go of everything too. Tables that live long and change with every call keep what was in them when they were last made anew, until
-   * the next collection of the whole heap: this call, and with it all that it leads to, the request and its answer.
+   * Ends the call and clears all references.
+   * Long-lived tables that change with every call keep old entries until the next full garbage collection.
+   * Without this, such an entry would keep the call, its request and its answer in memory.
    */
   #end(): void {
-    stopTimer(this);
+    clearTimeout(this.#timer);
     if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
     this.#onAbort = undefined;
     this.#signal = undefined;

@@ -10,7 +10,7 @@ function add(calls: OpenCalls, isTaken: (id: number) => boolean = NONE_TAKEN): O
   return call;
 }
 
-test('a call is found by its id until it is removed, and by no other id', () => {
+test('OpenCalls finds a call by its id until removal, and by no other id', () => {
   const calls = new OpenCalls();
   const added = Array.from({ length: 100 }, () => add(calls));
   expect(new Set(added.map(({ id }) => id)).size).toBe(100);
@@ -22,7 +22,7 @@ test('a call is found by its id until it is removed, and by no other id', () => 
   expect(calls.get((added[0] as OpenCall).id + 2 ** 31)).toBeUndefined();
 });
 
-test('a call that lasts keeps its id, however many come and go behind it', () => {
+test('OpenCalls keeps the id of a long call while 1000 later calls end', () => {
   const calls = new OpenCalls();
   const first = add(calls);
   for (let count = 0; count < 1000; count += 1) calls.remove(add(calls));
@@ -30,13 +30,13 @@ test('a call that lasts keeps its id, however many come and go behind it', () =>
   expect(calls.size).toBe(1);
 });
 
-test('an id that another call still has is passed over', () => {
+test('OpenCalls skips an id that another call still uses', () => {
   const calls = new OpenCalls();
   const taken = add(calls).id + 1;
   expect(add(calls, id => id === taken).id).toBe(taken + 1);
 });
 
-test('all are removed in the order in which they were added, also those that lasted', () => {
+test('removeAll returns all calls in the order in which they were added', () => {
   const calls = new OpenCalls();
   const first = add(calls);
   for (let count = 0; count < 50; count += 1) calls.remove(add(calls));

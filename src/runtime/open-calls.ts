@@ -4,9 +4,9 @@ const FIRST_PLACES = 16;
 const MAX_ID = 0xffff_ffff;
 
 /**
- * The calls of a channel that are not answered, by their ids, and the ids themselves. An id has its place in an array, and ids whose place is
- * taken are passed over. No `Map`: one that lives long and changes with every call is made anew all the time, and what it was made from
- * is collected late.
+ * The unanswered calls of a channel by id, and the source of the ids.
+ * Each id has a slot in an array, and ids with an occupied slot are skipped. A long-lived `Map` that changes
+ * with every call would be rebuilt often, and its old tables are collected late.
  */
 export class OpenCalls {
   #places: (OpenCall | undefined)[] = new Array(FIRST_PLACES).fill(undefined);
@@ -17,7 +17,10 @@ export class OpenCalls {
     return this.#size;
   }
 
-  /** The id of the next call, which is to be added before anything else happens. `isTaken`: another call has it still. */
+  /**
+   * Returns the id of the next call, which must be added before any other operation.
+   * `isTaken` is true for an id that another call still uses.
+   */
   nextId(isTaken: (id: number) => boolean): number {
     if (2 * this.#size >= this.#places.length) this.#grow();
     for (;;) {
@@ -42,12 +45,12 @@ export class OpenCalls {
     this.#size -= 1;
   }
 
-  /** Removes all; in the order in which they were added. */
+  /** Removes all calls, and returns them in the order in which they were added. */
   removeAll(): OpenCall[] {
     const calls = this.#places.filter(call => call !== undefined);
     this.#places.fill(undefined);
     this.#size = 0;
-    // Ids begin again at some time: the one that comes next is the farthest from the one that came last.
+    // Ids wrap around, so the order is the distance from the next id: the oldest call has the smallest.
     return calls.sort((one, other) => ((one.id - this.#nextId) >>> 0) - ((other.id - this.#nextId) >>> 0));
   }
 

@@ -1,17 +1,22 @@
 /**
- * Wire types of the runtime protocol, version 1: what the control plane and the runtime inside a sandbox say to each
- * other. The document is `docs/runtime-protocol.md`; the languages' runtimes under `runtimes/` implement it.
+ * Wire types of the runtime protocol, version 1, between the service and the runtime inside a sandbox.
+ * The document is `docs/reference/runtime-protocol.md`; the runtimes of all languages under `runtimes/`
+ * implement it.
  *
- * Frame: u32 length (of what follows it) · u8 type · u32 call id · payload. Big-endian. Call id 0 = the connection.
+ * Frame: u32 length (of the bytes after it) · u8 type · u32 call id · payload. Big-endian. Call id 0 = the
+ * connection.
  */
 export const PROTOCOL_VERSION = 1;
+
+/** The text of the ERROR 4000 with which a stopping runtime refuses a CALL. */
+export const STOPPING = 'the instance is stopping';
 
 export const FRAME = {
   /** → JSON `Hello`. First frame of every connection. */
   HELLO: 1,
   /** ← JSON `HelloOk`. */
   HELLO_OK: 2,
-  /** → JSON `Init`. Data connection, once; again = the stored outcome. */
+  /** → JSON `Init`. Data connection, once; a repetition gets the stored outcome. */
   INIT: 3,
   /** ← JSON `InitOk`; a failure is ERROR with call id 0. */
   INIT_OK: 4,
@@ -23,9 +28,11 @@ export const FRAME = {
   CHUNK: 7,
   /** ← JSON `CallError`. */
   ERROR: 8,
-  /** → JSON `Cancel`. Control connection; the call id is one of the same client's data connection. */
+  /** → JSON `Cancel`. Control connection; the call id is from the same client's data connection. */
   CANCEL: 9,
-  /** → u32: bytes of CHUNK payload that this call may send beyond what it was granted before. Control connection. */
+  /**
+   * → u32: bytes of CHUNK payload that this call may send in addition to earlier grants. Control connection.
+   */
   CREDIT: 10,
   /** → empty. Control connection. */
   PING: 11,
@@ -40,21 +47,24 @@ export const FRAME = {
 export interface Hello {
   version: number;
   secret: string;
-  /** Ties the data and the control connection of one control plane together. */
+  /** Id that links the data and the control connection of the same service process. */
   client: string;
   role: 'data' | 'control';
 }
 
 export interface HelloOk {
   version: number;
-  /** `python3.11.7` */
+  /** Name and version, for example `python3.11.7`. */
   runtime: string;
-  /** `rookery-runtime/0.1.0` */
+  /** Name and version, for example `rookery-runtime/0.1.0`. */
   sdk: string;
   state: 'new' | 'initializing' | 'ready' | 'failed' | 'stopping';
-  /** It takes STOP over the data connection too, and needs no control connection to see that a client has gone. */
+  /**
+   * True when the runtime accepts STOP over the data connection too.
+   * It then detects the end of a client without a control connection.
+   */
   stopsOverData?: boolean;
-  /** Why the code could not be loaded (state `failed`). */
+  /** The reason the code could not be loaded (state `failed`). */
   error?: CallError;
 }
 
@@ -64,9 +74,9 @@ export interface Init {
   initializer: string;
   preStop: string;
   initTimeoutMs: number;
-  /** How many calls run at once, 1 to 1000. */
+  /** Maximum number of calls that run at once, 1 to 1000. */
   concurrency: number;
-  /** Bytes of a result; above it ERROR 4004. */
+  /** Maximum number of bytes of a result; above it ERROR 4004. */
   maxResultBytes: number;
   instanceId: string;
   tenant: string;
@@ -79,11 +89,11 @@ export interface Init {
 }
 
 export interface InitOk {
-  /** Loading the module. */
+  /** Duration of loading the module. */
   loadMicros: number;
-  /** The initializer. */
+  /** Duration of the initializer. */
   initMicros: number;
-  /** When the loading began, by the monotonic clock of the runtime's machine. Absent: it does not say. */
+  /** Start of the loading, by the monotonic clock of the runtime's machine. Absent: not reported. */
   beganMicros?: number;
 }
 
@@ -91,12 +101,15 @@ export interface CallHeader {
   traceId: string;
   traceparent: string;
   requestId: string;
-  /** Time that is left when the frame is written. 0 = no bound. */
+  /** Time that is left when the frame is written. 0 = no limit. */
   remainingMs: number;
-  /** When that was, by the monotonic clock of the machine (ms): a runtime that reads late knows how long a call has waited. Not to another machine. */
+  /**
+   * Time of the write, by the machine's monotonic clock (ms). Not sent to another machine.
+   * With it, a runtime that reads late can compute how long a call has waited.
+   */
   atMs?: number;
   sessionId?: string;
-  /** True: CHUNKs may come before RESULT; `get_stream()` works. */
+  /** True: CHUNKs may precede RESULT, and `get_stream()` works. */
   stream?: boolean;
   /** Bytes of CHUNK payload that may be sent before the first CREDIT (streams only). */
   credit?: number;
@@ -105,10 +118,10 @@ export interface CallHeader {
 }
 
 export interface CallError {
-  /** Decisions §8: 4001, 4002, 4004, 4007, 4009, 4010, 4140, 4201, 4211. */
+  /** Error code, Decisions §8: 4001, 4002, 4004, 4007, 4009, 4010, 4140, 4201, 4211. */
   code: number;
   message: string;
-  /** Time in the handler, when it ran. */
+  /** Time in the handler, if it ran. */
   runMicros?: number;
 }
 
@@ -122,14 +135,14 @@ export interface Pong {
 }
 
 export interface Stop {
-  /** Bound of pre_stop. */
+  /** Time limit of pre_stop. */
   graceMs: number;
 }
 
 export interface Stopped {
-  /** pre_stop failed (4009). */
+  /** Present when pre_stop failed (4009). */
   error?: CallError;
 }
 
-/** Length prefix, type and call id. */
+/** Size of the length prefix, type and call id. */
 export const FRAME_HEADER_BYTES = 9;

@@ -1,84 +1,105 @@
 import type { Duplex, Readable, Writable } from 'node:stream';
 
 /**
- * Ways into one running sandbox, beside its runtime: commands with open streams, its ports, its files. `SandboxDriver.access`
- * gives it.
+ * Access to one running sandbox in addition to its runtime: commands with open streams, TCP ports, and files.
+ * `SandboxDriver.access` returns it.
  *
- * Everything happens inside, as the sandbox's user with that user's rights and limits: a path is a path in the sandbox, and a symbolic
- * link leads where it leads there. Streams carry back-pressure from end to end, so that a slow reader holds up what writes and fills
- * no memory. An open way ends with the sandbox; its streams are destroyed then.
+ * All operations run inside, with the rights and limits of the sandbox's user. Paths and symbolic links are
+ * resolved inside the sandbox. Streams carry back-pressure from end to end: a slow reader pauses the writer,
+ * and memory stays bounded. When the sandbox ends, the driver destroys all open streams.
  *
- * Errors are `ServiceError`s: `failed_precondition` when the sandbox does not run, `unavailable` when it ended or does not answer,
- * `deadline_exceeded` when `signal` ended it, and those of each method. `signal` bounds the opening and ends what was opened.
+ * Errors are `ServiceError`s: `failed_precondition` when the sandbox does not run, `unavailable` when it
+ * ended or does not answer, `deadline_exceeded` when `signal` ended the operation, and those of each method.
+ * `signal` bounds the opening, and later ends what was opened.
  */
 export interface SandboxAccess {
-  /** Starts a command. Fails with `resource_exhausted` when too many are open in this sandbox (32). */
+  /** Starts a command. Fails with `resource_exhausted` when 32 commands are open in this sandbox. */
   openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec>;
 
-  /** A connection to TCP `port` on 127.0.0.1 inside. Fails with `unavailable` (`nothing listens on port <n>`). */
+  /** Connects to TCP `port` on 127.0.0.1 inside. Fails with `unavailable` (`nothing listens on port <n>`). */
   dial(port: number, signal: AbortSignal): Promise<Duplex>;
 
-  /** Opens a regular file. Fails with `not_found`, `permission_denied`, or `invalid_request` when it is something else. */
+  /**
+   * Opens a regular file. Fails with `not_found`, `permission_denied`, or `invalid_request` (not a regular
+   * file).
+   */
   openFile(path: string, signal: AbortSignal): Promise<OpenFile>;
 
   /**
-   * Writes `content` to a new file that takes the place of what is at `path` when it is complete, and only then; a failure leaves what was
-   * there. `path` is never a symbolic link afterwards. Directories above it must be there. Fails with `not_found`,
-   * `permission_denied`, `invalid_request` (a directory is there), `resource_exhausted` (no room, or a limit of the disk).
+   * Writes `content` to a new file, which replaces the file at `path` when it is complete. A failure leaves
+   * the old file.
+   * A symbolic link stays, and its target is replaced. The parent directories must exist. Fails with
+   * `not_found`, `permission_denied`, `invalid_request` (`path` is not a file) or `resource_exhausted` (no
+   * space, or a limit of the disk).
    */
   writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile>;
 
-  /** The files of a directory, ordered by path. Fails with `not_found`, `permission_denied`, `invalid_request` (no directory). */
+  /**
+   * Lists a directory's files by path. Fails with `not_found`, `permission_denied`, `invalid_request` (no
+   * directory).
+   */
   listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList>;
 
-  /** Fails with `already_exists` (not with `recursive` when it is a directory), `not_found` (its parent), `permission_denied`. */
+  /**
+   * Creates a directory. Fails with `already_exists`, `not_found` (no parent) or `permission_denied`.
+   * With `recursive`, an existing directory is no error.
+   */
   makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void>;
 }
 
 export interface OpenExecRequest {
   readonly argv: readonly string[];
-  /** `''`: the sandbox's working directory; a relative one counts from it. */
+  /** The working directory; relative paths start at the sandbox's. `''`: the sandbox's working directory. */
   readonly workingDir: string;
-  /** Added to the sandbox's environment. */
+  /** Variables to add to the sandbox's environment. */
   readonly env: Readonly<Record<string, string>>;
-  /** With a terminal of this size, which is its standard input, output and error; null: three pipes. */
+  /**
+   * The size of a terminal that becomes the command's standard input, output and error; null: three pipes.
+   */
   readonly terminal: TerminalSize | null;
 }
 
 export interface TerminalSize {
-  /** 1 to 65535. */
+  /** Number of columns, 1 to 65535. */
   readonly columns: number;
   readonly rows: number;
 }
 
-/** A command that runs. */
+/** A running command. */
 export interface OpenExec {
-  /** Its end is the end of the command's input (with a terminal: nothing). */
+  /** The command's input. Ending the stream ends the input; with a terminal that has no effect. */
   readonly stdin: Writable;
   readonly stdout: Readable;
-  /** Ends at once with a terminal. */
+  /** The command's error output. With a terminal the stream ends at once. */
   readonly stderr: Readable;
-  /** Without effect without a terminal, or when the command has ended. */
+  /** Resizes the terminal. Has no effect without a terminal, or after the command has ended. */
   resize(size: TerminalSize): void;
-  /** Its return code (128 + n after signal n), once it has ended and its outputs have been read. Rejects when that is not known. */
+  /**
+   * Resolves with the return code when the command has ended and its outputs have been read. Signal n gives
+   * 128 + n.
+   * Rejects when the code is unknown.
+   */
   readonly ended: Promise<number>;
-  /** Ends it with its whole process group. */
+  /** Kills the command with its whole process group. */
   kill(): void;
 }
 
 export interface OpenFile {
   readonly sizeBytes: number;
   readonly modifiedAtMs: number;
-  /** Permission bits, `0o644`. */
+  /** Permission bits, for example `0o644`. */
   readonly mode: number;
-  /** The bytes from `start` up to, not including, `end`, of the file that was opened, whatever is at its path by now. Once. */
+  /**
+   * Reads the bytes from `start` up to, not including, `end`. May be called once.
+   * The bytes come from the file that was opened, even when `path` has been replaced since.
+   */
   read(start: number, end: number): Readable;
-  /** Without reading. */
+  /** Closes the file without reading. */
   close(): void;
 }
 
 export interface WriteFileOptions {
-  /** Permission bits; null: 0o644. */
+  /** Permission bits; null: those of the replaced file, or 0o644 when there was none. */
   readonly mode: number | null;
 }
 
@@ -87,9 +108,9 @@ export interface WrittenFile {
 }
 
 export interface ListFilesOptions {
-  /** 1 = what is in it. */
+  /** Depth of the listing; 1 = the directory's own entries. */
   readonly maxDepth: number;
-  /** Above it `truncated`. */
+  /** Maximum number of entries; a longer list is cut, and `truncated` is set. */
   readonly maxEntries: number;
 }
 
@@ -99,7 +120,7 @@ export interface FileList {
 }
 
 export interface FileEntry {
-  /** Absolute, inside. */
+  /** Absolute path inside the sandbox. */
   readonly path: string;
   readonly type: 'file' | 'directory' | 'symlink' | 'other';
   readonly sizeBytes: number;
@@ -110,6 +131,6 @@ export interface FileEntry {
 export interface MakeDirectoryOptions {
   /** Permission bits; null: 0o755. */
   readonly mode: number | null;
-  /** Makes its parents too, and is content with a directory that is there. */
+  /** Creates missing parents too, and accepts an existing directory. */
   readonly recursive: boolean;
 }

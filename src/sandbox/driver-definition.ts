@@ -5,42 +5,42 @@ import type { Removals } from '../lib/removals.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { SandboxDriver } from './driver.ts';
 
-/** All that the rest of the program knows of a driver: `definition.ts` of its folder, a row of `core/sandbox-types.ts`. */
+/**
+ * The part of a driver that the rest of the program uses, in addition to its facts in
+ * `core/sandbox-types.ts`.
+ */
 export interface DriverDefinition {
-  /** What its sandboxes run on: the files of this host, or an image, which a request then names. */
-  readonly rootfs: 'host' | 'image';
-  /**
-   * They are on machines of a cluster: mounts are of those, code of this host is handed in, there may be pools to take one from, and another
-   * replica takes them over when the machine of the service is lost.
-   */
-  readonly isCluster?: true;
-  /** `host` of the driver `docker` is the setting `docker.host`. */
+  /** The driver's settings by short name: `host` of the driver `docker` is the setting `docker.host`. */
   readonly settings: Readonly<Record<string, Setting<unknown>>>;
-  /** Paths of this host that no caller may name: access to them makes root, or nearly. */
+  /**
+   * Returns paths of this host that no client may name, because access to them gives root rights, or nearly.
+   */
   readonly closedPaths?: () => Promise<readonly string[]>;
-  /** Makes the driver, on its first use: heavy libraries are imported here. null: requests may name it, and this installation has none. */
-  readonly create: ((context: DriverContext<never>) => Promise<SandboxDriver>) | null;
+  /** Creates the driver on its first use, and imports its heavy libraries then. */
+  create(context: DriverContext<never>): Promise<SandboxDriver>;
 }
 
 export interface DriverContext<Settings> {
-  /** Files that the driver leaves for a later server are in `run/<its name>` below it. */
+  /** The data directory. A driver keeps files for a later server in `run/<driver name>` below it. */
   readonly dataDir: string;
-  /** This node among the replicas of the service; `''` when nothing but `probe` will be asked. */
+  /** The id of this node among the service's replicas; `''` when only `probe` will be called. */
   readonly nodeId: string;
-  /** Of all replicas over one database together; `''` when nothing but `probe` will be asked. */
+  /** The id that all replicas over one database share; `''` when only `probe` will be called. */
   readonly installationId: string;
-  /** Of this program. */
+  /** Version of this program. */
   readonly version: string;
-  /** Paths that may not be mounted, checked again at the mount. */
+  /** Paths that may not be mounted. The driver checks them again when it mounts. */
   readonly mountPolicy: HostPathPolicy;
-  /** That of the server: no sandbox sees it. */
+  /** The server's environment, which no sandbox sees. */
   readonly environment: Environment;
-  /** Callers need a token: they are not trusted with everything that this machine reaches. */
+  /**
+   * True when clients need a token. Such clients are not trusted with everything that this machine reaches.
+   */
   readonly hasAuth: boolean;
-  /** Nothing but `probe` will be asked of it: nothing is kept ready. */
+  /** True when only `probe` will be called: the driver then keeps nothing ready. */
   readonly onlyProbed: boolean;
   readonly removals: Removals;
   readonly logger: Logger;
-  /** Those of all drivers, by the driver's name. */
+  /** Settings of all drivers, by driver name. */
   readonly settings: Settings;
 }

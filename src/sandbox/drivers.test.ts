@@ -11,7 +11,7 @@ function driverOf(events: string[] = []): SandboxDriver {
   return driver as SandboxDriver;
 }
 
-test('a driver is made on its first use, once for all who ask', async () => {
+test('Drivers creates a driver once, on its first use', async () => {
   let made = 0;
   const drivers = new Drivers({
     process: async () => {
@@ -27,7 +27,7 @@ test('a driver is made on its first use, once for all who ask', async () => {
 });
 
 test.each(['docker', 'supervisor', 'kubernetes'] as const)(
-  '%s is not available when it is not built in',
+  '%s is not available when the installation has no such driver',
   async name => {
     const drivers = new Drivers({});
     const reason = `this installation has no ${name} driver`;
@@ -39,7 +39,7 @@ test.each(['docker', 'supervisor', 'kubernetes'] as const)(
   },
 );
 
-test('a driver that cannot be made says why, and is tried again at the next use', async () => {
+test('Drivers reports why a driver cannot be created, and retries at the next use', async () => {
   let tries = 0;
   const drivers = new Drivers({
     docker: async () => {
@@ -52,7 +52,7 @@ test('a driver that cannot be made says why, and is tried again at the next use'
   expect(await drivers.probe('docker')).toEqual({ available: false, reason: 'asked' });
 });
 
-test('close lets go of the drivers that were used', async () => {
+test('Drivers.close closes only the drivers that were used', async () => {
   const events: string[] = [];
   const drivers = new Drivers({ process: async () => driverOf(events), docker: async () => driverOf(events) });
   await drivers.get('process');

@@ -2,10 +2,13 @@ import { failedPrecondition, messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { ProbeResult, SandboxDriver } from './driver.ts';
 
-/** How each driver of this installation is made, on its first use: heavy libraries load then. */
+/**
+ * A function for each driver of this installation that creates it on first use and loads its heavy libraries
+ * then.
+ */
 export type DriverLoaders = Readonly<Partial<Record<SandboxType, () => Promise<SandboxDriver>>>>;
 
-/** The drivers of this installation by name, each made once. */
+/** The drivers of this installation by name, each created once. */
 export class Drivers {
   readonly #loaders: DriverLoaders;
   readonly #loaded = new Map<SandboxType, Promise<SandboxDriver>>();
@@ -14,12 +17,15 @@ export class Drivers {
     this.#loaders = loaders;
   }
 
-  /** Those that this installation can make. */
+  /** Names of the drivers that this installation can create. */
   get names(): readonly SandboxType[] {
     return Object.keys(this.#loaders) as SandboxType[];
   }
 
-  /** The driver, the same one each time. Fails with `failed_precondition` (`<name> is not available: <why>`). */
+  /**
+   * Returns the driver, always the same object. Fails with `failed_precondition` (`<name> is not available:
+   * <why>`).
+   */
   async get(name: SandboxType): Promise<SandboxDriver> {
     const load = this.#loaders[name];
     if (!load) throw failedPrecondition(`${name} is not available: ${notBuiltIn(name)}`);
@@ -27,7 +33,7 @@ export class Drivers {
     if (!loading) {
       loading = load();
       this.#loaded.set(name, loading);
-      // A library that is missing may be there at the next try.
+      // The next call tries again: a missing library may have been installed by then.
       loading.catch(() => this.#loaded.delete(name));
     }
     try {
@@ -37,7 +43,7 @@ export class Drivers {
     }
   }
 
-  /** Whether it works on this machine, now. Never throws. */
+  /** Checks whether the driver works on this machine now. Never throws. */
   async probe(name: SandboxType): Promise<ProbeResult> {
     if (!this.#loaders[name]) return { available: false, reason: notBuiltIn(name) };
     try {
@@ -47,7 +53,7 @@ export class Drivers {
     }
   }
 
-  /** Lets go of what this process holds of the drivers that were used. Never rejects. */
+  /** Closes the drivers that were used. Never rejects. */
   async close(): Promise<void> {
     const loaded = await Promise.allSettled(this.#loaded.values());
     await Promise.allSettled(loaded.map(result => (result.status === 'fulfilled' ? result.value.close() : undefined)));

@@ -1,68 +1,82 @@
 import type { PoolSpec } from '../core/pool.ts';
 
 /**
- * Sandboxes that are kept ready, as a driver of a cluster has them (`SandboxDriver.pools`). It translates and never decides: the controller
- * (`src/pools/`) says what is to be done. What it shows comes out of a watch, so looking costs nothing. Errors are `ServiceError`s:
- * `unavailable` when the cluster does not answer, `invalid_request` or `failed_precondition` when it refuses, with its words.
+ * Sandboxes that a cluster's driver keeps ready (`SandboxDriver.pools`).
+ * The backend translates and never decides: the controller (`src/pools/`) decides. It reads from a watch, so
+ * that reads are free. Errors are `ServiceError`s: `unavailable` when the cluster does not answer,
+ * `invalid_request` or `failed_precondition` with the cluster's message when it refuses.
  */
 export interface PoolBackend {
-  /** Watches from now on; resolves when all that there is has been seen. May be called again. */
+  /** Starts the watch. Resolves when all existing objects have been seen. May be called again. */
   open(): Promise<void>;
-  /** Whether what is shown is what the cluster has: false while the watch is broken. */
+  /** True while the watch works, so that the view matches the cluster. */
   readonly isCurrent: boolean;
-  /** Ids of all pools of this installation of which the cluster has anything. */
+  /** Returns the ids of all pools of this installation that have any object in the cluster. */
   ids(): ReadonlySet<string>;
   view(poolId: string): PoolView;
-  /** Calls back with the id of a pool each time that anything of it has changed; it is quick. The returned function ends it. */
+  /**
+   * Calls `listener` with a pool's id after each change of the pool; the listener must be quick. Returns
+   * unsubscribe.
+   */
   onChange(listener: (poolId: string) => void): () => void;
 
-  /** Why a pool of this spec may not be made here, or null. Asks nobody. */
+  /** Returns the reason a pool of this spec cannot be created here, or null. Uses cached information only. */
   refusal(spec: PoolSpec): string | null;
-  /** How the pods of a pool keep away from those of other pools: JSON of what is added to its spec, `''` when nothing is. */
+  /**
+   * Returns the JSON that keeps this pool's pods away from those of other pools; `''` when nothing is added.
+   */
   antiAffinities(spec: PoolSpec): string;
-  /** Makes the pool with so many pods, or makes it be as the spec says; its number of pods stays then. */
+  /**
+   * Creates the pool with `replicas` pods, or updates an existing pool to the spec without changing its size.
+   */
   apply(spec: PoolSpec, replicas: number): Promise<void>;
-  /** Sets how many pods the pool keeps. False: it was not `from` any more, and nothing has changed. */
+  /**
+   * Sets the number of pods that the pool keeps. Returns false, without a change, if the number was no longer
+   * `from`.
+   */
   scale(poolId: string, from: number, to: number): Promise<boolean>;
-  /** How few pods the autoscaler may leave; for pools that have one. */
+  /** Sets the autoscaler's minimum number of pods; for pools that have an autoscaler. */
   keepAtLeast(poolId: string, replicas: number): Promise<void>;
-  /** Takes a free pod out of service for good: nobody can claim it any more. False: it has changed meanwhile. */
+  /**
+   * Takes a free pod out of service for good, so that no instance can claim it. Returns false if the pod has
+   * changed.
+   */
   retire(pod: PoolPod): Promise<boolean>;
-  /** Ends a pod. False: it has changed since it was seen so, and lives. */
+  /** Deletes a pod. Returns false, and leaves the pod alone, if it has changed since it was read. */
   remove(pod: PoolPod): Promise<boolean>;
-  /** The pool keeps no pods any more; those that there are live on. Absent = success. */
+  /** Stops the pool from keeping pods; existing pods continue. A missing pool counts as success. */
   disband(poolId: string): Promise<void>;
-  /** Tells whoever looks at the cluster. Never fails. */
+  /** Publishes a warning event in the cluster. Never fails. */
   warn(poolId: string, reason: string, message: string): Promise<void>;
 }
 
-/** What the cluster has of one pool. */
+/** The objects that the cluster has for a pool. */
 export interface PoolView {
-  /** Null: it keeps no pods any more, and some of its pods are left. */
+  /** The controller object of the pool; null: it was removed, and some of the pool's pods are left. */
   readonly set: PoolSet | null;
   readonly pods: readonly PoolPod[];
 }
 
-/** What keeps the pods of a pool. */
+/** The cluster object that keeps the pods of a pool. */
 export interface PoolSet {
-  /** As it was made; null when it cannot be read. */
+  /** The spec from which the set was created; null when it cannot be read. */
   readonly spec: PoolSpec | null;
-  /** Made as this version of the service makes it from that spec. */
+  /** True when this version of the service would create the same object from that spec. */
   readonly isUpToDate: boolean;
-  /** How many pods it is to keep. */
+  /** Desired number of pods. */
   readonly replicas: number;
-  /** What the cluster's own controller has seen at one moment, which may be behind the pods that are shown. */
+  /** Status that the cluster's own controller last reported; it may be older than `pods`. */
   readonly seen: {
-    /** It has seen the number that it is to keep. */
+    /** True when the controller has seen the desired number. */
     readonly isCurrent: boolean;
     readonly pods: number;
     readonly ready: number;
-    /** Of its pods those that are not retired. */
+    /** Number of its pods that are not retired. */
     readonly inService: number;
   };
-  /** An autoscaler says how many pods it keeps. */
+  /** True when an autoscaler sets the number of pods. */
   readonly isAutoscaled: boolean;
-  /** Why it cannot make pods, or null. */
+  /** The reason the set cannot create pods, or null. */
   readonly problem: string | null;
   readonly isEnding: boolean;
 }
@@ -70,26 +84,29 @@ export interface PoolSet {
 export interface PoolPod {
   readonly name: string;
   readonly uid: string;
-  /** Changes with every change of the pod. */
+  /** Resource version: changes with every change of the pod. */
   readonly version: string;
-  /** Counted by the pool. */
+  /** True when the pool counts the pod. */
   readonly isMember: boolean;
   readonly isRetired: boolean;
-  /** Of the instance that holds it; null: it is free. */
+  /** Id of the instance that holds the pod; null: the pod is free. */
   readonly instanceId: string | null;
-  /** `broken`: it ran, and can take no instance any more. `failed`: it has ended. `ending`: it is being deleted. */
+  /**
+   * `broken`: it ran, and can take no instance any more. `failed`: it has ended. `ending`: it is being
+   * deleted.
+   */
   readonly state: 'pending' | 'ready' | 'broken' | 'failed' | 'ending';
-  /** The cluster counts it as ready, whatever its state is here. */
+  /** True when the cluster counts the pod as ready, whatever `state` says. */
   readonly isReady: boolean;
-  /** Why it does not run, in words; `''` when nothing is known. */
+  /** The reason the pod does not run, in words; `''` when none is known. */
   readonly problem: string;
-  /** `problem` will not pass without somebody's doing. */
+  /** True when `problem` needs an operator's action. */
   readonly isHopeless: boolean;
   readonly createdAtMs: number;
-  /** Since when it is free and ready; meaningless for others. */
+  /** Time since which the pod has been free and ready; meaningless in other states. */
   readonly restsSinceMs: number;
-  /** An instance ran in it. */
+  /** True when an instance has run in the pod. */
   readonly isUsed: boolean;
-  /** Made by the present template of its pool. */
+  /** True when the pool's present template made the pod. */
   readonly isUpToDate: boolean;
 }

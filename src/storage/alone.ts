@@ -2,8 +2,9 @@ import { PostgresAdapter, sql } from 'kysely';
 import type { WriteTransaction } from './database.ts';
 
 /**
- * Until its transaction ends, no other write operation that calls this with the same `key` runs. To be called first in an operation that
- * reads and then writes. The embedded database runs one operation at a time by itself, and nothing happens there.
+ * Blocks other write operations that call it with the same `key` until the transaction ends. An operation
+ * that reads and then writes must call it before it reads. Does nothing with SQLite, which runs one operation
+ * at a time.
  */
 export async function alone(transaction: WriteTransaction, key: string): Promise<void> {
   if (!(transaction.getExecutor().adapter instanceof PostgresAdapter)) return;

@@ -12,7 +12,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true }));
 
-test('a new file is brought to the newest migration, and opening it again changes nothing', async () => {
+test('openDatabase migrates a new file, and opening the file again changes nothing', async () => {
   const file = join(directory, 'a.db');
   for (let round = 0; round < 2; round++) {
     const database = await openDatabase(file);
@@ -22,12 +22,12 @@ test('a new file is brought to the newest migration, and opening it again change
   }
 });
 
-test('migrations are named in the order in which they run', () => {
+test('migration names sort in the order of their execution', () => {
   const names = Object.keys(MIGRATIONS);
   expect(names).toEqual(names.toSorted());
 });
 
-test('the embedded database writes ahead and checks foreign keys', async () => {
+test('openDatabase enables the write-ahead log and foreign keys', async () => {
   const database = await openDatabase(join(directory, 'a.db'));
   const pragma = async (name: string) =>
     Object.values((await sql.raw<Record<string, unknown>>(`PRAGMA ${name}`).execute(database)).rows[0] ?? {})[0];
@@ -36,7 +36,7 @@ test('the embedded database writes ahead and checks foreign keys', async () => {
   await database.destroy();
 });
 
-test('pages of a list and names are found by an index', async () => {
+test('an index serves pages of lists, names and idempotency keys', async () => {
   const database = await openDatabase(':memory:');
   const plan = async (query: string) =>
     JSON.stringify((await sql.raw(`EXPLAIN QUERY PLAN ${query}`).execute(database)).rows);
@@ -48,13 +48,13 @@ test('pages of a list and names are found by an index', async () => {
   await database.destroy();
 });
 
-test('a file that is no database is refused with its name', async () => {
+test('openDatabase refuses a file that is not a database, and names the file', async () => {
   const file = join(directory, 'b.db');
   await writeFile(file, 'not a database at all, not even a little bit of one');
   await expect(openDatabase(file)).rejects.toMatchObject({ code: 'internal', message: expect.stringContaining(file) });
 });
 
-test('a database of a newer version is refused with the name of the migration that is not known', async () => {
+test('openDatabase refuses a newer database and names the unknown migration', async () => {
   const file = join(directory, 'a.db');
   const database = await openDatabase(file);
   const insert = sql`INSERT INTO kysely_migration (name, timestamp) VALUES ('9001-tomorrow', '2100')`;

@@ -1,24 +1,24 @@
 import { Kysely, Migrator, sql, type Transaction } from 'kysely';
 import { failedPrecondition, internal, messageOf } from '../core/error.ts';
-import type { AddressKeyTable } from './address-key.ts';
-import type { AsyncCallTable } from './async-calls.ts';
-import type { CodePackagePartTable, CodePackageTable } from './code-packages.ts';
-import type { FeedCounterTable, FeedTable } from './feed.ts';
-import type { FunctionTable, FunctionTotalTable } from './functions.ts';
-import type { InstallationTable } from './installation-id.ts';
-import type { InstanceTable } from './instances.ts';
-import type { JobPackageTable } from './job-packages.ts';
-import type { JobScheduleTable } from './job-schedules.ts';
-import type { JobTable } from './jobs.ts';
-import type { LeaseTable } from './leases.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
-import type { NodeTable } from './nodes.ts';
-import type { PoolTable } from './pools.ts';
-import type { ReservationTable } from './reservations.ts';
-import type { SecretTable } from './secrets.ts';
+import type { AddressKeyTable } from './schema/address-key.ts';
+import type { AsyncCallTable } from './schema/async-calls.ts';
+import type { CodePackagePartTable, CodePackageTable } from './schema/code-packages.ts';
+import type { FeedCounterTable, FeedTable } from './schema/feed.ts';
+import type { FunctionTable, FunctionTotalTable } from './schema/functions.ts';
+import type { InstallationTable } from './schema/installation-id.ts';
+import type { InstanceTable } from './schema/instances.ts';
+import type { JobPackageTable } from './schema/job-packages.ts';
+import type { JobScheduleTable } from './schema/job-schedules.ts';
+import type { JobTable } from './schema/jobs.ts';
+import type { LeaseTable } from './schema/leases.ts';
+import type { NodeTable } from './schema/nodes.ts';
+import type { PoolTable } from './schema/pools.ts';
+import type { ReservationTable } from './schema/reservations.ts';
+import type { SecretTable } from './schema/secrets.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
-/** Every table, by its name. One file per table beside this one has its row type and its queries. */
+/** All tables by name. `schema/` has the record types; `queries/` has the queries, one file per table. */
 export interface Tables {
   address_key: AddressKeyTable;
   async_calls: AsyncCallTable;
@@ -42,10 +42,16 @@ export interface Tables {
 
 export type Database = Kysely<Tables>;
 
-/** The transaction of a write operation of `DurableWrites`. A database is none: so no durable write bypasses the write thread. */
+/**
+ * The transaction of a write operation of `DurableWrites`. `Database` is a different type, so that no durable
+ * write can bypass the write thread.
+ */
 export type WriteTransaction = Transaction<Tables>;
 
-/** Opens the database at `file` (`:memory:` for tests) and brings it to the newest migration. Fails with `internal`. */
+/**
+ * Opens the database at `file` (`:memory:` for tests) and applies all missing migrations. Fails with
+ * `internal`.
+ */
 export async function openDatabase(file: string): Promise<Database> {
   const database = connect(file);
   try {
@@ -57,12 +63,15 @@ export async function openDatabase(file: string): Promise<Database> {
   return database;
 }
 
-/** Opens the database at `file` as it is. Fails with `internal`. */
+/** Opens the database at `file` without applying migrations. Fails with `internal`. */
 export function connect(file: string): Database {
   return new Kysely<Tables>({ dialect: sqliteDialect(openSqlite(file)) });
 }
 
-/** Brings a database to the newest migration. Fails with `failed_precondition` when a newer version wrote it, else with `internal`. */
+/**
+ * Applies all missing migrations. Fails with `failed_precondition` when a newer version wrote the database,
+ * else with `internal`.
+ */
 export async function migrate(database: Database, file: string): Promise<void> {
   const migrator = new Migrator({ db: database, provider: { getMigrations: async () => MIGRATIONS } });
   const { error } = await migrator.migrateToLatest();

@@ -7,9 +7,9 @@ import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { describeWith } from '../../test/probe.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools } from '../registry/pool-writes.ts';
-import { WRITE_OPERATIONS } from '../write-operations.ts';
-import { insertInstance } from './instances.ts';
-import { listPools } from './pools.ts';
+import { WRITE_OPERATIONS } from '../server/write-operations.ts';
+import { insertInstance } from './queries/instances.ts';
+import { listPools } from './queries/pools.ts';
 import { openStores } from './stores.ts';
 import type { Stores } from './stores-contract.ts';
 
@@ -35,14 +35,14 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
     try {
       for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
     } catch {
-      // It is full.
+      // The disk is full.
     }
   };
   const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
   const large = (id: string) => [{ id, group: 'x'.repeat(20_000) } as PoolSpec];
   const full = { code: 'unavailable', message: expect.stringContaining('the disk is full'), retryAfterSeconds: 5 };
 
-  test('every write says so, alone and beside others, as a write operation and as a query, and reads go on', async () => {
+  test('every write fails with "the disk is full", alone or with others, while reads still succeed', async () => {
     await stores.writes.write(createPools, large('before'));
     fill();
     await expect(stores.writes.write(createPools, large('alone'))).rejects.toMatchObject(full);
@@ -55,12 +55,12 @@ describeWith(['root', 'namespaces'], 'a database on a full disk', () => {
     ]);
   });
 
-  test('the problem is reported while it lasts, and is over by itself once there is room, also when nobody writes', async () => {
+  test('the problem of a full disk is reported, and clears without a write once space is free', async () => {
     fill();
     await expect(stores.writes.write(createPools, large('a'))).rejects.toMatchObject(full);
     expect(stores.writes.problem()).toContain('the disk is full');
     empty();
-    await vi.waitFor(() => expect(stores.writes.problem()).toBeNull(), { timeout: 10_000 });
+    await vi.waitFor(() => expect(stores.writes.problem()).toBeNull());
     expect(await stores.writes.write(createPools, large('a'))).toEqual([true]);
   });
 });

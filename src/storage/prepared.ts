@@ -1,27 +1,28 @@
 import type { Compilable, CompiledQuery, Kysely } from 'kysely';
 import type { Tables } from './database.ts';
 
-/** What runs queries: the database or a transaction. */
+/** The database or a transaction: whatever can run a query. */
 export type Queries = Kysely<Tables>;
 
 /** A query that is built and compiled once and run many times. */
 export type Prepared<P, R> = (queries: Queries, parameters: P) => Promise<R[]>;
 
-/** A placeholder's text; no value of ours begins so. */
+/** Prefix of the text of a placeholder. No stored value begins with it. */
 const MARK = '\0parameter:';
 
 /**
- * Prepares a query for hot paths: building and compiling it costs more than running it. `build` is run at the first use; it
- * gets each parameter by its name and may only hand them on to the query, as values.
+ * Prepares a query for hot paths, where building and compiling a query costs more than running it. The first
+ * use runs `build`, which gets each parameter by its name. `build` may only pass parameters to the query as
+ * values.
  */
 export function prepare<P extends object, R = unknown>(
   build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
 ): Prepared<P, R> {
-  // By the kind of database, which compiles a query in its own way.
+  // One template per kind of database, since each kind compiles a query in its own way.
   const compiled = new WeakMap<object, Template<P, R>>();
   return async (queries, parameters) => {
     const { adapter, plugins } = queries.getExecutor();
-    // They may look at each query.
+    // A plugin may inspect each query, so nothing is cached.
     if (plugins.length > 0) return (await queries.executeQuery<R>(compiledOf(build(queries, parameters)))).rows;
     let template = compiled.get(adapter);
     if (template === undefined) {
@@ -36,7 +37,7 @@ export function prepare<P extends object, R = unknown>(
 
 interface Template<P, R> {
   readonly query: CompiledQuery<R>;
-  /** The parameter that stands at each place; null: a value of the query itself. */
+  /** The parameter at each position of the query; null: a constant value of the query. */
   readonly names: readonly (keyof P | null)[];
 }
 

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { storedInstance } from '../../test/parts/stored-instance.ts';
-import { openDataDir } from './data-dir.ts';
+import { openDataDir } from '../data-dir/data-dir.ts';
 import { openDatabase } from './database.ts';
-import { insertInstance } from './instances.ts';
+import { insertInstance } from './queries/instances.ts';
 import { type Recovery, recover } from './recovery.ts';
 
 let directory: string;
@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(directory, { recursive: true }));
 
-/** A database with one instance of a function, `known`, of the node `mine`; closed as after a clean end. */
+/** Creates a cleanly closed database with the function instance `known` of the node `mine`. */
 async function writeDatabase(): Promise<void> {
   const file = join(directory, 'rookery.db');
   const database = await openDatabase(file);
@@ -40,7 +40,7 @@ const repair = () =>
     for (const { apply } of steps) await apply();
   });
 
-test('nothing is missing in a new directory, and in one that a service has left', async () => {
+test('recover finds nothing missing in a new directory and in a cleanly closed one', async () => {
   expect(await look()).toEqual({ findings: [], steps: [], unknownSandboxes: [] });
   await writeDatabase();
   await writeFile(join(directory, 'node-id'), 'mine\n');
@@ -48,7 +48,7 @@ test('nothing is missing in a new directory, and in one that a service has left'
 });
 
 test.each([null, '', 'another'])(
-  'node-id is written from what is in the database, but only when it is asked to: %j',
+  'recover writes node-id from the database only when the step is applied: %j',
   async text => {
     await writeDatabase();
     if (text !== null) await writeFile(join(directory, 'node-id'), text);
@@ -63,14 +63,14 @@ test.each([null, '', 'another'])(
   },
 );
 
-test('beside an older database the sandboxes are named that it does not know', async () => {
+test('recover names the sandboxes that an older database does not contain', async () => {
   await writeDatabase();
   await writeFile(join(directory, 'node-id'), 'mine');
   for (const id of ['known', 'younger']) await mkdir(join(directory, 'run/instances', id), { recursive: true });
   expect(await look()).toEqual({ findings: [], steps: [], unknownSandboxes: ['younger'] });
 });
 
-test('without a database a service begins empty only after it was asked to, and all sandboxes are named before', async () => {
+test('recover permits an empty start only when the step is applied, and names all sandboxes before', async () => {
   await writeFile(join(directory, 'node-id'), 'mine');
   await mkdir(join(directory, 'run/instances/agent'), { recursive: true });
   await expect(openDataDir(directory)).rejects.toThrow('is missing');
@@ -82,7 +82,7 @@ test('without a database a service begins empty only after it was asked to, and 
   (await openDataDir(directory)).release();
 });
 
-test('a lost write-ahead log is accepted only when it is asked to, however often it was looked at', async () => {
+test('recover accepts a lost write-ahead log only when the step is applied', async () => {
   await writeDatabase();
   await writeFile(join(directory, 'node-id'), 'mine');
   await writeFile(join(directory, 'running'), '{}');
@@ -97,7 +97,7 @@ test('a lost write-ahead log is accepted only when it is asked to, however often
   (await openDataDir(directory)).release();
 });
 
-test('a database that lost everything with its log is reported as one that cannot be read', async () => {
+test('recover reports a database that cannot be read without its write-ahead log', async () => {
   await writeFile(join(directory, 'node-id'), 'mine');
   await writeFile(join(directory, 'running'), '{}');
   await writeFile(join(directory, 'rookery.db'), Buffer.from('SQLite format 3'.padEnd(4096, '?')));
@@ -106,7 +106,7 @@ test('a database that lost everything with its log is reported as one that canno
   expect(steps).toHaveLength(1);
 });
 
-test('a directory that a service uses is left alone', async () => {
+test('recover refuses a directory that a running service uses', async () => {
   const used = await openDataDir(directory);
   await expect(look()).rejects.toThrow('belongs to another running service');
   used.release();

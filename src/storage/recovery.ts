@@ -2,18 +2,18 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sql } from 'kysely';
 import { messageOf } from '../core/error.ts';
-import { takeDataDir, writeNodeId } from './data-dir.ts';
-import { type DataDirFacts, RUNNING, readFacts } from './data-dir-facts.ts';
+import { takeDataDir, writeNodeId } from '../data-dir/data-dir.ts';
+import { type DataDirFacts, RUNNING, readFacts } from '../data-dir/data-dir-facts.ts';
 import { connect, openDatabase } from './database.ts';
-import { listNodeIds, listSandboxIds } from './node-rows.ts';
+import { listNodeIds, listSandboxIds } from './queries/node-rows.ts';
 
-/** What is wrong with a data directory, and what can be done about it. */
+/** The problems of a data directory and the steps that repair it. */
 export interface Recovery {
-  /** Sentences: what is there, what is not, what it means. */
+  /** Sentences: which files exist, which are missing, and what follows. */
   readonly findings: readonly string[];
-  /** What `apply` does, in order. Empty: a service may start as it is, or nothing can be done here. */
+  /** The repairs, in order of execution. Empty: a service can start as it is, or no repair is possible. */
   readonly steps: readonly RecoveryStep[];
-  /** Sandboxes that the database does not know: the next service ends them. */
+  /** Sandboxes without a record in the database. The next service ends them. */
   readonly unknownSandboxes: readonly string[];
 }
 
@@ -23,8 +23,9 @@ export interface RecoveryStep {
 }
 
 /**
- * Looks at a data directory that no service uses, calls `work` with what was found, and lets go of it. Nothing is changed but by the steps
- * that `work` applies. Fails with `failed_precondition` when a service runs on it.
+ * Inspects a data directory that no service uses, and calls `work` with the result. Holds the lock of the
+ * directory until `work` ends. Only the steps that `work` applies change anything. Fails with
+ * `failed_precondition` when a service runs on the directory.
  */
 export async function recover(path: string, work: (recovery: Recovery) => Promise<void>): Promise<void> {
   const taken = await takeDataDir(path);
@@ -74,7 +75,10 @@ async function plan(path: string, file: string, facts: DataDirFacts): Promise<Re
   return { findings, steps, unknownSandboxes };
 }
 
-/** Rows cannot be made of what runs: names, owners and the secrets of connections were in the database only. */
+/**
+ * Returns the recovery without a database. Records cannot be rebuilt from running sandboxes: only the
+ * database had names, owners and connection secrets.
+ */
 function withoutDatabase(path: string, file: string, { nodeId, sandboxes }: DataDirFacts): Recovery {
   if (nodeId === null && sandboxes.length === 0) return { findings: [], steps: [], unknownSandboxes: [] };
   return {
@@ -97,7 +101,7 @@ function withoutDatabase(path: string, file: string, { nodeId, sandboxes }: Data
   };
 }
 
-/** Not brought up to date: it is only looked at. */
+/** Reads the database without applying migrations. */
 async function rowsOf(file: string, { hasLog }: DataDirFacts) {
   const database = connect(file);
   try {
@@ -106,7 +110,7 @@ async function rowsOf(file: string, { hasLog }: DataDirFacts) {
     return rows;
   } finally {
     await database.destroy();
-    // A log that came with the looking says nothing of the one that was there.
+    // If opening the database created the log, the log would later hide that the original one is missing.
     if (!hasLog) for (const end of ['-wal', '-shm']) await rm(`${file}${end}`, { force: true });
   }
 }

@@ -19,8 +19,9 @@ export type WriteQuery = (sql: string, parameters: readonly unknown[]) => Promis
 const READS = /^\s*(select|pragma|explain)\b/i;
 
 /**
- * A dialect that reads here and writes elsewhere: reads see all that was committed, so also what was answered to a write before.
- * It has no transactions: those are write operations of `DurableWrites`. The reader is its owner's to close.
+ * Creates a dialect that reads from `reader` and sends changes to `write`. Reads see every committed change,
+ * so every write that was answered before. Transactions are not supported: they are write operations of
+ * `DurableWrites`. The caller closes `reader`.
  */
 export function splitDialect(reader: DatabaseSyncInstance, write: WriteQuery): Dialect {
   return {
@@ -32,7 +33,7 @@ export function splitDialect(reader: DatabaseSyncInstance, write: WriteQuery): D
 }
 
 class SplitDriver implements Driver {
-  /** Reads are done at once and writes wait elsewhere, so one connection is enough for everybody. */
+  /** Serves all callers with one connection: reads are synchronous, and writes wait in `write`. */
   readonly #connection: SplitConnection;
 
   constructor(reader: DatabaseSyncInstance, write: WriteQuery) {

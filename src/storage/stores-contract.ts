@@ -1,17 +1,20 @@
 import type { Database } from './database.ts';
-import type { DurableWrites } from './durable.ts';
+import type { DurableWrites } from './writes/durable.ts';
 
-/** The database of a service. With SQLite: reads on the thread that asks, everything that changes something on a thread of its own. */
+/**
+ * The database of a service. With SQLite, reads run on the calling thread and changes run on a separate
+ * thread.
+ */
 export interface Stores {
   readonly kind: 'sqlite' | 'postgres';
-  /** Without transactions: they are write operations of `writes`. */
+  /** Has no transactions: they are write operations of `writes`. */
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** From now on nothing is written: every write fails with this, and is reported as the problem. */
+  /** Makes every write fail from now on with this problem, which `writes.problem()` reports too. */
   refuseWrites(problem: string): void;
   /**
-   * Waits for what was begun. True when all of it is in the database's own file: the write-ahead log is empty. `onWhole` is awaited once
-   * that is so and before the log may go: SQLite removes it with the last connection.
+   * Waits for started writes. Returns true when the write-ahead log is empty, so the database file is
+   * complete. Awaits `onWhole` in that case, before SQLite removes the log with the last connection.
    */
   close(onWhole?: () => Promise<void>): Promise<boolean>;
 }

@@ -3,18 +3,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { sql } from 'kysely';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
 import { describeStores } from '../../test/suites/stores.ts';
 import type { PoolSpec } from '../core/pool.ts';
-import { createPools } from '../registry/pool-writes.ts';
-import { WRITE_OPERATIONS } from '../write-operations.ts';
+import { createPools, removePools } from '../registry/pool-writes.ts';
+import { WRITE_OPERATIONS } from '../server/write-operations.ts';
 import { openDatabase } from './database.ts';
-import { openDurableWrites } from './durable.ts';
-import { listPools } from './pools.ts';
+import { listPools } from './queries/pools.ts';
 import { openStores } from './stores.ts';
 import type { Stores } from './stores-contract.ts';
-import { WriteClient } from './write-client.ts';
+import { openDurableWrites } from './writes/durable.ts';
+import { WriteClient } from './writes/write-client.ts';
 
 const PROGRAM = new URL('../../test/registry/write-program.mjs', import.meta.url);
 const ANY = { id: '', group: '' };
@@ -39,7 +39,7 @@ describeStores('SQLite in memory', async () => {
   return { database, writes, close: () => writes.close().then(() => database.destroy()) };
 });
 
-describe('stores with a thread', () => {
+describe('stores with a write thread', () => {
   let directory: string;
   let file: string;
   let stores: Stores;
@@ -56,7 +56,17 @@ describe('stores with a thread', () => {
   const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
   const idsOf = async () => (await listPools(stores.database, ANY, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
 
-  test('a single query that changes something is done elsewhere and answers as usual', async () => {
+  test('the database file shrinks after large deletes when no write follows', async () => {
+    const large = (index: number) => ({ id: `p${index}`, group: 'x'.repeat(1_000_000) }) as PoolSpec;
+    for (let index = 0; index < 16; index++) await stores.writes.write(createPools, [large(index)]);
+    const pagesOf = async () =>
+      (await sql<{ page_count: number }>`pragma page_count`.execute(stores.database)).rows[0]?.page_count ?? 0;
+    const before = await pagesOf();
+    await stores.writes.write(removePools, { id: '', group: 'x'.repeat(1_000_000) });
+    await vi.waitFor(async () => expect(await pagesOf()).toBeLessThan(before / 2), { timeout: 20_000 });
+  });
+
+  test('a single query that changes records runs in the write thread and returns its usual result', async () => {
     await stores.writes.write(createPools, [pool('a'), pool('b')]);
     const { database } = stores;
     const [changed] = await database.updateTable('pools').set({ msg: 'x' }).execute();
@@ -66,22 +76,22 @@ describe('stores with a thread', () => {
     expect(await idsOf()).toEqual(['b']);
   });
 
-  test('an error of a single query comes through', async () => {
+  test('a single query passes its error on', async () => {
     const broken = sql`insert into nowhere values (1)`.execute(stores.database);
     await expect(broken).rejects.toThrow('no such table: nowhere');
   });
 
-  test('a transaction of the database is refused with where it belongs', async () => {
+  test('a transaction on the database is refused with a hint at write operations', async () => {
     const transaction = stores.database.transaction().execute(async () => undefined);
     await expect(transaction).rejects.toThrow('has to be a write operation of DurableWrites');
   });
 
-  test('a write operation that the thread does not know is refused by its name', async () => {
+  test('write refuses an operation that the thread does not know, and names the operation', async () => {
     const unknown = stores.writes.write(async function dance() {});
     await expect(unknown).rejects.toThrow('does not know the write operation "dance"');
   });
 
-  test('close waits for what was ordered, and then everything is refused', async () => {
+  test('close waits for pending writes, and later writes are refused', async () => {
     const ids = Array.from({ length: 100 }, (_, index) => `p${index}`);
     const writes = ids.map(id => stores.writes.write(createPools, [pool(id)]));
     await stores.close();
@@ -92,7 +102,7 @@ describe('stores with a thread', () => {
     await again.destroy();
   });
 
-  test('when the thread ends unasked, what waits and what comes fails, and the problem is reported', async () => {
+  test('pending and later writes fail when the write thread ends, and the problem is reported', async () => {
     const thread = new Worker(PROGRAM, { workerData: file });
     const client = new WriteClient(thread, WRITE_OPERATIONS);
     await client.write(createPools, [pool('a')]);
@@ -109,7 +119,7 @@ describe('stores with a thread', () => {
     await client.close();
   });
 
-  test('a thread that cannot begin fails its orders with why', async () => {
+  test('a write thread that cannot open its database fails its orders with the cause', async () => {
     const thread = new Worker(PROGRAM, { workerData: join(directory, 'nowhere', 'a.db') });
     const client = new WriteClient(thread, WRITE_OPERATIONS);
     const write = client.write(createPools, [pool('a')]);
@@ -119,10 +129,10 @@ describe('stores with a thread', () => {
     await client.close();
   });
 
-  test('a clean close leaves everything in the database’s own file', async () => {
+  test('a clean close leaves all data in the database file', async () => {
     await stores.writes.write(createPools, [pool('kept')]);
     expect(await stores.close()).toBe(true);
-    // Empty, or gone already: that is when the last connection is collected.
+    // The log is empty or removed, depending on when the last connection is collected.
     expect(
       await stat(`${file}-wal`).then(
         log => log.size,
@@ -134,7 +144,7 @@ describe('stores with a thread', () => {
   });
 
   test.each(['a.db', 'a.db-wal'])(
-    'a write into %s that was deleted is not acknowledged, nor is any after it',
+    'a write after the removal of %s is not acknowledged, nor is any later write',
     async name => {
       await stores.writes.write(createPools, [pool('before')]);
       await unlink(join(directory, name));
@@ -148,7 +158,7 @@ describe('stores with a thread', () => {
     },
   );
 
-  test('writes that are refused fail with the problem, those that wait too, and a close still ends', async () => {
+  test('refuseWrites fails pending and later writes with the problem, and close still completes', async () => {
     const waiting = stores.writes.write(createPools, [pool('waiting')]);
     stores.refuseWrites('the directory is gone');
     await expect(waiting).rejects.toThrow('the directory is gone');

@@ -1,23 +1,27 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'pg';
 import { type Backoff, backoffMs, pause } from '../lib/backoff.ts';
-import { poolConfig } from './postgres-connections.ts';
+import { poolConfig } from './postgres/postgres-connections.ts';
 
 export interface WakeUpsOptions {
   readonly url: string;
-  /** Who notifies; its own notifications wake nobody here. */
+  /** The node that notifies. Its own notifications do not call `onWake`. */
   readonly origin: string;
   readonly timeoutMs: number;
 }
 
 const CHANNEL = 'rookery_feed';
-/** Notifications of one process are at least so far apart: a commit with one takes a lock of the whole server. */
+/**
+ * Least interval between notifications of this process: a commit with `pg_notify` takes a lock of the whole
+ * server.
+ */
 const BETWEEN_MS = 5;
 const RECONNECT: Backoff = { firstMs: 50, longestMs: 2000 };
 
 /**
- * Wakes those who read the feed on other nodes, and is woken by them, over one connection that is made anew whenever it ends. It promises
- * nothing: behind a pooler of transactions nobody hears anything, and what is sent while there is no connection is lost. So readers poll too.
+ * Notifies the feed readers of other nodes and receives their notifications, over one connection that
+ * reconnects after each loss. Delivery is best effort: behind a transaction pooler no notification arrives,
+ * and without a connection they are lost. Readers therefore poll too.
  */
 export class WakeUps {
   readonly #options: WakeUpsOptions;
@@ -35,14 +39,14 @@ export class WakeUps {
     this.#running ??= this.#run(onWake);
   }
 
-  /** Soon, together with those that are asked for until then. */
+  /** Sends a notification soon. Requests within the interval share one. */
   notify(): void {
     this.#isAsked = true;
     if (!this.#closing.signal.aborted) this.#sending ??= this.#send();
   }
 
   async close(): Promise<void> {
-    // Changes that were committed before still wake the others.
+    // Changes that were committed before the close still wake other nodes.
     await this.#sending;
     this.#closing.abort();
     await this.#client?.end().catch(() => undefined);
@@ -71,7 +75,7 @@ export class WakeUps {
     }
   }
 
-  /** Until the connection ends. False: there was none. */
+  /** Listens until the connection ends. Returns false when there was no connection. */
   async #listen(onWake: () => void): Promise<boolean> {
     const { url, origin, timeoutMs } = this.#options;
     const { default: pg } = await import('pg');
@@ -90,7 +94,7 @@ export class WakeUps {
       await bounded(client, timeoutMs, () => client.query(`listen ${CHANNEL}`));
       this.#client = client;
       if (this.#closing.signal.aborted) return true;
-      // Notifications may have come while nobody listened.
+      // Notifications before `listen` are lost, so read once now.
       onWake();
       await ended;
       return true;
@@ -103,7 +107,10 @@ export class WakeUps {
   }
 }
 
-/** Runs `ask`, and ends the connection when no answer comes in time: everybody who waits on it then fails. */
+/**
+ * Runs `ask`, and ends the connection when no answer arrives in time. Every query on that connection then
+ * fails.
+ */
 async function bounded<R>(client: Client, timeoutMs: number, ask: () => Promise<R>): Promise<R> {
   const timer = setTimeout(() => streamOf(client).destroy(), timeoutMs);
   try {

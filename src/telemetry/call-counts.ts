@@ -1,16 +1,16 @@
 import { CALL_SECONDS } from './metric-table.ts';
 
-/** Calls up to now. */
+/** Numbers of calls since counting began. */
 export interface CountedCalls {
-  /** By bucket of `CALL_SECONDS`; the last: what is above. */
+  /** Counts by bucket of `CALL_SECONDS`; the last bucket counts calls above the highest bound. */
   readonly buckets: readonly number[];
-  /** Those that neither succeeded nor were given up by their callers. */
+  /** Number of calls that neither succeeded nor were cancelled by their clients. */
   readonly errors: number;
 }
 
 export const NO_CALLS: CountedCalls = { buckets: new Array<number>(CALL_SECONDS.length + 1).fill(0), errors: 0 };
 
-/** The calls of one agent. On the path of every call: it adds to one number, or two. */
+/** The calls of an agent. Counts on the path of every call, so an observation adds to one number, or two. */
 export class CallCounts implements CountedCalls {
   readonly buckets: number[] = [...NO_CALLS.buckets];
   errors = 0;
@@ -23,12 +23,12 @@ export class CallCounts implements CountedCalls {
   }
 }
 
-/** `ok` is none, and neither is a caller that left. */
+/** Checks for a failure: `ok` is none, and neither is a client that disconnected. */
 export function isErrorOutcome(outcome: string): boolean {
   return outcome !== 'ok' && outcome !== 'cancelled';
 }
 
-/** Series of one histogram by their outcomes, as one. */
+/** Adds up the series of a histogram over all outcomes. */
 export function countedOf(series: Iterable<readonly [outcome: string, counts: readonly number[]]>): CountedCalls {
   const buckets = [...NO_CALLS.buckets];
   let errors = 0;
@@ -45,7 +45,7 @@ export function sumOf(counts: readonly number[]): number {
   return counts.reduce((total, count) => total + count, 0);
 }
 
-/** What was counted between two looks. One that counts from nothing again has counted nothing less. */
+/** Returns the counts between two samples. A counter that was reset counts as zero, never as negative. */
 export function between(before: CountedCalls, now: CountedCalls): CountedCalls {
   return {
     buckets: now.buckets.map((count, at) => Math.max(0, count - (before.buckets[at] ?? 0))),
@@ -53,7 +53,10 @@ export function between(before: CountedCalls, now: CountedCalls): CountedCalls {
   };
 }
 
-/** Seconds; between the bounds of its bucket in a straight line, above the last bound that bound. Not a number without calls. */
+/**
+ * Returns the quantile in seconds; NaN without calls.
+ * Interpolates linearly inside a bucket. Above the highest bound, returns that bound.
+ */
 export function quantile({ buckets }: CountedCalls, share: number): number {
   const wanted = sumOf(buckets) * share;
   if (wanted === 0) return Number.NaN;

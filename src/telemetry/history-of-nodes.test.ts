@@ -17,7 +17,7 @@ function historyOf(others: Readonly<Record<string, () => unknown>>): HistoryOfNo
   });
 }
 
-test('of several replicas numbers are sums, percentiles the highest, at the same moments', async () => {
+test('read sums the numbers of several replicas and takes the highest percentiles at each time', async () => {
   const history = historyOf({
     late: () => of({ calls: [10, 20, 30], p99_ms: [1, 1, 9], jobs_running: [4, 4, 4] }, 110),
   });
@@ -30,7 +30,7 @@ test('of several replicas numbers are sums, percentiles the highest, at the same
   });
 });
 
-test('one that does not answer, or answers what is no history, is named', async () => {
+test('read names the replicas that fail or return an invalid history', async () => {
   const history = historyOf({
     away: () => Promise.reject(new Error('away')),
     odd: () => of({ calls: ['1'] as never }),
@@ -43,14 +43,14 @@ test('one that does not answer, or answers what is no history, is named', async 
   });
 });
 
-test('one replica is asked for alone, this one or another', async () => {
+test('read returns the history of a single replica when given its id', async () => {
   const history = historyOf({ other: () => of({ calls: [9] }) });
   expect(await history.read(null, '1h', 'own')).toMatchObject({ series: OWN.series, nodes: ['own'] });
   expect(await history.read(null, '1h', 'other')).toMatchObject({ series: { calls: [9] }, nodes: ['other'] });
   expect(await history.read(null, '1h', 'nobody')).toBeNull();
 });
 
-test('another replica gets the own part of what it asks for, and nothing for what makes no sense', () => {
+test('answer returns the own history for a valid query and nothing for an invalid one', () => {
   const history = historyOf({});
   const ask = (query: string) => history.answer(new URLSearchParams(query))?.series;
   expect(ask('range=1h')).toEqual(OWN.series);

@@ -1,20 +1,23 @@
 import { type HistoryAnswer, type MetricsHistory, RANGES, type Range } from './history.ts';
 
-/** Whose calls are asked for: an agent, a function by its key, or null, the whole service with all that is measured. */
+/**
+ * The subject of a history: an agent, a function by its key, or null.
+ * Null is the whole service with its levels.
+ */
 export type HistorySubject = { readonly kind: 'agent' | 'function'; readonly key: string } | null;
 
-/** The history of one replica, or of all of them as one. */
+/** The history of a replica, or the merged history of several. */
 export interface NodesHistory extends HistoryAnswer {
-  /** Whose numbers are in it. */
+  /** Ids of the replicas whose numbers are included. */
   readonly nodes: readonly string[];
-  /** Replicas that live and did not answer: their numbers are missing. */
+  /** Live replicas that did not answer: their numbers are missing. */
   readonly silent_nodes: readonly string[];
 }
 
-/** The other replicas. */
+/** Access to the other replicas. */
 export interface HistoryOfOthers {
   readonly living: () => readonly { readonly id: string; readonly address: string }[];
-  /** JSON; rejects when the replica does not answer soon. */
+  /** Reads JSON from a replica. Rejects when the replica does not answer soon. */
   readonly read: (address: string, path: string) => Promise<unknown>;
 }
 
@@ -26,7 +29,7 @@ export interface HistoryOfNodesOptions {
 
 export const HISTORY_PATH = '/cluster/history';
 
-/** Every replica keeps the history of what happened on it; they are put together when somebody looks. */
+/** Merges the histories of all replicas at each read. Every replica stores its own history only. */
 export class HistoryOfNodes {
   readonly #options: HistoryOfNodesOptions;
 
@@ -34,7 +37,10 @@ export class HistoryOfNodes {
     this.#options = options;
   }
 
-  /** Of `node`, or of all when it is null. Null: no such replica lives. */
+  /**
+   * Reads the history of `node`, or of all replicas when it is null. Returns null when no such replica is
+   * alive.
+   */
   async read(subject: HistorySubject, range: Range, node: string | null): Promise<NodesHistory | null> {
     const { nodeId, others } = this.#options;
     const asked = others.living().filter(({ id }) => node === null || node === id);
@@ -60,7 +66,7 @@ export class HistoryOfNodes {
     };
   }
 
-  /** What another replica asked for with `HISTORY_PATH`; null: nothing is there. */
+  /** Answers another replica's request to `HISTORY_PATH`; null when the query is invalid. */
   answer(query: URLSearchParams): HistoryAnswer | null {
     const range = RANGES.find(known => known === query.get('range'));
     const kind = query.get('kind');
@@ -76,7 +82,10 @@ export class HistoryOfNodes {
   }
 }
 
-/** Sums of numbers and of levels; of percentiles the highest, since calls of several replicas have none that could be told from theirs. */
+/**
+ * Merges histories: adds up counts and levels, and takes the highest of percentiles.
+ * The percentiles of several replicas together cannot be computed from their single percentiles.
+ */
 export function together(histories: readonly HistoryAnswer[], none: HistoryAnswer): HistoryAnswer {
   const [first = none] = histories;
   const { start, step_seconds: step } = first;
@@ -86,7 +95,7 @@ export function together(histories: readonly HistoryAnswer[], none: HistoryAnswe
     const add = name.endsWith('_ms') ? Math.max : (one: number, other: number) => Number((one + other).toPrecision(6));
     const merged = new Array<number | null>(length).fill(null);
     for (const history of histories) {
-      // Clocks differ, and so does the moment of the answers.
+      // Clocks differ between replicas, and so do the times of their answers.
       const shift = Math.round((history.start - start) / step);
       for (const [at, value] of (history.series[name] ?? []).entries()) {
         const before = merged[at + shift];

@@ -34,7 +34,7 @@ function calls(count: number, seconds = 0.003, errors = 0): CallCounts {
   return counts;
 }
 
-test('a point has the calls of its step, not those before it', () => {
+test('a point counts only the calls of its own step', () => {
   const { state, history, later } = bed();
   state.service = calls(5);
   later(0);
@@ -50,7 +50,7 @@ test('a point has the calls of its step, not those before it', () => {
   expect(series.p50_ms?.at(-1)).toBeNull();
 });
 
-test('the steps of the day add up what the fine ones have, and a part of one is shown too', () => {
+test('a step of the day sums its fine steps, and an unfinished step is included', () => {
   const { state, history, later } = bed();
   state.nowMs -= state.nowMs % 300_000;
   later(0);
@@ -62,7 +62,7 @@ test('the steps of the day add up what the fine ones have, and a part of one is 
   expect(series.calls?.slice(-2)).toEqual([58, 2]);
 });
 
-test('a time in which nobody looked is not known, and what is older than the range is gone', () => {
+test('MetricsHistory has null for steps without a sample and drops points older than the range', () => {
   const { state, history, later } = bed();
   later(0);
   later(60_000);
@@ -75,7 +75,7 @@ test('a time in which nobody looked is not known, and what is older than the ran
   }
 });
 
-test('memory does not grow with time, nor with functions: those that were called least recently make room, and come back without a leap', () => {
+test('MetricsHistory drops the least recently called functions at its limit, and resumes without a jump', () => {
   const { state, history, later } = bed(2);
   for (const [at, key] of ['t/a', 't/b', 't/c'].entries()) {
     state.functions.set(key, calls(10 + at));
@@ -89,7 +89,7 @@ test('memory does not grow with time, nor with functions: those that were called
   expect(history.calls('function', 't/a', '1h').series.calls).toHaveLength(360);
 });
 
-test('an agent that was deleted has no history, and one of the same id begins anew', () => {
+test('MetricsHistory drops the history of a deleted agent', () => {
   const { state, history, later } = bed();
   state.agents.set('x', calls(3));
   later(10_000);
@@ -99,7 +99,7 @@ test('an agent that was deleted has no history, and one of the same id begins an
   expect(history.calls('agent', 'x', '1h').series.calls?.every(value => value === null)).toBe(true);
 });
 
-test('listeners hear the newest point, and no more after their end', () => {
+test('onSample notifies a listener of the newest point until the listener unsubscribes', () => {
   const { state, history, later } = bed();
   const heard: unknown[] = [];
   const end = history.onSample(json => heard.push(JSON.parse(json)));
@@ -109,7 +109,7 @@ test('listeners hear the newest point, and no more after their end', () => {
   expect(heard).toEqual([expect.objectContaining({ at: state.nowMs / 1000 - 10, calls: 0, level: 1 })]);
 });
 
-test('a quantile lies in the bucket of its call, and above the last bound at that bound', () => {
+test('quantile lies in the bucket of its call, and at the last bound above all buckets', () => {
   expect(quantile(NO_CALLS, 0.5)).toBeNaN();
   expect(quantile(calls(100, 0.02), 0.99)).toBeLessThanOrEqual(0.025);
   expect(quantile(calls(100, 0.02), 0.01)).toBeGreaterThan(0.01);

@@ -1,17 +1,17 @@
 import { between, type CountedCalls, NO_CALLS, quantile, sumOf } from './call-counts.ts';
 
-/** Numbers of the service at a moment, by their names. */
+/** Numbers of the service at one moment, by name. */
 export type Levels = Readonly<Record<string, number>>;
 
 export interface HistorySources {
-  /** All calls together. */
+  /** Returns the counts of all calls together. */
   readonly service: () => CountedCalls;
-  /** Every function that was called. Their number has a bound. */
+  /** Returns every function that was called. Their number is bounded. */
   readonly functions: () => Iterable<readonly [key: string, calls: CountedCalls]>;
-  /** Every agent that was called and is there. Their number has a bound. */
+  /** Returns every existing agent that was called. Their number is bounded. */
   readonly agents: () => Iterable<readonly [id: string, calls: CountedCalls]>;
   readonly levels: () => Levels;
-  /** Of functions, by their keys: those that have instances. */
+  /** Returns the levels of functions that have instances, by function key. */
   readonly functionLevels?: () => ReadonlyMap<string, Levels>;
 }
 
@@ -22,29 +22,29 @@ export const RANGES = Object.keys(STEPS) as readonly Range[];
 
 export interface HistoryAnswer {
   readonly step_seconds: number;
-  /** Of the first point, seconds since 1970. */
+  /** Time of the first point, in seconds since 1970. */
   readonly start: number;
-  /** A list for each name, the oldest first; null: not known. */
+  /** A list of values for each name, oldest first; null: unknown. */
   readonly series: Readonly<Record<string, readonly (number | null)[]>>;
 }
 
-/** Levels of a function whose instances are gone. */
+/** Levels of a function without instances. */
 const NO_INSTANCES: Levels = { instances: 0, instances_ready: 0 };
 const SERVICE = '';
 const CALL_SERIES = ['calls', 'errors', 'p50_ms', 'p99_ms'] as const;
 
 /**
- * The last day of metrics in memory of fixed size: a row of numbers for each series and resolution, written at a place that goes round. Every
- * 10 seconds it looks at what the metrics have counted anyway, so the path of a call pays nothing for it.
+ * The last day of metrics in memory of fixed size: a ring buffer for each series and resolution.
+ * Every 10 seconds it samples the existing counters, so it costs nothing on the path of a call.
  */
 export class MetricsHistory {
   readonly #sources: HistorySources;
   readonly #maxFunctions: number;
   readonly #now: () => number;
   readonly #node: string | undefined;
-  /** By `f:<key>` and `a:<id>`, the one that was called least recently first; `''` is the service. */
+  /** Subjects by `f:<key>` and `a:<id>`, the least recently called first; `''` is the service. */
   readonly #subjects = new Map<string, Subject>();
-  /** What functions had counted when their history made room for another's. */
+  /** Counts of functions at the time when their history was evicted for another's. */
   readonly #left = new Map<string, CountedCalls>();
   readonly #listeners = new Set<(json: string) => void>();
   #timer: NodeJS.Timeout | undefined;
@@ -72,13 +72,13 @@ export class MetricsHistory {
     clearInterval(this.#timer);
   }
 
-  /** Called with the newest point of the service's series, as JSON. The returned function ends it. */
+  /** Calls `listener` with the newest point of the service's series, as JSON. Returns unsubscribe. */
   onSample(listener: (json: string) => void): () => void {
     this.#listeners.add(listener);
     return () => void this.#listeners.delete(listener);
   }
 
-  /** One look at everything, now. */
+  /** Samples all sources now. */
   sample(): void {
     const { service, functions, agents, levels, functionLevels } = this.#sources;
     const seconds = Math.floor(this.#now() / 1000);
@@ -87,12 +87,18 @@ export class MetricsHistory {
       agentKeys.add(`a:${id}`);
       this.#look(`a:${id}`, calls, seconds);
     }
-    for (const key of this.#subjects.keys()) {
-      if (key.startsWith('a:') && !agentKeys.has(key)) this.#subjects.delete(key);
-    }
     const ofFunctions = functionLevels?.();
-    for (const [key, calls] of functions())
+    const functionKeys = new Set<string>();
+    for (const [key, calls] of functions()) {
+      functionKeys.add(`f:${key}`);
       this.#look(`f:${key}`, calls, seconds, ofFunctions?.get(key) ?? NO_INSTANCES);
+    }
+    // A later function or agent with the same name starts from zero.
+    for (const known of [this.#subjects, this.#left]) {
+      for (const key of known.keys()) {
+        if (key !== SERVICE && !agentKeys.has(key) && !functionKeys.has(key)) known.delete(key);
+      }
+    }
     this.#makeRoom(agentKeys.size);
     const newest = this.#subject(SERVICE).take(seconds, service(), levels());
     if (this.#listeners.size === 0) return;
@@ -100,12 +106,15 @@ export class MetricsHistory {
     for (const listener of [...this.#listeners]) listener(json);
   }
 
-  /** Of the whole service. */
+  /** Returns the history of the whole service. */
   service(range: Range): HistoryAnswer {
     return this.#read(SERVICE, range);
   }
 
-  /** Of one function by its key, or one agent by its id. Of one that was never called nothing is known. */
+  /**
+   * Returns the history of a function by its key, or of an agent by its id. Values are null for a subject
+   * without calls.
+   */
   calls(kind: 'function' | 'agent', key: string, range: Range): HistoryAnswer {
     return this.#read(`${kind === 'function' ? 'f' : 'a'}:${key}`, range);
   }
@@ -132,7 +141,7 @@ export class MetricsHistory {
     return subject;
   }
 
-  /** The functions that were called least recently go first. */
+  /** Evicts the least recently called functions. */
   #makeRoom(agents: number): void {
     let over = this.#subjects.size - agents - this.#maxFunctions - 1;
     for (const [key, subject] of this.#subjects) {
@@ -152,7 +161,7 @@ export class MetricsHistory {
   }
 }
 
-/** Everything that is kept of one subject. */
+/** The stored history of a subject. */
 class Subject {
   counted: CountedCalls;
   readonly #rows = new Map<string, Row>();
@@ -163,7 +172,7 @@ class Subject {
     this.#steps = { '1h': new Step('1h', counted), '24h': new Step('24h', counted) };
   }
 
-  /** Writes what happened since the last time; answers the newest point of the finer rows. */
+  /** Writes the changes since the last sample, and returns the newest point of the finer resolution. */
   take(seconds: number, calls: CountedCalls, levels: Levels): Levels {
     this.counted = { buckets: [...calls.buckets], errors: calls.errors };
     let newest: Levels = {};
@@ -190,7 +199,7 @@ class Subject {
   }
 }
 
-/** Where a resolution is, and what had been counted when its present slot began. */
+/** The position of a resolution, and the counts at the beginning of its current slot. */
 class Step {
   slot = -1;
   readonly #seconds: number;
@@ -218,7 +227,10 @@ class Step {
   }
 }
 
-/** One series in both resolutions. Beside each value stands the slot that it is of: what was not written, or is old, is not known. */
+/**
+ * A series in both resolutions. Each value is stored with its slot number, so missing and old values read
+ * as null.
+ */
 class Row {
   readonly #rooms: Readonly<Record<Range, { readonly values: Float32Array; readonly slots: Uint32Array }>> = {
     '1h': room('1h'),

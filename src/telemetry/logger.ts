@@ -1,7 +1,7 @@
 import { type DestinationStream, destination, pino } from 'pino';
 import { prettyLine } from './pretty.ts';
 
-/** The logger as the parts of the service see it. Pino's own loggers are one. */
+/** The logger interface for all parts of the service. Pino's loggers implement it. */
 export interface Logger {
   trace(fields: object, message: string): void;
   debug(fields: object, message: string): void;
@@ -9,26 +9,28 @@ export interface Logger {
   warn(fields: object, message: string): void;
   error(fields: object, message: string): void;
   fatal(fields: object, message: string): void;
-  /** The same logger with these fields on every line: `logger.child({ traceId })`. */
+  /** Returns the same logger with these fields on every line: `logger.child({ traceId })`. */
   child(fields: object): Logger;
 }
 
 export interface LoggerOptions {
   readonly level: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent';
   readonly format: 'json' | 'pretty';
-  /** Where lines go; stderr when absent. Each write is one whole line. */
+  /** Writes one whole line; absent: to stderr. */
   readonly write?: (line: string) => void;
-  /** Whether pretty lines have colours. */
+  /** True when pretty lines have colours. */
   readonly hasColours?: boolean;
 }
 
-/** Fields that are never written, wherever they stand in an object that is logged. */
+/** Names of fields whose values are hidden, up to two levels deep in a logged object. */
 const SECRET_FIELDS = ['secret', 'token', 'password', 'authorization', 'x-auth', 'cookie', 'iam_token'];
-/** A JWT in any text, and `?token=` in any URL. */
+/** Patterns that hide a JWT in any text, and `?token=` in any URL. */
 const TOKEN = /\beyJ[\w-]{6,}\.[\w-]+\.[\w-]*/g;
 const TOKEN_PARAMETER = /([?&](?:token|iam_token)=)[^&\s"\\]+/g;
 const HIDDEN = '[hidden]';
-/** A reader of stderr that does not keep up costs lines, never the service. */
+/**
+ * Limit of unwritten bytes. If the reader of stderr is too slow, lines are dropped and the service continues.
+ */
 const MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024;
 
 export function createLogger(options: LoggerOptions): Logger {
@@ -67,7 +69,7 @@ export const SILENT: Logger = {
   child: () => SILENT,
 };
 
-/** Writes in the background; what is left is written when the process ends. */
+/** Returns a function that writes in the background. Buffered lines are written when the process ends. */
 function stderrWriter(): (line: string) => void {
   const stderr = destination({ dest: 2, sync: false, maxLength: MAX_UNWRITTEN_BYTES });
   return line => stderr.write(line);

@@ -1,4 +1,7 @@
-/** One metric. `counter` and `gauge` may be read at the scrape (`createMetrics` says from where). */
+/**
+ * The definition of a metric. `createMetrics` sets the source of a `counter` or `gauge` that is read at the
+ * scrape.
+ */
 export interface MetricDefinition {
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
@@ -6,31 +9,32 @@ export interface MetricDefinition {
   readonly buckets?: readonly number[];
 }
 
-/** From a warm call on a laptop to a handler that takes minutes. */
+/** Buckets from a warm call on a laptop to a handler that takes minutes. */
 export const CALL_SECONDS: readonly number[] = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600,
 ];
 const START_SECONDS = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60];
 
-/** From `echo` to a training that takes days. */
+/** Buckets from `echo` to a training that takes days. */
 const JOB_SECONDS = [0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400];
 
 const ENTRY = '`frontend` or `meta_service`';
 const DRIVER = 'the sandbox driver: `process`, `docker`, …';
 
 /**
- * Every metric of the service, once; `docs/metrics.md` is generated from it. A histogram has its own count, so nothing
- * that is timed has a counter beside it: the invoke path pays for one observation per layer.
+ * Every metric of the service, once; `docs/reference/metrics.md` is generated from it.
+ * A histogram includes a count, so timed events have no additional counter. The invoke path pays for one
+ * observation per layer.
  */
 export const METRICS = {
   rookery_build_info: {
     type: 'gauge',
-    help: 'Always 1; the labels tell what runs.',
+    help: 'Always 1; the labels name the versions.',
     labels: { version: 'version of Rookery', node: 'version of Node' },
   },
   rookery_http_request_seconds: {
     type: 'histogram',
-    help: 'HTTP requests and how long each took, from its headers to the end of its answer.',
+    help: 'Duration of HTTP requests, from the headers to the end of the answer.',
     labels: {
       entry: ENTRY,
       method: 'HTTP method, `other` for those that no route has',
@@ -41,7 +45,7 @@ export const METRICS = {
   },
   rookery_invocation_seconds: {
     type: 'histogram',
-    help: 'Calls of agents and how long each took, waiting included.',
+    help: 'Duration of agent calls, including waiting.',
     labels: {
       outcome: '`ok`, a code of user code (`4002`), the code of an error of ours (`deadline_exceeded`), or `other`',
     },
@@ -49,17 +53,17 @@ export const METRICS = {
   },
   rookery_open_calls: {
     type: 'gauge',
-    help: 'Calls of agents that were taken and are not answered yet, those that wait for their turn included.',
+    help: 'Agent calls that were accepted and are not answered yet, including waiting ones.',
     labels: {},
   },
   rookery_live_instances: {
     type: 'gauge',
-    help: 'Agents that run and can be called.',
+    help: 'Running agents.',
     labels: {},
   },
   rookery_promised: {
     type: 'gauge',
-    help: 'What the machine has promised to instances that may run, beside what it may promise (owner `limit`): see the settings `overcommit.*`.',
+    help: 'Resources promised to instances, and the most that may be promised (owner `limit`): see the settings `overcommit.*`.',
     labels: {
       owner: 'agent, function, job, build, or `limit`',
       resource: 'cpu_millis, memory_mb or processes',
@@ -67,7 +71,7 @@ export const METRICS = {
   },
   rookery_function_invocation_seconds: {
     type: 'histogram',
-    help: 'Calls of functions as services and how long each took, waiting included.',
+    help: 'Duration of function calls, including waiting.',
     labels: {
       tenant: 'whose function it is; with authentication on a caller sees its own, unless `metrics.tenants` names it',
       function: 'name of the function, `other` (of no tenant) above the bound of names',
@@ -77,7 +81,7 @@ export const METRICS = {
   },
   rookery_function_queue_seconds: {
     type: 'histogram',
-    help: 'How long calls of functions waited for a slot on an instance.',
+    help: 'Time that function calls waited for a slot.',
     labels: { tenant: 'as above', function: 'as above' },
     buckets: CALL_SECONDS,
   },
@@ -89,33 +93,38 @@ export const METRICS = {
   },
   rookery_function_instances: {
     type: 'gauge',
-    help: 'Instances of function services now.',
+    help: 'Instances of functions.',
     labels: { state: '`starting`, `ready`, `draining` (its last calls run) or `stopping`' },
   },
   rookery_create_seconds: {
     type: 'histogram',
-    help: 'Starts of instances (creates and restarts) and how long each took, until its code was loaded.',
+    help: 'Duration of instance starts (creates and restarts), until the code was loaded.',
     labels: { driver: DRIVER, outcome: '`created` or `failed`' },
     buckets: START_SECONDS,
   },
   rookery_instance_exits_total: {
     type: 'counter',
-    help: 'Instances that ended by themselves.',
+    help: 'Instances that ended without a request.',
     labels: { driver: DRIVER },
   },
   rookery_policy_restarts_total: {
     type: 'counter',
-    help: 'Restarts of agents by their restart policies.',
-    labels: { outcome: '`restarted` or `failed` (the start failed; it counts as one of the row)' },
+    help: 'Restarts of agents by restart policy.',
+    labels: { outcome: '`restarted` or `failed` (the start failed; it counts towards the maximum in a row)' },
   },
   rookery_uncaught_errors_total: {
     type: 'counter',
-    help: 'Errors that nobody expected: each failed one request, or none. The log has them.',
-    labels: { scope: '`request` (it failed, and nothing else) or `process`' },
+    help: 'Unexpected errors; each failed one request or none. The log contains them.',
+    labels: { scope: '`request` (only that request failed) or `process`' },
+  },
+  rookery_jwks_fetches_total: {
+    type: 'counter',
+    help: 'Fetches of the keys that verify tokens (`jwt.jwksUrl`). While they fail, the last keys are used for a day.',
+    labels: { outcome: '`ok` or `failed`' },
   },
   rookery_forwarded_total: {
     type: 'counter',
-    help: 'Requests that this replica passed to another one, where what they are about lives.',
+    help: 'Requests that this replica forwarded to the replica that owns their instance, function or job.',
     labels: {
       result:
         '`answered`, `not_here` (it had moved), `unreachable` (nothing was sent), `broken` (the other replica broke off) or `caller_left`',
@@ -123,18 +132,18 @@ export const METRICS = {
   },
   rookery_forward_seconds: {
     type: 'histogram',
-    help: 'How long forwarded requests took until the head of their answer came, the call itself included.',
+    help: 'Time of forwarded requests until the head of the answer, including the call.',
     labels: {},
     buckets: CALL_SECONDS,
   },
   rookery_peer_connections: {
     type: 'gauge',
-    help: 'Connections of this replica to others, those that wait for a request included.',
+    help: 'Connections of this replica to others, including idle ones.',
     labels: {},
   },
   rookery_pool_pods: {
     type: 'gauge',
-    help: 'Pods of pools of a Kubernetes cluster, as this replica sees them.',
+    help: 'Pods of pools, as seen by this replica.',
     labels: { pool: 'id of the pool', state: '`free`, `claimed` (an instance has it) or `starting`' },
   },
   rookery_pool_pending_pods: {
@@ -144,34 +153,34 @@ export const METRICS = {
   },
   rookery_jobs: {
     type: 'gauge',
-    help: 'Jobs of this node that are not over.',
-    labels: { status: '`PENDING` (it waits, or its files and packages are being made ready) or `RUNNING`' },
+    help: 'Unfinished jobs of this node.',
+    labels: { status: '`PENDING` (waiting, or preparing files and packages) or `RUNNING`' },
   },
   rookery_leftovers: {
     type: 'gauge',
-    help: 'Files and directories of sandboxes that could not be removed yet; the log says why. It is tried again.',
+    help: 'Files and directories of sandboxes that could not be removed yet. The log has the reason; the service retries.',
     labels: {},
   },
   rookery_job_ends_total: {
     type: 'counter',
-    help: 'Jobs that are over, each once, whether or not it ever ran; one that fails with its replica is counted by the replica that gives that one up.',
+    help: 'Finished jobs, whether or not they ran. A job that fails with its replica is counted by the replica that declares that one lost.',
     labels: { status: '`SUCCEEDED`, `FAILED` or `STOPPED`' },
   },
   rookery_job_wait_seconds: {
     type: 'histogram',
-    help: 'How long jobs waited, from the submit until their first attempt began; the making of their environment included.',
+    help: 'Time from the submit of a job to its first attempt, including its environment.',
     labels: {},
     buckets: JOB_SECONDS,
   },
   rookery_job_run_seconds: {
     type: 'histogram',
-    help: 'Attempts of jobs and how long each ran; a job that is tried again has more than one.',
+    help: 'Duration of job attempts; a retried job has several.',
     labels: { status: 'how the attempt ended: `SUCCEEDED`, `FAILED` or `STOPPED`' },
     buckets: JOB_SECONDS,
   },
   rookery_cluster_nodes: {
     type: 'gauge',
-    help: 'Replicas that are alive, as this one knows; only over PostgreSQL, as all of `rookery_cluster_*`.',
+    help: 'Live replicas, as seen by this one. Like all `rookery_cluster_*` only with PostgreSQL.',
     labels: {},
   },
   rookery_cluster_leases: {
@@ -181,17 +190,17 @@ export const METRICS = {
   },
   rookery_cluster_lease_changes_total: {
     type: 'counter',
-    help: 'Leases that this replica got, gave away, or lost with its place in the cluster.',
+    help: 'Leases that this replica acquired, released or lost.',
     labels: { change: '`acquired`, `released` or `lost`' },
   },
   rookery_cluster_heartbeat_age_seconds: {
     type: 'gauge',
-    help: 'How long ago the last heartbeat of this replica that reached the database was sent; above 7 it has lost its place.',
+    help: 'Age of the last heartbeat of this replica that reached the database. Above 7 the replica has lost its place.',
     labels: {},
   },
   rookery_cluster_feed_behind_seconds: {
     type: 'gauge',
-    help: 'How far this replica may be behind the changes of others, beyond the second between two polls.',
+    help: 'Delay of this replica behind changes of others, beyond the second between two polls.',
     labels: {},
   },
   process_cpu_seconds_total: {
@@ -201,12 +210,12 @@ export const METRICS = {
   },
   process_resident_memory_bytes: { type: 'gauge', help: 'Memory of the service itself.', labels: {} },
   process_open_fds: { type: 'gauge', help: 'Open file descriptors of the service itself.', labels: {} },
-  process_start_time_seconds: { type: 'gauge', help: 'When the service started, seconds since 1970.', labels: {} },
+  process_start_time_seconds: { type: 'gauge', help: 'Start of the service in seconds since 1970.', labels: {} },
   nodejs_heap_used_bytes: { type: 'gauge', help: 'Heap in use by JavaScript.', labels: {} },
   nodejs_external_memory_bytes: { type: 'gauge', help: 'Memory of buffers outside the heap.', labels: {} },
   nodejs_eventloop_utilization: {
     type: 'gauge',
-    help: 'Share of the time since the last scrape that the event loop was busy, 0 to 1.',
+    help: 'Busy share of the event loop since the last scrape, 0 to 1.',
     labels: {},
   },
 } as const satisfies Readonly<Record<string, MetricDefinition>>;

@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { metricsPage } from './document.ts';
 import { METRICS } from './metric-table.ts';
 import { createMetrics } from './metrics.ts';
@@ -61,7 +61,7 @@ test('calls, starts and ends of instances are counted by what became of them', a
 test('jobs are counted by status, by how they ended, and by how long they waited and ran', async () => {
   const metrics = createMetrics({ version: '1' });
   expect(await page(metrics)).not.toMatch(/^rookery_jobs\{/m);
-  metrics.readJobsFrom(() => ({ PENDING: 3, RUNNING: 0 }));
+  metrics.readFrom({ jobs: () => ({ PENDING: 3, RUNNING: 0 }) });
   metrics.jobs.started(2000);
   metrics.jobs.attempted('FAILED', 500);
   metrics.jobs.attempted('SUCCEEDED', 90_000);
@@ -81,7 +81,7 @@ test('gauges are read at the scrape, and 0 before there is somebody to ask', asy
   const metrics = createMetrics({ version: '1' });
   expect(await page(metrics)).toMatch(/^rookery_open_calls 0$/m);
   const gauges = { liveInstances: 1, openCalls: 2 };
-  metrics.readGaugesFrom(gauges);
+  metrics.readFrom({ agents: gauges });
   expect(await page(metrics)).toMatch(/^rookery_live_instances 1$/m);
   gauges.liveInstances = 5;
   expect(await page(metrics)).toMatch(/^rookery_live_instances 5$/m);
@@ -161,13 +161,15 @@ test('gauges of the cluster are 0 until its state is known, and leases that chan
   const metrics = createMetrics({ version: '1' });
   expect(await page(metrics)).toContain('rookery_cluster_nodes 0\n');
   let acquired = 3;
-  metrics.readClusterFrom(() => ({
-    nodes: 2,
-    leases: { shard: 32, jobs: 1 },
-    leaseChanges: { acquired, released: 1 },
-    heartbeatAgeMs: 1500,
-    feedBehindMs: 20,
-  }));
+  metrics.readFrom({
+    cluster: () => ({
+      nodes: 2,
+      leases: { shard: 32, jobs: 1 },
+      leaseChanges: { acquired, released: 1 },
+      heartbeatAgeMs: 1500,
+      feedBehindMs: 20,
+    }),
+  });
   acquired = 5;
   for (let scrape = 0; scrape < 2; scrape++) {
     const body = await page(metrics);
@@ -178,3 +180,38 @@ test('gauges of the cluster are 0 until its state is known, and leases that chan
     expect(body).toContain('rookery_cluster_feed_behind_seconds 0.02\n');
   }
 });
+
+test('the series of a deleted function end, and its name makes room for another', async () => {
+  const metrics = createMetrics({ version: '1' });
+  for (let index = 0; index < 1000; index++) metrics.functionInvoked('acme', `f${index}`, 'ok', 0.001, null);
+  metrics.functionInvoked('acme', 'late', 'ok', 0.001, null);
+  expect(await page(metrics)).toContain('tenant="",function="other"');
+  expect(metrics.functionGone('acme', 'f7')).toBe(true);
+  metrics.functionInvoked('acme', 'new', 'ok', 0.001, null);
+  const body = await page(metrics);
+  expect(body).not.toContain('function="f7"');
+  expect(body).toContain('tenant="acme",function="new"');
+  expect(metrics.functionGone('acme', 'f7')).toBe(false);
+});
+
+test('a call that ends after the delete of its function counts for the service and makes no series', async () => {
+  const metrics = createMetrics({ version: '1' });
+  const began = performance.now();
+  await vi.waitFor(() => expect(performance.now()).toBeGreaterThan(began + 1));
+  // With and without series: the first call of a function may still run when the function is deleted.
+  metrics.functionInvoked('acme', 'known', 'ok', 0, null);
+  for (const name of ['known', 'first']) metrics.functionGone('acme', name);
+  const before = countOf(metrics);
+  for (const name of ['known', 'first']) {
+    metrics.functionInvoked('acme', name, 'ok', (performance.now() - began) / 1000, null);
+  }
+  expect(countOf(metrics)).toBe(before + 2);
+  expect(await page(metrics)).not.toMatch(/function="(known|first)"/);
+  const again = performance.now();
+  await vi.waitFor(() => expect(performance.now()).toBeGreaterThan(again));
+  metrics.functionInvoked('acme', 'known', 'ok', 0, null);
+  expect(await page(metrics)).toContain('tenant="acme",function="known"');
+});
+
+const countOf = (metrics: ReturnType<typeof createMetrics>) =>
+  metrics.counted.service().buckets.reduce((sum, count) => sum + count, 0);

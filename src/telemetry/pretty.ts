@@ -9,7 +9,10 @@ const STYLES: Readonly<Record<string, Style>> = {
   fatal: 'red',
 };
 
-/** One JSON line of the log as a line for a person: `12:00:00.000 INFO  message key=value …`, an error's stack below it. */
+/**
+ * Formats a JSON line of the log for a person: `12:00:00.000 INFO  message key=value …`, then an error's
+ * stack.
+ */
 export function prettyLine(line: string, hasColours: boolean): string {
   let entry: Record<string, unknown>;
   try {
@@ -34,7 +37,7 @@ function show(value: unknown): string {
   return typeof value === 'string' && /^[^\s"=\p{Cc}]+$/u.test(value) ? value : harmless(JSON.stringify(value));
 }
 
-/** Text of callers is in errors too: what a terminal would obey is shown as JSON writes it. Ends of lines stay. */
+/** Escapes control characters like JSON, because errors contain text of clients. Line ends and tabs stay. */
 function harmless(text: string): string {
   return text.replace(/[^\P{Cc}\n\t]/gu, sign => `\\u${sign.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -1,26 +1,27 @@
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources';
 import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base';
-import type { Logger } from './logger.ts';
+import type { Log } from '../lib/log.ts';
 import { createTracer, TraceIds, type Tracer } from './tracer.ts';
 
 export interface SpanExportOptions {
   readonly version: string;
   readonly nodeId: string;
-  /** The whole URL. */
+  /** The whole URL of the collector. */
   readonly url: string;
-  readonly log: Pick<Logger, 'info' | 'warn'>;
+  readonly log: Log;
 }
 
 export interface SpanExport {
   readonly tracer: Tracer;
-  /** Sends what waits. Never rejects. */
+  /** Sends waiting spans. Never rejects. */
   close(): Promise<void>;
 }
 
 /**
- * Spans that are sent over OTLP (HTTP, protobuf), in batches. What waits to be sent has a bound, above which spans are dropped: neither a call
- * nor the service waits for a collector. The SDK itself reads the other variables of OpenTelemetry (headers, certificates, sampling).
+ * Sends spans over OTLP (HTTP, protobuf), in batches.
+ * The queue is bounded, and spans above the bound are dropped: neither a call nor the service waits for a
+ * collector. The SDK itself reads the other variables of OpenTelemetry (headers, certificates, sampling).
  */
 export function exportSpans({ version, nodeId, url, log }: SpanExportOptions): SpanExport {
   const ids = new TraceIds();
@@ -32,7 +33,7 @@ export function exportSpans({ version, nodeId, url, log }: SpanExportOptions): S
   const exporter = telling(new OTLPTraceExporter({ url }), new URL(url).origin, log);
   const provider = new BasicTracerProvider({
     idGenerator: ids,
-    // What the environment says of the resource (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) counts over ours.
+    // Resource attributes of the environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) override these.
     resource: resource.merge(detectResources({ detectors: [envDetector] })),
     spanProcessors: [new BatchSpanProcessor(exporter)],
   });
@@ -42,7 +43,7 @@ export function exportSpans({ version, nodeId, url, log }: SpanExportOptions): S
   };
 }
 
-/** Says once that spans do not arrive, and once that they do again. */
+/** Logs once when spans cannot be sent, and once when they can again. */
 function telling(exporter: OTLPTraceExporter, origin: string, log: SpanExportOptions['log']): SpanExporter {
   let isFailing = false;
   return {

@@ -5,14 +5,14 @@ const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const SPAN = 'b7ad6b7169203331';
 
 describe('traceparent', () => {
-  test('is read and written', () => {
+  test('parseTraceparent and formatTraceparent read and write a header', () => {
     const header = `00-${TRACE}-${SPAN}-01`;
     const parsed = parseTraceparent(header);
     expect(parsed).toEqual({ traceId: TRACE, spanId: SPAN, flags: 1 });
     expect(parsed && formatTraceparent(parsed)).toBe(header);
   });
 
-  test('of a later version may carry more', () => {
+  test('parseTraceparent accepts further fields in a later version', () => {
     expect(parseTraceparent(`01-${TRACE}-${SPAN}-00-more`)?.traceId).toBe(TRACE);
   });
 
@@ -26,24 +26,24 @@ describe('traceparent', () => {
     `00-${TRACE}-${'0'.repeat(16)}-01`,
     `00-${TRACE.toUpperCase()}-${SPAN}-01`,
     `00-${TRACE}-${SPAN}-1`,
-  ])('%s is not valid', header => {
+  ])('parseTraceparent rejects %s', header => {
     expect(parseTraceparent(header)).toBeNull();
   });
 
-  test('of a caller is continued with a span of ours and its flags', () => {
+  test('continueTrace keeps the trace id and flags of the caller and creates a span id', () => {
     const ours = continueTrace(`00-${TRACE}-${SPAN}-00`, 'x');
     expect(ours).toMatchObject({ traceId: TRACE, flags: 0 });
     expect(ours.spanId).toMatch(/^[0-9a-f]{16}$/);
     expect(ours.spanId).not.toBe(SPAN);
   });
 
-  test('is new and different each time without one', () => {
+  test('continueTrace without a header creates a new trace each time', () => {
     const all = Array.from({ length: 1000 }, () => formatTraceparent(continueTrace(undefined, 'x')));
     expect(new Set(all).size).toBe(1000);
     for (const one of all) expect(parseTraceparent(one)).not.toBeNull();
   });
 
-  test('without one the trace has the id of the request, where that is a UUID', () => {
+  test('continueTrace without a header takes the trace id from a request id that is a UUID', () => {
     const id = '0af76519-16cd-43dd-8448-eb211c80319c';
     expect(continueTrace(undefined, id)).toMatchObject({ traceId: TRACE, flags: 1 });
     expect(continueTrace('nonsense', id).traceId).toBe(TRACE);

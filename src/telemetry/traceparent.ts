@@ -2,21 +2,23 @@ import { randomBytes } from 'node:crypto';
 
 /** The fields of a W3C `traceparent`, version 00. */
 export interface TraceParent {
-  /** 32 hex digits. */
+  /** Trace id, 32 hex digits. */
   readonly traceId: string;
-  /** 16 hex digits. */
+  /** Span id, 16 hex digits. */
   readonly spanId: string;
   readonly flags: number;
 }
 
-/** Later versions may carry more behind another dash. */
+/** Matches a `traceparent`. Later versions may have more fields after another dash. */
 const TRACEPARENT = /^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$/;
 const NO_TRACE = '0'.repeat(32);
 const NO_SPAN = '0'.repeat(16);
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const SAMPLED = 1;
 
-/** Null when it is absent or not valid: the specification says to start a new trace then. */
+/**
+ * Parses a header; null when it is absent or invalid, in which case the specification requires a new trace.
+ */
 export function parseTraceparent(header: string | undefined): TraceParent | null {
   const match = header === undefined ? null : TRACEPARENT.exec(header);
   if (match === null) return null;
@@ -30,7 +32,7 @@ export function formatTraceparent({ traceId, spanId, flags }: TraceParent): stri
   return `00-${traceId}-${spanId}-${flags.toString(16).padStart(2, '0')}`;
 }
 
-/** The caller's trace with a span id of ours, or a new sampled trace when there is none. */
+/** Continues the client's trace with a new span id, or begins a new sampled trace when there is none. */
 export function continueTrace(header: string | undefined, requestTraceId: string): TraceParent {
   const parent = parseTraceparent(header);
   if (parent === null) {
@@ -40,12 +42,13 @@ export function continueTrace(header: string | undefined, requestTraceId: string
 }
 
 /**
- * The id of a trace that begins with us: the request's own (`X-Trace-Id`) without its dashes where it is a UUID, so that who has the one finds
- * the other, else a random one.
+ * Returns the id of a trace that begins here.
+ * Uses the request's own id (`X-Trace-Id`) without dashes if it is a UUID, so that each id can be derived
+ * from the other. Otherwise the id is random.
  */
 export function newTraceId(requestTraceId: string): string {
   if (!UUID.test(requestTraceId)) return randomHex(16);
-  // Cut where the dashes are known to be: looking for them costs more than all the rest.
+  // Cuts at the known positions of the dashes: searching for them costs more than the rest.
   const id =
     requestTraceId.slice(0, 8) +
     requestTraceId.slice(9, 13) +
@@ -55,7 +58,7 @@ export function newTraceId(requestTraceId: string): string {
   return id === NO_TRACE ? randomHex(16) : id;
 }
 
-/** Asking the system for random bytes costs more than the id: they come by the page. */
+/** Random digits in stock: a call to the system for each id costs more than the id. */
 const pool = { hex: '', at: 0 };
 const POOL_BYTES = 1024;
 

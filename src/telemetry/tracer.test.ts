@@ -10,12 +10,12 @@ const SPAN = 'b7ad6b7169203331';
 describe('spans', () => {
   afterEach(() => trace.disable());
 
-  test('without an SDK there are none', () => {
+  test('the tracer creates no spans without an SDK', () => {
     expect(registeredTracer('1')).toBeUndefined();
     expect(NO_TRACER.start('x', 'server', undefined, 'r')).toBeNull();
   });
 
-  test('with an SDK a span hangs on the trace of the caller and tells how it ended', () => {
+  test('a span under an SDK joins the trace of the caller and records its error', () => {
     const seen: Record<string, unknown>[] = [];
     trace.setGlobalTracerProvider({
       getTracer: () => ({
@@ -44,12 +44,13 @@ describe('spans', () => {
     ]);
   });
 
-  test('parts hang on their span, and on each other, with the times that were told', async () => {
+  test('span parts have the right parents and the reported times', async () => {
     const exporter = new InMemorySpanExporter();
     const ids = new TraceIds();
     const provider = new BasicTracerProvider({ idGenerator: ids, spanProcessors: [new SimpleSpanProcessor(exporter)] });
     const span = createTracer(provider, '1', ids).start('call', 'server', undefined, TRACE_UUID);
-    // A time of the clock: OpenTelemetry takes what is less than the age of the process for a time since its start.
+    // OpenTelemetry takes a time below the age of the process as relative to the start of the process.
+    // Therefore the test uses a time of the clock.
     const startMs = 1_700_000_005_000;
     const endMs = startMs + 30;
     span?.part({ name: 'start', startMs, endMs, parts: [{ name: 'load', startMs: startMs + 10, endMs }] });
@@ -68,7 +69,7 @@ describe('spans', () => {
     for (const each of [load, start, call]) expect(each?.spanContext().traceId).toBe(TRACE);
   });
 
-  test('a caller that does not sample is obeyed, and its trace goes on', async () => {
+  test('a span of an unsampled trace is not exported, and the trace continues', async () => {
     const exporter = new InMemorySpanExporter();
     const provider = new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] });
     const span = createTracer(provider, '1').start('call', 'server', `00-${TRACE}-${SPAN}-00`, 'r');

@@ -12,16 +12,16 @@ import { formatTraceparent, newTraceId, parseTraceparent, randomHex } from './tr
 
 /** Work that an OpenTelemetry SDK records. */
 export interface Span {
-  /** The header that is passed on: spans below this one hang on it. */
+  /** The header to pass on: it makes later spans children of this one. */
   readonly traceparent: string;
   set(name: string, value: string | number | boolean): void;
-  /** Something that happened within it and is over; its time is known only now. */
+  /** Adds a part that has already ended, with its times. */
   part(part: SpanPart): void;
-  /** With an error the span is marked as failed. */
+  /** Ends the span. With an error the span is marked as failed. */
   end(error?: unknown): void;
 }
 
-/** Times are milliseconds since the epoch. */
+/** A completed part of a span. Times are milliseconds since the epoch. */
 export interface SpanPart {
   readonly name: string;
   readonly startMs: number;
@@ -31,8 +31,8 @@ export interface SpanPart {
 
 export interface Tracer {
   /**
-   * Null when nobody records: then there is nothing to do, and nothing was done. `traceparent` is the caller's; without a valid one a trace
-   * begins, which has the id of the request where that can be one.
+   * Starts a span; null when no SDK records. `traceparent` is the client's header.
+   * Without a valid header a new trace begins, with the request's id if that is usable as a trace id.
    */
   start(
     name: string,
@@ -44,23 +44,28 @@ export interface Tracer {
 
 export const NO_TRACER: Tracer = { start: () => null };
 
-/** Ids of traces and spans as an SDK asks for them. */
+/** Generates ids of traces and spans for an SDK. */
 export class TraceIds {
-  /** That of the next trace that begins; null: a random one. */
+  /** Id of the next trace that begins; null: random. */
   next: string | null = null;
 
   readonly generateTraceId = (): string => this.next ?? randomHex(16);
   readonly generateSpanId = (): string => randomHex(8);
 }
 
-/** Spans for the SDK that the operator has registered before this is called (`node --import …`); undefined: there is none. */
+/**
+ * Returns a tracer for the SDK that the operator has registered before (`node --import …`); undefined: there
+ * is none.
+ */
 export function registeredTracer(version: string): Tracer | undefined {
   const provider = trace.getTracerProvider();
   const isEmpty = provider instanceof ProxyTracerProvider && provider.getDelegateTracer(NAME, version) === undefined;
   return isEmpty ? undefined : createTracer(provider, version);
 }
 
-/** `ids`: those that the provider was made with, when it is ours. */
+/**
+ * Creates a tracer. `ids`: the generator with which the provider was created, when it is the service's own.
+ */
 export function createTracer(provider: TracerProvider, version: string, ids = new TraceIds()): Tracer {
   const tracer = provider.getTracer(NAME, version);
   const addPart = (parent: OtelSpan, { name, startMs, endMs, parts }: SpanPart): void => {
@@ -73,7 +78,7 @@ export function createTracer(provider: TracerProvider, version: string, ids = ne
     start(name, kind, traceparent, requestTraceId) {
       const parent = parseTraceparent(traceparent);
       if (parent === null) {
-        // Asked for within `startSpan`, and by nobody else meanwhile.
+        // `startSpan` reads `ids.next` synchronously, so no other span can use it.
         ids.next = newTraceId(requestTraceId);
         return wrap(tracer.startSpan(name, { kind: KINDS[kind] }, ROOT_CONTEXT), addPart);
       }

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { failedPrecondition, unavailable } from '../../src/core/error.ts';
+import { failedPrecondition, PartAway, unavailable } from '../../src/core/error.ts';
 import { LIMITS } from '../../src/core/limits.ts';
 import { Stages } from '../../src/lib/stages.ts';
 import { CODE, fakePackages, gate, Harness, specOf, TENANT } from './harness.ts';
@@ -8,7 +8,7 @@ function namesIn(stages: Stages): string[] {
   return [...String(stages).matchAll(/(\w+);dur=\d/g)].map(([, name = '']) => name);
 }
 
-/** Nothing is left: no sandbox, no row. */
+/** Expects that no sandbox and no record exist. */
 async function expectNothing({ driver, agents }: Harness): Promise<void> {
   expect(driver.instanceIds).toEqual([]);
   expect((await agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
@@ -25,7 +25,7 @@ test('a create answers with an instance that is RUNNING and takes calls', async 
   expect(await harness.value(instance.id, { n: 1 })).toEqual({ n: 1 });
 });
 
-test('a create tells where its time went, stage by stage; a stage that failed tells nothing', async () => {
+test('a create reports the duration of each stage, except for a stage that failed', async () => {
   await using harness = await Harness.open();
   const stages = new Stages();
   await harness.agents.create({ spec: specOf('a'), stages });
@@ -36,7 +36,7 @@ test('a create tells where its time went, stage by stage; a stage that failed te
   expect(namesIn(failed)).toEqual(['checks', 'row']);
 });
 
-test('a runtime that tells when it began to load has a stage for the time until then', async () => {
+test('a create reports the time until loading when the runtime reports when it began to load', async () => {
   await using harness = await Harness.open();
   harness.driver.tellsBegin = true;
   const stages = new Stages();
@@ -44,7 +44,7 @@ test('a runtime that tells when it began to load has a stage for the time until 
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'connect', 'runtime', 'load', 'record']);
 });
 
-test('parts of a start that its driver knows stand behind what is left of it', async () => {
+test('a create reports the stages that the driver knows after the rest of the start', async () => {
   await using harness = await Harness.open();
   harness.driver.stages = { mounts: 0, limits: 0 };
   const stages = new Stages();
@@ -52,7 +52,7 @@ test('parts of a start that its driver knows stand behind what is left of it', a
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'mounts', 'limits', 'connect', 'load', 'record']);
 });
 
-test('a code package that is removed before the agent that names it has its row fails the create, and nothing is left of it', async () => {
+test('a create fails without residue when its code package is removed before the agent is recorded', async () => {
   const { packages, users, faults } = fakePackages();
   const { place } = packages;
   packages.place = async (...of) => {
@@ -66,7 +66,7 @@ test('a code package that is removed before the agent that names it has its row 
   expect([harness.driver.starts.length, users.size]).toEqual([0, 0]);
 });
 
-test('20 creates of one name at the same moment: one winner, the losers learn its id', async () => {
+test('one of 20 concurrent creates with one name wins, and the others get its id', async () => {
   await using harness = await Harness.open();
   const results = await Promise.allSettled(
     Array.from({ length: 20 }, () => harness.agents.create({ spec: specOf('a') })),
@@ -84,7 +84,7 @@ test('20 creates of one name at the same moment: one winner, the losers learn it
   expect(harness.driver.instanceIds).toEqual([won[0]?.value.id]);
 });
 
-test('the same name in another namespace or tenant is another agent', async () => {
+test('a create with a used name makes another agent when the namespace or tenant differs', async () => {
   await using harness = await Harness.open();
   await harness.create('a');
   await harness.create('a', { namespace: 'other' });
@@ -92,7 +92,7 @@ test('the same name in another namespace or tenant is another agent', async () =
   expect(harness.driver.runningIds).toHaveLength(3);
 });
 
-test('a load failure does not fail the create: it is kept and every call reports it', async () => {
+test('a create succeeds when the code cannot be loaded, and every call reports the load error', async () => {
   await using harness = await Harness.open();
   const instance = await harness.agents.create({ spec: specOf('a', { handler: 'nowhere' }) });
   expect(instance).toMatchObject({ status: 'RUNNING', loadError: 'no entry nowhere' });
@@ -101,13 +101,13 @@ test('a load failure does not fail the create: it is kept and every call reports
   }
 });
 
-test('an agent without a handler is created, and calls of it say so', async () => {
+test('a create succeeds without a handler, and calls report that the handler is missing', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: '' });
   expect(await harness.invoke(id)).toMatchObject({ ok: false, code: 4201, text: 'empty user call code' });
 });
 
-test('the initializer runs once, before the first call', async () => {
+test('the initializer runs once before the first call', async () => {
   await using harness = await Harness.open();
   const ran: string[] = [];
   harness.driver.handlers.set('init', () => void ran.push('init'));
@@ -119,7 +119,7 @@ test('the initializer runs once, before the first call', async () => {
   expect(ran).toEqual(['init', 'main', 'main']);
 });
 
-test('a start that fails: the cause is the error, nothing is left and the name is free', async () => {
+test('a failed start fails the create with its cause, leaves no residue and frees the name', async () => {
   await using harness = await Harness.open();
   harness.driver.faults.startError = failedPrecondition('mount source does not exist: /nowhere');
   await expect(harness.create('a')).rejects.toMatchObject({
@@ -131,7 +131,7 @@ test('a start that fails: the cause is the error, nothing is left and the name i
   await harness.create('a');
 });
 
-test('a runtime value that cannot be run here is an invalid function, and no sandbox is started', async () => {
+test('a create fails as invalid without a sandbox when its runtime cannot run on this machine', async () => {
   await using harness = await Harness.open();
   await expect(harness.create('a', { runtime: 'custom image' })).rejects.toMatchObject({
     code: 'failed_precondition',
@@ -141,7 +141,7 @@ test('a runtime value that cannot be run here is an invalid function, and no san
   expect(harness.driver.starts).toEqual([]);
 });
 
-test('a driver that does not answer: the error is what its probe says', async () => {
+test('a create fails with the message of the probe when the driver does not answer', async () => {
   await using harness = await Harness.open();
   harness.driver.faults.away = 'nobody listens';
   await expect(harness.create('a')).rejects.toMatchObject({
@@ -152,7 +152,17 @@ test('a driver that does not answer: the error is what its probe says', async ()
   await expectNothing(harness);
 });
 
-test('a driver that this installation does not have fails the create before anything is written', async () => {
+test('a create fails with the error of the start, not of the probe, when one part is unavailable', async () => {
+  await using harness = await Harness.open();
+  harness.driver.faults.startError = new PartAway('the zygote for Python 3.11 did not start: it said nothing');
+  await expect(harness.create('a')).rejects.toMatchObject({
+    code: 'unavailable',
+    message: 'fake is not available: the zygote for Python 3.11 did not start: it said nothing',
+  });
+  await expectNothing(harness);
+});
+
+test('a create fails before anything is stored when this installation lacks the driver', async () => {
   await using harness = await Harness.open();
   harness.newServer({ drivers: () => Promise.reject(unavailable('docker is not available: not here')) });
   await expect(harness.create('a')).rejects.toThrow('docker is not available: not here');
@@ -160,14 +170,14 @@ test('a driver that this installation does not have fails the create before anyt
 });
 
 test.each([true, false])(
-  'a start beyond the create budget is ended (driver heeds its signal: %s)',
+  'a create ends its start when the create budget is exceeded (driver heeds its signal: %s)',
   async obeysAbort => {
     await using harness = await Harness.open({ createTimeoutMs: 50 });
     const held = gate();
     Object.assign(harness.driver.faults, { startGate: held.opened, obeysAbort });
     const create = harness.create('a');
     if (!obeysAbort) {
-      // It comes only after the budget is over: the sandbox must go all the same.
+      // The sandbox starts only after the budget is exceeded; the service must remove it nevertheless.
       await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
       setTimeout(held.open, 100);
     }
@@ -180,7 +190,7 @@ test.each([true, false])(
   },
 );
 
-test('an initializer that never ends is bounded by the create budget', async () => {
+test('a create ends an initializer that never returns when the create budget is exceeded', async () => {
   await using harness = await Harness.open({ createTimeoutMs: 100 });
   harness.driver.handlers.set('init', () => new Promise(() => undefined));
   await expect(harness.create('a', { initializer: 'init', initTimeoutMs: 60_000 })).rejects.toMatchObject({
@@ -189,7 +199,7 @@ test('an initializer that never ends is bounded by the create budget', async () 
   await expectNothing(harness);
 });
 
-test('an instance that dies while its code loads fails the create with its exit', async () => {
+test('a create fails with the exit of the instance when the instance dies while its code loads', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('init', (_event, { exit }) => exit(3));
   await expect(harness.create('a', { initializer: 'init' })).rejects.toMatchObject({
@@ -199,15 +209,15 @@ test('an instance that dies while its code loads fails the create with its exit'
   await expectNothing(harness);
 });
 
-test('a failed create whose sandbox cannot be removed is cleaned up later', async () => {
+test('the service removes the sandbox of a failed create later when the removal fails at first', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('init', (_event, { exit }) => exit(3));
   harness.driver.faults.removeFailures = 1;
   await expect(harness.create('a', { initializer: 'init' })).rejects.toThrow('instance exited');
-  await vi.waitFor(() => expectNothing(harness), 5_000);
+  await vi.waitFor(() => expectNothing(harness));
 });
 
-test('an instance that is being created is listed as CREATING, cannot be called, and can be deleted', async () => {
+test('an instance is listed as CREATING, rejects calls and can be deleted while its create runs', async () => {
   await using harness = await Harness.open();
   const held = gate();
   harness.driver.faults.startGate = held.opened;
@@ -223,7 +233,7 @@ test('an instance that is being created is listed as CREATING, cannot be called,
   await expectNothing(harness);
 });
 
-test('too many starts at the same moment are refused', async () => {
+test('the service rejects creates when too many starts run at once', async () => {
   await using harness = await Harness.open({ maxStarting: 2 });
   const held = gate();
   harness.driver.faults.startGate = held.opened;
@@ -233,7 +243,7 @@ test('too many starts at the same moment are refused', async () => {
   await Promise.all(creates);
 });
 
-test('a stop of the server in the middle of a create leaves nothing', async () => {
+test('a create leaves no residue when the server stops in the middle of it', async () => {
   await using harness = await Harness.open();
   harness.driver.faults.startGate = gate().opened;
   const failed = expect(harness.create('a')).rejects.toThrow('the server is stopping');
@@ -243,7 +253,7 @@ test('a stop of the server in the middle of a create leaves nothing', async () =
   await expectNothing(harness);
 });
 
-test('a create writes twice, and a call asks storage for nothing', async () => {
+test('a create writes twice to storage, and a call does not use storage', async () => {
   await using harness = await Harness.open();
   const queries: string[] = [];
   const database = harness.database.withPlugin({
@@ -264,7 +274,7 @@ test('a create writes twice, and a call asks storage for nothing', async () => {
 
 const KEY = { key: 'k', requestHash: 'h' };
 
-test('the same idempotency key and request give the same instance, at the same moment and later', async () => {
+test('a create returns the same instance when key and request are repeated, also concurrently', async () => {
   await using harness = await Harness.open();
   const request = { spec: specOf('a'), idempotency: KEY };
   const instances = await Promise.all(Array.from({ length: 5 }, () => harness.agents.create(request)));
@@ -274,7 +284,7 @@ test('the same idempotency key and request give the same instance, at the same m
   expect(harness.driver.starts).toHaveLength(1);
 });
 
-test('an idempotency key that comes with another request is refused, unless the tenant is another one', async () => {
+test('a create is rejected when its idempotency key was used for another request of the tenant', async () => {
   await using harness = await Harness.open();
   await harness.agents.create({ spec: specOf('a'), idempotency: KEY });
   await expect(
@@ -283,7 +293,7 @@ test('an idempotency key that comes with another request is refused, unless the 
   await harness.agents.create({ spec: specOf('a', { tenant: 'other' }), idempotency: KEY });
 });
 
-test('an idempotency key is free after 24 h, after the delete, and after a failed create', async () => {
+test('an idempotency key is free 24 h after the create, after the delete and after a failed create', async () => {
   let nowMs = 1_000_000;
   await using harness = await Harness.open({ now: () => nowMs });
   const create = (name: string, requestHash: string) =>

@@ -6,7 +6,7 @@ const statusOf = async ({ agents }: Harness, id: string) => {
   return { status, statusReason };
 };
 
-test('when an instance dies every running and waiting call ends at once and says how', async () => {
+test('running and waiting calls fail at once with the exit when their instance dies', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('held', () => new Promise(() => undefined));
   const id = await harness.create('a', { handler: 'held' });
@@ -21,7 +21,7 @@ test('when an instance dies every running and waiting call ends at once and says
   expect(harness.agents.openCalls).toBe(0);
 });
 
-test('an instance that ended by itself is FAILED with the reason, keeps its name, and is not found by calls', async () => {
+test('an instance that exits is FAILED with the reason, keeps its name and rejects calls', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'exit' });
   await expect(harness.invoke(id, 3)).rejects.toThrow('instance exited: exit code 3');
@@ -37,7 +37,7 @@ test('an instance that ended by itself is FAILED with the reason, keeps its name
   await harness.create('a');
 });
 
-test('an idle instance that dies is noticed without a call', async () => {
+test('the service notices the death of an idle instance without a call', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.kill(id, { code: 1 });
@@ -45,7 +45,7 @@ test('an idle instance that dies is noticed without a call', async () => {
   expect(harness.agents.liveInstances).toBe(0);
 });
 
-test('one death does not disturb other instances', async () => {
+test('the death of an instance does not affect other instances', async () => {
   await using harness = await Harness.open();
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);
@@ -58,7 +58,7 @@ test('one death does not disturb other instances', async () => {
   expect((await other).ok).toBe(true);
 });
 
-test('a lost connection to a living sandbox is made again; its calls fail, later ones succeed', async () => {
+test('the service reconnects to a living sandbox when a connection breaks; only its open calls fail', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('held', (event, { state, signal }) => {
     if (event !== 'hold') return state.get('kept');
@@ -79,18 +79,18 @@ test('a lost connection to a living sandbox is made again; its calls fail, later
   expect((await statusOf(harness, id)).status).toBe('RUNNING');
 });
 
-test('calls that come while a connection is made again wait for it', async () => {
+test('calls wait for the new connection when they arrive during a reconnect', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   for (let round = 1; round <= 3; round++) {
     harness.driver.dropConnections(id);
-    // The first may still go out over the lost connection.
+    // The first call may still use the lost connection.
     await harness.invoke(id).catch(() => undefined);
     expect((await harness.invoke(id)).ok).toBe(true);
   }
 });
 
-test('a connection that is lost again and again is given up', async () => {
+test('an instance becomes FAILED when its connection breaks repeatedly', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await vi.waitFor(
@@ -98,12 +98,12 @@ test('a connection that is lost again and again is given up', async () => {
       if (harness.driver.runningIds.length > 0) harness.driver.dropConnections(id);
       expect((await statusOf(harness, id)).status).toBe('FAILED');
     },
-    { timeout: 10_000, interval: 20 },
+    { timeout: 30_000, interval: 20 },
   );
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-test('of an instance on a lost machine nothing is known: calls say so, and it is neither FAILED nor ended; it serves again when it is back', async () => {
+test('an instance on a lost machine stays RUNNING, fails calls with the reason and serves after its return', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   const back = gate();
@@ -122,7 +122,7 @@ test('of an instance on a lost machine nothing is known: calls say so, and it is
   expect(await statusOf(harness, id)).toEqual({ status: 'RUNNING', statusReason: '' });
 }, 60_000);
 
-test('an instance of which its driver knows nothing takes calls as long as it answers, and its record and the list say why', async () => {
+test('an instance takes calls while its driver reports its state as unknown, and its record names the reason', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   const other = await harness.create('b');
@@ -139,7 +139,7 @@ test('an instance of which its driver knows nothing takes calls as long as it an
   expect((await statusOf(harness, id)).statusReason).toBe('');
 });
 
-test('one of which nothing was known is FAILED as soon as its end is known', async () => {
+test('an instance in an unknown state becomes FAILED as soon as its exit is known', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.unknown = 'the node n7 does not answer';
@@ -151,7 +151,7 @@ test('one of which nothing was known is FAILED as soon as its end is known', asy
   expect((await statusOf(harness, id)).statusReason).toBe('instance exited: signal SIGKILL');
 }, 60_000);
 
-test('one of which nothing was known is given up when its driver knows that it runs and it stays silent', async () => {
+test('an instance becomes FAILED when its driver reports that it runs again but it stays silent', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.unknown = 'the node n7 does not answer';
@@ -162,7 +162,7 @@ test('one of which nothing was known is given up when its driver knows that it r
   expect(harness.driver.runningIds).toEqual([]);
 }, 60_000);
 
-test('a sandbox that runs but cannot be reached is stopped, and the instance is FAILED', async () => {
+test('the service stops a running sandbox and marks it FAILED when it cannot be reached', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.becomeUnreachable(id);
@@ -177,7 +177,7 @@ test('a sandbox that runs but cannot be reached is stopped, and the instance is 
   expect(harness.driver.instanceIds).toEqual([id]);
 });
 
-test('an instance that cannot be reached while its driver does not answer fails its calls in bounded time', async () => {
+test('calls fail in bounded time when neither the instance nor its driver answers', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('held', () => new Promise(() => undefined));
   const id = await harness.create('a', { handler: 'held' });
@@ -190,7 +190,7 @@ test('an instance that cannot be reached while its driver does not answer fails 
   await failed;
   await vi.waitFor(async () => expect((await statusOf(harness, id)).status).toBe('FAILED'));
   harness.driver.faults.away = undefined;
-  // What could not be stopped then is stopped by the next look at everything.
+  // The next reconciler pass stops the sandbox that could not be stopped then.
   await harness.instances.reconcile();
   expect(harness.driver.runningIds).toEqual([]);
 });

@@ -14,7 +14,7 @@ test('a delete runs pre_stop once, removes the sandbox and frees the name', asyn
   await harness.create('a');
 });
 
-test('calls in flight end at once when their instance is deleted, and pre_stop still runs', async () => {
+test('a delete ends open calls at once and still runs pre_stop', async () => {
   await using harness = await Harness.open();
   const stopped = gate();
   const running = gate();
@@ -41,7 +41,7 @@ test('calls in flight end at once when their instance is deleted, and pre_stop s
   expect(stops).toBe(1);
 });
 
-test('of two deletes at the same moment one learns that the instance is not found', async () => {
+test('one of two concurrent deletes fails with not found', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const results = await Promise.allSettled([1, 2].map(() => harness.agents.delete(TENANT, id, null)));
@@ -49,7 +49,7 @@ test('of two deletes at the same moment one learns that the instance is not foun
   await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({ code: 'not_found' });
 });
 
-test('a pre_stop that fails is logged with its code, and the delete goes on', async () => {
+test('a delete continues when pre_stop fails, and logs the code of the failure', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { preStop: 'fail' });
   await harness.agents.delete(TENANT, id, null);
@@ -61,7 +61,7 @@ test('a pre_stop that fails is logged with its code, and the delete goes on', as
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('the grace bounds a pre_stop that never ends', async () => {
+test('a delete ends a pre_stop that never returns when the grace is over', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('stop', () => new Promise(() => undefined));
   const id = await harness.create('a', { preStop: 'stop' });
@@ -70,7 +70,7 @@ test('the grace bounds a pre_stop that never ends', async () => {
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('a grace of 0 ends the instance without pre_stop', async () => {
+test('a delete with a grace of 0 ends the instance without pre_stop', async () => {
   await using harness = await Harness.open();
   let stops = 0;
   harness.driver.handlers.set('stop', () => void stops++);
@@ -80,14 +80,14 @@ test('a grace of 0 ends the instance without pre_stop', async () => {
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('a sandbox that cannot be stopped is removed all the same', async () => {
+test('a delete removes a sandbox that cannot be stopped', async () => {
   await using harness = await Harness.open();
   harness.driver.faults.stopFailures = 1;
   await harness.agents.delete(TENANT, await harness.create('a'), null);
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('a delete whose removal fails says so, and is finished later', async () => {
+test('a delete reports a failed removal, and the service completes it later', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.removeFailures = 1;
@@ -101,7 +101,7 @@ test('a delete whose removal fails says so, and is finished later', async () => 
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('a restart gives the same id and name a new sandbox, and forgets what the old one kept', async () => {
+test('a restart keeps id and name, starts a new sandbox and discards the state of the old one', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   expect([await harness.value(id), await harness.value(id)]).toEqual([1, 2]);
@@ -120,7 +120,7 @@ test('a restart gives the same id and name a new sandbox, and forgets what the o
   expect(harness.driver.instanceIds).toEqual([id]);
 });
 
-test('a restart ends the calls in flight, also of a stuck instance', async () => {
+test('a restart ends open calls, also of a stuck instance', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('stuck', event => (event === 'ask' ? 'free' : new Promise(() => undefined)));
   const id = await harness.create('a', { handler: 'stuck' });
@@ -130,7 +130,7 @@ test('a restart ends the calls in flight, also of a stuck instance', async () =>
   expect(await harness.value(id, 'ask')).toBe('free');
 });
 
-test('a FAILED instance is restarted', async () => {
+test('a restart starts a FAILED instance', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.kill(id);
@@ -144,7 +144,7 @@ test('a FAILED instance is restarted', async () => {
   expect(harness.driver.instanceIds).toEqual([id]);
 });
 
-test('a restart that fails leaves the instance FAILED with the reason, and it can be tried again', async () => {
+test('a failed restart leaves the instance FAILED with the reason, and the restart can be repeated', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.faults.startError = failedPrecondition('the mount went away');
@@ -162,7 +162,7 @@ test('a restart that fails leaves the instance FAILED with the reason, and it ca
   expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 2 });
 });
 
-test('of two restarts at the same moment one is refused; a delete in the middle of one wins', async () => {
+test('one of two concurrent restarts is rejected, and a delete during a restart wins', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const held = gate();
@@ -182,14 +182,14 @@ test('of two restarts at the same moment one is refused; a delete in the middle 
   await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
 });
 
-test('a restart of an instance that is being created is refused, and the create goes on', async () => {
+test('a restart is rejected while the instance is being created, and the create continues', async () => {
   await using harness = await Harness.open();
   const held = gate();
   harness.driver.faults.startGate = held.opened;
   const created = harness.create('a');
   await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
   const id = harness.driver.starts[0]?.instanceId ?? '';
-  // Its row follows the sandbox, or comes before it when that takes long.
+  // The record is written after the sandbox starts, or before when the start takes long.
   await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('CREATING'));
   await expect(harness.agents.restart(TENANT, id)).rejects.toMatchObject({
     code: 'already_exists',
@@ -200,7 +200,7 @@ test('a restart of an instance that is being created is refused, and the create 
   expect(await harness.value(id, 1)).toBe(1);
 });
 
-test('a restart of an instance that is being deleted is refused, also when the delete is to be tried again', async () => {
+test('a restart is rejected while the instance is being deleted, also when the delete must be repeated', async () => {
   await using harness = await Harness.open();
   const stopped = gate();
   harness.driver.handlers.set('stop', () => stopped.opened);
@@ -217,7 +217,7 @@ test('a restart of an instance that is being deleted is refused, also when the d
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('of a delete and a restart at the same moment the delete wins, whichever was first', async () => {
+test('a delete wins against a concurrent restart in either order', async () => {
   await using harness = await Harness.open();
   for (const order of ['delete first', 'restart first']) {
     const id = await harness.create(order);
@@ -233,7 +233,7 @@ test('of a delete and a restart at the same moment the delete wins, whichever wa
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('close lets running calls end, then lets go of the instances, which live on', async () => {
+test('close waits for running calls, then disconnects from the instances without ending them', async () => {
   await using harness = await Harness.open();
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);
@@ -249,7 +249,7 @@ test('close lets running calls end, then lets go of the instances, which live on
   expect(harness.driver.runningIds).toEqual([id]);
 });
 
-test('close ends calls that are still open after its grace', async () => {
+test('close ends open calls when its grace is over', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('held', () => new Promise(() => undefined));
   const id = await harness.create('a', { handler: 'held' });
@@ -262,7 +262,7 @@ test('close ends calls that are still open after its grace', async () => {
   expect(harness.driver.runningIds).toEqual([id]);
 });
 
-test('close with stopAgents deletes all of them, pre_stop included', async () => {
+test('close with stopAgents deletes all agents and runs their pre_stop', async () => {
   await using harness = await Harness.open();
   let stops = 0;
   harness.driver.handlers.set('stop', () => void stops++);
@@ -272,7 +272,7 @@ test('close with stopAgents deletes all of them, pre_stop included', async () =>
   expect(harness.driver.instanceIds).toEqual([]);
 });
 
-test('close with stopAgents tries again what a driver does not remove at once, and says what is left', async () => {
+test('close with stopAgents retries failed removals and reports the rest', async () => {
   await using harness = await Harness.open();
   for (let n = 0; n < 3; n++) await harness.create(`a${n}`);
   harness.driver.faults.removeFailures = 4;

@@ -1,7 +1,8 @@
 import { tmpdir } from 'node:os';
 import type { KyselyPlugin } from 'kysely';
 import type { PackagePlaces } from '../../src/agents/agent-code.ts';
-import { Agents, type AgentsOptions } from '../../src/agents/agents.ts';
+import { Agents } from '../../src/agents/agents.ts';
+import type { AgentsOptions } from '../../src/agents/options.ts';
 import { failedPrecondition } from '../../src/core/error.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import type { MountSpec } from '../../src/core/mount.ts';
@@ -9,6 +10,7 @@ import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import { SILENCE_TIMES } from '../../src/instances/silence-times.ts';
 import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
@@ -17,7 +19,7 @@ export const TENANT = 'default';
 
 type Options = Partial<Omit<AgentsOptions & InstancesOptions, 'instances'>> & {
   readonly openCallBytes?: OpenCallBytes;
-  /** Of the database, for its faults. */
+  /** Plugins of the database, which inject faults. */
   readonly plugins?: readonly KyselyPlugin[];
 };
 
@@ -27,7 +29,7 @@ export interface LogLine {
   readonly message: string;
 }
 
-/** Agents and their instances over a database in memory and a fake driver, both of which outlive them. */
+/** Starts agents and instances over an in-memory database and a fake driver, which outlive their servers. */
 export class Harness {
   readonly driver = new FakeDriver();
   readonly logs: LogLine[] = [];
@@ -69,7 +71,7 @@ export class Harness {
     await this.database.destroy();
   }
 
-  /** What a new server would have; the one before is let be. */
+  /** Builds the parts of a new server without ending the previous one. */
   newServer(options: Options = {}): Instances {
     const log = (level: LogLine['level']) => (fields: object, message: string) => {
       this.logs.push({ level, fields: fields as Record<string, unknown>, message });
@@ -97,6 +99,7 @@ export class Harness {
       maxProcesses: 256,
       network: 'host' as const,
       requireIsolation: false,
+      silence: { ...SILENCE_TIMES, unknownMs: 200, lookMs: 200, lookPauseMs: 20, awayRetryMs: 100 },
       orphanGraceMs: 0,
       reconcileIntervalMs: 3_600_000,
       ...rest,
@@ -107,12 +110,12 @@ export class Harness {
     return this.instances;
   }
 
-  /** The server ends; its instances live on. */
+  /** Closes the server; its instances continue to run. */
   async closeServer(): Promise<void> {
     await closed(this);
   }
 
-  /** The server ends without touching its instances, and another one starts. */
+  /** Closes the server without touching its instances and starts another one. */
   async restartServer(options: Options = {}): Promise<void> {
     await this.closeServer();
     this.newServer(options);
@@ -129,7 +132,7 @@ export class Harness {
     return this.agents.invoke(TENANT, id, callOf(event, call));
   }
 
-  /** The handler's value; fails when the call did not succeed. */
+  /** Returns the value of the handler; fails when the call did not succeed. */
   async value(id: string, event: unknown = {}): Promise<unknown> {
     const outcome = await this.invoke(id, event);
     if (!outcome.ok) throw new Error(`code=${outcome.code} err=${outcome.text}`);
@@ -186,7 +189,7 @@ export function specOf(name: string, changes: Partial<InstanceSpec> = {}): Insta
   };
 }
 
-/** A promise and its resolver: what a handler waits for until the test lets it go. */
+/** Returns a promise and its resolver; a handler waits for the promise until the test opens it. */
 export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
   let open!: () => void;
   const opened = new Promise<void>(resolve => {
@@ -195,7 +198,7 @@ export function gate(): { readonly opened: Promise<void>; readonly open: () => v
   return { opened, open };
 }
 
-/** A machine with room for so many agents. */
+/** Returns a ledger for a machine with capacity for the given number of agents. */
 export function ledgerOf(agents: number): Ledger {
   return new Ledger({
     machine: { cpuMillis: 1_000_000, memoryMb: agents * 128, processes: 1_000_000 },
@@ -204,10 +207,10 @@ export function ledgerOf(agents: number): Ledger {
   });
 }
 
-/** What mounts a code package of `fakePackages`. */
+/** Mount specification of a code package of `fakePackages`. */
 export const CODE: MountSpec = { source: `code://${'ab'.repeat(32)}`, target: '/code', readonly: true };
 
-/** Code packages that are only counted: `users` has who holds one. */
+/** Fake code packages that are only counted; `users` lists who uses one. */
 export function fakePackages() {
   const users = new Set<string>();
   const faults: { missing: boolean; gate: Promise<void> | undefined; asked: number } = {

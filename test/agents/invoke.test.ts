@@ -140,7 +140,7 @@ test('the search for an agent of an earlier server is time of the call', async (
   left.abort();
   await expect(leaving).rejects.toMatchObject({ code: 'unavailable', message: 'the caller went away' });
   open();
-  // Neither of them has run.
+  // Neither call has run.
   await vi.waitFor(async () => expect(await harness.value(id)).toBe(1));
 });
 

@@ -4,19 +4,19 @@ import { unavailable } from '../../src/core/error.ts';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
-import { insertInstance, updateInstance } from '../../src/storage/instances.ts';
+import { insertInstance, updateInstance } from '../../src/storage/queries/instances.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
 import { gate, Harness, specOf, TENANT } from './harness.ts';
 
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
 
-/** A sandbox of an earlier server, whose runtime was never initialized. */
+/** Starts a sandbox of an earlier server whose runtime was never initialized. */
 function startSandbox(harness: Harness, id: string) {
   const spec = toSandboxSpec(id, 'secret', { ...specOf(id), env: {}, secretVariables: [] }, RULES);
   return harness.driver.start(spec, new AbortController().signal);
 }
 
-/** What an earlier server wrote before it was killed. */
+/** Writes the record that an earlier server had stored before it was killed. */
 async function writeRow(
   harness: Harness,
   status: 'CREATING' | 'RUNNING' | 'STOPPING',
@@ -33,7 +33,7 @@ async function writeRow(
   return id;
 }
 
-test('a new server adopts 100 live instances with what their handlers kept in memory', async () => {
+test('a new server adopts 100 live instances with the memory of their handlers', async () => {
   await using harness = await Harness.open();
   const ids = await Promise.all(Array.from({ length: 100 }, (_, n) => harness.create(`a${n}`, { handler: 'count' })));
   await Promise.all(ids.map(id => harness.value(id)));
@@ -44,7 +44,7 @@ test('a new server adopts 100 live instances with what their handlers kept in me
   expect(harness.driver.starts).toHaveLength(100);
 });
 
-test('an adopted instance is watched, deleted and restarted like any other', async () => {
+test('a server watches, deletes and restarts an adopted instance like any other', async () => {
   await using harness = await Harness.open();
   const [a, b, c] = [await harness.create('a'), await harness.create('b'), await harness.create('c')];
   await harness.restartServer();
@@ -55,14 +55,14 @@ test('an adopted instance is watched, deleted and restarted like any other', asy
   expect(harness.driver.runningIds).toEqual([c]);
 });
 
-test('an instance whose code did not load is adopted with its error', async () => {
+test('a server adopts an instance whose code did not load, with its load error', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'nowhere' });
   await harness.restartServer();
   expect(await harness.invoke(id)).toMatchObject({ ok: false, code: 4001 });
 });
 
-test('an instance that died while no server ran is FAILED with its exit', async () => {
+test('a server marks an instance FAILED with its exit when it died while no server ran', async () => {
   await using harness = await Harness.open();
   const [died, gone] = [await harness.create('a'), await harness.create('b')];
   await harness.closeServer();
@@ -82,7 +82,7 @@ test('an instance that died while no server ran is FAILED with its exit', async 
   await expect(harness.invoke(died)).rejects.toMatchObject({ code: 'not_found' });
 });
 
-test('a sandbox that runs but does not answer is stopped, and its instance is FAILED', async () => {
+test('a server stops a running sandbox that does not answer and marks its instance FAILED', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -93,7 +93,7 @@ test('a sandbox that runs but does not answer is stopped, and its instance is FA
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-test('an instance that answers late is not ended: the server is up meanwhile, its calls are refused, then it serves', async () => {
+test('a server serves while it waits for a silent instance, and adopts that instance when it answers', async () => {
   await using harness = await Harness.open();
   const [late, prompt] = [await harness.create('a', { handler: 'count' }), await harness.create('b')];
   expect(await harness.value(late)).toBe(1);
@@ -102,7 +102,7 @@ test('an instance that answers late is not ended: the server is up meanwhile, it
   harness.driver.fallSilent(late, awake.opened);
   await harness.newServer({ adoption: { answerMs: 10, silenceMs: 60_000 } }).start();
   expect(harness.instances.readiness()).toEqual({});
-  // On a busy machine it may be late too.
+  // On a busy machine this instance may also answer late.
   await vi.waitFor(async () => expect(await harness.value(prompt, 1)).toBe(1));
   const notYet = { code: 'unavailable', message: expect.stringContaining(`${late} has not answered yet`) };
   await expect(harness.invoke(late)).rejects.toMatchObject(notYet);
@@ -115,7 +115,7 @@ test('an instance that answers late is not ended: the server is up meanwhile, it
   expect(harness.driver.starts).toHaveLength(2);
 });
 
-test('an instance that dies while its answer is waited for is FAILED at once, with its exit', async () => {
+test('a server marks a silent instance FAILED with its exit when it dies while the server waits', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -128,7 +128,7 @@ test('an instance that dies while its answer is waited for is FAILED at once, wi
   });
 });
 
-test('an instance whose answer is waited for can be restarted and deleted; its late answer changes nothing', async () => {
+test('an instance can be restarted and deleted while silent, and its late answer changes nothing', async () => {
   await using harness = await Harness.open();
   const [restarted, deleted] = [await harness.create('a'), await harness.create('b')];
   await harness.closeServer();
@@ -144,7 +144,7 @@ test('an instance whose answer is waited for can be restarted and deleted; its l
   expect(harness.driver.instanceIds).toEqual([restarted]);
 });
 
-test('an instance that stays silent and of which nothing is known is neither given up nor ended, and serves when it is back', async () => {
+test('a server keeps a silent instance whose state is unknown, and adopts it when it returns', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -153,7 +153,7 @@ test('an instance that stays silent and of which nothing is known is neither giv
   harness.driver.faults.unknown = 'its node does not answer';
   const inspect = vi.spyOn(harness.driver, 'inspect');
   await harness.newServer({ adoption: { answerMs: 10, silenceMs: 100 } }).start();
-  // Once at the beginning, and once at the end of its patience.
+  // The service inspects it at the start and again when the limit of silence is reached.
   await vi.waitFor(() => expect(inspect.mock.calls.length).toBeGreaterThan(2), { timeout: 20_000 });
   const seen = { status: 'RUNNING', statusReason: 'its node does not answer' };
   expect(await harness.agents.get(TENANT, id)).toMatchObject(seen);
@@ -163,7 +163,7 @@ test('an instance that stays silent and of which nothing is known is neither giv
   await vi.waitFor(async () => expect(await harness.value(id, 1)).toBe(1), { timeout: 20_000 });
 });
 
-test('a server that ends while answers are waited for counts those instances as left, and leaves them alone', async () => {
+test('a closing server counts silent instances as left running and does not touch them', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   expect(await harness.value(id)).toBe(1);
@@ -177,7 +177,7 @@ test('a server that ends while answers are waited for counts those instances as 
   expect(await harness.value(id)).toBe(2);
 });
 
-test('a RUNNING row whose runtime was never initialized is dead', async () => {
+test('a server marks a RUNNING record as dead when its runtime was never initialized', async () => {
   await using harness = await Harness.open();
   const id = await writeRow(harness, 'RUNNING');
   const { handle } = await startSandbox(harness, id);
@@ -192,7 +192,7 @@ test('a RUNNING row whose runtime was never initialized is dead', async () => {
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-test('a create that was cut off leaves nothing: its row and its sandbox go', async () => {
+test('a server removes the record and the sandbox of an interrupted create', async () => {
   await using harness = await Harness.open();
   const withSandbox = await writeRow(harness, 'CREATING');
   await startSandbox(harness, withSandbox);
@@ -202,11 +202,11 @@ test('a create that was cut off leaves nothing: its row and its sandbox go', asy
   expect((await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
 });
 
-test('the key of a create that was cut off is never answered with the id that is about to go', async () => {
+test('a create with the key of an interrupted create never returns the id that will be removed', async () => {
   await using harness = await Harness.open({ now: () => 1_000 });
   const idempotency = { key: 'k', requestHash: 'h' };
   const id = await writeRow(harness, 'CREATING', 0, idempotency);
-  // Its driver does not answer, so the row outlives the start.
+  // The driver does not answer, so the record outlives the start.
   harness.driver.faults.away = 'gone fishing';
   await harness.restartServer();
   harness.driver.faults.away = undefined;
@@ -216,11 +216,11 @@ test('the key of a create that was cut off is never answered with the id that is
   const created = await harness.agents.create(request);
   expect(created).toMatchObject({ status: 'RUNNING' });
   expect(created.id).not.toBe(id);
-  // The key of a restart that goes on stands for an instance that somebody has.
+  // The key now belongs to the new instance, which a repeated request returns.
   expect((await harness.agents.create(request)).id).toBe(created.id);
 });
 
-test('an instance that could not be asked for want of descriptors is left alone, and adopted once there are some', async () => {
+test('a server adopts an instance later when file descriptors are exhausted at first', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   expect(await harness.value(id)).toBe(1);
@@ -232,7 +232,7 @@ test('an instance that could not be asked for want of descriptors is left alone,
     await vi.waitFor(() =>
       expect(harness.logs).toContainEqual(
         expect.objectContaining({
-          message: 'an instance could not be adopted',
+          message: 'adoption of instance failed',
           fields: expect.objectContaining({ instanceId: id }),
         }),
       ),
@@ -241,10 +241,10 @@ test('an instance that could not be asked for want of descriptors is left alone,
     for (const open of opens) open.mockRestore();
   }
   expect((await harness.agents.get(TENANT, id)).status).toBe('RUNNING');
-  await vi.waitFor(async () => expect(await harness.value(id)).toBe(2), { timeout: 10_000 });
+  await vi.waitFor(async () => expect(await harness.value(id)).toBe(2));
 });
 
-test('a restart that was cut off loses no agent: it is FAILED and can be restarted', async () => {
+test('a server marks an agent FAILED after an interrupted restart, and the agent can be restarted', async () => {
   await using harness = await Harness.open();
   const id = await writeRow(harness, 'CREATING', 1);
   await startSandbox(harness, id);
@@ -258,7 +258,7 @@ test('a restart that was cut off loses no agent: it is FAILED and can be restart
   expect(await harness.value(id, 1)).toBe(1);
 });
 
-test('a delete that was cut off is finished', async () => {
+test('a server completes an interrupted delete', async () => {
   await using harness = await Harness.open();
   const id = await writeRow(harness, 'STOPPING');
   const { handle } = await startSandbox(harness, id);
@@ -270,12 +270,12 @@ test('a delete that was cut off is finished', async () => {
   await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
 });
 
-test('sandboxes that belong to no instance are removed, but only after the grace period', async () => {
+test('a server removes sandboxes without an instance after the grace period, not before', async () => {
   await using harness = await Harness.open();
   let nowMs = 0;
   const id = await harness.create('a');
   await startSandbox(harness, randomUUID());
-  // A second sandbox of an instance that has another one.
+  // A second sandbox belongs to an instance that has another one.
   const second = await startSandbox(harness, id);
   await harness.restartServer({ now: () => nowMs, orphanGraceMs: 60_000, rowsFollow: undefined });
   expect(harness.driver.runningIds).toHaveLength(3);
@@ -289,7 +289,7 @@ test('sandboxes that belong to no instance are removed, but only after the grace
   expect(await harness.value(id, 1)).toBe(1);
 });
 
-test('an orphan that gets its row within the grace period stays', async () => {
+test('a server keeps an orphan that gets its record within the grace period', async () => {
   await using harness = await Harness.open();
   let nowMs = 0;
   await harness.restartServer({ now: () => nowMs, orphanGraceMs: 1000 });
@@ -307,7 +307,7 @@ test('an orphan that gets its row within the grace period stays', async () => {
   expect(harness.driver.runningIds).toEqual([id]);
 });
 
-test('instances of another node are left alone', async () => {
+test('a server does not touch instances of another node', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.restartServer({ nodeId: 'node-2' });
@@ -317,7 +317,7 @@ test('instances of another node are left alone', async () => {
   expect(harness.driver.runningIds).toEqual([id]);
 });
 
-test('an instance that another node has taken over is served here no more, and lives on', async () => {
+test('a server stops serving an instance that another node has adopted, and does not end it', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.instances.recorded();
@@ -330,7 +330,7 @@ test('an instance that another node has taken over is served here no more, and l
   expect(await harness.value(id, 1)).toBe(1);
 });
 
-test('where every node sees all sandboxes, orphans are removed by their own node, and by any when that is lost', async () => {
+test('only its own node removes an orphan on a shared driver, or any node when that node is lost', async () => {
   await using harness = await Harness.open();
   const lost = new Set<string>();
   await harness.restartServer({ isLost: nodeId => lost.has(nodeId) });
@@ -348,14 +348,14 @@ test('where every node sees all sandboxes, orphans are removed by their own node
   expect(harness.driver.runningIds).toEqual([]);
 });
 
-/** What an earlier server wrote of a sandbox whose port it had published. */
+/** Writes the published port that an earlier server had stored for a sandbox. */
 async function publishPort(harness: Harness, id: string): Promise<void> {
   const mapping = { protocol: 'tcp', containerPort: 80, hostIp: '127.0.0.1', hostPort: 8080 } as const;
   const sandbox = { ...NO_SANDBOX, portMappings: [mapping] };
   await updateInstance(harness.database, { id, epoch: 1, nodeId: 'node-1' }, ['RUNNING'], { sandbox });
 }
 
-test('a driver that is away at the start: its instances are kept, it is reported, and they serve once it is back', async () => {
+test('a server keeps and reports instances of an unavailable driver, and serves them when it returns', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -366,13 +366,13 @@ test('a driver that is away at the start: its instances are kept, it is reported
   expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
   harness.driver.faults.away = undefined;
-  // A call that misses adopts without waiting for the next look at everything.
+  // A call that misses adopts the instance before the next reconciler pass.
   expect(await harness.value(id, 1)).toBe(1);
   await harness.instances.reconcile();
   expect(harness.instances.readiness()).toEqual({});
 });
 
-test('while a driver is away, an instance of which nothing else is needed serves when it answers, and its end is noticed', async () => {
+test('a server serves an instance that answers while its driver is unavailable, and notices its exit', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -384,7 +384,7 @@ test('while a driver is away, an instance of which nothing else is needed serves
   await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'));
 });
 
-test('an instance that answers at once is adopted without its driver, and watched when nobody waits for that', async () => {
+test('a server adopts an instance that answers at once without its driver, and watches it 2 to 4 s later', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -404,7 +404,7 @@ test('an instance that answers at once is adopted without its driver, and watche
   }
 });
 
-test('of an instance with published ports the driver is asked, who opens them again', async () => {
+test('a server asks the driver to reopen published ports when it adopts an instance', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   await harness.closeServer();
@@ -417,7 +417,7 @@ test('of an instance with published ports the driver is asked, who opens them ag
   expect(wait).toHaveBeenCalled();
 });
 
-test('a call that finds its instance only in storage adopts it, once for all who ask', async () => {
+test('the first call adopts an instance that exists only in storage, once for 10 concurrent calls', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   await harness.closeServer();
@@ -428,7 +428,7 @@ test('a call that finds its instance only in storage adopts it, once for all who
   expect(harness.agents.liveInstances).toBe(1);
 });
 
-test('looking at everything while it works changes nothing', async () => {
+test('a reconciler pass changes nothing when it runs during creates', async () => {
   await using harness = await Harness.open();
   const ids = await Promise.all(
     Array.from({ length: 10 }, async (_, n) => {

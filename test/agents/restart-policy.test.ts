@@ -5,7 +5,7 @@ import type { RestartPolicy } from '../../src/core/restart-policy.ts';
 import { gate, Harness, TENANT } from './harness.ts';
 
 const SOON: RestartPolicy = { policy: 'on-failure', maxRestarts: 3, backoffMs: 1 };
-/** Nobody waits for it: it is due when a test is long over. */
+/** Restart policy whose restart is due only long after a test has ended. */
 const LATE: RestartPolicy = { ...SOON, backoffMs: 3_600_000 };
 
 const seen = async ({ agents }: Harness, id: string) => {
@@ -15,7 +15,7 @@ const seen = async ({ agents }: Harness, id: string) => {
 const until = (harness: Harness, id: string, wanted: object) =>
   vi.waitFor(async () => expect(await seen(harness, id)).toMatchObject(wanted), { timeout: 20_000 });
 
-test('an agent that ends by itself starts again under its id and name, and is counted', async () => {
+test('an agent that exits restarts under its id and name, and the restart is counted', async () => {
   const outcomes: string[] = [];
   await using harness = await Harness.open({ restarted: outcome => void outcomes.push(outcome) });
   const id = await harness.create('a', { restartPolicy: SOON });
@@ -25,14 +25,14 @@ test('an agent that ends by itself starts again under its id and name, and is co
   await vi.waitFor(() => expect(outcomes).toEqual(['restarted']));
 });
 
-test('without a policy it stays FAILED, as ever', async () => {
+test('an agent without a restart policy stays FAILED', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   harness.driver.kill(id, { code: 3 });
   await until(harness, id, { status: 'FAILED', restarts: 0, isPlanned: false });
 });
 
-test('on-failure leaves one alone that ended with exit code 0, always starts it again', async () => {
+test('on-failure does not restart an agent after exit code 0, and always does', async () => {
   await using harness = await Harness.open();
   const [a, b] = [
     await harness.create('a', { restartPolicy: SOON }),
@@ -43,7 +43,7 @@ test('on-failure leaves one alone that ended with exit code 0, always starts it 
   await until(harness, a, { status: 'FAILED', restarts: 0, isPlanned: false });
 });
 
-test('after as many restarts in a row as it may it stays FAILED and says so; a restart by somebody begins anew', async () => {
+test('an agent stays FAILED after maxRestarts in a row, and a manual restart resets the counter', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: { ...SOON, maxRestarts: 2 } });
   for (const restarts of [1, 2]) {
@@ -61,7 +61,7 @@ test('after as many restarts in a row as it may it stays FAILED and says so; a r
   await until(harness, id, { status: 'RUNNING', restarts: 4 });
 });
 
-test('while it waits a call says that it failed, why, when it starts again, and how to start it at once', async () => {
+test('a call during the backoff reports the failure, its reason and the time of the restart', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: LATE });
   harness.driver.kill(id, { code: 3 });
@@ -74,7 +74,7 @@ test('while it waits a call says that it failed, why, when it starts again, and 
   });
 });
 
-test('a delete ends the waiting, and its name is free', async () => {
+test('a delete cancels a planned restart and frees the name', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: LATE });
   harness.driver.kill(id, { code: 3 });
@@ -83,7 +83,7 @@ test('a delete ends the waiting, and its name is free', async () => {
   await harness.create('a');
 });
 
-test('a restart by somebody ends the waiting', async () => {
+test('a manual restart cancels a planned restart', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: LATE });
   harness.driver.kill(id, { code: 3 });
@@ -92,12 +92,12 @@ test('a restart by somebody ends the waiting', async () => {
   expect(await seen(harness, id)).toMatchObject({ status: 'RUNNING', restarts: 1, isPlanned: false });
 });
 
-test('a restart that waits goes on after a restart of the service, and that of another node does not', async () => {
+test('a restarted service resumes planned restarts of its own node only', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: LATE });
   harness.driver.kill(id, { code: 3 });
   await until(harness, id, { status: 'FAILED', isPlanned: true });
-  // By now it is due.
+  // The restart is due by now.
   await harness.database.updateTable('instances').set({ restart_at_ms: 1 }).execute();
   await harness.restartServer({ nodeId: 'node-2' });
   expect(await seen(harness, id)).toMatchObject({ status: 'FAILED' });
@@ -105,7 +105,7 @@ test('a restart that waits goes on after a restart of the service, and that of a
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
 });
 
-test('one that ends while a service lets its last calls end starts again when there is another service', async () => {
+test('an agent that exits while a service drains its calls is restarted by the next service', async () => {
   await using harness = await Harness.open();
   const { opened, open } = gate();
   harness.driver.handlers.set('slow', async () => {
@@ -125,7 +125,7 @@ test('one that ends while a service lets its last calls end starts again when th
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
 });
 
-test('the heir of a lost node goes on with the restarts that were due there, and with one that was cut off', async () => {
+test('a node that takes over from a lost node resumes its due and its interrupted restarts', async () => {
   await using harness = await Harness.open({ rowsFollow: undefined });
   const [waits, isCutOff] = [
     await harness.create('a', { restartPolicy: LATE }),
@@ -139,14 +139,14 @@ test('the heir of a lost node goes on with the restarts that were due there, and
   await harness.newServer({ nodeId: 'heir' }).start();
   const rows = () => harness.database.updateTable('instances');
   await rows().set({ status: 'CREATING', epoch: 2 }).where('id', '=', isCutOff).execute();
-  // By now they are due.
+  // The restarts are due by now.
   await rows().set({ node_id: 'heir', restart_at_ms: 1 }).execute();
   await harness.instances.reconcile();
   await until(harness, waits, { status: 'RUNNING', restarts: 1, isPlanned: false });
   await until(harness, isCutOff, { status: 'RUNNING', restarts: 2, isPlanned: false });
 });
 
-test('one that died while no service ran starts again when there is one', async () => {
+test('the next service restarts an agent that died while no service ran', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: SOON });
   await harness.closeServer();
@@ -155,7 +155,7 @@ test('one that died while no service ran starts again when there is one', async 
   await until(harness, id, { status: 'RUNNING', restarts: 1 });
 });
 
-test('on-failure leaves one alone that ended with exit code 0 while no service ran', async () => {
+test('on-failure does not restart an agent after exit code 0 when no service ran', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: SOON });
   await harness.closeServer();
@@ -164,7 +164,7 @@ test('on-failure leaves one alone that ended with exit code 0 while no service r
   expect(await seen(harness, id)).toMatchObject({ status: 'FAILED', restarts: 0, isPlanned: false });
 });
 
-test('who calls an agent whose end is just being written changes nothing of it', async () => {
+test('a call to an agent whose exit is being written does not change the record', async () => {
   let ends = 0;
   const metrics = { created: () => undefined, exited: () => void ends++ };
   await using harness = await Harness.open({ metrics });
@@ -190,7 +190,7 @@ test('who calls an agent whose end is just being written changes nothing of it',
   expect(ends).toBe(1);
 });
 
-test('a start that fails counts as one of the row', async () => {
+test('a failed start counts towards maxRestarts', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { restartPolicy: { ...SOON, maxRestarts: 2 } });
   harness.driver.faults.startError = unavailable('no room');
@@ -199,7 +199,7 @@ test('a start that fails counts as one of the row', async () => {
   expect((await seen(harness, id)).statusReason).toContain('the restart failed: ');
 });
 
-test('a database that is away when it ends holds its restart up and does not end it', async () => {
+test('a planned restart waits when the database is unavailable at the exit of the agent', async () => {
   let isAway = false;
   const plugin: KyselyPlugin = {
     transformQuery: ({ node }) => {
@@ -214,7 +214,7 @@ test('a database that is away when it ends holds its restart up and does not end
   harness.driver.kill(id, { code: 3 });
   await vi.waitFor(() =>
     expect(harness.logs.map(({ message }) => message)).toContain(
-      'a restart by the policy of an agent waits for the database',
+      'restart of agent by its policy waits for the database',
     ),
   );
   isAway = false;

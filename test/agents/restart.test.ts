@@ -3,7 +3,7 @@ import { failedPrecondition, unavailable } from '../../src/core/error.ts';
 import type { RestartPolicy } from '../../src/core/restart-policy.ts';
 import { CODE, fakePackages, gate, Harness, ledgerOf, TENANT } from './harness.ts';
 
-/** One agent with code and a secret, on a machine that has room for no other. */
+/** Creates one agent with code and a secret on a machine that has capacity for no other. */
 async function one(restartPolicy?: RestartPolicy) {
   const { packages, users, faults } = fakePackages();
   const ledger = ledgerOf(1);
@@ -36,7 +36,9 @@ async function one(restartPolicy?: RestartPolicy) {
     lost,
     packages: faults,
     [Symbol.asyncDispose]: () => harness[Symbol.asyncDispose](),
-    /** The sandboxes that hold code, by their epochs, and what the machine has promised to agents. */
+    /**
+     * Returns the epochs of the sandboxes that hold code, and the memory that the ledger reserves for agents.
+     */
     held: () => ({
       code: [...users].map(user => Number(user.slice(id.length + 1))),
       memoryMb: ledger.promised.by.agent.memoryMb,
@@ -45,11 +47,11 @@ async function one(restartPolicy?: RestartPolicy) {
 }
 
 const NOTHING = { code: [], memoryMb: 0 };
-/** That of an agent in its first, second, … sandbox. */
+/** Returns what an agent holds in its sandbox of that epoch. */
 const ALL_OF = (epoch: number) => ({ code: [epoch], memoryMb: 128 });
 
-describe('a restart keeps the room of its agent', () => {
-  test('while somebody waits for room', async () => {
+describe('the capacity of an agent during a restart', () => {
+  test('stays reserved when a function waits for capacity', async () => {
     await using bed = await one();
     const { harness, id, ledger, held } = bed;
     const size = { cpuMillis: 1000, memoryMb: 128, processes: 1 };
@@ -61,7 +63,7 @@ describe('a restart keeps the room of its agent', () => {
     expect(ledger.promised.by.function.memoryMb).toBe(128);
   });
 
-  test('and gives it back when no sandbox starts', async () => {
+  test('is released when no sandbox starts', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     harness.driver.faults.startError = unavailable('no start');
@@ -74,7 +76,7 @@ describe('a restart keeps the room of its agent', () => {
     expect(held()).toEqual(NOTHING);
   });
 
-  test('and that of one which has ended asks for room anew', async () => {
+  test('must be reserved again when the agent has exited', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     harness.driver.kill(id);
@@ -87,7 +89,7 @@ describe('a restart keeps the room of its agent', () => {
     expect(held()).toEqual(ALL_OF(3));
   });
 
-  test('and a delete in the middle of it gives it back once', async () => {
+  test('is released once when a delete interrupts the restart', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     const { opened } = gate();
@@ -102,7 +104,7 @@ describe('a restart keeps the room of its agent', () => {
   });
 });
 
-describe('a restart that cannot be prepared changes nothing:', () => {
+describe('a restart that cannot be prepared', () => {
   type Bed = Awaited<ReturnType<typeof one>>;
   const lose: Record<string, (bed: Bed, isLost: boolean) => void> = {
     'the code package': ({ packages }, isLost) => {
@@ -116,7 +118,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
     },
   };
 
-  test.each(Object.keys(lose))('without %s the agent goes on, and is restarted once that is back', async what => {
+  test.each(Object.keys(lose))('leaves the agent unchanged without %s, and succeeds when it returns', async what => {
     await using bed = await one();
     const { harness, id, held } = bed;
     expect(await harness.value(id)).toBe(1);
@@ -134,7 +136,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
     expect(held()).toEqual(NOTHING);
   });
 
-  test('a server that stops in the middle of the preparation leaves the agent as it is', async () => {
+  test('leaves the agent unchanged when the server stops during the preparation', async () => {
     await using bed = await one();
     const { harness, id, packages, held } = bed;
     const { opened, open } = gate();
@@ -149,7 +151,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
     expect(held()).toEqual(ALL_OF(1));
   });
 
-  test('a delete in the middle of the preparation wins', async () => {
+  test('yields to a delete during the preparation', async () => {
     await using bed = await one();
     const { harness, id, packages, held } = bed;
     const { opened, open } = gate();
@@ -163,7 +165,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('one that waits for a restart by its policy goes on waiting', async () => {
+  test('does not cancel a restart that is planned by the policy', async () => {
     await using bed = await one({ policy: 'on-failure', maxRestarts: 1000, backoffMs: 50 });
     const { harness, id, packages } = bed;
     packages.missing = true;
@@ -178,7 +180,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
     );
   });
 
-  test('by a policy it counts as one of the row, and the record says why', async () => {
+  test('counts towards maxRestarts with a reason in the record when the policy started it', async () => {
     await using bed = await one({ policy: 'on-failure', maxRestarts: 2, backoffMs: 1 });
     const { harness, id, packages } = bed;
     packages.missing = true;
@@ -197,7 +199,7 @@ describe('a restart that cannot be prepared changes nothing:', () => {
 describe('a restart whose old sandbox cannot be removed', () => {
   const REASON = 'the restart failed: the removal failed on demand';
 
-  /** The old sandbox is still there, and runs still when it cannot be stopped either. */
+  /** Creates an agent whose old sandbox still exists, and still runs when `stopFailures` is above 0. */
   async function stuck(stopFailures: number) {
     const bed = await one();
     Object.assign(bed.harness.driver.faults, { stopFailures, removeFailures: 1 });
@@ -206,14 +208,14 @@ describe('a restart whose old sandbox cannot be removed', () => {
   }
 
   test.each([0, 1])(
-    'is FAILED and takes no calls; what is left of it is ended, and gives back what it held (%i)',
+    'leaves the agent FAILED without calls until a reconciler pass ends the residue and releases it (%i)',
     async stops => {
       await using bed = await stuck(stops);
       const { harness, id, held } = bed;
       expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'FAILED', statusReason: REASON });
       await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
       expect(harness.agents.liveInstances).toBe(0);
-      // For as long as something of it may run.
+      // The agent holds its reservation as long as residue of the sandbox may run.
       expect(held()).toEqual(ALL_OF(1));
       await harness.instances.reconcile();
       expect(harness.driver.runningIds).toEqual([]);
@@ -224,7 +226,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
     },
   );
 
-  test('can be restarted at once, in the room that it has', async () => {
+  test('can be repeated at once in the reserved capacity', async () => {
     await using bed = await stuck(1);
     const { harness, id, held } = bed;
     await harness.agents.restart(TENANT, id);
@@ -233,7 +235,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
     expect(await harness.value(id)).toBe(1);
   });
 
-  test('can be deleted at once', async () => {
+  test('does not prevent a delete', async () => {
     await using bed = await stuck(1);
     await bed.harness.agents.delete(TENANT, bed.id, null);
     expect(bed.harness.driver.instanceIds).toEqual([]);
@@ -241,7 +243,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
   });
 });
 
-test('who is deleted while its driver cannot be had takes no calls any more', async () => {
+test('a delete succeeds and calls are rejected when the driver is unavailable', async () => {
   await using bed = await one();
   const { harness, id, lost, held } = bed;
   lost.driver = true;

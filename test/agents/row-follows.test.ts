@@ -14,7 +14,7 @@ import { CODE, fakePackages, gate, Harness, ledgerOf, specOf, TENANT } from './h
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
 const KEY = { key: 'k', requestHash: 'h' };
 
-/** A database whose writes of one kind fail, or are answered late. */
+/** Returns a database plugin that makes writes of the given kind fail or answer late. */
 function faulty(kind: 'InsertQueryNode' | 'UpdateQueryNode') {
   const seen = new WeakSet<object>();
   const faults = { fails: false, failsOnce: false, answers: Promise.resolve(), count: 0 };
@@ -41,7 +41,7 @@ async function rows(harness: Harness) {
   return await harness.database.selectFrom('instances').select(['id', 'status', 'handle']).execute();
 }
 
-/** The server is gone before it has written that its agent runs. */
+/** Kills the server before it has recorded that its agent runs. */
 async function cutOff(name: string, idempotency?: typeof KEY) {
   const { plugin, faults } = faulty('UpdateQueryNode');
   const harness = await Harness.open({ plugins: [plugin] });
@@ -57,8 +57,8 @@ async function cutOff(name: string, idempotency?: typeof KEY) {
   return { harness, id };
 }
 
-describe('the row of a create', () => {
-  test('is written while the sandbox connects, and before anybody is answered', async () => {
+describe('the record of a create', () => {
+  test('is written while the sandbox connects and before the client gets an answer', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     const { opened, open } = gate();
@@ -73,7 +73,7 @@ describe('the row of a create', () => {
     await creating;
   });
 
-  test('is there without a sandbox when that is slow to start', async () => {
+  test('is written before the sandbox exists when the sandbox starts slowly', async () => {
     await using harness = await Harness.open();
     const { opened, open } = gate();
     harness.driver.faults.startGate = opened;
@@ -85,7 +85,7 @@ describe('the row of a create', () => {
     expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   });
 
-  test('that cannot be written fails the create with the reason, and leaves no sandbox and no claim', async () => {
+  test('fails the create with the reason and leaves no sandbox and no claim when it cannot be written', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     faults.fails = true;
@@ -95,7 +95,7 @@ describe('the row of a create', () => {
     await harness.create('a');
   });
 
-  test('decides names before anything starts: no code of a create that is refused has run', async () => {
+  test('decides names before any start, so that the code of a rejected create never runs', async () => {
     await using harness = await Harness.open();
     const same = { spec: specOf('a'), idempotency: KEY };
     const made = await Promise.allSettled([
@@ -108,7 +108,7 @@ describe('the row of a create', () => {
     expect(harness.driver.starts).toHaveLength(1);
   });
 
-  test('is looked for by its name only where an agent has it, or may have it', async () => {
+  test('is looked up by its name only when an agent has or may have that name', async () => {
     const asked: string[] = [];
     const plugin: KyselyPlugin = {
       transformQuery: ({ node }) => {
@@ -132,7 +132,7 @@ describe('the row of a create', () => {
     expect(harness.driver.starts).toHaveLength(3);
   });
 
-  test('never comes when the server is gone: the next one removes the sandbox before it serves, and nothing else without a row', async () => {
+  test('is absent after a server death, and the next server removes only that sandbox before it serves', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin], orphanGraceMs: 3_600_000 });
     const { opened, open } = gate();
@@ -150,7 +150,7 @@ describe('the row of a create', () => {
     open();
   });
 
-  test('comes first where others write rows too', async () => {
+  test('is written before the start when other replicas write records too', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin], rowsFollow: undefined });
     const { opened, open } = gate();
@@ -164,10 +164,10 @@ describe('the row of a create', () => {
     expect(await rows(harness)).toMatchObject([{ status: 'RUNNING' }]);
   });
 
-  describe('that was written, although the database could not confirm it any more', () => {
+  describe('that was written although the database could not confirm it', () => {
     const lost = unavailable('the connection to the database was lost before it confirmed a write');
 
-    /** The next write by `name` is done, and its answer is lost. */
+    /** Makes the next write by `name` succeed and loses its answer. */
     function loses(rows: InstanceRows, name: 'insert' | 'move') {
       const write = rows[name].bind(rows) as (...args: unknown[]) => Promise<boolean>;
       vi.spyOn(rows, name).mockImplementationOnce(async (...args: unknown[]) => {
@@ -176,7 +176,7 @@ describe('the row of a create', () => {
       });
     }
 
-    test('goes with the create, and its name is free', async () => {
+    test('is removed with the failed create, and its name is free', async () => {
       await using harness = await Harness.open({ rowsFollow: undefined });
       loses(harness.instances.rows, 'insert');
       await expect(harness.create('a')).rejects.toBe(lost);
@@ -184,7 +184,7 @@ describe('the row of a create', () => {
       await harness.create('a');
     });
 
-    test('is one that runs, where that can be seen', async () => {
+    test('is recognized as running when its state can be seen', async () => {
       await using harness = await Harness.open({ rowsFollow: undefined });
       loses(harness.instances.rows, 'move');
       const id = await harness.create('a', { handler: 'count' });
@@ -192,7 +192,7 @@ describe('the row of a create', () => {
       expect(await harness.value(id)).toBe(1);
     });
 
-    test('is one that has ended, where it was that of a restart: its sandbox has gone', async () => {
+    test('is recognized as ended after a restart, since its sandbox was removed', async () => {
       await using harness = await Harness.open({ rowsFollow: undefined });
       const id = await harness.create('a');
       const { rows: written } = harness.instances;
@@ -209,7 +209,7 @@ describe('the row of a create', () => {
       expect(harness.driver.runningIds).toEqual([]);
     });
 
-    test('goes with its sandbox, where nothing can be seen at that moment', async () => {
+    test('is removed with its sandbox when the state cannot be seen at that moment', async () => {
       await using harness = await Harness.open({ rowsFollow: undefined });
       loses(harness.instances.rows, 'move');
       vi.spyOn(harness.instances.rows, 'find').mockRejectedValueOnce(unavailable('the database is away'));
@@ -222,8 +222,8 @@ describe('the row of a create', () => {
   });
 });
 
-describe('that an agent runs', () => {
-  test('is seen by everybody who looks after the answer, and by who ends it', async () => {
+describe('the RUNNING state of an agent', () => {
+  test('is visible to every read and every end after the create is answered', async () => {
     await using harness = await Harness.open();
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map(name => harness.create(name)));
     const query = { tenant: TENANT, status: 'RUNNING' as const, limit: 10, cursor: null };
@@ -240,7 +240,7 @@ describe('that an agent runs', () => {
     expect(harness.driver.runningIds.toSorted()).toEqual([a, b, c, d, f].toSorted());
   });
 
-  test('comes before its end in what is told, also when that follows at once', async () => {
+  test('is reported before the end when the delete follows at once', async () => {
     const kinds: string[] = [];
     await using harness = await Harness.open({ changed: ({ kind }) => void kinds.push(kind) });
     const id = await harness.create('a');
@@ -250,7 +250,7 @@ describe('that an agent runs', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('need not be written for its end', async () => {
+  test('is not required to be written before the delete', async () => {
     const { plugin, faults } = faulty('UpdateQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     const id = await harness.create('a');
@@ -275,7 +275,7 @@ describe('that an agent runs', () => {
     expect(await harness.value(id)).toBe(2);
   });
 
-  test('is found out by the next server', async () => {
+  test('is recognized by the next server', async () => {
     const { harness, id } = await cutOff('a');
     await using _ = harness;
     const before = await harness.database.selectFrom('instances').select(['sandbox', 'started_at_ms']).execute();
@@ -289,7 +289,7 @@ describe('that an agent runs', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('leaves no connection open while the disk is full', async () => {
+  test('leaves no open connection when the disk is full', async () => {
     const { plugin, faults } = faulty('UpdateQueryNode');
     const harness = await Harness.open({ plugins: [plugin] });
     await using _ = harness;
@@ -304,7 +304,7 @@ describe('that an agent runs', () => {
     faults.fails = false;
   });
 
-  test('is found out by who sends the same create again, also when it is slow to answer', async () => {
+  test('is recognized by a repeated create, also when the runtime answers late', async () => {
     const { harness, id } = await cutOff('a', KEY);
     await using _ = harness;
     const { opened, open } = gate();
@@ -319,7 +319,7 @@ describe('that an agent runs', () => {
     expect(harness.driver.starts).toHaveLength(1);
   });
 
-  test('and that it died while no server ran, is told by its record', async () => {
+  test('becomes FAILED with the exit when the agent died while no server ran', async () => {
     const { harness, id } = await cutOff('a');
     await using _ = harness;
     harness.driver.kill(id, { code: 3, signal: null });
@@ -329,8 +329,8 @@ describe('that an agent runs', () => {
   });
 });
 
-describe('the row of a delete', () => {
-  test('goes with the last files, and the delete is answered when both are gone', async () => {
+describe('the record of a delete', () => {
+  test('is removed with the last files before the delete is answered', async () => {
     await using harness = await Harness.open();
     const id = await harness.create('a');
     const { opened, open } = gate();
@@ -345,7 +345,7 @@ describe('the row of a delete', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('leaves files to the next server, when this one is killed in between', async () => {
+  test('leaves files to the next server when this one is killed in between', async () => {
     await using harness = await Harness.open();
     const id = await harness.create('a');
     const { opened, open } = gate();
@@ -360,7 +360,7 @@ describe('the row of a delete', () => {
     await deleting;
   });
 
-  test('goes, and with it all that the agent held, when its last files cannot be removed: they are an orphan', async () => {
+  test('is removed with its reservations when the last files cannot be removed, which become an orphan', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
     const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
     const { packages, users } = fakePackages();
@@ -390,7 +390,7 @@ describe('the row of a delete', () => {
     }
   });
 
-  test('stays while the sandbox cannot be removed, and leaves no log of an earlier run when it goes after all', async () => {
+  test('stays while the sandbox cannot be removed, and leaves no log of an earlier run afterwards', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
     const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
     try {

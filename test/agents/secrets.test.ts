@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
 import type { SecretSource } from '../../src/core/secret.ts';
 import { Secrets } from '../../src/registry/secrets.ts';
-import { openDurableWrites } from '../../src/storage/durable.ts';
+import { openDurableWrites } from '../../src/storage/writes/durable.ts';
 import { CODE, fakePackages, gate, Harness, ledgerOf, specOf, TENANT } from './harness.ts';
 
-/** Agents whose rows may follow their sandboxes, with secrets of the same database; `afterRead` runs once a create has read their values. */
+/** Opens agents with secrets of the same database; `afterRead` runs once a create has read their values. */
 async function open(afterRead: (secrets: Secrets) => Promise<void>) {
   let secrets: Secrets;
   const source: SecretSource = {
@@ -35,7 +35,7 @@ async function open(afterRead: (secrets: Secrets) => Promise<void>) {
 
 const SPEC = { ...specOf('a'), mounts: [CODE], env: { SECRET: { secret: 's' } } };
 
-test('a secret that is removed while an agent with it is being made fails the create, and nothing is left of it', async () => {
+test('a create fails without residue when its secret is removed during the create', async () => {
   let removed = 0;
   await using bed = await open(async secrets => {
     if (removed++ === 0) await secrets.remove(TENANT, 's');
@@ -49,7 +49,7 @@ test('a secret that is removed while an agent with it is being made fails the cr
   expect(await harness.agents.create({ spec: SPEC })).toMatchObject({ status: 'RUNNING' });
 });
 
-test('a secret that a create has found stays, also while its sandbox starts', async () => {
+test('a secret that a create has read stays while the sandbox starts', async () => {
   await using bed = await open(async () => undefined);
   const { harness, secrets } = bed;
   const { opened, open: start } = gate();

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
-import { Served } from '../../scripts/served.ts';
+import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
 const CODE = `
@@ -32,7 +32,7 @@ beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'rookery-function-'));
   writeFileSync(join(dir, 'fn.py'), CODE);
   python = `python${(await findInterpreters()).at(-1)?.version}`;
-  server = await Served.start();
+  server = await Served.start({ args: [STOP_AGENTS] });
   for (const handler of ['hello', 'count', 'fail']) {
     const flags = ['--kind', 'faas', '--runtime', python, '--code', dir, '--handler', `fn.${handler}`];
     const { code, err } = await rookery(['function', 'register', `cli@${handler}`, ...flags]);
@@ -73,12 +73,12 @@ async function rookery(args: readonly string[]) {
   return { code: await ended, ...written };
 }
 
-test('invoke prints what the handler returns; sessions reach it', async () => {
+test('invoke prints the value of the handler and passes the session on', async () => {
   const { code, out } = await rookery(['function', 'invoke', 'cli@hello', '{"name":"you"}', '--session', 's1']);
   expect({ code, value: JSON.parse(out) }).toEqual({ code: 0, value: { hello: 'you', session: 's1' } });
 });
 
-test('the first line of the help of register gives a function that can be called, kept warm, published and made an agent of', async () => {
+test('the first example in the help of register makes a function that can be called and published', async () => {
   const { out: help } = await rookery(['function', 'register', '--help']);
   const line = /^\s+rookery (function register hello --code \.\/hello .*)$/m.exec(help)?.[1] ?? '';
   const here: Record<string, string> = { './hello': dir, 'handler.handle': 'fn.hello', hello: 'cli@first' };
@@ -88,7 +88,7 @@ test('the first line of the help of register gives a function that can be called
   expect({ err, value: out && JSON.parse(out) }).toMatchObject({ err: '', value: { hello: 'you' } });
   await expect
     .poll(async () => (await rookery(['function', 'instances', 'cli@first', '-q'])).out.trim().split('\n').length, {
-      timeout: 15_000,
+      timeout: 30_000,
     })
     .toBe(1);
   const urn = (await rookery(['function', 'publish', 'cli@first', '--as', 'v1'])).out.trim();
@@ -97,7 +97,7 @@ test('the first line of the help of register gives a function that can be called
   await rookery(['agent', 'delete', 'of-first']);
 });
 
-test('code elsewhere in the sandbox: where a mount brings it', async () => {
+test('invoke runs a function whose code path lies inside a mount', async () => {
   const file = join(dir, 'function.json');
   const mounts = [{ source: dir, target: '/srv', readonly: true }];
   const size = { cpu: 500, memory: 256 };
@@ -107,16 +107,16 @@ test('code elsewhere in the sandbox: where a mount brings it', async () => {
   expect((await rookery(['function', 'invoke', 'cli@mounted', '{"name":"x"}'])).out).toContain('"hello":"x"');
 });
 
-test('a function whose instances cannot start says why: at the register, and in the list of its instances', async () => {
+test('register and instances print the reason when the instances of a function cannot start', async () => {
   const flags = ['--kind', 'faas', '--runtime', python, '--handler', 'fn.hello', '--min', '2'];
   const made = await rookery(['function', 'register', 'cli@nowhere', '--code', join(dir, 'nowhere'), ...flags]);
   expect(made).toMatchObject({ code: 0, err: expect.stringMatching(/has no directory .*mounts\.allow.*--upload/) });
   await expect
-    .poll(async () => (await rookery(['function', 'instances', 'cli@nowhere'])).err, { timeout: 15_000 })
+    .poll(async () => (await rookery(['function', 'instances', 'cli@nowhere'])).err)
     .toContain('warning: the last start of an instance failed: the code directory does not exist');
 });
 
-test('a refusal of the registry says what to do next', async () => {
+test('register and publish print the next step when the registry refuses them', async () => {
   const flags = ['--kind', 'faas', '--runtime', python, '--code', dir, '--handler', 'fn.hello'];
   await rookery(['function', 'register', 'cli@again', ...flags]);
   const twice = await rookery(['function', 'register', 'cli@again', ...flags]);
@@ -134,13 +134,13 @@ test('a refusal of the registry says what to do next', async () => {
   expect(imageless).toMatchObject({ code: 2, err: expect.stringContaining('needs an image') });
 });
 
-test('invoke --async prints a request id; with --wait the value', async () => {
+test('invoke --async prints a request id, and with --wait the value', async () => {
   expect((await rookery(['function', 'invoke', 'cli@hello', '--async'])).out).toMatch(/^[0-9a-f-]{36}\n$/);
   const { out } = await rookery(['function', 'invoke', 'cli@hello', '-d', '{"name":"later"}', '--async', '--wait']);
   expect(JSON.parse(out)).toMatchObject({ hello: 'later' });
 });
 
-test('invoke --stream prints events as they come; a late failure ends it with 1', async () => {
+test('invoke --stream prints each event when it arrives and exits with 1 after a late failure', async () => {
   expect(await rookery(['function', 'invoke', 'cli@count', '--stream'])).toEqual({
     code: 0,
     out: '0\n1\n2\nend\n',
@@ -150,7 +150,7 @@ test('invoke --stream prints events as they come; a late failure ends it with 1'
   expect(failed).toMatchObject({ code: 1, out: 'first\n', err: expect.stringContaining('late') });
 });
 
-test('a refusal is its sentence', async () => {
+test('invoke prints the message of the service when a call is refused', async () => {
   expect(await rookery(['function', 'invoke', 'cli@hello', '--label', 'nosuch'])).toMatchObject({
     code: 1,
     err: expect.stringContaining('nosuch'),
@@ -158,7 +158,7 @@ test('a refusal is its sentence', async () => {
   expect(await rookery(['function', 'invoke', 'cli@nosuch'])).toMatchObject({ code: 1, out: '' });
 });
 
-test('instances and logs show what runs, all of it or one', async () => {
+test('instances and logs print all instances, or a single one when its id is given', async () => {
   await rookery(['function', 'invoke', 'cli@hello', '{"name":"log"}']);
   const ids = (await rookery(['function', 'instances', 'cli@hello', '-q'])).out.trim().split('\n');
   expect(ids).toHaveLength(1);
@@ -173,28 +173,28 @@ test('instances and logs show what runs, all of it or one', async () => {
   expect((await rookery(['function', 'logs', 'cli@hello', '--instance', 'nosuch'])).code).toBe(1);
 });
 
-test('dev serves a directory, begins anew when it changes, and leaves nothing', async () => {
+test('dev serves a directory, reloads it when a file changes, and removes everything at its end', async () => {
   const own = mkdtempSync(join(tmpdir(), 'rookery-dev-'));
   try {
     writeFileSync(join(own, 'app.py'), 'def handle(event, context):\n    return {"version": 1, "event": event}\n');
     const flags = ['--handler', 'app.handle', '--runtime', python, '--name', 'cli@dev', '-d', '7'];
     const { child, written, ended } = start(['function', 'dev', own, ...flags]);
-    await expect.poll(() => written.out, { timeout: 15_000 }).toContain('{"version":1,"event":7}\n');
-    // As editors do: the name leads to another file afterwards, a second time too.
+    await expect.poll(() => written.out).toContain('{"version":1,"event":7}\n');
+    // Replaces the file twice by a rename, as editors do.
     for (const version of ['a', 'b']) {
       const temporary = join(own, '.app.py.tmp');
       writeFileSync(temporary, `def handle(event, context):\n    return {"version": "${version}", "event": event}\n`);
       renameSync(temporary, join(own, 'app.py'));
-      await expect.poll(() => written.out, { timeout: 15_000 }).toContain(`{"version":"${version}","event":7}\n`);
+      await expect.poll(() => written.out).toContain(`{"version":"${version}","event":7}\n`);
     }
     writeFileSync(
       join(own, 'app.py'),
       'def handle(event, context):\n    print("fresh")\n    return {"version": 2, "event": event}\n',
     );
-    await expect.poll(() => written.out, { timeout: 15_000 }).toContain('{"version":2,"event":7}\n');
-    await expect.poll(() => written.out, { timeout: 15_000 }).toContain('] fresh\n');
+    await expect.poll(() => written.out).toContain('{"version":2,"event":7}\n');
+    await expect.poll(() => written.out).toContain('] fresh\n');
     child.stdin?.write('{"typed":true}\n');
-    await expect.poll(() => written.out, { timeout: 15_000 }).toContain('{"version":2,"event":{"typed":true}}\n');
+    await expect.poll(() => written.out).toContain('{"version":2,"event":{"typed":true}}\n');
     child.kill('SIGINT');
     expect(await ended).toBe(0);
     expect((await rookery(['function', 'get', 'cli@dev'])).err).toContain('4115');

@@ -5,6 +5,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { Served } from '../../scripts/served.ts';
@@ -30,7 +31,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
-/** The program as a user runs it, by its own first line. */
+/** Runs the program as a user does, through its shebang line. */
 async function rookery(args: readonly string[], env: Record<string, string> = {}) {
   const child = spawn(MAIN, args, { env: { PATH: process.env.PATH, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
   const written = { out: '', err: '' };
@@ -49,11 +50,23 @@ function create(server: Served, name: string, handler: string, env: Record<strin
   return rookery(['agent', 'create', name, ...flags], env);
 }
 
-test('the help comes from the executable itself', async () => {
+test('the executable prints its help', async () => {
   expect(await rookery(['--help'])).toMatchObject({ code: 0, err: '', out: expect.stringContaining('Usage: rookery') });
 });
 
-test('an agent from its creation to its end, by name', async () => {
+test('a command reports that its working directory was removed', async () => {
+  const gone = mkdtempSync(join(tmpdir(), 'rookery-gone-'));
+  const child = spawn('sh', ['-c', 'cd "$1" && rmdir "$1" && exec "$2" config show --local', 'sh', gone, MAIN], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  const [error, [code]] = await Promise.all([text(child.stderr), once(child, 'close')]);
+  expect({ error, code }).toEqual({
+    error: 'The working directory was removed. Change to one that exists, for example: cd ~\n',
+    code: 1,
+  });
+});
+
+test('the agent commands create, call and delete an agent by its name', async () => {
   await using server = await Served.start();
   const env = { ROOKERY_ADDRESS: server.frontendUrl };
   const { out, code } = await create(server, 'hello', 'handler.echo');
@@ -71,25 +84,28 @@ test('an agent from its creation to its end, by name', async () => {
     err: 'x\n',
   });
   expect((await create(server, 'hello', 'handler.echo')).err).toBe(
-    'failed to create agent: agent default/hello already exists\n',
+    'failed to create agent: agent default/hello already exists. The same command with --replace puts this one in its place; ' +
+      'rookery agent rm hello removes it.\n',
   );
   expect((await rookery(['agent', 'restart', 'hello'], env)).out).toBe(`${id}\n`);
   expect((await rookery(['agent', 'delete', 'hello'], env)).out).toBe(`${id}\n`);
   expect((await rookery(['agent', 'delete', id], env)).err).toBe(`instance not found: ${id}\n`);
 });
 
-describe('the end of serve', () => {
-  test('its last line says how many agents live on; --stop-agents leaves none', async () => {
+describe('the serve command at its end', () => {
+  test('serve prints how many agents keep running, and removes all of them with --stop-agents', async () => {
     await using server = await Served.start();
     await create(server, 'hello', 'handler.echo');
     expect(await server.end('SIGTERM')).toBe(0);
-    expect(server.output).toMatch(/^stopped: 1 agent lives on and is adopted at the next start$/m);
+    expect(server.output).toMatch(
+      /^stopped: 1 agent lives on and is adopted at the next start; "rookery stop --all" ends everything of this machine$/m,
+    );
     const next = await server.next({ args: ['--stop-agents'] });
     expect(await next.end('SIGINT')).toBe(0);
     expect(next.output).toMatch(/^stopped: no agent is left$/m);
   });
 
-  test('a second signal ends it at once, although a call still runs', async () => {
+  test('serve exits immediately on a second signal while a call is running', async () => {
     await using server = await Served.start();
     const env = { ROOKERY_ADDRESS: server.frontendUrl };
     await create(server, 'slow', 'handler.slow');
@@ -105,7 +121,7 @@ describe('the end of serve', () => {
     logs.kill('SIGKILL');
   });
 
-  test('a reader of stdout that goes away does not take the service with it', async () => {
+  test('serve keeps running when the reader of its stdout closes the pipe', async () => {
     await using server = await Served.start();
     server.process.stdout?.destroy();
     expect((await fetch(`${server.frontendUrl}/healthz`)).status).toBe(200);
@@ -113,7 +129,7 @@ describe('the end of serve', () => {
   });
 });
 
-test('a port that is taken: exit code 1, and the sentence names it', async () => {
+test('serve exits with code 1 and names the port when another process uses the port', async () => {
   await using server = await Served.start();
   const { port } = new URL(server.frontendUrl);
   const data = join(dir, 'data');
@@ -125,7 +141,7 @@ test('a port that is taken: exit code 1, and the sentence names it', async () =>
   });
 });
 
-test('with authentication on, a token opens it, its lack is exit code 77, and no token or secret is logged', async () => {
+test('commands work with a token, exit with 77 without one, and neither token nor secret is logged', async () => {
   const secretFile = join(dir, 'jwt.secret');
   writeFileSync(secretFile, SECRET);
   const args = [
@@ -150,7 +166,7 @@ test('with authentication on, a token opens it, its lack is exit code 77, and no
   expect(server.output).not.toContain(SECRET);
 });
 
-test('doctor finds this machine fit, and says so as JSON', async () => {
+test('doctor reports its findings for this machine as JSON', async () => {
   const ran = await rookery(['doctor', '--json', '--port', '0', '--meta-port', '0', '--data-dir', join(dir, 'doctor')]);
   const { ok, findings } = JSON.parse(ran.out) as { ok: boolean; findings: { name: string; status: string }[] };
   expect(ok).toBe(ran.code === 0);
@@ -172,10 +188,13 @@ async function waitForOutput(server: Served, pattern: RegExp): Promise<void> {
   while (!pattern.test(server.output)) await once(server.process.stderr ?? server.process, 'data');
 }
 
-describe('a command that Ctrl-C ends while it copies', () => {
+describe('a copying command that Ctrl-C interrupts', () => {
   const AGENT = '11111111-1111-1111-1111-111111111111';
 
-  /** Runs the command against a service that leaves it waiting, ends it once `directory` has something, and answers what is left there. */
+  /**
+   * Runs a command against a service that never finishes and interrupts it once `directory` has a file.
+   * Returns the exit code, the signal and the remaining files.
+   */
   async function interrupted(args: readonly string[], directory: string, service: RequestListener) {
     const server = createServer(service).listen(0, '127.0.0.1');
     await once(server, 'listening');
@@ -194,7 +213,7 @@ describe('a command that Ctrl-C ends while it copies', () => {
     }
   }
 
-  test('leaves no package behind, and is ended by the signal', async () => {
+  test('agent create --upload removes its package and exits by the signal when interrupted', async () => {
     const directory = join(dir, 'packages');
     mkdirSync(directory);
     const args = [
@@ -211,7 +230,7 @@ describe('a command that Ctrl-C ends while it copies', () => {
     expect(end).toEqual({ code: null, signal: 'SIGINT', left: [] });
   });
 
-  test('leaves no part of a file behind', async () => {
+  test('agent cp removes the partial file and exits by the signal when interrupted', async () => {
     const directory = join(dir, 'copies');
     mkdirSync(directory);
     const args = ['agent', 'cp', `${AGENT}:/tmp/file`, directory];

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { STOP_AGENTS } from '../../scripts/served.ts';
 import { Bed } from './agents.ts';
 
 const CODE = `
@@ -14,16 +15,16 @@ def handle(event, context):
 
 let bed: Bed;
 beforeAll(async () => {
-  bed = await Bed.start({ 'h.py': CODE });
+  bed = await Bed.start({ 'h.py': CODE }, { args: [STOP_AGENTS] });
 }, 60_000);
 afterAll(() => bed?.[Symbol.asyncDispose]());
 
-it('remaining_ms() counts the time that a call waited for those before it', async () => {
+it('remaining_ms() subtracts the time that a call waited for earlier calls', async () => {
   const id = await bed.create('waits', 'h.handle');
   const call = () =>
     bed.ask('POST', `/api/agent/${id}/invoke`, { seconds: 1 }, { headers: { 'x-invoke-timeout-ms': '60000' } });
   const answers = await Promise.all([call(), call(), call()]);
-  // They come over connections of their own: whichever was first, each waited a second more than the one before it.
+  // The calls use separate connections. In any order, each waited a second longer than the one before it.
   const [third, second, first] = answers.map(({ body }) => body.data as number).sort((one, other) => one - other);
   expect(third).toBeGreaterThan(0);
   expect(third).toBeLessThanOrEqual(58_100);
@@ -31,7 +32,7 @@ it('remaining_ms() counts the time that a call waited for those before it', asyn
   expect(first).toBeLessThanOrEqual(60_000);
 }, 60_000);
 
-it('a call of a FAILED agent is still 404, and says that it is, why, and how to start it again', async () => {
+it('a call of a FAILED agent answers 404 with the state, the reason and the restart command', async () => {
   const id = await bed.create('dies', 'h.handle');
   await bed.ask('POST', `/api/agent/${id}/invoke`, { die: true });
   await expect
@@ -46,19 +47,21 @@ it('a call of a FAILED agent is still 404, and says that it is, why, and how to 
   expect((await bed.ask('POST', `/api/agent/${id}/invoke`, {})).status).toBe(200);
 }, 60_000);
 
-describe('a runtime value that nobody knows', () => {
+describe('a create with a runtime value', () => {
   it.each(['python', 'python3.4', 'ruby'])(
-    '%s: the error says so, what there is, and what was looked for',
+    '%s fails with a message that names the supported runtimes and the program that was looked for',
     async runtime => {
       const { status, body } = await bed.ask('POST', '/api/agent', bed.createBody('unknown', 'h.handle', { runtime }));
       expect(status).toBe(500);
-      expect(body.message).toMatch(/^failed to create agent: there is no program \/code\/h\.handle; /);
+      expect(body.message).toMatch(
+        /^failed to create agent: ".+" is no known runtime .+: there is no program \/code\/h\.handle$/,
+      );
       for (const part of [`"${runtime}" is no known runtime`, 'python3.6 to python3.14', 'java21', '/code/h.handle'])
         expect(body.message).toContain(part);
     },
   );
 
-  it('a known one gets no such advice', async () => {
+  it('that is known gets no advice about runtimes', async () => {
     const { body } = await bed.ask(
       'POST',
       '/api/agent',
@@ -68,14 +71,14 @@ describe('a runtime value that nobody knows', () => {
   });
 });
 
-/** The bodies of the specification stay as they are; the header `X-Advice` says what to do next. */
-describe('an answer says what to do next', () => {
+/** The bodies of the specification stay unchanged; the header `X-Advice` says what to do next. */
+describe('X-Advice', () => {
   const FUNCTION = { name: '0@e2e@advised', kind: 'agent', runtime: 'python3', cpu: 100, memory: 128 };
   const meta = (method: 'GET' | 'POST' | 'DELETE', path: string, body?: unknown) =>
     bed.ask(method, `/serverless/v1/functions${path}`, body, { meta: true });
 
   it.each(['/etc', '/etc/ssl', '/', '/proc/1', '/srv/../etc', '/var/run/docker.sock'])(
-    'the mount %s: the rule for places of the host, and what to do instead',
+    'of a create with the mount %s names the rule for host paths and an alternative',
     async source => {
       const mounts = [{ source, target: '/m' }];
       const { status, body, advice } = await bed.ask(
@@ -89,13 +92,13 @@ describe('an answer says what to do next', () => {
     },
   );
 
-  it('a workspace gets the same answer', async () => {
+  it('of a create with a forbidden workspace names the rule for host paths', async () => {
     const answer = await bed.ask('POST', '/api/agent', bed.createBody('w', 'h.handle', {}, { workspace: '/boot' }));
     expect(answer.body.message).toBe('unsafe workspace: /boot');
     expect(answer.advice).toContain('/boot');
   });
 
-  it('a name that is registered: how it is changed or removed; a version that is there: that it never changes', async () => {
+  it('of a duplicate function or version says how to change or remove it', async () => {
     const first = await meta('POST', '', FUNCTION);
     const { revisionId } = first.body.function as { revisionId: string };
     expect(await meta('POST', '', FUNCTION)).toMatchObject({
@@ -110,7 +113,7 @@ describe('an answer says what to do next', () => {
     });
   });
 
-  it('a version that is not there: those that are, wherever it is named', async () => {
+  it('of a request for a missing version lists the existing versions', async () => {
     const advice = 'The versions of 0@e2e@advised are $latest, v1, v2.';
     const missing = 'function [0@e2e@advised:v9] is not found. check input parameters';
     for (const method of ['GET', 'DELETE'] as const) {
@@ -124,7 +127,7 @@ describe('an answer says what to do next', () => {
       body: { code: 500, message: `failed to create agent: invalid function: ${missing}` },
       advice,
     });
-    // A name that is not there has none, and neither has another tenant's.
+    // The answer has no advice for another tenant, for which the name does not exist.
     const other = await bed.ask('GET', '/serverless/v1/functions/0@e2e@advised?versionNumber=v9', undefined, {
       meta: true,
       headers: { 'x-tenant-id': 'other' },

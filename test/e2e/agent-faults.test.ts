@@ -73,8 +73,8 @@ def unserializable(event, context):
     return {1, 2}
 `;
 
-/** What a handler does to itself or its callers ends as one clear error, within its time, and nobody beside it notices. */
-describe('a handler that misbehaves', () => {
+/** Faults of handlers and clients end as one clear error within their time and do not affect other agents. */
+describe('faults of handlers and clients', () => {
   let bed: Bed;
   let neighbour: string;
 
@@ -93,7 +93,7 @@ describe('a handler that misbehaves', () => {
   };
   const neighbourServes = async () => expect((await bed.invoke(neighbour)).status).toBe(200);
 
-  it('sleeps past its time: 500 timed out, the instance stays and takes the next call', async () => {
+  it('a handler that exceeds its timeout fails the call with 500, and the instance takes the next call', async () => {
     const id = await agent('sleep');
     const answer = await bed.invoke(id, { seconds: 60 }, { headers: { 'X-Invoke-Timeout-Ms': '300' } });
     expect(answer).toMatchObject({ status: 500, body: { code: 500, message: 'invoke failed: timed out after 0.3 s' } });
@@ -101,13 +101,13 @@ describe('a handler that misbehaves', () => {
     await neighbourServes();
   });
 
-  it('raises: 500 with code 4002 and the exception', async () => {
+  it('a handler that raises answers 500 with code 4002 and the exception', async () => {
     const { status, body } = await bed.invoke(await agent('fail'));
     expect(status).toBe(500);
     expect(body.message).toMatch(/^invoke failed: code=4002 err=Fail to run user call handler\. err: .*boom.*\.$/);
   });
 
-  it('calls sys.exit: an error of that call, the instance stays', async () => {
+  it('a handler that calls sys.exit fails the call, and the instance stays', async () => {
     const id = await agent('leave');
     expect((await bed.invoke(id)).body.message).toContain('code=4002');
     expect((await bed.invoke(id)).body.message).toContain('code=4002');
@@ -117,11 +117,11 @@ describe('a handler that misbehaves', () => {
     ['exits', 'exit', { code: 7 }, 'invoke failed: instance exited: exit code 7'],
     ['is killed', 'killed', {}, 'invoke failed: instance exited: signal SIGKILL'],
     ['crashes', 'crash', {}, 'invoke failed: instance exited: signal SIGSEGV'],
-  ])('%s: running and waiting calls end at once with the reason, then 404', async (_title, handler, event, message) => {
+  ])('a handler that %s fails open calls with the reason', async (_title, handler, event, message) => {
     const id = await agent(handler);
     const gate = `gate-${handler}`;
     const calls = Promise.all([1, 2, 3].map(() => bed.invoke(id, { ...event, gate })));
-    await vi.waitFor(async () => expect(await openCalls()).toBe(3), { timeout: 10_000 });
+    await vi.waitFor(async () => expect(await openCalls()).toBe(3));
     writeFileSync(join(bed.codeDir, gate), '');
     const answers = await calls;
     for (const answer of answers) expect(answer).toMatchObject({ status: 500, body: { message } });
@@ -134,7 +134,7 @@ describe('a handler that misbehaves', () => {
     await neighbourServes();
   });
 
-  it('prints 100 MB: the call succeeds, the log stays within its bound', async () => {
+  it('a handler that prints 100 MB succeeds, and its log stays within the limit', async () => {
     const id = await agent('chatty');
     expect((await bed.invoke(id)).body.data).toBe('printed');
     const log = await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs`);
@@ -144,42 +144,42 @@ describe('a handler that misbehaves', () => {
     await neighbourServes();
   });
 
-  it('returns 7 MiB: 500 with code 4004', async () => {
+  it('a handler that returns 7 MiB answers 500 with code 4004', async () => {
     const { body } = await bed.invoke(await agent('large'));
     expect(body.message).toBe('invoke failed: code=4004 err=response body size 7340034 exceeds the limit of 6291456');
   });
 
-  it.each(['nan', 'unserializable'])('returns what is not JSON (%s): 500 with code 4007', async handler => {
+  it.each(['nan', 'unserializable'])('a handler that returns no JSON (%s) answers 500, 4007', async handler => {
     expect((await bed.invoke(await agent(handler))).body.message).toContain('invoke failed: code=4007');
   });
 
-  it('eats memory: it alone ends, and says why', async () => {
+  it('a handler that exceeds its memory ends only its own instance, with the reason', async () => {
     const { status, body } = await bed.invoke(await agent('eat', { memory: 64 }));
     expect(status).toBe(500);
-    // With a memory group the kernel ends it; without one its own limit raises MemoryError.
+    // In a memory control group the kernel kills the process; otherwise its own limit raises a MemoryError.
     expect(body.message).toMatch(/out of memory|MemoryError/);
     await neighbourServes();
   });
 
-  it('forks without end: refused at its limit, nothing of it is left after the delete', async () => {
+  it('a handler that forks endlessly reaches its process limit, and its agent can be deleted', async () => {
     const id = await agent('fork');
     expect((await bed.invoke(id)).body.data).toMatch(/^refused: /);
     await neighbourServes();
     expect((await bed.ask('DELETE', `/api/agent/${id}?grace=0`)).status).toBe(200);
   });
 
-  it('has a caller that goes away: the call is cancelled, the next one runs', async () => {
+  it('a client that disconnects cancels its call, and the next call runs', async () => {
     const id = await agent('sleep');
     const leaving = new AbortController();
     const left = bed.invoke(id, { seconds: 60 }, { signal: leaving.signal });
     const waiting = bed.invoke(id, { seconds: 0 });
-    // Both were sent; leaving is noticed whether the first runs by then or not.
+    // The service has both calls. It notices the disconnect whether the first one runs by then or not.
     setImmediate(() => leaving.abort());
     await expect(left).rejects.toThrow();
     expect((await waiting).body.data).toBe('slept');
   });
 
-  it('10 parallel calls of one agent run strictly one after another', async () => {
+  it('an agent runs 10 parallel calls strictly one after another', async () => {
     const id = await agent('count');
     const answers = await Promise.all(Array.from({ length: 10 }, () => bed.invoke(id)));
     expect(answers.map(({ body }) => body.data).sort((a, b) => Number(a) - Number(b))).toEqual([
@@ -187,7 +187,7 @@ describe('a handler that misbehaves', () => {
     ]);
   });
 
-  it('20 parallel creates of one name: one winner, the others name it', async () => {
+  it('one of 20 parallel creates with one name succeeds, and the others answer its id', async () => {
     const body = bed.createBody('contested', 'faults.echo');
     const answers = await Promise.all(Array.from({ length: 20 }, () => bed.ask('POST', '/api/agent', body)));
     const won = answers.filter(({ status }) => status === 200);

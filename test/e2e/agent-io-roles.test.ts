@@ -54,7 +54,7 @@ test.each([
   ['viewer', { list: 200, mkdir: 403, http: 403, exec: 403, tunnel: 403 }],
   ['user', { list: 200, mkdir: 403, http: 200, exec: 403, tunnel: 101 }],
   ['developer', { list: 200, mkdir: 200, http: 200, exec: 101, tunnel: 101 }],
-])('the rights of a %s', async (role, wanted) => {
+])('a token of the role %s has exactly the rights of that role', async (role, wanted) => {
   const more = await as(role);
   const status = async (method: 'GET' | 'POST', path: string) => (await bed.ask(method, path, undefined, more)).status;
   const handshake = async (path: string) => {
@@ -71,7 +71,7 @@ test.each([
   }).toEqual(wanted);
 });
 
-test('other tenants: as if it were not there', async () => {
+test('an agent of another tenant answers 404 on every route', async () => {
   const other = await as('developer', 'other');
   const gone = { status: 404, body: { message: `instance not found: ${id}` } };
   for (const path of [`/api/agent/${id}/files/list?path=/`, `/serverless/v1/http/?instance=${id}&port=${port}`]) {
@@ -82,7 +82,7 @@ test('other tenants: as if it were not there', async () => {
   }
 });
 
-test('no token reaches the sandbox, however it came', async () => {
+test('a token never reaches the sandbox, in any way of sending it', async () => {
   const jwt = await token('user');
   const ways = [{ 'x-auth': jwt }, { authorization: `Bearer ${jwt}` }, { cookie: `own=1; iam_token=${jwt}` }];
   for (const headers of ways) {
@@ -98,7 +98,7 @@ test('no token reaches the sandbox, however it came', async () => {
   expect(Buffer.concat(tunnel.messages).toString()).not.toContain(jwt);
 });
 
-test('without a token: 401, on upgrades too', async () => {
+test('a request or upgrade without a token answers 401', async () => {
   expect((await bed.ask('GET', `/serverless/v1/http/?instance=${id}&port=${port}`)).status).toBe(401);
   expect(await refusedHandshake(`${WS()}/api/agent/${id}/exec`)).toMatchObject({ status: 401 });
 });

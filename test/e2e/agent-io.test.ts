@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
+import { STOP_AGENTS } from '../../scripts/served.ts';
 import { Caller, refusedHandshake } from '../http/web-socket.ts';
 import { Bed } from './agents.ts';
 
@@ -39,7 +40,7 @@ const MEBIBYTE = 1024 * 1024;
 
 let bed: Bed;
 beforeAll(async () => {
-  bed = await Bed.start({ 'server.py': SERVER });
+  bed = await Bed.start({ 'server.py': SERVER }, { args: [STOP_AGENTS] });
 });
 afterAll(() => bed?.[Symbol.asyncDispose]());
 
@@ -71,7 +72,7 @@ const download = (id: string, path: string, init: RequestInit = {}) =>
   fetch(`${files(id)}/download?path=${encodeURIComponent(path)}`, init);
 
 describe('files', () => {
-  test('an uploaded file stands there as it was, and is downloaded as it was', async () => {
+  test('an uploaded file keeps its content and mode, and a range of it can be downloaded', async () => {
     const id = await bed.create('files', 'server.echo');
     expect(await bed.ask('POST', `/api/agent/${id}/files/mkdir?path=/tmp/a/b&recursive=true&mode=750`)).toMatchObject({
       status: 200,
@@ -95,7 +96,7 @@ describe('files', () => {
     expect(await part.text()).toBe('llo');
   });
 
-  test('each failure is reported with its own status', async () => {
+  test('each failure of a file request has its own status', async () => {
     const id = await bed.create('wrong', 'server.echo');
     expect((await download(id, '/tmp')).status).toBe(400);
     expect((await download(id, '/tmp/none')).status).toBe(404);
@@ -104,7 +105,7 @@ describe('files', () => {
     expect((await bed.ask('GET', `/api/agent/${id}/files/list?path=/etc/passwd`)).status).toBe(400);
   });
 
-  test('64 MiB go in and come out as they were', async () => {
+  test('a file of 64 MiB is uploaded and downloaded unchanged', async () => {
     const id = await bed.create('large', 'server.echo');
     const content = Buffer.alloc(64 * MEBIBYTE);
     for (let at = 0; at < content.length; at += 4096) content.writeUInt32LE(at, at);
@@ -118,7 +119,7 @@ describe('files', () => {
     expect(createHash('sha256').update(back).digest('hex')).toBe(digest);
   });
 
-  test('a reader that does not read costs the server no memory', async () => {
+  test('downloads whose clients stop reading do not grow the memory of the server', async () => {
     const id = await bed.create('slow', 'server.echo');
     await exec(id, 'truncate -s 512M /tmp/huge');
     const rssBytes = () => {
@@ -145,7 +146,7 @@ describe('files', () => {
     for (const each of readers) each.on('error', () => undefined).destroy();
   });
 
-  test('a restart during a download breaks it off, and the instance is well afterwards', async () => {
+  test('a restart ends a running download, and the agent serves afterwards', async () => {
     const id = await bed.create('restarted', 'server.echo');
     await exec(id, 'truncate -s 512M /tmp/huge');
     const answer = await download(id, '/tmp/huge');
@@ -159,8 +160,8 @@ describe('files', () => {
   });
 });
 
-describe('the terminal', () => {
-  test('is one: its size, its changes, Ctrl-C, and the exit code', async () => {
+describe('the exec channel', () => {
+  test('is a terminal with tty=true: size, resize, Ctrl-C and the exit code work', async () => {
     const id = await bed.create('terminal', 'server.echo');
     const caller = await Caller.open(terminal(id, 'tty=true&cols=101&rows=31'));
     const shown = () => Buffer.concat(caller.messages).toString();
@@ -171,7 +172,7 @@ describe('the terminal', () => {
     await vi.waitFor(() => expect(shown()).toContain('22 88\r\n'), 10_000);
     caller.socket.send(Buffer.from('echo begi""ns; sleep 1000\n'));
     await vi.waitFor(() => expect(shown()).toContain('begins\r\n'), 10_000);
-    // Again until it is heard: between its word and the program that it waits for the shell itself takes the first one.
+    // Sent repeatedly: before the shell waits for the program, the shell itself consumes the Ctrl-C.
     const interrupted = () => {
       caller.socket.send(Buffer.from('\x03echo al""ive\n'));
       expect(shown()).toContain('alive\r\n');
@@ -182,7 +183,7 @@ describe('the terminal', () => {
     expect(caller.texts).toEqual(['{"type":"exit","returncode":5}']);
   });
 
-  test('pipes: both outputs apart, input with its end', async () => {
+  test('separates both outputs and closes the input without a terminal', async () => {
     const id = await bed.create('pipes', 'server.echo');
     const caller = await Caller.open(terminal(id, `command=${encodeURIComponent('wc -c; echo no >&2; exit 3')}`));
     caller.socket.send(Buffer.alloc(1_000_000));
@@ -195,10 +196,10 @@ describe('the terminal', () => {
     ]);
   });
 
-  test('a caller that leaves ends what it started', async () => {
+  test('ends its processes when the client disconnects', async () => {
     const id = await bed.create('left', 'server.echo');
     const caller = await Caller.open(terminal(id, `command=${encodeURIComponent('sleep 43219 & sleep 43219')}`));
-    // The command that counts does not match what it looks for.
+    // The counting command must not match its own pattern.
     const lines = String.raw`for each in /proc/[0-9]*/cmdline; do tr '\0' ' ' < $each; echo; done 2>/dev/null`;
     const count = async () => Number(await exec(id, `${lines} | grep -c '^sleep 4321[9]' || true`));
     await vi.waitFor(async () => expect(await count()).toBe(2), 10_000);
@@ -208,7 +209,7 @@ describe('the terminal', () => {
 });
 
 describe('byte channels', () => {
-  test('HTTP, and what nothing listens to', async () => {
+  test('HTTP to a port keeps path, headers and body, and answers 502 when the port is closed', async () => {
     const id = await bed.create('http', 'server.listen');
     const port = (await bed.invoke(id)).body.data;
     const { status, body } = await bed.ask('GET', `${inPort(id, port, '/a%2Fb')}&x=1`, undefined, {
@@ -227,7 +228,7 @@ describe('byte channels', () => {
     });
   });
 
-  test('the tunnel', async () => {
+  test('a tunnel carries bytes to a port, and answers 502 when the port is closed', async () => {
     const id = await bed.create('tunnel', 'server.listen');
     const port = (await bed.invoke(id)).body.data;
     const caller = await Caller.open(webSocket(`/serverless/v1/ws?instance=${id}&port=${port}`));
@@ -237,7 +238,7 @@ describe('byte channels', () => {
     expect(await refusedHandshake(webSocket(`/serverless/v1/ws?instance=${id}&port=1`))).toMatchObject({ status: 502 });
   });
 
-  test('a port of an instance of a function', async () => {
+  test('HTTP reaches a port of an instance of a function', async () => {
     const name = '0@io@listen';
     const register = await bed.ask(
       'POST',
@@ -263,7 +264,7 @@ describe('byte channels', () => {
     expect(await bed.ask('GET', inPort(instance, port, '/f'))).toMatchObject({ status: 200, body: { path: '/f' } });
   });
 
-  test('a sandbox that ends in the middle ends its channels', async () => {
+  test('channels of a sandbox end when the sandbox ends', async () => {
     const id = await bed.create('gone', 'server.listen');
     const port = (await bed.invoke(id)).body.data;
     const caller = await Caller.open(webSocket(`/serverless/v1/ws?instance=${id}&port=${port}`));
@@ -276,7 +277,7 @@ describe('byte channels', () => {
     });
   });
 
-  test('pages of other origins and foreign hosts open none', async () => {
+  test('channels are refused to pages of other origins and to foreign hosts', async () => {
     const id = await bed.create('origins', 'server.echo');
     const paths = [`/api/agent/${id}/exec?command=true`, `/serverless/v1/ws?instance=${id}&port=1`, inPort(id, 1)];
     for (const path of paths) {
@@ -288,7 +289,7 @@ describe('byte channels', () => {
   });
 });
 
-test('the command line: cp, shell and port-forward', async () => {
+test('the commands cp, shell and port-forward work with an agent', async () => {
   const id = await bed.create('cli', 'server.listen');
   const port = (await bed.invoke(id)).body.data;
   const here = mkdtempSync(join(tmpdir(), 'rookery-io-'));

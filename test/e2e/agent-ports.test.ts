@@ -11,7 +11,7 @@ import { Bed } from './agents.ts';
 
 const WAIT_MS = 20_000;
 
-/** An agent that serves on port 8080 and 8053, and tries to connect to what it is asked to. */
+/** Code of an agent that serves on ports 8080 and 8053 and connects to the targets in its events. */
 const AGENT = `
 import socket, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -44,7 +44,7 @@ def connect(event, context):
         return type(error).__name__
 `;
 
-/** A server of HTTP that fetches what the event names. */
+/** Code of an HTTP server that fetches the URL in the event. */
 const SERVER = `
 import json, urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 HTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 `;
 
-/** Where this machine is reached from outside; all traffic of these tests stays on it. */
+/** Outside address of this machine; the traffic of these tests does not leave the machine. */
 const outside = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal)?.address;
@@ -102,7 +102,7 @@ const get = async (port: number) =>
   await (await fetch(`http://127.0.0.1:${port}/`, { signal: AbortSignal.timeout(WAIT_MS) })).text();
 
 describeWith(['root', 'namespaces', 'networks'], 'agents with ports', () => {
-  test('two listen on the same port, and each is reached through the port that its record names', async () => {
+  test('two agents listen on one port number, and each is reached through the port in its record', async () => {
     const [one, two] = await Promise.all([create('one', { WORD: 'one' }), create('two', { WORD: 'two' })]);
     for (const [id, word] of [
       [one, 'one'],
@@ -128,7 +128,7 @@ describeWith(['root', 'namespaces', 'networks'], 'agents with ports', () => {
     await expect(get(hostPort(mappings, 'tcp'))).rejects.toThrow();
   });
 
-  test('the ports stay when the server is killed and comes back, and when the agent is restarted', async () => {
+  test('ports stay the same when the server is killed and when the agent is restarted', async () => {
     const id = await create('stays', { LISTEN_ON: '127.0.0.1' });
     const { port_mappings: before } = await recordOf(id);
     expect(await get(hostPort(before, 'tcp'))).toBe('hello');
@@ -145,8 +145,8 @@ describeWith(['root', 'namespaces', 'networks'], 'agents with ports', () => {
   });
 });
 
-describeWith(['root', 'namespaces', 'networks'], 'servers of HTTP with the way out', () => {
-  test.skipIf(outside === undefined)('two fetch something from the outside address of this machine', async () => {
+describeWith(['root', 'namespaces', 'networks'], 'HTTP servers with outside access', () => {
+  test.skipIf(outside === undefined)('two HTTP servers fetch from the outside address of this machine', async () => {
     const origin = createServer((request, response) => response.end(JSON.stringify(`you asked for ${request.url}`)));
     origin.listen(0, outside);
     await once(origin, 'listening');
@@ -167,7 +167,7 @@ describeWith(['root', 'namespaces', 'networks'], 'servers of HTTP with the way o
   });
 });
 
-/** Says it until an answer comes: a datagram may be lost. */
+/** Sends the message repeatedly until an answer arrives, since a datagram may be lost. */
 async function askByDatagram(port: number, message: string): Promise<string> {
   const socket = createSocket('udp4');
   const say = () => socket.send(message, port, '127.0.0.1');

@@ -41,7 +41,7 @@ async function logOf(id: string, query: string) {
   return { status: answer.status, text: await answer.text() };
 }
 
-test('an agent with a policy starts again by itself, also one that waited while the service was killed', async () => {
+test('an agent with a policy restarts after its exit, also when the service is killed during the backoff', async () => {
   const restart_policy = { policy: 'on-failure', max_restarts: 2, backoff_seconds: 3 };
   const id = await create('again', { restart_policy });
   expect(await recordOf(id)).toMatchObject({ restart_policy, restarts: 0 });
@@ -56,7 +56,7 @@ test('an agent with a policy starts again by itself, also one that waited while 
   expect(await recordOf(id)).not.toHaveProperty('restart_at');
 }, 120_000);
 
-test('an agent that ends while the service lets its last calls end starts again with the next one', async () => {
+test('an agent that exits while the service drains its calls restarts with the next service', async () => {
   const id = await create('stopping', { restart_policy: { policy: 'always', backoff_seconds: 0.1 } });
   await bed.invoke(id, { end: 'end' });
   const busy = await create('busy');
@@ -66,7 +66,7 @@ test('an agent that ends while the service lets its last calls end starts again 
   const over = server.end('SIGTERM');
   await vi.waitFor(() => expect(fetch(server.metaUrl)).rejects.toThrow(), WAIT);
   writeFileSync(join(bed.codeDir, 'end'), '');
-  await vi.waitFor(() => expect(server.output).toMatch(new RegExp(`${id}.*an instance ended by itself`)), WAIT);
+  await vi.waitFor(() => expect(server.output).toMatch(new RegExp(`${id}.*instance ended by itself`)), WAIT);
   writeFileSync(join(bed.codeDir, 'go'), '');
   expect((await call).status).toBe(200);
   expect(await over).toBe(0);
@@ -74,12 +74,12 @@ test('an agent that ends while the service lets its last calls end starts again 
   await until(id, { status: 'RUNNING', restarts: 1 });
 }, 120_000);
 
-test('the record of an agent without a policy has nothing of it', async () => {
+test('the record of an agent without a policy has no fields of restarts except their number', async () => {
   const record = await recordOf(await create('plain'));
   expect(Object.keys(record).filter(name => name.startsWith('restart'))).toEqual(['restarts']);
 });
 
-test('the logs of the last runs are kept until the agent is deleted, and no more of them than a few', async () => {
+test('the logs of the last three runs are kept until the agent is deleted', async () => {
   const id = await create('logged');
   for (const run of ['one', 'two', 'three', 'four', 'five']) {
     expect((await bed.invoke(id, { run })).status).toBe(200);
@@ -96,7 +96,7 @@ test('the logs of the last runs are kept until the agent is deleted, and no more
   expect((await logOf(id, 'previous=1')).status).toBe(404);
 });
 
-test('what a run wrote before it failed is there after the restart', async () => {
+test('the log of a failed run can be read after the restart', async () => {
   const id = await create('died', { restart_policy: { policy: 'always', backoff_seconds: 0.1 } });
   expect(await logOf(id, 'previous=1')).toMatchObject({ status: 404 });
   await bed.invoke(id, { exit: 1, run: 'last words' });

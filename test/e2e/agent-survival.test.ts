@@ -33,14 +33,14 @@ console.log('locked');
 setInterval(() => {}, 1_000_000);
 `;
 
-describe('the server is killed with -9', () => {
+describe('after kill -9 of the server', () => {
   let bed: Bed;
   beforeAll(async () => {
     bed = await Bed.start({ 'counter.py': COUNTER });
   });
   afterAll(() => bed?.[Symbol.asyncDispose]());
 
-  it('100 live agents: all serve again with what their handlers kept; running calls failed at once', async () => {
+  it('100 live agents serve with the memory of their handlers, and running calls failed at once', async () => {
     const ids = await Promise.all(Array.from({ length: 100 }, (_, index) => bed.create(`s${index}`, 'counter.count')));
     await Promise.all(ids.map(id => bed.invoke(id)));
     const sleeper = await bed.create('sleeper', 'counter.sleep');
@@ -50,11 +50,11 @@ describe('the server is killed with -9', () => {
     await expect(running).rejects.toThrow();
     const answers = await Promise.all(ids.map(id => bed.invoke(id)));
     expect(answers.map(({ body }) => body.data)).toEqual(ids.map(() => 2));
-    // The call that the old server was waiting for was cancelled: the instance is free.
+    // The call that the old server was waiting for was cancelled, so the instance is free.
     expect((await bed.invoke(sleeper, 0)).body.data).toBe('slept');
   });
 
-  it('in the moment after a create was answered: the agent is there, with all that its record had, and the same create returns it', async () => {
+  it('an agent whose create was just answered keeps its whole record, and the repeated create returns it', async () => {
     for (const name of ['m0', 'm1', 'm2']) {
       const more = { headers: { 'idempotency-key': name } };
       const create = () => bed.ask('POST', '/api/agent', bed.createBody(name, 'counter.count'), more);
@@ -71,7 +71,7 @@ describe('the server is killed with -9', () => {
     }
   });
 
-  it('an agent whose processes are stopped is not ended: it serves again when they go on', async () => {
+  it('an agent with stopped processes is not ended, and serves when the processes continue', async () => {
     const id = await bed.create('stalled', 'counter.count');
     expect((await bed.invoke(id)).body.data).toBe(1);
     const { body } = await bed.ask('GET', `/api/agent/${id}`);
@@ -85,10 +85,10 @@ describe('the server is killed with -9', () => {
       body: { message: expect.stringContaining(`instance ${id} has not answered yet`) },
     });
     for (const pid of processes) process.kill(pid, 'SIGCONT');
-    await vi.waitFor(async () => expect((await bed.invoke(id)).body.data).toBe(2), { timeout: 10_000 });
+    await vi.waitFor(async () => expect((await bed.invoke(id)).body.data).toBe(2));
   });
 
-  it('an agent that died meanwhile is FAILED with the reason', async () => {
+  it('an agent that died while no server ran is FAILED with the reason', async () => {
     const id = await bed.create('victim', 'counter.count');
     const { body } = await bed.ask('GET', `/api/agent/${id}`);
     const pid = Number((body.instance as { sandbox_id: string }).sandbox_id);
@@ -101,24 +101,25 @@ describe('the server is killed with -9', () => {
       status: 404,
       body: { message: expect.stringContaining(`instance not found: ${id}`) },
     });
-    // It holds its name until it is deleted.
+    // The agent holds its name until it is deleted.
     expect((await bed.ask('POST', '/api/agent', bed.createBody('victim', 'counter.count'))).status).toBe(409);
     expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
     await bed.create('victim', 'counter.count');
   });
 });
 
-describe('creating and deleting', () => {
-  it('with a kill -9 between the start of a sandbox and its row: the next server removes it, and the name is free', async () => {
+describe('creates and deletes of agents', () => {
+  it('leave no sandbox and no name when kill -9 hits between sandbox start and record', async () => {
     await using bed = await Bed.start({ 'counter.py': COUNTER, 'marks.py': MARKS });
     const workspace = mkdtempSync(join(tmpdir(), 'rookery-workspace-'));
     try {
-      // Nobody else can write while it lives. It is killed too: whoever closes the database last takes its log away.
+      // A lock blocks other writers. Its holder is killed too: the last process that closes the database
+      // removes the log.
       const writer = spawn(process.execPath, ['-e', LOCKS, join(bed.server.dataDir, 'rookery.db')]);
       await once(writer.stdout, 'data');
       const creating = bed.ask('POST', '/api/agent', bed.createBody('a', 'marks.mark', {}, { workspace }));
       creating.catch(() => undefined);
-      await vi.waitFor(() => expect(existsSync(join(workspace, 'loaded'))).toBe(true), { timeout: 10_000 });
+      await vi.waitFor(() => expect(existsSync(join(workspace, 'loaded'))).toBe(true));
       await bed.server.end('SIGKILL');
       await expect(creating).rejects.toThrow();
       writer.kill('SIGKILL');
@@ -132,7 +133,7 @@ describe('creating and deleting', () => {
     }
   });
 
-  it('hundreds of times leaves no process, mount, control group, file or descriptor more than before', async () => {
+  it('leave no process, mount, control group, file or descriptor after 200 rounds', async () => {
     await using bed = await Bed.start({ 'counter.py': COUNTER });
     const rounds = async (count: number) => {
       for (let done = 0; done < count; done += 20) {

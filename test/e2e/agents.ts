@@ -11,16 +11,19 @@ export interface Answer {
     readonly message?: string;
     readonly data?: unknown;
   };
-  /** The header `X-Advice`. */
+  /** Value of the header `X-Advice`. */
   readonly advice?: string;
 }
 
-/** A served Rookery with a code directory of Python handlers, and short ways to ask it. Everything goes with `dispose`. */
+/**
+ * A served Rookery with a code directory of Python handlers and helpers for requests. `dispose` removes
+ * everything.
+ */
 export class Bed {
   readonly codeDir: string;
   readonly runtime: string;
   server: Served;
-  /** More connections than undici's default, so that parallel calls are parallel. */
+  /** HTTP agent with more connections than undici's default, so that parallel calls run in parallel. */
   #agent = newAgent();
 
   private constructor(server: Served, codeDir: string, runtime: string) {
@@ -29,7 +32,7 @@ export class Bed {
     this.runtime = runtime;
   }
 
-  /** `files`: name → Python source. */
+  /** Starts a service; `files` maps names to Python source. */
   static async start(files: Readonly<Record<string, string>>, options: ServeOptions = {}): Promise<Bed> {
     const python = (await findInterpreters()).at(-1);
     if (!python) throw new Error('no Python interpreter is here');
@@ -83,7 +86,7 @@ export class Bed {
     };
   }
 
-  /** Creates an agent and answers its id; throws with the server's word when it fails. */
+  /** Creates an agent and returns its id; throws with the server's message when the create fails. */
   async create(
     name: string,
     handler: string,
@@ -99,13 +102,13 @@ export class Bed {
     return this.ask('POST', `/api/agent/${id}/invoke`, event, more);
   }
 
-  /** Closes the connections to the server that are kept alive. */
+  /** Closes the server's keep-alive connections. */
   async disconnect(): Promise<void> {
     await this.#agent.close();
     this.#agent = newAgent();
   }
 
-  /** `kill -9` of the server, then a new one on the same data directory. */
+  /** Kills the server with SIGKILL and starts a new one on the same data directory. */
   async killAndRestart(): Promise<void> {
     await this.server.end('SIGKILL');
     this.server = await this.server.next();
@@ -119,6 +122,6 @@ function newAgent(): Agent {
 interface AskOptions {
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** Ask the meta_service. */
+  /** Sends the request to the meta_service. */
   readonly meta?: boolean;
 }

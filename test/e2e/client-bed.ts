@@ -4,17 +4,23 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { ROOT } from '../../scripts/command.ts';
 
-/** The program of docs/clients.md that is to stand in this file, and what it says that it prints. */
-export function programOfPage(file: string): { readonly source: string; readonly prints: string } {
-  const page = readFileSync(join(ROOT, 'docs/clients.md'), 'utf8');
-  const source = page.split('```').find(block => block.split('\n', 1)[0]?.endsWith(`file=${file}`));
-  if (source === undefined) throw new Error(`docs/clients.md has no block file=${file}`);
+/** Returns the program that a page shows for this file, and the output that the page shows. */
+export function programOfPage(
+  file: string,
+  page = 'docs/guides/clients.md',
+): { readonly source: string; readonly prints: string } {
+  const source = readFileSync(join(ROOT, page), 'utf8')
+    .split('```')
+    .find(block => block.split('\n', 1)[0]?.endsWith(`file=${file}`));
+  if (source === undefined) throw new Error(`${page} has no block file=${file}`);
   const program = source.slice(source.indexOf('\n') + 1);
   const prints = [...program.matchAll(/(?:#|\/\/) → (.*)/g)].map(([, line]) => `${line}\n`);
   return { source: program, prints: prints.join('') };
 }
 
-/** Passes everything on to a service, but breaks off before the first answer to a create comes back: it was done, and nobody was told. */
+/**
+ * Starts a proxy that drops the first answer to a create: the agent exists, but the client gets no answer.
+ */
 export async function startLossyProxy(target: string): Promise<{ url: string; lost: () => number; close: () => void }> {
   let lost = 0;
   const proxy = createServer((asked, answer) => {

@@ -1,17 +1,17 @@
-import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ROOT, run } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
-import { Served } from '../../scripts/served.ts';
+import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { describeWith } from '../probe.ts';
 import { programOfPage, startLossyProxy } from './client-bed.ts';
 
 const PROJECT = join(ROOT, 'clients/python');
-/** It comes from an index of packages, with all that it needs. */
+/** Timeout of the installation from a package index, dependencies included. */
 const INSTALL_MS = 300_000;
-/** All that a program of a user does, in one process. */
+/** Timeout of a program that uses all functions of the client in one process. */
 const LIVE_MS = 180_000;
 
 describeWith(['pypi'], 'the client for Python', () => {
@@ -34,14 +34,24 @@ describeWith(['pypi'], 'the client for Python', () => {
   }, INSTALL_MS);
   afterAll(() => rmSync(scratch, { recursive: true, force: true }));
 
-  test('what it says and understands, without a service', async () => {
+  test('the wheel contains the licence', () => {
+    const modules = join(scratch, 'venv/lib');
+    const licences = readdirSync(modules, { recursive: true, encoding: 'utf8' }).filter(name =>
+      /\/rookery-[^/]*\.dist-info\/.*LICENSE$/.test(name),
+    );
+    expect(licences.map(name => readFileSync(join(modules, name), 'utf8'))).toEqual([
+      readFileSync(join(ROOT, 'LICENSE'), 'utf8'),
+    ]);
+  });
+
+  test('the wire format is written and read correctly without a service', async () => {
     await succeed(python, ['-B', join(PROJECT, 'tests/test_wire.py')]);
   });
 
   test(
     'the wheel of `python -m build` works with a service, with and without await',
     async () => {
-      await using served = await Served.start();
+      await using served = await Served.start({ args: [STOP_AGENTS] });
       const proxy = await startLossyProxy(served.frontendUrl);
       try {
         await succeed(python, ['-B', join(PROJECT, 'tests/live.py')], {
@@ -51,14 +61,16 @@ describeWith(['pypi'], 'the client for Python', () => {
         });
         expect(proxy.lost()).toBe(1);
 
-        const { source, prints } = programOfPage('hello.py');
-        writeFileSync(join(scratch, 'hello.py'), source);
         cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
         const env = { ROOKERY_ADDRESS: served.frontendUrl };
-        expect(await run(python, ['-B', 'hello.py'], { cwd: scratch, capture: true, env })).toEqual({
-          code: 0,
-          output: prints,
-        });
+        for (const [file, page] of [['hello.py'], ['readme.py', 'README.md']] as const) {
+          const { source, prints } = programOfPage(file, page);
+          writeFileSync(join(scratch, file), source);
+          expect(await run(python, ['-B', file], { cwd: scratch, capture: true, env })).toEqual({
+            code: 0,
+            output: prints,
+          });
+        }
       } finally {
         proxy.close();
       }

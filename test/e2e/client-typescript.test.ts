@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import type * as client from '../../clients/typescript/src/index.ts';
 import { bin, ROOT, run } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
-import { Served } from '../../scripts/served.ts';
+import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { programOfPage, startLossyProxy } from './client-bed.ts';
 
 let served: Served;
@@ -18,7 +18,7 @@ let rookery: client.Rookery;
 beforeAll(async () => {
   scratch = mkdtempSync(join(tmpdir(), 'rookery-client-'));
   installed = await install(scratch);
-  served = await Served.start();
+  served = await Served.start({ args: [STOP_AGENTS] });
   published = (await import(pathToFileURL(join(installed, 'dist/index.js')).href)) as typeof client;
   rookery = new published.Rookery({ url: served.frontendUrl });
 });
@@ -28,7 +28,7 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-/** What `npm pack` makes, with the dependencies that it names and no other. */
+/** Installs the package that `npm pack` makes with only the dependencies that it names. */
 async function install(directory: string): Promise<string> {
   const packed = await run('npm', ['pack', '--silent', '--pack-destination', directory], {
     cwd: join(ROOT, 'clients/typescript'),
@@ -40,6 +40,7 @@ async function install(directory: string): Promise<string> {
   const archive = join(directory, packed.output.trim().split('\n').at(-1) ?? '');
   const unpacked = await run('tar', ['-xzf', archive, '--strip-components=1', '-C', target], { capture: true });
   expect(unpacked).toEqual({ code: 0, output: '' });
+  expect(readFileSync(join(target, 'LICENSE'), 'utf8')).toBe(readFileSync(join(ROOT, 'LICENSE'), 'utf8'));
   const { dependencies } = JSON.parse(readFileSync(join(target, 'package.json'), 'utf8')) as { dependencies: object };
   for (const name of Object.keys(dependencies)) {
     symlinkSync(join(ROOT, 'node_modules', name), join(directory, 'node_modules', name));
@@ -69,7 +70,7 @@ export async function handle(event) {
   'left-out': 'x',
 };
 
-test('an agent from a directory: calls, commands, files, a terminal, its log, a restart, its end', async () => {
+test('an agent from a directory supports calls, commands, files, a terminal, logs, restart and delete', async () => {
   await rookery.secrets.set('word', 'hidden');
   const agent = await rookery.agents.create({ code: codeOf('app', NODE), env: { WORD: { secret: 'word' } } });
   expect(agent.record).toMatchObject({ status: 'RUNNING', runtime: 'nodejs', name: expect.stringMatching(/^app-/) });
@@ -105,7 +106,7 @@ test('an agent from a directory: calls, commands, files, a terminal, its log, a 
   await expect(agent.refresh()).rejects.toMatchObject({ name: 'RookeryError', status: 404, code: 404 });
 });
 
-test('a create whose answer got lost is sent again, and there is one agent', async () => {
+test('a create with a lost answer is repeated and makes only one agent', async () => {
   const proxy = await startLossyProxy(served.frontendUrl);
   try {
     const throughProxy = new published.Rookery({ url: proxy.url });
@@ -124,7 +125,7 @@ test('a create whose answer got lost is sent again, and there is one agent', asy
   }
 });
 
-test('an error is one class with code, message, status, trace id and advice', async () => {
+test('an error is a RookeryError with code, message, status, trace id and advice', async () => {
   await using agent = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) });
   const failing = agent.invoke({ fail: true }, { traceId: 'told-by-the-caller' });
   const failure = (await failing.catch(error => error)) as client.RookeryError;
@@ -141,7 +142,7 @@ test('an error is one class with code, message, status, trace id and advice', as
   await expect(agent.exec('sleep 60', { timeoutMs: 50 })).rejects.toThrow('took longer than its timeout');
 });
 
-test('a function: registered, called, streamed, called asynchronously, published, deleted; its events', async () => {
+test('a function is registered, called, streamed, called asynchronously, published and deleted, with events', async () => {
   const ends = new AbortController();
   const events = rookery.events.follow({ signal: ends.signal });
   expect((await events.next()).value).toMatchObject({ type: 'hello' });
@@ -194,16 +195,19 @@ test('a job runs in a copy of a directory', async () => {
   await rookery.call('deleteJobSchedule', { params: nightly.params });
 });
 
-test('the program of the page does what it says', async () => {
-  const { source, prints } = programOfPage('hello.mjs');
-  writeFileSync(join(scratch, 'hello.mjs'), source);
+test.each([
+  ['hello.mjs', 'docs/guides/clients.md'],
+  ['readme.mjs', 'README.md'],
+])('the program %s of %s prints the output that the page shows', async (file, page) => {
+  const { source, prints } = programOfPage(file, page);
+  writeFileSync(join(scratch, file), source);
   cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
   const env = { ROOKERY_ADDRESS: served.frontendUrl };
-  const done = await run(process.execPath, ['hello.mjs'], { cwd: scratch, capture: true, env });
+  const done = await run(process.execPath, [file], { cwd: scratch, capture: true, env });
   expect(done).toEqual({ code: 0, output: prints });
 });
 
-test('its types are whole', async () => {
+test('the types of the client are complete and reject unknown options', async () => {
   const program = join(scratch, 'user.ts');
   writeFileSync(
     program,

@@ -7,6 +7,8 @@ import tar, { type Header } from 'tar-stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Bed } from './agents.ts';
 
+const MEBIBYTE = 1024 * 1024;
+
 type Entry = Partial<Header> & { readonly name: string; readonly content?: string };
 
 async function archive(...entries: readonly Entry[]): Promise<{ readonly bytes: Buffer; readonly sha256: string }> {
@@ -41,8 +43,11 @@ let outside: string;
 
 beforeAll(async () => {
   outside = mkdtempSync(join(tmpdir(), 'rookery-allowed-'));
-  // The server may look at no directory of a caller: all code comes as packages.
-  bed = await Bed.start({ 'app.py': SOURCE('of the host') }, { args: ['--set', `mounts.allow=${outside}`] });
+  // The server may read no directory of a caller: all code comes as packages.
+  bed = await Bed.start(
+    { 'app.py': SOURCE('of the host') },
+    { args: ['--set', `mounts.allow=${outside}`, '--set', 'code.tenantMb=100'] },
+  );
 });
 afterAll(async () => {
   await bed?.[Symbol.asyncDispose]();
@@ -139,6 +144,29 @@ describe('code packages', () => {
     expect(await head(wrong)).toBe(404);
     expect(readdirSync(join(bed.server.dataDir, 'code/uploads'))).toEqual([]);
     expect(readdirSync(join(bed.server.dataDir, 'code/work'))).toEqual([]);
+  });
+
+  test('an archive that is small and unpacks to much is refused at its limits, and its cache entry goes at once', async () => {
+    const cached = () => readdirSync(join(bed.server.dataDir, 'code/cache')).sort();
+    const before = cached();
+    const bomb = await archive({ name: 'app.py', content: '#'.repeat(300 * MEBIBYTE) });
+    expect(await put(bomb.sha256, bomb.bytes, 'bombs')).toMatchObject({
+      status: 400,
+      body: { message: expect.stringContaining('200 times') },
+    });
+    const large = (text: string) => archive({ name: 'app.py', content: text.repeat(60 * MEBIBYTE) });
+    const [first, second] = [await large('a'), await large('b')];
+    expect(await put(first.sha256, first.bytes, 'bombs')).toMatchObject({ status: 200 });
+    const withFirst = cached();
+    expect(withFirst).toHaveLength(before.length + 1);
+    expect(await put(second.sha256, second.bytes, 'bombs')).toMatchObject({
+      status: 429,
+      body: { message: expect.stringContaining('code.tenantMb') },
+    });
+    expect(cached()).toEqual(withFirst);
+    expect(await head(second.sha256, 'bombs')).toBe(404);
+    // Another tenant has its own quota.
+    expect(await put(second.sha256, second.bytes, 'other')).toMatchObject({ status: 200 });
   });
 
   test('an agent has its package read-only, with its links, and keeps it from being deleted', async () => {

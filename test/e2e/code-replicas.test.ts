@@ -24,7 +24,7 @@ describeWith(['postgres'], 'code packages of two replicas over one PostgreSQL, w
     directory = mkdtempSync(join(tmpdir(), 'rookery-code-replicas-'));
     mkdirSync(join(directory, 'code'));
     writeFileSync(join(directory, 'code/app.py'), 'def handle(event, context):\n    return "of the package"\n');
-    // More than one part in the database.
+    // The file needs more than one part in the database.
     writeFileSync(join(directory, 'code/data'), randomBytes(2_500_000));
     writeFileSync(join(directory, 'secret'), randomBytes(32).toString('hex'), { mode: 0o600 });
     runtime = `python${(await findInterpreters()).at(-1)?.version}`;
@@ -60,7 +60,7 @@ describeWith(['postgres'], 'code packages of two replicas over one PostgreSQL, w
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
   };
 
-  test('what was uploaded to one is used on the other, and kept by what it made', async () => {
+  test('code uploaded to one replica runs on the other, and is kept while an agent uses it', async () => {
     const [a, b] = nodes as [Served, Served];
     await cli(
       a,

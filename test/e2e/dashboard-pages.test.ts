@@ -10,7 +10,7 @@ import { Served } from '../../scripts/served.ts';
 
 const SECRET = 'a secret that is at least 32 bytes long';
 const PAGE = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
-/** Of script, as it is sent, before the first view. */
+/** Limit of the script bytes sent before the first view. */
 const MAX_SCRIPT_BYTES = 200_000;
 
 interface Got {
@@ -19,7 +19,7 @@ interface Got {
   readonly body: Buffer;
 }
 
-/** Without what a client would do by itself (other headers, unpacking). */
+/** Sends a request without automatic headers and decoding. */
 function ask(
   base: string,
   path: string,

@@ -25,15 +25,15 @@ def end(event, context):
 def slow(event, context):
     time.sleep(2)
 `;
-/** As long as a name may be, with nowhere to break. */
+/** The longest allowed name, without a place for a line break. */
 const LONG_NAME = `failed${'-and-has-a-long-name'.repeat(10)}`.slice(0, 128);
-/** Where screenshots are kept, when somebody wants them. */
+/** Directory for screenshots; undefined for none. */
 const SHOTS = process.env.ROOKERY_SCREENSHOTS;
 
-/** It shows what it has read. */
+/** Waits until the page shows what it has read. */
 async function settled(page: Page): Promise<void> {
   await page.locator('main h1').first().waitFor();
-  // What works on a machine takes seconds to find out.
+  // The checks of the machine take seconds.
   await expect.poll(() => page.getByText('Reading …').count(), { timeout: 60_000 }).toBe(0);
 }
 
@@ -101,7 +101,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed?.[Symbol.asyncDispose]();
   });
 
-  /** A page at a view, with what it complains of. */
+  /** Opens a page at a view and collects its errors. */
   async function open(path: string, options: { readonly width?: number; readonly scheme?: 'light' | 'dark' } = {}) {
     const { width = 1280, scheme = 'light' } = options;
     const page = await browser.newPage({ viewport: { width, height: 860 }, colorScheme: scheme });
@@ -182,7 +182,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByText('Terminal: connected').waitFor();
     await page.keyboard.type('echo $((6 * 7)) is the answer\n');
     await page.locator('.xterm-rows').getByText('42 is the answer').waitFor();
-    // Out of the terminal by keyboard.
+    // The keyboard leaves the terminal.
     await page.keyboard.press('Escape');
     await page.keyboard.press('Tab');
 
@@ -219,6 +219,25 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await violationsOf(page)).toEqual([]);
   });
 
+  it('shows an agent whose code could not be loaded as one that does not work, at 390 pixels too', async () => {
+    const id = await bed.create('broken', 'main.nothing');
+    for (const width of [1280, 390]) {
+      await using opened = await open('agents', { width });
+      const { page } = opened;
+      const badge = page.getByRole('row', { name: 'broken' }).locator('.status');
+      expect([await badge.textContent(), await badge.getAttribute('class')]).toEqual([
+        'RUNNING (code not loaded)',
+        'status bad',
+      ]);
+      expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0);
+      if (SHOTS !== undefined) await page.screenshot({ path: join(SHOTS, `broken-${width}.png`) });
+      await go(page, `agents/${id}`);
+      expect(await page.locator('main .status').first().textContent()).toBe('RUNNING (code not loaded)');
+      expect(await violationsOf(page)).toEqual([]);
+    }
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  }, 60_000);
+
   it('shows what a create has warned of', async () => {
     await using opened = await open('agents/new');
     const { page, complaints } = opened;
@@ -243,7 +262,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('heading', { name: '%zz' }).waitFor();
     await page.evaluate("location.hash = '#/jobs/%'");
     await page.getByRole('alert').getByText('%').waitFor();
-    // A browser would ask for another path.
+    // A browser would normalize the path.
     const asked: string[] = [];
     page.on('request', request => asked.push(new URL(request.url()).pathname));
     for (const dots of ['..', '%2e%2e', '.']) {
@@ -339,7 +358,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('POST', `/api/agent/${id}/restart`);
     await bed.invoke(id, { say: 'anew' });
     await log.getByText('anew').waitFor();
-    // The service is away.
+    // The service is unavailable.
     await way[Symbol.asyncDispose]();
     await page.getByText('ended, 1 line').waitFor();
     await page.getByText('not connected').waitFor();
@@ -367,13 +386,13 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.clock.runFor(20_000);
     await page.getByText('not connected').waitFor();
     await page.getByText('ended, 1 line').waitFor();
-    // It tries to come back, and what it reads meanwhile leads nowhere either.
+    // The page reconnects, and its other requests in this time get no answer either.
     await page.getByRole('link', { name: 'Agents' }).click();
     await page.getByText('Reading …').waitFor();
     await page.clock.runFor(20_000);
     await bed.create('while-cut', 'main.echo');
     way.isMute = false;
-    // The attempt that has begun in between is given up, and one after it.
+    // The running attempt fails, and possibly one after it.
     await expect
       .poll(async () => {
         await page.clock.runFor(5000);
@@ -426,7 +445,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('region', { name: 'Body of the answer' }).getByText('"of": "v1"').waitFor();
     const published = await bed.ask('POST', `/serverless/v1/functions/${urn.replace('$latest', 'v1')}/invocations`, {});
     expect(published.status).toBe(200);
-    // The name of a version that is taken is said where it was asked for.
+    // A version name that is taken is reported next to its input field.
     await page.getByRole('link', { name: 'Versions' }).click();
     await page.getByLabel('New version').fill('v1');
     await page.getByRole('button', { name: 'Publish' }).click();
@@ -459,7 +478,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
   });
 
   it('has only the rows of a long list in the page that are seen, and finds the others by search', async () => {
-    // One job runs at once here, and this one does not end.
+    // The service runs one job at once, and this job does not end.
     await bed.ask('POST', '/api/jobs/', { entrypoint: 'sleep 3600', submission_id: 'endless' });
     const submits = Array.from({ length: 400 }, (_, at) =>
       bed.ask('POST', '/api/jobs/', { entrypoint: 'true', submission_id: `many-${at}` }),
@@ -495,10 +514,10 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByText('1001 of 1001').waitFor();
     const list = page.getByRole('region', { name: 'Functions' });
     await list.evaluate(element => element.scrollTo(0, element.scrollHeight));
-    // The last row: it has no gap behind it.
+    // The last row has no gap after it.
     await list.locator('tbody tr:last-child a').waitFor();
     await page.getByLabel('Search').fill('svc@few');
-    // In the moment when they are drawn.
+    // The script runs at the moment when the rows are drawn.
     const seen = await page.evaluate<number>(`(async () => {
       const count = document.querySelector('.count');
       while (count.textContent !== '200 of 1001') await new Promise(requestAnimationFrame);
@@ -519,7 +538,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await using opened = await open('pools');
     const { page } = opened;
     await page.getByText('1001 of 1001').waitFor();
-    // The first that was made is the last of the list.
+    // The oldest pool is the last in the list.
     await page.getByLabel('Search').fill('pool-0');
     await page.getByRole('cell', { name: 'pool-0', exact: true }).waitFor();
   });

@@ -13,11 +13,11 @@ import { Bed } from './agents.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
 
-/** Index and registry of packages that are made on the spot: nothing of these tests leaves the machine. */
+/** A local package index and npm registry, so that these tests cause no outside traffic. */
 class Index {
   readonly #files = new Map<string, Buffer>();
   readonly #server: Server;
-  /** Paths that were asked for. */
+  /** Paths of the requests so far. */
   readonly asked: string[] = [];
 
   private constructor() {
@@ -43,7 +43,7 @@ class Index {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** A wheel with one module. */
+  /** Adds a wheel with one module. */
   addWheel(name: string, version: string, source: string): void {
     const scratch = mkdtempSync(join(tmpdir(), 'rookery-wheel-'));
     const file = `${name}-${version}-py3-none-any.whl`;
@@ -67,7 +67,7 @@ with zipfile.ZipFile(path, "w") as wheel:
     this.#files.set(`/files/${file}`, bytes);
   }
 
-  /** A package of npm; answers what a lock says of it. */
+  /** Adds an npm package; returns its entry for a lock file. */
   addNpm(name: string, version: string, files: Readonly<Record<string, string>>): object {
     const scratch = mkdtempSync(join(tmpdir(), 'rookery-npm-'));
     mkdirSync(join(scratch, 'package'));
@@ -81,7 +81,7 @@ with zipfile.ZipFile(path, "w") as wheel:
     return { version, resolved: `${this.url}${path}`, integrity };
   }
 
-  /** A package of npm that says nothing when it is fetched. */
+  /** Returns a lock entry of an npm package that gets no answer when it is fetched. */
   addSilent(name: string): object {
     return { version: '1.0.0', resolved: `${this.url}/silent/${name}.tgz`, integrity: `sha512-${'A'.repeat(86)}==` };
   }
@@ -141,7 +141,7 @@ function codeOf(files: Readonly<Record<string, string>>): string {
   return directory;
 }
 
-/** JavaScript that answers what a package exports. `locked`: what the lock says of the package. */
+/** JavaScript that returns the export of a package. `locked` is the package's entry in the lock file. */
 function nodeCode(name: string, locked: object, word = name): string {
   const wanted = { dependencies: { [name]: '1.0.0' } };
   const packages = { '': wanted, [`node_modules/${name}`]: locked };
@@ -192,7 +192,7 @@ describe('dependencies of Python code', () => {
       expect(called.body.data).toEqual({ word: 'one', child: 'one', python: '/opt/rookery/dependencies/bin/python3' });
       const before = (await buildsOf()).length;
       const asked = index.asked.length;
-      // Other code with the same files beside it.
+      // The second code has the same dependency files and different other files.
       const second = await create('second', codeOf({ 'app.py': `${APP}\n`, ...files }), {}, 'app.write');
       expect((await bed.invoke(String(second.body.instance_id))).body.message).toContain('Read-only file system');
       expect((await buildsOf()).length).toBe(before);
@@ -312,7 +312,7 @@ describe('dependencies of JavaScript', () => {
       expect((await bed.ask('GET', `/api/builds/${id}`)).body.build).toMatchObject({ status: 'READY' });
       // npm begins with an empty line.
       expect(await logOf(id, '?tail=100')).toBe(await log);
-      // As a server leaves it that dies, or whose disk is full, when the layer is there.
+      // State after a crash or a full disk of the server when the layer exists.
       const record = join(bed.server.dataDir, 'dependencies', 'builds', `${id}.json`);
       for (const lost of [() => rmSync(record), () => writeFileSync(record, '')]) {
         lost();
@@ -445,6 +445,64 @@ require('fs').writeFileSync('seen.json', JSON.stringify({ seen }));`;
     TIMEOUT_MS,
   );
 });
+
+/** Code whose own install script runs `script` in the directory of the installation. */
+function scriptedCode(script: string): string {
+  const locked = index.addNpm('plain', '1.0.0', { 'index.js': 'module.exports = "plain";\n' });
+  const directory = nodeCode('plain', locked);
+  const wanted = { dependencies: { plain: '1.0.0' }, scripts: { postinstall: script } };
+  writeFileSync(join(directory, 'package.json'), JSON.stringify(wanted));
+  return directory;
+}
+
+describe('an install script', () => {
+  test.for<readonly [string, string, string]>([
+    ['a link to /', 'rm -rf node_modules; ln -s / node_modules', 'node_modules is a symbolic link'],
+    ['a link to /etc', 'rm -rf node_modules; ln -s /etc node_modules', 'node_modules is a symbolic link'],
+    ['a link to ..', 'rm -rf node_modules; ln -s .. node_modules', 'node_modules is a symbolic link'],
+    ['a link to nothing', 'rm -rf node_modules; ln -s /none node_modules', 'node_modules is a symbolic link'],
+    ['a file', 'rm -rf node_modules; echo x > node_modules', 'node_modules is a file'],
+    ['the directory around it and a link', 'cd ..; rm -rf .rookery-build; ln -s /etc .rookery-build', ''],
+  ])(
+    'fails the build when it leaves %s in place of node_modules',
+    { timeout: TIMEOUT_MS },
+    async ([title, script, text]) => {
+      const name = `script-${title.replaceAll(/\W+/g, '-')}x`;
+      const answer = await create(name, scriptedCode(script), NODE, 'index.handle');
+      expect(answer.status).toBe(500);
+      expect(answer.body.message).toContain('the dependencies could not be installed: npm ended with exit code ');
+      expect(answer.body.message).toContain(text);
+    },
+  );
+
+  test(
+    'leaves a link beside the packages, which leads nowhere out of the sandbox',
+    async () => {
+      const code = scriptedCode('ln -s /etc node_modules/etc; ln -s / ../../root; ln -s / ../node_modules');
+      writeFileSync(
+        join(code, 'index.mjs'),
+        'import fs from "node:fs";\nexport const handle = () => fs.readdirSync("/app/node_modules/etc").includes("shadow");\n',
+      );
+      const { body } = await create('script-beside', code, NODE, 'index.handle');
+      expect((await bed.invoke(String(body.instance_id))).body).toMatchObject({ data: false });
+    },
+    TIMEOUT_MS,
+  );
+});
+
+test(
+  'layers of the older layout are removed at the start, and are never mounted',
+  async () => {
+    const layers = join(bed.server.dataDir, 'dependencies/layers');
+    const [linked, plain] = ['a', 'b'].map(each => join(layers, each.repeat(40)));
+    for (const path of [linked, plain]) mkdirSync(path as string, { recursive: true });
+    symlinkSync('/etc', join(linked as string, 'node_modules'));
+    mkdirSync(join(plain as string, 'node_modules'));
+    await bed.killAndRestart();
+    expect(readdirSync(layers).filter(name => /^[ab]{40}$/.test(name))).toEqual([]);
+  },
+  TIMEOUT_MS,
+);
 
 test(
   'bounds of a build: without a network the error says so; one that takes too long, or makes too much, fails',

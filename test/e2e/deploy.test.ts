@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
-import { Served } from '../../scripts/served.ts';
+import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { describeWith } from '../probe.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
@@ -22,8 +22,8 @@ let apps = 0;
 beforeAll(async () => {
   work = mkdtempSync(join(tmpdir(), 'rookery-deploy-'));
   runtime = `python${(await findInterpreters()).at(-1)?.version}`;
-  // As a service elsewhere: it may look at no directory of the caller.
-  server = await Served.start({ args: ['--set', `mounts.allow=${work}/nothing`] });
+  // Like a remote service, it may read no directory of the caller.
+  server = await Served.start({ args: [STOP_AGENTS, '--set', `mounts.allow=${work}/nothing`] });
 }, 60_000);
 afterAll(async () => {
   await server?.remove();
@@ -57,7 +57,7 @@ async function start(): Promise<string> {
 }
 
 describe('rookery deploy', () => {
-  test('creates what is missing, then changes nothing, then what differs', async () => {
+  test('creates what is missing, changes nothing the second time, and then replaces what differs', async () => {
     const name = await start();
     expect(await diff('--exit-code')).toMatchObject({ code: 1, out: `agent default/${name}: to be created\n` });
     expect((await deploy('--dry-run')).out).toBe(`agent default/${name}: to be created\n`);
@@ -67,7 +67,7 @@ describe('rookery deploy', () => {
       code: 0,
       out: `agent default/${name}: unchanged\nNothing has changed.\n`,
     });
-    // The same instance.
+    // The same instance answers.
     expect(await invoke(name)).toMatchObject({ calls: 2 });
     expect(await diff('--exit-code')).toMatchObject({ code: 0, out: expect.stringContaining('Nothing would change.') });
 
@@ -79,7 +79,16 @@ describe('rookery deploy', () => {
     expect((await deploy()).out).toMatch(`agent default/${name}: replaced (memory): `);
   }, 120_000);
 
-  test('functions, jobs, schedules and pools of one file are deployed together', async () => {
+  test('refuses the template of a compiled language that was not built', async () => {
+    expect(await cli('init', 'go', app)).toMatchObject({ code: 0 });
+    const refused = await deploy();
+    expect(refused.code).not.toBe(0);
+    expect(refused.err + refused.out).toContain(
+      `${app} has no file to send: it is empty, or .rookeryignore leaves out`,
+    );
+  }, 60_000);
+
+  test('deploys the functions, jobs, schedules and pools of a file together', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -129,7 +138,7 @@ describe('rookery deploy', () => {
     expect(JSON.parse(called.out)).toMatchObject({ message: 'Hello, world!' });
   }, 120_000);
 
-  test('what cannot be done is told, ends with 1, and keeps nothing else from being done', async () => {
+  test('reports a failed part, exits with 1 and still deploys the other parts', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -144,7 +153,7 @@ describe('rookery deploy', () => {
     expect(out).toMatch(/agent default\/good\d+: created: /);
   }, 60_000);
 
-  test('secrets that are missing are told before anything is done, those that environments refer to too', async () => {
+  test('reports missing secrets before it changes anything, also secrets of environments', async () => {
     const name = await start();
     const file = join(app, 'rookery.yaml');
     const refer = {
@@ -167,7 +176,7 @@ describe('rookery deploy', () => {
     expect(seen).toEqual({ code: 0, out: `used-${name}\n`, err: '' });
   }, 120_000);
 
-  test('every mistake of the file is told at once, and nothing is done', async () => {
+  test('reports every mistake of the file at once and changes nothing', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -181,7 +190,7 @@ describe('rookery deploy', () => {
     expect(err).toContain('unknown field agent is not known; did you mean agents?');
   });
 
-  test('with --watch a change of the code is deployed, until Ctrl-C', async () => {
+  test('deploys each change of the code with --watch until Ctrl-C', async () => {
     const name = await start();
     const child = spawn(process.execPath, [
       ...[MAIN, 'deploy', '--watch', '-f', join(app, 'rookery.yaml')],
@@ -208,7 +217,7 @@ describe('rookery deploy', () => {
 });
 
 describe('rookery init', () => {
-  test('never overwrites, and its http program runs', async () => {
+  test('never overwrites files, and its http template runs', async () => {
     expect(await cli('init', 'http', app)).toMatchObject({ code: 0 });
     expect(await cli('init', 'python', app)).toMatchObject({
       code: 2,
@@ -218,14 +227,14 @@ describe('rookery init', () => {
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!' });
   }, 60_000);
 
-  test('its TypeScript runs', async () => {
+  test('has a TypeScript template that runs', async () => {
     expect(await cli('init', 'typescript', app)).toMatchObject({ code: 0 });
     expect(await deploy()).toMatchObject({ code: 0 });
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!', calls: 1 });
   }, 60_000);
 
   describeWith(['go'], 'with Go', () => {
-    test('its program runs', async () => {
+    test('has a Go template that runs', async () => {
       const { err } = await cli('init', 'go', app);
       const build = /CGO_ENABLED=0 .*/.exec(err)?.[0] ?? 'false';
       execFileSync('sh', ['-c', build], { cwd: app, stdio: 'ignore' });
@@ -235,7 +244,7 @@ describe('rookery init', () => {
   });
 
   describeWith(['pypi'], 'with an index of packages', () => {
-    test('its MCP server answers at its address', async () => {
+    test('has an MCP template that answers at its address', async () => {
       expect(await cli('init', 'mcp', app)).toMatchObject({ code: 0 });
       edit('rookery.yaml', 'runtime: python', `runtime: ${runtime} # python`);
       expect(await deploy()).toMatchObject({ code: 0 });

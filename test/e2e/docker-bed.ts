@@ -27,7 +27,7 @@ interface Instance {
   readonly rootfs: { readonly type: string };
 }
 
-/** A served Rookery whose agents are containers, with a short way to ask their daemon. */
+/** A served Rookery whose agents are containers, with helpers for its daemon. */
 export class DockerBed implements AsyncDisposable {
   readonly bed: Bed;
   readonly daemon: Pick<DockerDaemon, 'docker'>;
@@ -67,7 +67,7 @@ export class DockerBed implements AsyncDisposable {
     });
   }
 
-  /** Ids of the daemon's containers that are instances of this server, running or not. */
+  /** Returns ids of the daemon's containers that are instances of this server, running or not. */
   async containers(): Promise<readonly string[]> {
     const { instances } = (await this.bed.ask('GET', '/api/agent?limit=1000')).body as { instances: Instance[] };
     const known = new Set(instances.map(({ sandbox_id: id }) => id));

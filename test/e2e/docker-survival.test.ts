@@ -3,10 +3,10 @@ import { DockerDaemon } from '../parts/docker.ts';
 import { describeWith } from '../probe.ts';
 import { DockerBed } from './docker-bed.ts';
 
-/** The 100 take a minute when nothing else runs. */
+/** Timeout for 100 agents, which take a minute on an idle machine. */
 const TIMEOUT_MS = 480_000;
 const AGENTS = 100;
-/** As many at once as the daemon makes without one waiting longer than a create may take. */
+/** Number of parallel creates that the daemon completes within the time limit of a create. */
 const AT_ONCE = 8;
 
 async function createMany(under: DockerBed, count: number): Promise<readonly string[]> {
@@ -24,8 +24,8 @@ const invokeAll = async ({ bed }: DockerBed, ids: readonly string[]) =>
   (await Promise.all(ids.map(id => bed.invoke(id)))).map(({ body }) => body.data);
 
 /**
- * A daemon under load counts the containers of a network wrong now and then (moby/moby#42119): then nobody can remove it, though there is none in it,
- * until the daemon was started again.
+ * Expects that no network remains. A daemon under load sometimes miscounts the containers of a network
+ * (moby/moby#42119). Such an empty network can be removed only after a restart of the daemon.
  */
 async function expectNoNetwork(daemon: DockerDaemon): Promise<void> {
   const left = await daemon.docker('network', 'ls', '--quiet', '--filter', 'label=rookery.installation');
@@ -37,7 +37,7 @@ async function expectNoNetwork(daemon: DockerDaemon): Promise<void> {
   await daemon.docker('network', 'rm', left);
 }
 
-// Each has a daemon of its own: it is restarted, or everything that it has is counted.
+// Each test has its own daemon, since it restarts the daemon or counts all of its objects.
 describeWith(['docker'], 'containers outlive', () => {
   test(`kill -9 of the server: ${AGENTS} agents serve again with what their handlers kept, and none is leaked`, {
     timeout: TIMEOUT_MS,
@@ -67,14 +67,14 @@ describeWith(['docker'], 'containers outlive', () => {
     expect(await invokeAll(under, ids)).toEqual(ids.map(() => 2));
     await daemon.resume();
     expect(await invokeAll(under, ids)).toEqual(ids.map(() => 3));
-    // The end of one is noticed all the same.
+    // The service still notices the end of a container.
     const [first = ''] = ids;
     await daemon.docker('kill', (await under.record(first)).sandbox_id);
     await under.isFailed(first, /SIGKILL/);
     expect((await under.containers()).length).toBe(ids.length);
   });
 
-  test('not a restart of the daemon without live restore: all are FAILED with the reason, and a delete removes them', {
+  test('no restart of the daemon without live restore: agents are FAILED with the reason and can be deleted', {
     timeout: TIMEOUT_MS,
   }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['python'] });

@@ -14,7 +14,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
   }, DOCKER_START_MS);
   afterAll(() => under?.[Symbol.asyncDispose]());
 
-  test('are created, called, entered and read; a delete leaves no container', async () => {
+  test('run calls, commands, logs and file lists, and leave no container after the delete', async () => {
     const { bed, daemon } = under;
     const id = await under.create('first', 'code.count');
     expect((await bed.invoke(id)).body.data).toBe(1);
@@ -33,7 +33,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     expect(await daemon.docker('ps', '--all', '--quiet', '--filter', `id=${container}`)).toBe('');
   });
 
-  test('that eat all their memory, or are killed, or end, are FAILED with the reason', async () => {
+  test('are FAILED with the reason when they exceed their memory, are killed or exit', async () => {
     const { bed, daemon } = under;
     const [eater, victim, ender] = await Promise.all([
       under.create('eater', 'code.eat'),
@@ -52,7 +52,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     for (const id of [eater, victim, ender]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
   });
 
-  test('of runtime custom image run the command of their image, in its directory, before and after a restart of the server', async () => {
+  test("run the image's command in its directory with runtime custom image, also after a server restart", async () => {
     const { bed, daemon } = under;
     const image = `rookery-test/e2e-${process.pid}`;
     const directory = mkdtempSync(join(tmpdir(), 'rookery-custom-'));
@@ -66,14 +66,14 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     expect(await bed.invoke(id)).toMatchObject({ status: 200, body: { data: 1 } });
     await bed.killAndRestart();
     expect(await bed.invoke(id)).toMatchObject({ status: 200, body: { data: 2 } });
-    // It listens on loopback inside.
+    // The program listens on loopback in the container.
     const direct = await fetch(`${bed.server.frontendUrl}/serverless/v1/http/healthz?instance=${id}&port=8000`);
     expect(direct.status).toBe(200);
     expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
     await daemon.docker('rmi', image);
   });
 
-  test('whose image is missing, or not there to be pulled, or without a fitting Python, are not created', async () => {
+  test('are refused when their image, its Python or its user is missing', async () => {
     const { bed } = under;
     const refused = async (spec: Readonly<Record<string, unknown>>) => {
       const answer = await bed.ask('POST', '/api/agent', bed.createBody('refused', 'code.count', under.spec(spec)));
@@ -102,7 +102,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
 });
 
 describeWith(['docker'], 'without a daemon', () => {
-  test('a create says that docker is not available, and why', async () => {
+  test('a create fails with the reason why docker is not available', async () => {
     const daemon = { host: 'unix:///nowhere/docker.sock', docker: () => Promise.resolve('') };
     await using under = await DockerBed.start(daemon);
     const { bed } = under;

@@ -8,7 +8,7 @@ export interface Heard {
   readonly [field: string]: unknown;
 }
 
-/** A reader of `/api/events`: what it has heard so far. */
+/** A reader of `/api/events`; `heard` has the events so far. */
 export class EventReader {
   readonly heard: Heard[] = [];
   readonly #controller = new AbortController();

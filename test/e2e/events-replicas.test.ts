@@ -44,7 +44,7 @@ describeWith(['postgres'], 'events and numbers of three replicas', () => {
     return JSON.parse((await answer.text()) || '{}') as Record<string, never>;
   }
 
-  test('any replica tells what happens on all, each once, goes on behind an id of another, and says when something is missing', async () => {
+  test('each replica reports every event of all once, resumes after any id, and reports gaps', async () => {
     const [one, two, three] = replicas.all as [Served, Served, Served];
     const readers = await Promise.all(replicas.all.map(replica => EventReader.open(replica)));
     using foreign = await EventReader.open(three, '', { 'x-tenant-id': 'other' });
@@ -67,7 +67,7 @@ describeWith(['postgres'], 'events and numbers of three replicas', () => {
         expect(reader.heard.findLast(({ type }) => type === 'scaled')).toMatchObject(scaled);
       }, WAIT);
     }
-    // The same events with the same replicas, whoever tells them.
+    // Every reader gets the same events with the same nodes, from any replica.
     await vi.waitFor(() => {
       const told = readers.map(({ heard }) => heard.slice(1).map(event => JSON.stringify({ ...event, id: '' })));
       expect(told[0]?.length).toBe(new Set(told[0]).size);
@@ -101,14 +101,14 @@ describeWith(['postgres'], 'events and numbers of three replicas', () => {
     await vi.waitFor(() => expect(again.of('job', 'later')).toEqual(['PENDING', 'RUNNING', 'SUCCEEDED']), WAIT);
     expect(again.heard[0]?.type).toBe('hello');
     expect(again.of('job', 'told')).toEqual([]);
-    // What was heard up to the middle is not told again, what came behind it is, once.
+    // The reader gets no event before its id again, and each later event once.
     using behind = await EventReader.open(two, '', { 'last-event-id': atOne.heard[middle]?.id as string });
     const rest = atOne.heard.slice(middle + 1).map(event => JSON.stringify({ ...event, id: '' }));
     await vi.waitFor(() => {
       const heard = behind.heard.map(event => JSON.stringify({ ...event, id: '' }));
       for (const event of rest) expect(heard.filter(each => each === event)).toHaveLength(1);
     }, WAIT);
-    // What the killed one did last, nobody knows.
+    // The last events of the killed replica are lost, so readers get a reset.
     for (const reader of [again, behind]) {
       await vi.waitFor(() => expect(reader.heard.map(({ type }) => type)).toContain('reset'), WAIT);
     }

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { STOP_AGENTS } from '../../scripts/served.ts';
 import { Bed } from './agents.ts';
 import { EventReader } from './event-reader.ts';
 
@@ -15,7 +16,7 @@ def end(event, context):
 let bed: Bed;
 
 beforeAll(async () => {
-  bed = await Bed.start({ 'main.py': HANDLERS });
+  bed = await Bed.start({ 'main.py': HANDLERS }, { args: [STOP_AGENTS] });
 });
 afterAll(() => bed?.[Symbol.asyncDispose]());
 

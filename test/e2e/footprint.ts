@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import type { Bed } from './agents.ts';
 
-/** What a server and its sandboxes take of the machine. */
+/** Resources of the machine that a server and its sandboxes use. */
 export interface Footprint {
   readonly processes: number;
   readonly mounts: number;
@@ -25,7 +25,10 @@ export function footprint(bed: Bed): Footprint {
   };
 }
 
-/** Workers are made again and keep-alive connections end in their own time: waits, bounded, until it is as wanted or until nothing changes. */
+/**
+ * Returns the footprint once it is as wanted or stays unchanged. Waits 200 rounds of 50 ms at most, since
+ * workers are replaced and connections time out.
+ */
 export async function settled(bed: Bed, isWanted?: (now: Footprint) => boolean): Promise<Footprint> {
   await bed.disconnect();
   let last = footprint(bed);
@@ -42,7 +45,7 @@ export async function settled(bed: Bed, isWanted?: (now: Footprint) => boolean):
 
 const pids = () => readdirSync('/proc').filter(name => /^\d+$/.test(name));
 
-/** `''` when it ended while it was looked at. */
+/** Returns a file of a process, or `''` when the process has ended. */
 function read(pid: string, file: string): string {
   try {
     return readFileSync(`/proc/${pid}/${file}`, 'utf8');
@@ -51,7 +54,7 @@ function read(pid: string, file: string): string {
   }
 }
 
-/** Zygotes live in a root below the data directory, from which their standard input comes. */
+/** Returns the pids of zygotes, whose standard input is a file below the data directory. */
 function zygotesOf(dataDir: string): readonly string[] {
   return pids().filter(pid => {
     try {
@@ -62,7 +65,7 @@ function zygotesOf(dataDir: string): readonly string[] {
   });
 }
 
-/** They and everything below them. */
+/** Returns the number of zygotes and their descendants. */
 function processesOf(zygotes: readonly string[]): number {
   const children = new Map<string, string[]>();
   for (const pid of pids()) {
@@ -78,9 +81,12 @@ function processesOf(zygotes: readonly string[]): number {
   return counted.size;
 }
 
-/** A zygote names its groups after itself, `<zygote>-<token>-<pid>-<number>`: other servers may have some beside them. */
+/**
+ * Returns the number of control groups of zygotes. Names `<zygote>-<token>-<pid>-<number>` tell them from
+ * those of other servers.
+ */
 function groupsOf(zygotes: readonly string[]): number {
-  // `find` goes on where a group of somebody else vanishes while it looks.
+  // `find` continues when a group of another server vanishes during the search.
   const wanted = zygotes.flatMap(pid => ['-o', '-name', `*-${pid}-*`]).slice(1);
   if (wanted.length === 0) return 0;
   const { stdout } = spawnSync('find', ['/sys/fs/cgroup', '-type', 'd', '(', ...wanted, ')'], { encoding: 'utf8' });

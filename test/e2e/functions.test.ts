@@ -79,7 +79,7 @@ def write(event, context):
 
 const URN = (name: string, version = '$latest') => `sn:cn:yrk:default:function:0@e2e@${name}:${version}`;
 
-describe('functions as services', () => {
+describe('functions', () => {
   let bed: Bed;
   beforeAll(async () => {
     bed = await Bed.start({ 'code.py': '', 'fn.py': CODE });
@@ -118,7 +118,7 @@ describe('functions as services', () => {
   const instances = async (urn: string) =>
     (await bed.ask('GET', `/serverless/v1/functions/${urn}/instances`)).body.instances as { instance_id: string }[];
 
-  it('success: 200, the value as JSON, and the headers of the call', async () => {
+  it('a successful call answers 200 with the value as JSON and the headers of the call', async () => {
     await register('who', 'who', { environment: { GREETING: 'hi' } });
     const response = await raw(URN('who'), {});
     expect(response.status).toBe(200);
@@ -131,7 +131,7 @@ describe('functions as services', () => {
     expect(await response.json()).toMatchObject({ greeting: 'hi', mem: 128 });
   });
 
-  it('stats are those of its instances', async () => {
+  it('the stats of a function list the usage of its instances', async () => {
     await register('used', 'who');
     expect((await call(URN('used'))).status).toBe(200);
     const [{ instance_id } = { instance_id: '' }] = await instances(URN('used'));
@@ -158,7 +158,7 @@ describe('functions as services', () => {
     ['URN without a version', 'sn:cn:yrk:default:function:0@e2e@who', 400, 200400],
     ['unknown function', URN('nosuch'), 404, 150424],
     ['another business', 'sn:cn:other:default:function:0@e2e@who:$latest', 404, 150424],
-  ])('%s: %s', async (_title, urn, status, code) => {
+  ])('a call is rejected for: %s (%s)', async (_title, urn, status, code) => {
     const answer = await call(urn as string);
     expect(answer).toMatchObject({ status, body: { code, message: expect.any(String), trace_id: expect.any(String) } });
   });
@@ -174,13 +174,13 @@ describe('functions as services', () => {
     ['bad resource header', { 'X-Instance-Cpu': 'x' }, 400, 200400],
     ['unknown label', { 'X-Instance-Label': 'nosuch' }, 400, 150444],
     ['an instance larger than the machine', { 'X-Instance-Memory': '999999999' }, 429, 150510],
-  ])('%s', async (_title, headers, status, code) => {
+  ])('a call is rejected with its own code for: %s', async (_title, headers, status, code) => {
     await register(`h${code}${status}`.toLowerCase(), 'who').catch(() => undefined);
     const answer = await call(URN(`h${code}${status}`), {}, headers as unknown as Record<string, string>);
     expect(answer).toMatchObject({ status, body: { code } });
   });
 
-  it('not JSON: 400 (200400); too large: 413 (4140)', async () => {
+  it('a call with a body that is not JSON answers 400 (200400), and a too large one 413 (4140)', async () => {
     await register('sizes', 'who');
     expect(await call(URN('sizes'), 'x{')).toMatchObject({ status: 400, body: { code: 200400 } });
     expect(await call(URN('sizes'), JSON.stringify('x'.repeat(6 * 1024 * 1024 + 1)))).toMatchObject({
@@ -189,7 +189,7 @@ describe('functions as services', () => {
     });
   });
 
-  it('user errors: 500 with 4002, 4001, 4201', async () => {
+  it('errors of user code answer 500 with 4002, 4001 or 4201', async () => {
     await register('fails', 'fail');
     expect(await call(URN('fails'))).toMatchObject({ status: 500, body: { code: 4002 } });
     await register('nomodule', 'x', { handler: 'nosuch.handler' });
@@ -200,19 +200,19 @@ describe('functions as services', () => {
     expect(await call(URN('nofolder'))).toMatchObject({ status: 500, body: { code: 4001 } });
   });
 
-  it('handler timeout: 504 (4010), and its instance is replaced', async () => {
+  it('a handler timeout answers 504 (4010), and the instance is replaced', async () => {
     await register('slow', 'sleep', { timeout: 1 });
     const first = (await raw(URN('slow'), 0)).headers.get('x-instance-id');
     expect(await call(URN('slow'), 30)).toMatchObject({ status: 504, body: { code: 4010 } });
     expect((await raw(URN('slow'), 0)).headers.get('x-instance-id')).not.toBe(first);
   });
 
-  it('the instance dies in the call: 500 (150427)', async () => {
+  it('a call whose instance dies answers 500 (150427)', async () => {
     await register('dies', 'die');
     expect(await call(URN('dies'))).toMatchObject({ status: 500, body: { code: 150427 } });
   });
 
-  it('kinds that cannot be invoked: 400 (200400) with the reason', async () => {
+  it('a function of a kind without calls answers 400 (200400) with the reason', async () => {
     await register('lib', 'who', { kind: 'yrlib' });
     const answer = await call(URN('lib'));
     expect(answer).toMatchObject({ status: 400, body: { code: 200400, message: expect.stringContaining('yrlib') } });
@@ -226,14 +226,14 @@ describe('functions as services', () => {
     expect((await instances(URN('burst'))).length).toBe(6);
   });
 
-  it('maxInstance is never passed; waiting calls are served in turn', async () => {
+  it('maxInstance is never exceeded, and waiting calls are served in order', async () => {
     await register('limited', 'busy', { concurrentNum: 1, maxInstance: 2 });
     const answers = await Promise.all(Array.from({ length: 12 }, () => call(URN('limited'), { seconds: 0.02 })));
     expect(answers.every(({ status }) => status === 200)).toBe(true);
     expect((await instances(URN('limited'))).length).toBeLessThanOrEqual(2);
   });
 
-  it('a full queue: 429 (150429) with Retry-After at once', async () => {
+  it('a call to a full queue answers 429 (150429) with Retry-After at once', async () => {
     await register('full', 'busy', { concurrentNum: 1, maxInstance: 1, autoScaleConfig: { burstScaleNum: 2 } });
     await call(URN('full'), { seconds: 0 });
     const answers = await Promise.all(Array.from({ length: 10 }, () => raw(URN('full'), { seconds: 0.3 })));
@@ -245,23 +245,23 @@ describe('functions as services', () => {
     }
   });
 
-  it('minInstance is warm from the register on and comes back after a restart of the server', async () => {
+  it('minInstance starts instances at registration, and a new server adopts them', async () => {
     await register('warm', 'who', { minInstance: 2 });
-    await expect.poll(async () => (await instances(URN('warm'))).length, { timeout: 10_000 }).toBe(2);
+    await expect.poll(async () => (await instances(URN('warm'))).length).toBe(2);
     const before = (await instances(URN('warm'))).map(({ instance_id }) => instance_id).sort();
     await bed.killAndRestart();
-    await expect.poll(async () => (await instances(URN('warm'))).length, { timeout: 10_000 }).toBe(2);
-    // Adopted, not started again.
+    await expect.poll(async () => (await instances(URN('warm'))).length).toBe(2);
+    // The new server adopted the instances.
     expect((await instances(URN('warm'))).map(({ instance_id }) => instance_id).sort()).toEqual(before);
   });
 
   it('idle instances end after scaleDownTime', async () => {
     await register('idle', 'who', { autoScaleConfig: { scaleDownTime: 200 } });
     await call(URN('idle'));
-    await expect.poll(async () => (await instances(URN('idle'))).length, { timeout: 10_000 }).toBe(0);
+    await expect.poll(async () => (await instances(URN('idle'))).length).toBe(0);
   });
 
-  it('sessions: all calls of one reach one instance; delete and interrupt', async () => {
+  it('all calls in a session reach one instance, and a session can be deleted and interrupted', async () => {
     await register('sticky', 'who', { concurrentNum: 1 });
     const headers = { 'X-Instance-Session': '{"sessionID":"s1","sessionTTL":60,"concurrency":1}' };
     const pids = new Set<unknown>();
@@ -275,23 +275,23 @@ describe('functions as services', () => {
     await register('held', 'sleep', { concurrentNum: 1 });
     const held = call(URN('held'), 60, { 'X-Instance-Session': 's2' });
     const path = `/serverless/v1/functions/${URN('held')}/sessions/s2/interrupt`;
-    await expect.poll(async () => (await bed.ask('POST', path)).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await bed.ask('POST', path)).status).toBe(200);
     await expect.poll(async () => (await bed.ask('POST', path)).body.message).toBeTruthy();
     expect(await held).toMatchObject({ status: 500, body: { code: 4002 } });
   });
 
-  it('sessions: a caller that leaves after an interrupt that its handler did not heed gives its slot back', async () => {
+  it('a call whose handler ignores an interrupt releases its slot when the client disconnects', async () => {
     await register('heedless', 'heedless', { concurrentNum: 1, maxInstance: 1 });
     const leaving = new AbortController();
     const left = raw(URN('heedless'), 60, { 'X-Instance-Session': 's' }, leaving.signal);
     const path = `/serverless/v1/functions/${URN('heedless')}/sessions/s/interrupt`;
-    await expect.poll(async () => (await bed.ask('POST', path)).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await bed.ask('POST', path)).status).toBe(200);
     leaving.abort();
     await expect(left).rejects.toThrow();
     expect(await call(URN('heedless'))).toMatchObject({ status: 200 });
   });
 
-  it('session contexts are never shared, and the code sees its own', async () => {
+  it('a session context is never shared, and the code sees its own', async () => {
     await register('contexts', 'who', { enableSessionCtx: true });
     const of = async (ctx: string) =>
       (await call(URN('contexts'), {}, { 'X-Session-Context': JSON.stringify({ sessionCtx: ctx }) })).body as {
@@ -303,7 +303,7 @@ describe('functions as services', () => {
     expect((await instances(URN('contexts'))).length).toBe(2);
   });
 
-  it('labels: reserved instances run as configured and follow updates', async () => {
+  it('reserved instances of a label run as configured and follow updates', async () => {
     await register('labelled', 'who');
     const reserve = (min: number) =>
       bed.ask(
@@ -318,14 +318,14 @@ describe('functions as services', () => {
         { meta: true },
       );
     expect((await reserve(2)).body.code).toBe(0);
-    await expect.poll(async () => (await instances(URN('labelled'))).length, { timeout: 10_000 }).toBe(2);
+    await expect.poll(async () => (await instances(URN('labelled'))).length).toBe(2);
     expect((await call(URN('labelled'), {}, { 'X-Instance-Label': 'gold' })).status).toBe(200);
     expect((await instances(URN('labelled'))).length).toBe(2);
     expect((await reserve(3)).body.code).toBe(0);
-    await expect.poll(async () => (await instances(URN('labelled'))).length, { timeout: 10_000 }).toBe(3);
+    await expect.poll(async () => (await instances(URN('labelled'))).length).toBe(3);
   });
 
-  it('SSE: each write an event, then the value, then [DONE]', async () => {
+  it('an SSE answer has an event for each write, then the value, then [DONE]', async () => {
     await register('stream', 'stream');
     const response = await raw(URN('stream'), { count: 3 }, { accept: 'text/event-stream' });
     expect(response.headers.get('content-type')).toContain('text/event-stream');
@@ -341,7 +341,7 @@ describe('functions as services', () => {
     );
   });
 
-  it('generators stream with SSE and come as an array without', async () => {
+  it('a generator streams with SSE and returns an array without', async () => {
     await register('gen', 'generate');
     expect((await call(URN('gen'))).body).toEqual(['text', null, { n: 1 }]);
     expect(await (await raw(URN('gen'), {}, { accept: 'text/event-stream' })).text()).toBe(
@@ -351,7 +351,7 @@ describe('functions as services', () => {
     expect((await call(URN('agen'))).body).toEqual([0, 1, 2]);
   });
 
-  it('SSE failures: before the first event an ordinary one, after it an error event', async () => {
+  it('an SSE failure is a normal error before the first event, and an error event after it', async () => {
     await register('sfail', 'fail');
     const early = await raw(URN('sfail'), {}, { accept: 'text/event-stream' });
     expect({ status: early.status, body: await early.json() }).toMatchObject({ status: 500, body: { code: 4002 } });
@@ -361,34 +361,34 @@ describe('functions as services', () => {
     expect(await call(URN('slate'))).toMatchObject({ status: 500 });
   });
 
-  it('SSE: a reader that leaves cancels the handler; a slow one slows it', async () => {
+  it('an SSE client that disconnects cancels the handler', async () => {
     await register('flood', 'flood', { concurrentNum: 1, maxInstance: 1 });
     const leaving = new AbortController();
     const response = await raw(URN('flood'), {}, { accept: 'text/event-stream' }, leaving.signal);
     const reader = response.body?.getReader();
     await reader?.read();
     leaving.abort();
-    // Its one slot is free again only if the handler ended.
+    // The only slot is free again only when the handler has ended.
     const again = new AbortController();
     const next = await raw(URN('flood'), {}, { accept: 'text/event-stream' }, again.signal);
     expect(next.status).toBe(200);
     again.abort();
   });
 
-  it('async: 202, the result can be read, it survives kill -9', async () => {
+  it('an asynchronous call answers 202, and its result survives kill -9', async () => {
     await register('later', 'busy');
     const submit = await call(URN('later'), { seconds: 0.01 }, { 'X-Invoke-Type': 'async' });
     expect(submit.status).toBe(202);
     const result = (id: unknown) => bed.ask('GET', `/serverless/v1/functions/async-results/${id}`);
     const id = submit.body.requestId;
-    await expect.poll(async () => (await result(id)).body.status, { timeout: 10_000 }).toBe('completed');
+    await expect.poll(async () => (await result(id)).body.status).toBe('completed');
     expect((await result(id)).body).toMatchObject({ requestId: id, result: 1, createdAt: expect.any(String) });
     expect(await result('nosuch')).toMatchObject({ status: 404, body: { code: 200404 } });
     expect((await call(URN('nosuch'), {}, { 'X-Invoke-Type': 'async' })).status).toBe(404);
     await register('queue', 'sleep', { concurrentNum: 1, maxInstance: 1 });
     const first = (await call(URN('queue'), 1, { 'X-Invoke-Type': 'async' })).body.requestId;
     const second = (await call(URN('queue'), 0, { 'X-Invoke-Type': 'async' })).body.requestId;
-    await expect.poll(async () => (await result(first)).body.status, { timeout: 10_000 }).toBe('processing');
+    await expect.poll(async () => (await result(first)).body.status).toBe('processing');
     await bed.killAndRestart();
     expect((await result(id)).body.status).toBe('completed');
     expect((await result(first)).body).toMatchObject({
@@ -398,7 +398,7 @@ describe('functions as services', () => {
     await expect.poll(async () => (await result(second)).body.status, { timeout: 20_000 }).toMatch(/completed|failed/);
   });
 
-  it('an update while clients call loses no call, and its new code is served', async () => {
+  it('an update during calls loses no call, and the new code is served', async () => {
     const fn = await register('rolling', 'who', { environment: { GREETING: 'old' }, concurrentNum: 2 });
     let stop = false;
     const answers: Answer[] = [];
@@ -413,14 +413,14 @@ describe('functions as services', () => {
       { meta: true },
     );
     expect(updated.body.code).toBe(0);
-    await expect.poll(() => answers.some(({ body }) => body.greeting === 'new'), { timeout: 10_000 }).toBe(true);
+    await expect.poll(() => answers.some(({ body }) => body.greeting === 'new')).toBe(true);
     stop = true;
     await Promise.all(clients);
     expect(answers.filter(({ status }) => status !== 200)).toEqual([]);
     expect(answers.at(-1)?.body.greeting).toBe('new');
   });
 
-  it('versions run side by side, each with its own environment', async () => {
+  it('versions run in parallel, each with its own environment', async () => {
     const fn = await register('versions', 'who', { environment: { GREETING: 'one' } });
     const publish = (revisionId: unknown, versionNumber: string) =>
       bed.ask(
@@ -442,7 +442,7 @@ describe('functions as services', () => {
     expect((await call(URN('versions', 'v2'))).body.greeting).toBe('two');
   });
 
-  it('copy: a writable copy per instance; local is read-only', async () => {
+  it('storage type copy gives each instance a writable copy, and local is read-only', async () => {
     const own = mkdtempSync(join(tmpdir(), 'rookery-copy-'));
     try {
       writeFileSync(join(own, 'fn.py'), CODE);
@@ -455,39 +455,39 @@ describe('functions as services', () => {
     }
   });
 
-  it('a function of kind agent is served too; pool labels are taken', async () => {
+  it('a function of kind agent can be called, and pool labels are accepted', async () => {
     await register('resident', 'who', { kind: 'agent', concurrentNum: undefined });
     const answer = await call(URN('resident'), {}, { 'X-Pool-Label': '["a","b"]' });
     expect(answer.status).toBe(200);
   });
 
-  it('maxInstance 0: nothing but labels is served, and the caller learns it in time', async () => {
+  it('a call to a function with maxInstance 0 is rejected with Retry-After', async () => {
     await register('none', 'who', { minInstance: 0, maxInstance: 0, timeout: 1 });
     const answer = await raw(URN('none'), {});
     expect([429, 503]).toContain(answer.status);
     expect(answer.headers.get('retry-after')).toBeTruthy();
   });
 
-  it('oneshot: every call has an instance of its own', async () => {
+  it('each call of a oneshot function has its own instance', async () => {
     await register('once', 'who', { schedulePolicies: ['oneshot'] });
     const ids = [await raw(URN('once'), {}), await raw(URN('once'), {})].map(({ headers }) =>
       headers.get('x-instance-id'),
     );
     expect(new Set(ids).size).toBe(2);
-    await expect.poll(async () => (await instances(URN('once'))).length, { timeout: 10_000 }).toBe(0);
+    await expect.poll(async () => (await instances(URN('once'))).length).toBe(0);
   });
 
-  it('a delete while calls run loses none of them; later calls find no function', async () => {
+  it('a delete during calls loses none of them, and later calls find no function', async () => {
     await register('deleted', 'sleep');
     const running = call(URN('deleted'), 0.5);
-    await expect.poll(async () => (await instances(URN('deleted'))).length, { timeout: 10_000 }).toBe(1);
+    await expect.poll(async () => (await instances(URN('deleted'))).length).toBe(1);
     const { body } = await bed.ask('DELETE', '/serverless/v1/functions/0@e2e@deleted', undefined, { meta: true });
     expect(body.code).toBe(0);
     expect(await call(URN('deleted'))).toMatchObject({ status: 404, body: { code: 150424 } });
     expect((await running).status).toBe(200);
   });
 
-  it('SSE: readers that do not read make the server hold no more than their credit', async () => {
+  it("SSE clients that do not read keep the server's memory within their credit", async () => {
     await register('unread', 'flood', { concurrentNum: 10, maxInstance: 1 });
     await register('beside', 'busy');
     const rssMb = () =>
@@ -498,18 +498,18 @@ describe('functions as services', () => {
       Array.from({ length: 10 }, () => raw(URN('unread'), {}, { accept: 'text/event-stream' }, leaving.signal)),
     );
     expect(open.every(({ status }) => status === 200)).toBe(true);
-    // The handlers want to send 64 GB each: without back-pressure memory would grow within a moment.
+    // Each handler tries to send 64 GB: without back-pressure the memory would grow at once.
     let most = 0;
     for (let looks = 0; looks < 20; looks++) {
       most = Math.max(most, rssMb());
-      // One busy function does not slow another either.
+      // A busy function does not slow another function.
       expect((await call(URN('beside'), { seconds: 0.05 })).status).toBe(200);
     }
     leaving.abort();
     expect(most - before).toBeLessThan(150);
   });
 
-  it('a stop waits for running calls no longer than its grace, and leaves no instance', async () => {
+  it('a stop waits for running calls only within its grace and leaves no instance', async () => {
     await using own = await Bed.start({ 'fn.py': CODE }, { args: ['--set', 'stopGraceMs=300'] });
     const { body } = await own.ask(
       'POST',
@@ -530,7 +530,7 @@ describe('functions as services', () => {
     const running = own.ask('POST', `/serverless/v1/functions/${URN('endless')}/invocations`, 600).catch(() => null);
     const path = `/serverless/v1/functions/${URN('endless')}/instances`;
     await expect
-      .poll(async () => JSON.stringify((await own.ask('GET', path)).body.instances), { timeout: 10_000 })
+      .poll(async () => JSON.stringify((await own.ask('GET', path)).body.instances))
       .toContain('"running_calls":1');
     expect(await own.server.end('SIGTERM')).toBe(0);
     await running;

@@ -53,7 +53,7 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** Every way in which a caller names a path of the host. */
+/** All fields in which a caller can name a path of the host. */
 const WAYS = ['mount', 'workspace', 'local', 'copy', 'agent function', 'working_dir', 'py_modules'] as const;
 type Way = (typeof WAYS)[number] | 'function mount';
 let calls = 0;

@@ -5,16 +5,23 @@ import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { CLEAN_ROOT_MAKE_MS, cleanRoot, onCleanMachine } from '../parts/clean-machine.ts';
+import { missingTerms } from '../parts/package-terms.ts';
 import { describeWith } from '../probe.ts';
 
-/** Thousands of files are written; the machine has its own bound. */
+/** Timeout of writing thousands of files; the machine has its own limit. */
 const INSTALL_MS = 600_000;
 const EXPECTED = ['{"message":"Hello, Ada!","calls":1}', '{"message":"Hello, Grace!","calls":2}'];
 
-/** The commands of "A first agent", as they stand in the README. */
+/**
+ * Replaces the curl command of the README: a clean Debian has no curl, and the package's service requires a
+ * token.
+ */
+const SECOND_CALL = `rookery agent invoke hello '{"name": "Grace"}'`;
+
+/** The commands of "A first agent" in the README. */
 const WALK = (/^alias rookery=.*\n((?:.+\n)+?)```$/m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8'))?.[1] ?? '')
   .split('\n')
-  .map(line => line.split(/\s*# → /)[0])
+  .map(line => (line.startsWith('curl ') ? SECOND_CALL : line.split(/\s*# → /)[0]))
   .join('\n');
 
 describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
@@ -25,24 +32,34 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
   }, CLEAN_ROOT_MAKE_MS);
   afterAll(() => rmSync(packages, { recursive: true, force: true }));
 
-  /** The path that the script prints last. */
+  /** Runs a script and returns the path that it prints last. */
   function make(script: string): string {
     const args = ['--import', 'tsx', join(ROOT, 'scripts', script), packages];
     return execFileSync(process.execPath, args, { cwd: ROOT, encoding: 'utf8' }).trim().split('\n').at(-1) ?? '';
   }
 
   test(
-    'npm: without a registry or a compiler, as root and as anybody, from any directory',
+    'the npm package runs without a registry or a compiler, for root and other users, from any directory',
     async () => {
       const tarball = make('package-npm.ts');
       const names = execFileSync('tar', ['tzf', tarball], { encoding: 'utf8', maxBuffer: 1 << 24 }).split('\n');
       const own = names.filter(name => !name.startsWith('package/node_modules/'));
-      expect(own.filter(name => /\.test\.|^package\/(src|test|scripts|bench|docs)\/|\/tests/.test(name))).toEqual([]);
+      expect(
+        own.filter(name => /\.test\.|^package\/(src|test|scripts|bench|docs\/decisions)\/|\/tests/.test(name)),
+      ).toEqual([]);
+      const unpacked = mkdtempSync(join(packages, 'npm-'));
+      execFileSync('tar', ['xzf', tarball, '-C', unpacked]);
+      expect(missingTerms({ library: join(unpacked, 'package'), hasNode: false })).toEqual([]);
       expect(own).toEqual(
         expect.arrayContaining(
-          ['dist/main.js', 'dist/dashboard/index.html', 'openapi/frontend.json', 'examples/hello/handler.py'].map(
-            name => `package/${name}`,
-          ),
+          [
+            'dist/main.js',
+            'dist/dashboard/index.html',
+            'openapi/frontend.json',
+            'docs/README.md',
+            'examples/hello/handler.py',
+            'THIRD-PARTY-NOTICES',
+          ].map(name => `package/${name}`),
         ),
       );
       const npm = dirname(dirname(realpathSync(execFileSync('which', ['npm'], { encoding: 'utf8' }).trim())));
@@ -69,15 +86,28 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
   );
 
   test(
-    'Debian: its service is hardened and ready under systemd, a restart keeps agents, and a purge leaves the data alone',
+    'the Debian package starts a hardened service, whose agents survive a restart, and a purge keeps the data',
     async () => {
+      const deb = make('package-deb.ts');
+      const unpacked = mkdtempSync(join(packages, 'deb-'));
+      execFileSync('dpkg-deb', ['--extract', deb, unpacked]);
+      const library = join(unpacked, 'usr/lib/rookery');
+      const documents = join(unpacked, 'usr/share/doc/rookery');
+      // Debian has the text of the Apache License once for all packages.
+      expect(missingTerms({ library, documents, hasLicence: false, hasNode: true })).toEqual([]);
       const output = await onCleanMachine({
-        brought: { '/opt/rookery.deb': make('package-deb.ts') },
+        brought: { '/opt/rookery.deb': deb },
         init: 'systemd',
         script: `
         dpkg --force-unsafe-io --install /opt/rookery.deb
-        systemd-analyze verify rookery.service
-        systemctl show rookery.service --property=ActiveState,StatusText,User
+        systemd-analyze verify --man=no rookery.service
+        systemctl show rookery.service --property=ActiveState,StatusText,User,Delegate,StartLimitIntervalUSec
+        echo "node $(/usr/lib/rookery/bin/node --version)"
+        ls /usr/share/man/man1/rookery.1.gz /usr/lib/rookery/docs/README.md
+        bash -c 'source /usr/share/bash-completion/completions/rookery; complete -p rookery'
+        grep -c -e 'Rich Felker' -e common-licenses/Apache-2.0 /usr/share/doc/rookery/copyright
+        rookery doctor --config /etc/rookery/rookery.yaml | grep -A 3 ' dependencies '
+        python3 -m compileall -q /usr/lib/rookery/runtimes/python/rookery_runtime
         cd /usr/share/doc/rookery
         rookery agent create stays --code ./examples/hello --handler handler.handle --initializer handler.initialize
         rookery agent invoke stays '{}'
@@ -92,6 +122,13 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
       expect(output).toContain('ActiveState=active\n');
       expect(output).toContain('StatusText=ready frontend=http://127.0.0.1:8888 meta=http://127.0.0.1:31182\n');
       expect(output).toContain('User=rookery\n');
+      expect(output).toContain('Delegate=yes\n');
+      expect(output).toContain('StartLimitIntervalUSec=0\n');
+      expect(output).toMatch(/^node v24\./m);
+      expect(output).toMatch(/^complete .*rookery$/m);
+      // The clean Debian has neither of the packages that install dependencies of code.
+      expect(output).toMatch(/^warn +dependencies +cannot be installed$/m);
+      for (const name of ['python3-venv', 'npm']) expect(output).toContain(`apt install ${name}`);
       expect(output).toContain('{"message":"Hello, again!","calls":2}');
       for (const line of EXPECTED) expect(output).toContain(line);
       expect(output).not.toContain('left: ');
@@ -101,7 +138,10 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
   );
 });
 
-/** `serve` starts a service that is ready, `end` ends it, `walk` is the README's with a service of its own. */
+/**
+ * Shell functions: `serve` starts a service, `end` ends it, `walk` runs the README's commands with a separate
+ * service.
+ */
 const SERVE = `
 serve() {
   # The one before has said so in the same file.

@@ -9,23 +9,23 @@ import type { TestNamespace } from '../parts/kubernetes.ts';
 import { kubernetesImage, kubernetesNamespace } from '../parts/kubernetes.ts';
 import { type Answer, Bed } from './agents.ts';
 
-/** A pod is made, scheduled and started, or ended, on a machine that others use. */
+/** Timeout for a pod to be created, scheduled and started, or ended, on a busy machine. */
 export const PATIENCE = { timeout: 90_000, interval: 100 };
-/** Where pods of pools take code. */
+/** Directory in which pods of pools expect code. */
 const CODE_DIR = '/opt/function/code';
-/** The Python of our image. */
+/** The Python of the product's image. */
 const RUNTIME = 'python3.11';
-/** What the pods of the tests ask for, and what pools of the tests offer. */
+/** Size of the test pods and of the pools' pods. */
 const SIZE = { cpu: 100, memory: 64 };
 const AMOUNTS = { cpu: `${SIZE.cpu}m`, memory: `${SIZE.memory}Mi` };
 
-/** A served Rookery whose instances are pods in a namespace of a test file's own. */
+/** A served Rookery whose instances are pods in the namespace of a test file. */
 export class KubernetesBed {
   readonly bed: Bed;
   readonly namespace: TestNamespace;
   readonly image: string;
 
-  /** Of the same code as the directory. */
+  /** Code package with the files of the code directory. */
   readonly #package: string;
 
   private constructor(bed: Bed, namespace: TestNamespace, image: string, code: string) {
@@ -35,7 +35,10 @@ export class KubernetesBed {
     this.image = image;
   }
 
-  /** `files`: name → Python source. In `beforeAll`, with a timeout of `KUBERNETES_START_MS`. `kubeconfig`: another way to the same cluster. */
+  /**
+   * Starts a service in `beforeAll` with the timeout `KUBERNETES_START_MS`. `files` maps names to Python
+   * source. `kubeconfig` is another path to the same cluster.
+   */
   static async start(
     files: Readonly<Record<string, string>>,
     kubeconfigFor: (namespace: TestNamespace) => string | Promise<string> = ({ kubeconfig }) => kubeconfig,
@@ -52,7 +55,7 @@ export class KubernetesBed {
       const args = Object.entries(sets).flatMap(([name, value]) => ['--set', `${name}=${value}`]);
       const bed = await Bed.start(files, { args });
       const code = await upload(bed, files);
-      // The user of our image is neither root nor this one.
+      // The user of the product's image is neither root nor the user of the tests.
       chmodSync(bed.codeDir, 0o755);
       return new KubernetesBed(bed, namespace, image, code);
     } catch (error) {
@@ -69,7 +72,7 @@ export class KubernetesBed {
     }
   }
 
-  /** An agent in a pod of its own: no pool has its mount. */
+  /** Creates an agent in its own pod, since no pool has its mount. */
   async createOwn(name: string, handler: string): Promise<string> {
     const answer = await this.tryOwn(name, handler);
     if (answer.status !== 200) throw new Error(`create answered ${answer.status}: ${JSON.stringify(answer.body)}`);
@@ -81,7 +84,7 @@ export class KubernetesBed {
     return await this.bed.ask('POST', '/api/agent', this.bed.createBody(name, handler, spec));
   }
 
-  /** An agent whose code is put into its pod: any pool fits it, and this one is taken. */
+  /** Creates an agent from a code package, in a pod of the given pool. */
   async createClaimed(
     name: string,
     handler: string,
@@ -111,7 +114,7 @@ export class KubernetesBed {
     expect((await this.bed.ask('DELETE', `/api/agent/${id}?grace=0`)).status).toBe(200);
   }
 
-  /** The value that the handler answers. */
+  /** Returns the value of the handler. */
   async value(id: string, event: unknown = {}): Promise<unknown> {
     const answer = await this.bed.invoke(id, event);
     if (answer.status !== 200) throw new Error(`the call answered ${answer.status}: ${answer.body.message}`);
@@ -153,7 +156,7 @@ export class KubernetesBed {
     );
   }
 
-  /** The pod that an instance has. */
+  /** Returns the pod of an instance. */
   async podOf(id: string): Promise<V1Pod & { readonly metadata: { readonly name: string; readonly uid: string } }> {
     const name = String((await this.record(id)).sandbox_id);
     const pod = await this.namespace.core.readNamespacedPod({ namespace: this.namespace.name, name });
@@ -174,7 +177,9 @@ export class KubernetesBed {
     return await (await fetch(`${this.bed.server.frontendUrl}/api/agent/${id}/logs`)).text();
   }
 
-  /** Has the node end it as Failed, which Kubernetes does not start again whatever its restart policy is. */
+  /**
+   * Makes the node end a pod as Failed. Kubernetes never restarts such a pod, whatever its restart policy is.
+   */
   async fail({ metadata }: V1Pod): Promise<void> {
     await this.namespace.core.patchNamespacedPod({
       namespace: this.namespace.name,
@@ -187,7 +192,10 @@ export class KubernetesBed {
     return (await this.namespace.core.listNamespacedPod({ namespace: this.namespace.name })).items;
   }
 
-  /** That nothing of any instance or pool is left; of the installation there is its one Secret, the key of all its pods. */
+  /**
+   * Waits until all objects of instances and pools are removed. Only the Secret of the installation remains,
+   * with the key of its pods.
+   */
   async nothingIsLeft(): Promise<void> {
     const { core, apps, batch, autoscaling, config, name: namespace } = this.namespace;
     const at = { namespace };
@@ -222,7 +230,7 @@ export class KubernetesBed {
   }
 }
 
-/** As a code package; answers what a mount names as its source. */
+/** Uploads a code package and returns its source for a mount. */
 async function upload(bed: Bed, files: Readonly<Record<string, string>>): Promise<string> {
   const archive = pack();
   for (const [name, source] of Object.entries(files)) archive.entry({ name }, source);

@@ -28,7 +28,7 @@ def die(event, context):
 `;
 
 describeWith(['kubernetes'], 'with a cluster', () => {
-  describe('the end of pods that nobody has asked this service for', { timeout: TEST_MS }, () => {
+  describe('the end of pods without a request to this service', { timeout: TEST_MS }, () => {
     let kubernetes: KubernetesBed;
     const agents: string[] = [];
     const pools: string[] = [];
@@ -36,7 +36,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
     beforeAll(async () => {
       kubernetes = await KubernetesBed.start({ 'work.py': CODE });
     }, KUBERNETES_START_MS);
-    /** After each of these faults everything can be deleted, and nothing of it stays in the cluster. */
+    /** After each fault all agents and pools can be deleted, and no object remains in the cluster. */
     afterEach(async () => {
       for (const id of agents.splice(0)) await kubernetes.delete(id);
       for (const id of pools.splice(0)) await kubernetes.deletePool(id);
@@ -65,7 +65,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       await core.createNamespacedPodEviction({ namespace, name, body: { metadata: { name, namespace } } });
     };
 
-    test('an instance whose own pod is evicted is FAILED with the words of the cluster, and its open calls end', async () => {
+    test("an instance whose own pod is evicted is FAILED with the cluster's message, and its calls end", async () => {
       const id = await own('evicted', 'work.hang');
       const call = kubernetes.bed.invoke(id);
       await vi.waitFor(async () => {
@@ -73,7 +73,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
         expect(body).toMatchObject({ instance: { status: 'RUNNING' } });
       }, PATIENCE);
       await evict(await kubernetes.podOf(id));
-      // Its runtime is asked to end, and may be the one that says so.
+      // The cluster asks the runtime to end, and the runtime may report the end first.
       expect(await call).toMatchObject({
         status: 500,
         body: { message: expect.stringMatching(/the instance is stopping|instance exited: Evicted: /) },
@@ -83,7 +83,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
     });
 
     test.each([{ reuse: true }, { reuse: false }])(
-      'an instance whose claimed pod is evicted is FAILED with the words of the cluster, and its pool is filled up again (%o)',
+      "an instance whose claimed pod is evicted is FAILED with the cluster's message, and its pool is refilled (%o)",
       async ({ reuse }) => {
         const poolId = `evict-${reuse}`;
         await pool(poolId, { reuse });
@@ -99,7 +99,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       },
     );
 
-    test('a pod of a pool that is evicted while it is free is replaced', async () => {
+    test('a pool replaces a free pod that is evicted', async () => {
       await pool('free', { reuse: true });
       const [pod] = await kubernetes.pods();
       await evict(pod as V1Pod);
@@ -111,11 +111,11 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       await kubernetes.poolRuns('free');
     });
 
-    test('a container of a claimed pod that is started again has ended its instance, and its pod is replaced', async () => {
+    test('a restarted container of a claimed pod ends its instance, and the pool replaces the pod', async () => {
       await pool('again', { reuse: true });
       const id = await claimed('again', 'again');
       const pod = await kubernetes.podOf(id);
-      // Its first process is the manager.
+      // The first process of the pod is the manager.
       await kubernetes.exec(id, 'kill -TERM 1');
       await kubernetes.hasFailed(id, /^instance exited: /);
       await kubernetes.delete(agents.pop() as string);
@@ -127,7 +127,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       expect(await kubernetes.value(await claimed('after', 'again'))).toBe(1);
     });
 
-    test('a pod of a pool that ends as Failed is replaced', async () => {
+    test('a pool replaces a pod that ends as Failed', async () => {
       await pool('failed', { reuse: true });
       const [pod] = (await kubernetes.pods()) as [V1Pod];
       await kubernetes.fail(pod);

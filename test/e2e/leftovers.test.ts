@@ -7,7 +7,7 @@ import { JobClient } from '../jobs/client.ts';
 import { describeWith } from '../probe.ts';
 
 const WAIT_MS = 30_000;
-/** 60 directories of 200 characters in one another: no path is that long. */
+/** Script for 60 nested directories with names of 200 characters; no path may be that long. */
 const DEEP = `python3 -c "import os
 for _ in range(60):
     os.mkdir('d' * 200); os.chdir('d' * 200)
@@ -21,7 +21,7 @@ beforeEach(async () => {
 
 afterEach(async () => {
   await server?.end('SIGKILL');
-  // Node cannot remove what is that deep.
+  // Node cannot remove directories of that depth.
   execFileSync('rm', ['-rf', work()]);
   await server?.remove();
 });
@@ -43,7 +43,7 @@ describe('leftovers of a job', { timeout: 120_000 }, () => {
     const id = await jobs.submit({ entrypoint: `${DEEP}; echo made; sleep 600` });
     await vi.waitFor(async () => expect(await jobs.log(id)).toContain('made'), WAIT_MS);
     await server.end('SIGKILL');
-    // Jobs of which nobody knows any more.
+    // The directory belongs to a job without a record.
     mkdirSync(join(work(), '4711'));
     execFileSync('sh', ['-c', DEEP], { cwd: join(work(), '4711') });
     server = await server.next();

@@ -17,7 +17,7 @@ afterAll(async () => {
 const LONGEST_SECONDS = 8_640_000;
 
 test.each([2_147_483, 2_147_484, 4_294_968, LONGEST_SECONDS])(
-  'a function that may take %d s for its initializer and its calls starts and answers',
+  'a function with a timeout of %d s for its initializer and its calls starts and answers',
   async seconds => {
     const name = `long-${seconds}`;
     const registered = await bed.ask(
@@ -45,7 +45,7 @@ test.each([2_147_483, 2_147_484, 4_294_968, LONGEST_SECONDS])(
     const path = `/serverless/v1/functions/${encodeURIComponent(urn)}/invocations`;
     const first = await bed.ask('POST', path, {}, { headers });
     expect(first).toMatchObject({ status: 200, body: 7 });
-    // Neither its instance nor its session has ended at once.
+    // The instance and the session have not ended at once.
     const instances = async () =>
       (await bed.ask('GET', `/serverless/v1/functions/${encodeURIComponent(urn)}/instances`)).body.instances;
     const before = await instances();

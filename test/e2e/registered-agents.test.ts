@@ -19,7 +19,7 @@ beforeAll(async () => {
 });
 afterAll(() => bed[Symbol.asyncDispose]());
 
-/** What the built program prints. */
+/** Returns the output of the built program. */
 async function cli(...args: string[]): Promise<string> {
   const { stdout } = await promisify(execFile)(process.execPath, [MAIN, ...args], {
     env: { ...process.env, ROOKERY_ADDRESS: bed.server.frontendUrl, ROOKERY_META_ADDRESS: bed.server.metaUrl },
@@ -36,7 +36,7 @@ async function answerOf(name: string, urn: string): Promise<unknown> {
   return invoked.body.data;
 }
 
-test('register, publish, update, publish through the CLI; an agent of each version runs its own handler and environment', async () => {
+test('agents of each version published by the CLI run their own handler and environment', async () => {
   const latest = await cli(
     ...['function', 'register', 'walk', '--code', bed.codeDir, '--runtime', bed.runtime],
     ...['--handler', 'app.first', '--env', 'GREETING=hello', '--env', 'OWN=static'],
@@ -50,7 +50,7 @@ test('register, publish, update, publish through the CLI; an agent of each versi
   expect(await answerOf('three', latest)).toMatchObject({ by: 'second', version: '$latest' });
 });
 
-test('a urn of a function that was never registered: 500 failed to create agent: invalid function: …', async () => {
+test('a create with the URN of an unregistered function answers 500 with the reason', async () => {
   const urn = 'sn:cn:yrk:default:function:0@default@never:$latest';
   expect(await bed.ask('POST', '/api/agent', { namespace: 'default', name: 'never', urn })).toEqual({
     status: 500,
@@ -62,7 +62,7 @@ test('a urn of a function that was never registered: 500 failed to create agent:
   });
 });
 
-test('kill -9 of the server in the middle of registers: every acknowledged function is there after the next start', async () => {
+test('every acknowledged registration exists after kill -9 of the server', async () => {
   const acknowledged: string[] = [];
   let isOver = false;
   const worker = async (name: string) => {

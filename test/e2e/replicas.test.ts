@@ -1,4 +1,4 @@
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
@@ -11,9 +11,14 @@ import { ServedReplicas } from '../parts/served-replicas.ts';
 import { describeWith } from '../probe.ts';
 
 const TIMEOUT_MS = 180_000;
+/** Extra time that a machine under load may add to a limit. */
+const BUSY_MS = 1_000;
 const WAIT = { timeout: 60_000, interval: 100 };
 
-/** A job that waits for a machine which there is not: a record that is acknowledged, and nothing that runs. */
+/**
+ * Submits a job that needs a missing GPU: its record is acknowledged, and no process runs. Returns true on
+ * success.
+ */
 async function submitWaiting(replica: Served, id: string): Promise<boolean> {
   const body = JSON.stringify({ entrypoint: 'true', submission_id: id, entrypoint_num_gpus: 1 });
   const answer = await fetch(`${replica.frontendUrl}/api/jobs/`, { method: 'POST', body });
@@ -32,6 +37,30 @@ async function nodesSeenBy({ frontendUrl }: Served) {
   return { id: found.node_id, isMember: found.is_member, count: found.nodes.length };
 }
 
+const CODE = 'def handle(event, context):\n    return event\n';
+
+async function createAgent({ frontendUrl }: Served, { handler, replace }: { handler: string; replace: boolean }) {
+  const directory = mkdtempSync(join(tmpdir(), 'rookery-replaced-'));
+  try {
+    writeFileSync(join(directory, 'handler.py'), CODE);
+    const runtime_spec = { runtime: 'python3.11', handler, codePath: '/code', rootfs: { imageurl: 'host' } };
+    const mounts = [{ source: directory, target: '/code', readonly: true }];
+    const body = JSON.stringify({ namespace: 'default', name: 'a', replace, runtime_spec, mounts });
+    const answer = await fetch(`${frontendUrl}/api/agent`, { method: 'POST', body });
+    return { status: answer.status, body: (await answer.json()) as Record<string, unknown> };
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** Returns the ids of all agents, incomplete ones included. */
+async function agentsOf({ frontendUrl }: Served): Promise<readonly string[]> {
+  const { instances } = (await (await fetch(`${frontendUrl}/api/agent`)).json()) as {
+    instances: readonly { instance_id: string }[];
+  };
+  return instances.map(({ instance_id }) => instance_id);
+}
+
 describeWith(['postgres'], 'replicas as processes', () => {
   let postgres: TestPostgres;
   beforeAll(async () => {
@@ -43,7 +72,7 @@ describeWith(['postgres'], 'replicas as processes', () => {
     ['with cluster.listen', 1],
     ['which has none', 0],
   ])(
-    'a data directory that was copied from a living replica %s is refused with a sentence, and that one goes on',
+    'a data directory copied from a living replica %s is refused with a message, and that replica continues',
     { timeout: TIMEOUT_MS },
     async (_, count) => {
       const url = await postgres.database();
@@ -64,7 +93,7 @@ describeWith(['postgres'], 'replicas as processes', () => {
     },
   );
 
-  test('a replica that was killed starts again as the same one', { timeout: TIMEOUT_MS }, async () => {
+  test('a killed replica starts again with the same identity', { timeout: TIMEOUT_MS }, async () => {
     await using replicas = await ServedReplicas.start(await postgres.database(), 2);
     const [killed, other] = replicas.all as [Served, Served];
     const { id } = await nodesSeenBy(killed);
@@ -74,13 +103,57 @@ describeWith(['postgres'], 'replicas as processes', () => {
     expect((await nodesSeenBy(other)).isMember).toBe(true);
     await again.end();
   });
+
+  test('a call forwarded to a frozen replica fails within 14 s', { timeout: TIMEOUT_MS }, async () => {
+    await using replicas = await ServedReplicas.start(await postgres.database(), 2);
+    const [frozen, other] = replicas.all as [Served, Served];
+    const { body } = await createAgent(frozen, { handler: 'handler.handle', replace: false });
+    const call = () =>
+      fetch(`${other.frontendUrl}/api/agent/${String(body.instance_id)}/invoke`, { method: 'POST', body: '{}' });
+    // The call leaves an open connection between the replicas.
+    expect((await call()).status).toBe(200);
+    frozen.process.kill('SIGSTOP');
+    const frozenMs = performance.now();
+    try {
+      const answer = await call();
+      const tookMs = performance.now() - frozenMs;
+      expect([answer.status, await answer.text()]).toEqual([503, expect.stringContaining('not known')]);
+      // A replica counts as living for 8 s after its last heartbeat, which was up to 2 s earlier.
+      expect(tookMs).toBeGreaterThan(6_000);
+      expect(tookMs).toBeLessThan(14_000 + BUSY_MS);
+    } finally {
+      frozen.process.kill('SIGCONT');
+    }
+    await vi.waitFor(async () => expect((await call()).status).toBe(200), WAIT);
+  });
+
+  test('an agent of another replica is replaced, and its sandbox ends there', { timeout: TIMEOUT_MS }, async () => {
+    await using replicas = await ServedReplicas.start(await postgres.database(), 2);
+    const [first, second] = replicas.all as [Served, Served];
+    const old = await createAgent(first, { handler: 'handler.handle', replace: true });
+    const failed = await createAgent(second, { handler: 'handler.nothing', replace: true });
+    expect(failed).toMatchObject({ status: 500 });
+    expect(String(failed.body.message)).toMatch(/^failed to create agent: the code of agent default\/a could not be /);
+    expect(await agentsOf(first)).toEqual([old.body.instance_id]);
+    const both = await Promise.all([
+      createAgent(first, { handler: 'handler.handle', replace: true }),
+      createAgent(second, { handler: 'handler.handle', replace: true }),
+    ]);
+    expect(both.map(({ status }) => status)).toEqual([200, 200]);
+    await vi.waitFor(async () => {
+      const left = await agentsOf(first);
+      expect(left).toHaveLength(1);
+      expect(both.map(({ body }) => body.instance_id)).toContain(left[0]);
+      expect(await agentsOf(second)).toEqual(left);
+    }, WAIT);
+  });
 });
 
 describeWith(['postgres', 'pgbouncer'], 'replicas behind a pooler of transactions', () => {
   test.each([
     ['alone', false],
     ['and listen past it, at storage.listenUrl', true],
-  ])('are one service, %s', { timeout: TIMEOUT_MS }, async (_, hasListenUrl) => {
+  ])('form one service, %s', { timeout: TIMEOUT_MS }, async (_, hasListenUrl) => {
     await using postgres = await startPostgres();
     const url = await postgres.database();
     await using pooler = await startPgBouncer(url);
@@ -108,7 +181,7 @@ async function sessions(url: string, application: string): Promise<readonly { re
 }
 
 describeWith(['postgres'], 'a failover of PostgreSQL', () => {
-  test('to a standby that is promoted behind the same address loses nothing that was acknowledged, and all goes on', {
+  test('to a standby promoted behind the same address loses no acknowledged write', {
     timeout: TIMEOUT_MS,
   }, async () => {
     await using primary = await startPostgres();

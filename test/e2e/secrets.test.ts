@@ -26,7 +26,7 @@ afterAll(async () => {
   await bed?.[Symbol.asyncDispose]();
 }, 60_000);
 
-/** A new value, which can stand nowhere by accident. */
+/** Stores a new random value, which cannot occur by accident. */
 async function write(name = REF.secret): Promise<string> {
   value = `hunter2-${randomBytes(8).toString('hex')}`;
   const { status, body } = await bed.ask('PUT', `/api/secrets/${name}`, { value });
@@ -56,7 +56,7 @@ async function register(name: string, environment: object = { KEY: REF }) {
 const callFunction = (urn: unknown) =>
   bed.ask('POST', `/serverless/v1/functions/${encodeURIComponent(String(urn))}/invocations`, {});
 
-/** Every file below the data directory in which a text stands. */
+/** Returns every file below the data directory that contains a text. */
 function filesWith(text: string): readonly string[] {
   return readdirSync(bed.server.dataDir, { recursive: true, withFileTypes: true })
     .filter(entry => entry.isFile())

@@ -7,7 +7,10 @@ import { Served } from '../../scripts/served.ts';
 
 const servers: Served[] = [];
 
-/** Removed after the test, whatever became of it; `next` shares the directory, so only the first is kept. */
+/**
+ * Starts a server that is removed after the test in any case. `next` shares the directory, so only the first
+ * is recorded.
+ */
 async function serve(): Promise<Served> {
   const server = await Served.start();
   servers.push(server);

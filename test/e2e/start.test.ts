@@ -27,7 +27,7 @@ beforeEach(async () => {
 });
 afterEach(() => bed?.[Symbol.asyncDispose]());
 
-/** What a start that is refused says; fails when it is not refused. */
+/** Returns the output of a start that is refused; fails when it is not refused. */
 async function refusedStart(): Promise<string> {
   const { code, output } = await run(
     process.execPath,
@@ -59,11 +59,11 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-describe('a server that listens and has not started', () => {
-  it('answers health only; a create that it is killed with is not lost: the same key makes one agent afterwards', async () => {
+describe('a server that listens but has not finished its start', () => {
+  it('answers only health, and a create interrupted by kill -9 makes one agent when repeated with its key', async () => {
     const silent = await bed.create('silent', 'counter.count');
     const stopped = family(await sandboxPid(silent));
-    // A start waits for an agent that does not answer: the window stays open for as long as that.
+    // The start waits for a silent agent, so the server stays in this state.
     for (const pid of stopped) process.kill(pid, 'SIGSTOP');
     await bed.server.end('SIGKILL');
     await bed.disconnect();
@@ -110,8 +110,9 @@ describe('a server that listens and has not started', () => {
 });
 
 /**
- * Another program at the database, while the command that follows runs: argv is the file, how many rows, the command. Its connection ends with
- * it; one of the test's own process would end when it is collected, and could take the log of a later server away.
+ * Python program that opens the database while a command runs; argv is the file, the number of rows, the
+ * command. Its connection ends with the program. A connection of the test process would close at garbage
+ * collection and could remove the log of a later server.
  */
 const WITH_MANY_ROWS = `
 import json, sqlite3, subprocess, sys
@@ -128,14 +129,14 @@ left = database.execute("delete from instances where owner_kind = 'function'").r
 print(json.dumps({'code': ended.returncode, 'output': ended.stdout, 'left': left}))
 `;
 
-describe('too few descriptors', () => {
-  it('are reported before anything is touched, and every agent lives on', async () => {
+describe('a start with too few file descriptors', () => {
+  it('fails before it changes anything, and every agent continues', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
     const serve = [MAIN, 'serve', '--data-dir', bed.server.dataDir, '--port', '0', '--meta-port', '0'];
     const command = ['sh', '-c', 'ulimit -n 400; exec "$0" "$@"', process.execPath, ...serve];
-    // As many as would take a minute to start.
+    // The start of that many instances would take a minute.
     const rows = [join(bed.server.dataDir, 'rookery.db'), String(MANY)];
     const other = await run('python3', ['-c', WITH_MANY_ROWS, ...rows, ...command], { capture: true });
     expect(JSON.parse(other.output)).toEqual({
@@ -145,7 +146,7 @@ describe('too few descriptors', () => {
       ),
       left: MANY,
     });
-    // The other program has taken the log away.
+    // The other program removed the log of the database.
     expect((await recover('--apply')).code).toBe(0);
     bed.server = await bed.server.next();
     expect((await bed.invoke(id)).body.data).toBe(2);
@@ -153,7 +154,7 @@ describe('too few descriptors', () => {
 });
 
 describe('the data directory', () => {
-  it('without its node-id disowns no agent: the start is refused, and recover puts it back once it is asked to', async () => {
+  it('without its node-id is refused and keeps its agents, and recover restores the file with --apply', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -168,7 +169,7 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('without its database does not begin empty while agents live; put back, they serve', async () => {
+  it('without its database is refused while agents run, which serve when it is restored', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -184,7 +185,7 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('that loses its database while the service runs acknowledges nothing more, and says so', async () => {
+  it('whose database is lost while the service runs acknowledges no more writes and reports the loss', async () => {
     const id = await bed.create('kept', 'counter.count');
     const { dataDir } = bed.server;
     const aside = await mkdtemp(join(tmpdir(), 'rookery-aside-'));
@@ -208,13 +209,13 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('lets no second service in, also when its lock is deleted', async () => {
+  it('admits no second service, also when its lock file is deleted', async () => {
     expect(await refusedStart()).toContain('belongs to another running service');
     await unlink(join(bed.server.dataDir, 'lock'));
     expect(await refusedStart()).toContain('belongs to another running service');
   }, 120_000);
 
-  it('has no write-ahead log after a clean stop; an older copy of it serves the agents that it knows and ends the others', async () => {
+  it('has no write-ahead log after a clean stop, and with an older copy only the known agents serve', async () => {
     const known = await bed.create('known', 'counter.count');
     await bed.invoke(known);
     expect(await bed.server.end()).toBe(0);
@@ -239,7 +240,7 @@ describe('the data directory', () => {
   }, 120_000);
 });
 
-it('unpacked files can be read by the users of sandboxes, whatever the shell takes from the modes of files', async () => {
+it('unpacked files are readable by the users of sandboxes with any umask of the shell', async () => {
   await bed.server.remove();
   bed.server = await Served.start({ under: ['sh', '-c', 'umask 077; exec "$@"', 'sh'] });
   const work = join(bed.codeDir, 'work');

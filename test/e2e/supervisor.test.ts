@@ -37,7 +37,7 @@ const SUPERVISED = { sandbox_type: 'supervisor' };
 const WAIT_MS = 20_000;
 const waitFor = <T>(look: () => T | Promise<T>) => vi.waitFor(look, { timeout: WAIT_MS, interval: 20 });
 
-/** A served Rookery whose agents are programs of a supervisord of the test's own. */
+/** A served Rookery whose agents are programs of the test's own supervisord. */
 class SupervisedBed {
   readonly bed: Bed;
   readonly supervisord: TestSupervisord;
@@ -60,18 +60,18 @@ class SupervisedBed {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.bed[Symbol.asyncDispose]();
-    // The service has ended with its agents: nothing of it is left in supervisord.
+    // The service has deleted its agents, so supervisord must have no residue.
     const left = { programs: this.supervisord.programs(), files: this.supervisord.included() };
     await this.supervisord.dispose();
     expect(left).toEqual({ programs: [], files: [] });
   }
 
-  /** Creates an agent and answers its id. */
+  /** Creates an agent and returns its id. */
   create(name: string, handler: string): Promise<string> {
     return this.bed.create(name, handler, SUPERVISED);
   }
 
-  /** Its record, with the program that supervisord knows it by. */
+  /** Returns the agent's record with the name of its program in supervisord. */
   async record(id: string): Promise<{ status: string; status_reason: string; sandbox_id: string }> {
     return (await this.bed.ask('GET', `/api/agent/${id}`)).body.instance as never;
   }
@@ -90,7 +90,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
   });
   afterAll(() => under?.[Symbol.asyncDispose]());
 
-  test('are created, called, entered and read; a delete leaves nothing', async () => {
+  test('run calls, commands and logs, and leave no residue after the delete', async () => {
     const { bed, supervisord } = under;
     const id = await under.create('first', 'code.count');
     expect((await bed.invoke(id)).body.data).toBe(1);
@@ -109,7 +109,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
   });
 
-  test('a server of HTTP runs there too', async () => {
+  test('run HTTP servers', async () => {
     const { bed } = under;
     const bootstrap = join(bed.codeDir, 'bootstrap');
     writeFileSync(bootstrap, `#!/bin/sh\nexec python3 /code/server.py\n`);
@@ -119,7 +119,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('ports are published, and are the same ones after a kill of the server', async context => {
+  test('publish ports, which stay the same after a kill of the server', async context => {
     const { bed } = under;
     const id = await bed.create('ports', 'code.listen', {
       ...SUPERVISED,
@@ -141,7 +141,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await expect(fetch(`http://127.0.0.1:${before.host_port}/`)).rejects.toThrow();
   });
 
-  test('live on when the server is killed with -9, and serve the next one with what they kept', async () => {
+  test('continue after kill -9 of the server and serve the next one with their memory', async () => {
     const { bed, supervisord } = under;
     const ids = await Promise.all(Array.from({ length: 8 }, (_, index) => under.create(`s${index}`, 'code.count')));
     await Promise.all(ids.map(id => bed.invoke(id)));
@@ -149,20 +149,20 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await bed.killAndRestart();
     const answers = await Promise.all(ids.map(id => bed.invoke(id)));
     expect(answers.map(({ body }) => body.data)).toEqual(ids.map(() => 2));
-    // Those that waited for an instance have gone with their server.
+    // The programs that waited for an instance ended with their server.
     const programs = before.map(({ sandbox_id }) => sandbox_id).sort();
     await waitFor(() => expect([...supervisord.programs()].sort()).toEqual(programs));
     await Promise.all(ids.map(id => bed.ask('DELETE', `/api/agent/${id}`)));
   });
 
-  test('one that ends is FAILED with how it ended', async () => {
+  test('are FAILED with their exit code when they exit', async () => {
     const id = await under.create('ends', 'code.end');
     await under.bed.invoke(id, 3);
     await under.isFailed(id, 'exit code 3');
     await under.bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('one whose program is stopped by an operator is FAILED, and the reason says so', async () => {
+  test('are FAILED with the reason when an operator stops their program', async () => {
     const id = await under.create('stopped', 'code.count');
     await under.bed.invoke(id);
     under.supervisord.control('stop', (await under.record(id)).sandbox_id);
@@ -170,7 +170,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await under.bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('a restart of supervisord ends them: FAILED with the reason, and new ones start at once', async () => {
+  test('are FAILED with the reason after a restart of supervisord, and new ones start at once', async () => {
     const { bed, supervisord } = under;
     const id = await under.create('restarted', 'code.count');
     await bed.invoke(id);
@@ -185,7 +185,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
   });
 
-  test('an include directory that supervisord does not read is said with the line that is missing', async () => {
+  test('are refused with the missing configuration line when supervisord does not read the include directory', async () => {
     const { bed, supervisord } = under;
     supervisord.configure({ include: null });
     await supervisord.stop();
@@ -202,8 +202,8 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
   });
 });
 
-describeWith(['supervisor'], 'a supervisord that asks for credentials', () => {
-  test('refuses wrong ones, and takes those of the file', async () => {
+describeWith(['supervisor'], 'a supervisord with credentials', () => {
+  test('refuses wrong credentials and accepts those of its configuration', async () => {
     const supervisord = await TestSupervisord.start({ tcp: true, credentials: { user: 'me', password: 'right' } });
     try {
       const env = {

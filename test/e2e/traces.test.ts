@@ -13,7 +13,7 @@ def fail(event, context):
 const CALLERS_SPAN = '00f067aa0ba902b7';
 const URN = (name: string) => `sn:cn:yrk:default:function:0@e2e@${name}:$latest`;
 let traces = 0;
-/** A trace of a caller that nobody else has. */
+/** Returns a new trace id of a client. */
 const newTrace = () => (++traces).toString(16).padStart(32, 'a');
 const traceparentOf = (trace: string, flags = '01') => `00-${trace}-${CALLERS_SPAN}-${flags}`;
 
@@ -45,7 +45,7 @@ describe('spans', () => {
   };
   const call = (name: string, headers: Record<string, string> = {}) =>
     bed.ask('POST', `/serverless/v1/functions/${URN(name)}/invocations`, {}, { headers });
-  /** The spans of a trace, when `names` are there. */
+  /** Waits until a trace has spans with all `names`; returns a lookup by name. */
   const spansOf = (traceId: string, names: readonly string[]) =>
     vi.waitFor(
       () => {
@@ -56,7 +56,7 @@ describe('spans', () => {
       { timeout: 20_000 },
     );
 
-  it('of a create and of calls of an agent hang on the span of the caller, and arrive with the headers that the operator names', async () => {
+  it("of a create and of calls have the client's span as parent and arrive with the configured headers", async () => {
     const created = newTrace();
     const headers = { traceparent: traceparentOf(created) };
     const answer = await bed.ask('POST', '/api/agent', bed.createBody('traced', 'code.seen'), { headers });
@@ -73,11 +73,11 @@ describe('spans', () => {
     const { body } = await bed.invoke(id, {}, { headers: { traceparent: traceparentOf(called) } });
     const ofCall = await spansOf(called, ['invoke agent']);
     expect(ofCall('invoke agent')).toMatchObject({ parentSpanId: CALLERS_SPAN, status: 0 });
-    // The handler's own spans hang on ours: it has a span of its own below it.
+    // The handler's own spans are children of the service's span.
     expect(body.data).toMatch(new RegExp(`^00-${called}-[0-9a-f]{16}-01$`));
   });
 
-  it('of a first call of a function has the cold start with its stages below it, a second call has none', async () => {
+  it('of a first function call include the cold start with its stages, unlike those of a second call', async () => {
     const cold = newTrace();
     expect((await call('seen', { traceparent: traceparentOf(cold) })).status).toBe(200);
     const first = await vi.waitFor(() => {
@@ -101,7 +101,7 @@ describe('spans', () => {
     expect(second('run').parentSpanId).toBe(second('invoke function').spanId);
   });
 
-  it.each(['fail', 'missing'])('of a call that fails are marked as failed: %s', async name => {
+  it.each(['fail', 'missing'])('of a failed call are marked as failed: %s', async name => {
     const trace = newTrace();
     expect((await call(name, { traceparent: traceparentOf(trace) })).status).toBe(500);
     await vi.waitFor(() => {
@@ -109,7 +109,7 @@ describe('spans', () => {
     }, 20_000);
   });
 
-  it('without a caller’s trace begin one with the id that is answered as X-Trace-Id', async () => {
+  it('without a trace of the client start a new one, whose id is in X-Trace-Id', async () => {
     for (const headers of [{}, { traceparent: 'nonsense' }]) {
       const url = `${bed.server.frontendUrl}/serverless/v1/functions/${URN('seen')}/invocations`;
       const answer = await fetch(url, { method: 'POST', body: '{}', headers });
@@ -124,7 +124,7 @@ describe('spans', () => {
     }
   });
 
-  it('have a collector that GET /api/doctor has looked at, beside all that the command looks at', async () => {
+  it("have a collector that GET /api/doctor checks in addition to the command's checks", async () => {
     const findings = (await bed.ask('GET', '/api/doctor')).body.findings as { name: string; text: string }[];
     const names = findings.map(({ name }) => name);
     for (const name of [
@@ -143,7 +143,7 @@ describe('spans', () => {
     expect(findings.find(({ name }) => name === 'traces')?.text).toBe(`${collector.url}/v1/traces takes spans`);
   }, 180_000);
 
-  it('are not made for a caller that does not sample', async () => {
+  it('are not created for a client that does not sample', async () => {
     const [unsampled, sampled] = [newTrace(), newTrace()];
     await call('seen', { traceparent: traceparentOf(unsampled, '00') });
     await call('seen', { traceparent: traceparentOf(sampled) });
@@ -151,7 +151,7 @@ describe('spans', () => {
     expect(collector.spans.filter(({ traceId }) => traceId === unsampled)).toEqual([]);
   });
 
-  it('are lost while nobody takes them, which is said once, and calls go on', async () => {
+  it('are lost while the collector rejects them, with one log message, and calls continue', async () => {
     const said = () => bed.server.output.match(/spans could not be sent/g)?.length ?? 0;
     expect(said()).toBe(0);
     collector.answerWith(400);
@@ -170,10 +170,10 @@ describe('spans', () => {
   });
 });
 
-describe('where spans go', () => {
-  it('is said by the setting too, and those of the last calls are sent before the service ends', async () => {
+describe('the destination of spans', () => {
+  it('can be configured by the setting, and the spans of the last calls are sent before the service ends', async () => {
     await using collector = await otlpReceiver();
-    // The variable of the standard counts less than our own, and would lead nowhere.
+    // The standard variable, which leads nowhere here, has a lower priority than the service's own.
     const env = {
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
       ROOKERY_TRACING_ENDPOINT: `${collector.url}/own/path`,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Bed } from './agents.ts';
 
-/** Loaded into the service before it: throws where nobody catches, once for each SIGUSR2. */
+/** Script that is loaded before the service and throws an uncaught error at each SIGUSR2. */
 const FAULTS = `
 let count = 0;
 process.on('SIGUSR2', () => {

@@ -18,15 +18,15 @@ describeWith(['root', 'namespaces', 'networks'], 'from another machine', () => {
     laptop?.remove();
   }, 120_000);
 
-  test('a program is made, deployed, called, changed, deployed again, looked at and deleted', async () => {
-    // What the service is and has, it cannot see.
+  test('a program is created, deployed, called, changed, redeployed, inspected and deleted', async () => {
+    // The user cannot see the data directory of the service.
     expect((await laptop.run(`ls ${served.server.dataDir}`)).code).not.toBe(0);
     await login(laptop, served);
     const runtime = `python${(await findInterpreters()).at(-1)?.version}`;
     const commands: string[] = [];
     for await (const { command } of walk(laptop, served.server, PLAIN, runtime)) commands.push(command);
     expect(commands).toHaveLength(9);
-    // Nor may anybody who has no token.
+    // A user without a token is rejected.
     const without = await laptop.run(`rookery logout && rookery agent list`);
     expect(without).toMatchObject({ code: 77 });
   }, 300_000);

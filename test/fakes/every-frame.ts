@@ -1,6 +1,9 @@
 import type { Frame, FrameReceiver } from '../../src/runtime/frames.ts';
 
-/** Takes all that comes: for the side of the runtime, which has nothing to fear. */
+/**
+ * Returns a receiver that admits every frame. Suits the runtime's side of a channel, where frames have no
+ * limit.
+ */
 export function everyFrame(take: (frame: Frame) => void): FrameReceiver {
   return { admit: () => true, take, giveUp: () => undefined };
 }

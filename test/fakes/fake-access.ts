@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, lstat, mkdir, open, readdir, readlink, rename, rm, stat } from 'node:fs/promises';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -35,19 +35,22 @@ import type {
 const MAX_EXECS = 32;
 const SIGNALS: Readonly<Record<string, number>> = { SIGINT: 2, SIGKILL: 9, SIGTERM: 15 };
 
-/** What the ways into one fake sandbox share. */
+/** State that all accesses to one fake sandbox share. */
 export interface FakeInside {
   readonly env: Readonly<Record<string, string>>;
-  /** Aborted when it ends. */
+  /** Aborts when the sandbox ends. */
   readonly ended: AbortSignal;
   openExecs: number;
 }
 
-/** Ways into a sandbox that is none: its files, commands and ports are those of the host. A terminal is a pipe for both outputs. */
+/**
+ * Access to a fake sandbox: its files, commands and ports are those of the host. A terminal is a pipe for
+ * both outputs.
+ */
 export class FakeAccess implements SandboxAccess {
   readonly #inside: FakeInside | undefined;
 
-  /** Undefined: it is gone. */
+  /** `inside` is undefined when the sandbox was removed. */
   constructor(inside: FakeInside | undefined) {
     this.#inside = inside;
   }
@@ -98,14 +101,16 @@ export class FakeAccess implements SandboxAccess {
   ): Promise<WrittenFile> {
     content.on('error', () => undefined);
     const inside = this.#enter(signal);
-    const place = placeOf(path);
+    const place = await targetOf(placeOf(path));
     const temporary = join(dirname(place), `.rookery-${randomUUID()}.part`);
     try {
-      if (path.endsWith('/') || (await stat(place).catch(() => null))?.isDirectory()) {
-        throw invalidRequest(`${path} is a directory, not a file`);
+      const before = await stat(place).catch(() => null);
+      if (path.endsWith('/') || before?.isDirectory()) throw invalidRequest(`${path} is a directory, not a file`);
+      if (before !== null && !before.isFile()) {
+        throw invalidRequest(`${path} is a ${before.isFIFO() ? 'pipe' : 'device'}, not a file`);
       }
       const file = await open(temporary, 'wx', 0o600);
-      await file.chmod(mode ?? 0o644);
+      await file.chmod(mode ?? (before === null ? 0o644 : before.mode & 0o777));
       await pipeline(content, file.createWriteStream(), { signal: AbortSignal.any([signal, inside.ended]) });
       const { size } = await stat(temporary);
       await rename(temporary, place);
@@ -142,7 +147,7 @@ export class FakeAccess implements SandboxAccess {
       await made.chmod(mode ?? 0o755);
       await made.close();
     } catch (error) {
-      // A file on the way is in the way.
+      // A file takes the place of a directory of the path.
       if (recursive && codeOf(error) === 'ENOTDIR') throw alreadyExists(`${path} is below a file`);
       throw toServiceError(error, path);
     }
@@ -163,7 +168,7 @@ class FakeExec implements OpenExec {
   readonly #child: ChildProcess;
 
   constructor({ argv, env, workingDir, terminal }: OpenExecRequest, inside: FakeInside, signal: AbortSignal) {
-    // The shell says 127, and what is not there, when there is no such program.
+    // When the program does not exist, the shell exits with 127 and prints its name.
     const script = terminal === null ? '"$@"' : '"$@" 2>&1';
     const child = spawn('sh', ['-c', `exec ${script}`, 'sh', ...argv], {
       env: { ...inside.env, ...env },
@@ -221,6 +226,14 @@ function endWith(
 function failureOf(inside: FakeInside, signal: AbortSignal): ServiceError | null {
   if (inside.ended.aborted) return unavailable('the sandbox ended');
   return signal.aborted ? deadlineExceeded('given up by its caller') : null;
+}
+
+/**
+ * Returns the path that a write to `place` creates or changes. Follows links, also a link without a target.
+ */
+async function targetOf(place: string): Promise<string> {
+  const to = await readlink(place).catch(() => null);
+  return to === null ? place : await targetOf(resolve(dirname(place), to));
 }
 
 function placeOf(path: string): string {

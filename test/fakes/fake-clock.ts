@@ -1,6 +1,6 @@
 import type { ServiceClock } from '../../src/functions/policy.ts';
 
-/** Time that a test turns by hand. */
+/** Clock that advances only when a test advances it. */
 export class FakeClock implements ServiceClock {
   #now = 0;
   #timers: { atMs: number; fire: () => void }[] = [];
@@ -36,7 +36,7 @@ export class FakeClock implements ServiceClock {
   }
 }
 
-/** Lets every promise that is ready go on. */
+/** Runs all callbacks of promises that are resolved. */
 export async function settle(): Promise<void> {
   for (let turn = 0; turn < 50; turn++) await Promise.resolve();
 }

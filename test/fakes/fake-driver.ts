@@ -23,22 +23,25 @@ import type {
 import { FakeAccess, type FakeInside } from './fake-access.ts';
 import { type FakeHandler, FakeRuntime } from './fake-runtime.ts';
 
-/** What goes wrong; tests change it at any time. */
+/** Faults that tests inject. A test may change them at any time. */
 export interface FakeFaults {
-  /** Every start fails with this. */
+  /** Error of every start. */
   startError: ServiceError | undefined;
-  /** Every start waits for this; `obeysAbort` says whether it then still heeds its signal. */
+  /** Promise that every start waits for. With `obeysAbort`, a waiting start still obeys its signal. */
   startGate: Promise<void> | undefined;
   obeysAbort: boolean;
-  /** So many removals fail first. */
+  /** Number of removals that fail before one succeeds. */
   removeFailures: number;
-  /** Every removal waits for this once it cannot fail any more. */
+  /** Promise that every removal waits for, after the removals that fail. */
   removeGate: Promise<void> | undefined;
-  /** So many stops fail first. */
+  /** Number of stops that fail before one succeeds. */
   stopFailures: number;
-  /** The machinery does not answer, and why: every method but `close` fails, the probe says so. */
+  /**
+   * Reason why the engine does not answer. Every method except `close` fails with the reason, and the probe
+   * reports it.
+   */
   away: string | undefined;
-  /** Nobody can tell whether a sandbox that has not ended runs, and why. */
+  /** Reason why the state of every sandbox that has not ended is unknown. */
   unknown: string | undefined;
 }
 
@@ -54,13 +57,14 @@ interface FakeSandbox {
 }
 
 /**
- * A sandbox driver without sandboxes: each is a runtime in this process that listens on a real unix socket. It keeps
- * the contract (the driver suite runs against it), outlives schedulers, and fails on demand.
+ * A sandbox driver without sandboxes: each sandbox is a runtime in this process on a real unix socket. The
+ * driver suite proves that the fake keeps the driver's contract. The fake outlives schedulers and fails on
+ * demand.
  */
 export class FakeDriver implements SandboxDriver {
   readonly name = 'fake';
   readonly handlers = new Map<string, FakeHandler>();
-  /** Runtimes tell when they began to load. */
+  /** Makes runtimes report when they begin to load. */
   tellsBegin = false;
   readonly faults: FakeFaults = {
     startError: undefined,
@@ -72,15 +76,15 @@ export class FakeDriver implements SandboxDriver {
     away: undefined,
     unknown: undefined,
   };
-  /** Starts that were asked for, in order. */
+  /** Requested starts, in their order. */
   readonly starts: SandboxSpec[] = [];
-  /** What it says of where the time of a start went. */
+  /** Duration of each stage, which the driver reports for every start. */
   stages: Readonly<Record<string, number>> | undefined;
   readonly #directory = mkdtempSync(join(tmpdir(), 'rookery-fake-'));
   readonly #sandboxes = new Map<string, FakeSandbox>();
   #nextPid = 1;
 
-  /** Ids of the instances whose sandboxes are not removed, running or not. */
+  /** Returns the ids of instances whose sandboxes are not removed, running or not. */
   get instanceIds(): string[] {
     return [...this.#sandboxes.values()].map(({ spec }) => spec.instanceId);
   }
@@ -89,12 +93,12 @@ export class FakeDriver implements SandboxDriver {
     return [...this.#sandboxes.values()].filter(({ exit }) => !exit).map(({ spec }) => spec.instanceId);
   }
 
-  /** The sandbox ends by itself. */
+  /** Ends the sandbox as if the instance exited on its own. */
   kill(instanceId: string, exit: Partial<ExitResult> = { signal: 'SIGKILL' }): void {
     this.#end(this.#ofInstance(instanceId), { code: null, signal: null, oomKilled: false, atMs: Date.now(), ...exit });
   }
 
-  /** Its runtime sends bytes that nobody asked for. */
+  /** Sends bytes from the sandbox's runtime without a request. */
   say(instanceId: string, bytes: Buffer): void {
     this.#ofInstance(instanceId).runtime.say(bytes);
   }
@@ -107,12 +111,12 @@ export class FakeDriver implements SandboxDriver {
     this.#ofInstance(instanceId).runtime.becomeUnreachable();
   }
 
-  /** It lives, but answers no new connection before `until`. */
+  /** Lets the sandbox run but answer no new connection before `until` resolves. */
   fallSilent(instanceId: string, until: Promise<void>): void {
     this.#ofInstance(instanceId).runtime.fallSilent(until);
   }
 
-  /** Ends everything and removes its files. */
+  /** Ends all sandboxes and removes their files. */
   async dispose(): Promise<void> {
     for (const sandbox of this.#sandboxes.values()) this.#end(sandbox, exitOf(0));
     this.#sandboxes.clear();
@@ -236,7 +240,7 @@ export class FakeDriver implements SandboxDriver {
     this.#assertHere();
     return [...this.#sandboxes.values()].map(({ spec, handle, exit }) => ({
       instanceId: spec.instanceId,
-      // A copy, as after a restart of the control plane.
+      // Copies the handle, because a handle read from the database is a copy too.
       handle: structuredClone(handle),
       running: exit === undefined,
     }));

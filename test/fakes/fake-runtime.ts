@@ -12,15 +12,15 @@ import {
 } from '../../src/runtime/protocol.ts';
 import { everyFrame } from './every-frame.ts';
 
-/** What a handler of a fake instance sees. */
+/** Context that a handler of a fake instance receives. */
 export interface FakeContext {
   readonly header: CallHeader;
   readonly init: Init;
-  /** Aborted when the call is cancelled. */
+  /** Aborts when the call is cancelled. */
   readonly signal: AbortSignal;
-  /** What the instance keeps in memory. */
+  /** Memory of the instance, which all its calls share. */
   readonly state: Map<string, unknown>;
-  /** Ends the whole instance, as `os._exit` would. */
+  /** Ends the whole instance, as `os._exit` does in Python. */
   readonly exit: (code: number) => void;
   /** Writes a line to the log. */
   readonly print: (line: string) => void;
@@ -32,7 +32,7 @@ export interface FakeRuntimeOptions {
   readonly path: string;
   readonly secret: string;
   readonly handlers: ReadonlyMap<string, FakeHandler>;
-  /** Tells when it began to load. */
+  /** Makes the runtime report when it begins to load. */
   readonly tellsBegin?: boolean;
   readonly onExit: (code: number) => void;
   readonly print: (line: string) => void;
@@ -52,8 +52,9 @@ interface Connection {
 }
 
 /**
- * A runtime that speaks the runtime protocol on a unix socket, in this process. `handler`, `initializer` and `preStop` of INIT name functions of
- * `handlers`; a name that is not there is a load failure (4001), none at all is `empty user call code` (4201).
+ * A runtime in this process that speaks the runtime protocol on a unix socket. `handler`, `initializer` and
+ * `preStop` of INIT name functions of `handlers`. An unknown name is a load failure (4001). Without a handler
+ * a call fails with `empty user call code` (4201).
  */
 export class FakeRuntime {
   readonly #options: FakeRuntimeOptions;
@@ -80,35 +81,35 @@ export class FakeRuntime {
     });
   }
 
-  /** Sends bytes that nobody asked for, over the data connections. */
+  /** Sends bytes without a request, over the data connections. */
   say(bytes: Buffer): void {
     for (const { socket, hello } of this.#connections) if (hello.role === 'data') socket.write(bytes);
   }
 
-  /** Breaks every connection; the runtime goes on. */
+  /** Breaks every connection. The runtime keeps running. */
   dropConnections(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  /** Takes no new connections and breaks those that are open: it runs, but nobody can reach it. */
+  /** Refuses new connections and breaks the open ones. The runtime keeps running but cannot be reached. */
   becomeUnreachable(): void {
     this.#server.close();
     this.dropConnections();
   }
 
-  /** Takes new connections, and reads nothing of them before `until`. */
+  /** Accepts new connections but reads nothing from them before `until` resolves. */
   fallSilent(until: Promise<void>): void {
     this.#silence = until;
   }
 
-  /** The process is gone: everything breaks. */
+  /** Breaks everything, as the end of a process does. */
   kill(): void {
     for (const call of this.#running) call.abort.abort('killed');
     this.#queue.length = 0;
     this.becomeUnreachable();
   }
 
-  /** As SIGTERM does. */
+  /** Stops the runtime as SIGTERM does. */
   async stop(graceMs: number): Promise<CallError | undefined> {
     if (this.#status === 'stopping') return undefined;
     const wasReady = this.#status === 'ready';
@@ -173,7 +174,7 @@ export class FakeRuntime {
     return connection;
   }
 
-  /** The connection ended: its queued calls are dropped, its running ones cancelled. */
+  /** Drops the queued calls of an ended connection and cancels its running ones. */
   #leave(connection: Connection): void {
     this.#connections.delete(connection);
     for (let i = this.#queue.length - 1; i >= 0; i--) {

@@ -23,7 +23,7 @@ export class ScriptedRuntime {
     });
   }
 
-  /** On a free port of the loopback, which it returns. */
+  /** Listens on a free port of the loopback interface and returns the port. */
   listenOnTcp(): Promise<number> {
     return new Promise(resolve => {
       this.#server.listen(0, '127.0.0.1', () => resolve((this.#server.address() as net.AddressInfo).port));

@@ -5,7 +5,7 @@ import { Component } from '../parts/kubernetes-components.ts';
 import { describeWith } from '../probe.ts';
 
 const TEST_MS = 300_000;
-/** Every request that comes while it starts fails. */
+/** Bounds the wait for a component that restarts. Every request fails while the component starts. */
 const BACK = { timeout: 120_000, interval: 100 };
 
 const CODE = `
@@ -18,8 +18,8 @@ def handle(event, context):
     return count
 `;
 
-describeWith(['kubernetes-components'], 'with a cluster whose components can end', () => {
-  describe('the API server ends and comes back', { timeout: TEST_MS }, () => {
+describeWith(['kubernetes-components'], 'a cluster whose components can be stopped', () => {
+  describe('the API server when it stops and starts again', { timeout: TEST_MS }, () => {
     let kubernetes: KubernetesBed;
     let apiServer: Component;
 
@@ -34,7 +34,7 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
       await kubernetes?.close();
     }, TEST_MS);
 
-    test('calls go on, no pod is lost and no instance ended, and what has changed meanwhile is seen', async () => {
+    test('the service answers calls, keeps pods and instances, and sees changes made meanwhile', async () => {
       await kubernetes.createPool('pool', { reuse: true, size: 3 });
       await kubernetes.poolRuns('pool', 3);
       const own = await kubernetes.createOwn('own', 'work.handle');
@@ -60,8 +60,8 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
       const seen = answers.length;
       await vi.waitFor(() => expect(answers.length).toBeGreaterThan(seen + 20), PATIENCE);
       for (const id of [own, claimed]) expect(await kubernetes.record(id)).toMatchObject({ status: 'RUNNING' });
-      // What the cluster cannot tell, the pod does.
-      // Its own end may be faster than the answer.
+      // The API server cannot report this exit, but the manager in the pod does. The command ends the pod's
+      // own process and may fail before its answer arrives.
       await kubernetes.tryExec(broken, 'kill -TERM 1');
       await kubernetes.hasFailed(broken, /^instance exited: /);
       const refused = await kubernetes.tryOwn('late', 'work.handle');
@@ -69,7 +69,7 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
 
       await apiServer.start();
       await vi.waitFor(() => kubernetes.pods(), BACK);
-      // The pod of the broken one is of no use to anybody any more, and its pool is complete again.
+      // The pod of the failed instance is removed, and its pool becomes complete again.
       await vi.waitFor(
         async () => expect((await kubernetes.bed.ask('DELETE', `/api/agent/${broken}?grace=0`)).status).toBe(200),
         PATIENCE,

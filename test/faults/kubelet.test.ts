@@ -5,7 +5,7 @@ import { Component } from '../parts/kubernetes-components.ts';
 import { describeWith } from '../probe.ts';
 
 const TEST_MS = 600_000;
-/** Kubernetes believes for 50 s that a silent node is only slow. */
+/** Kubernetes reports a silent node as not ready after 50 s. */
 const SILENCE = { timeout: 240_000, interval: 250 };
 const UNKNOWN = /^nobody can tell whether the pod \S+ runs: the node \S+ of the pod does not answer$/;
 
@@ -19,8 +19,8 @@ def handle(event, context):
     return count
 `;
 
-describeWith(['kubernetes-components'], 'with a cluster whose components can end', () => {
-  describe('the kubelet of a node ends and comes back', { timeout: TEST_MS }, () => {
+describeWith(['kubernetes-components'], 'a cluster whose components can be stopped', () => {
+  describe('the kubelet of a node when it stops and starts again', { timeout: TEST_MS }, () => {
     let kubernetes: KubernetesBed;
     let kubelet: Component;
 
@@ -34,7 +34,7 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
       await kubernetes?.close();
     }, TEST_MS);
 
-    test('its instances are unknown and not made again, calls go on, and all is as before when it is back', async () => {
+    test('instances become unknown without a restart, answer calls, and recover when the kubelet is back', async () => {
       await kubernetes.createPool('pool', { reuse: true });
       await kubernetes.poolRuns('pool');
       const claimed = await kubernetes.createClaimed('claimed', 'work.handle', 'pool');
@@ -68,7 +68,7 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
       const seen = answers.length;
       await vi.waitFor(() => expect(answers.length).toBeGreaterThan(seen + 20), PATIENCE);
 
-      // Nobody confirms an end, so the name stays taken.
+      // The kubelet cannot confirm the end of the pod, so the name stays taken.
       expect(await kubernetes.bed.ask('DELETE', `/api/agent/${leaving}?grace=0`)).toMatchObject({
         status: 500,
         body: { message: expect.stringMatching(/is not confirmed: its node \S+ has not answered yet/) },
@@ -89,12 +89,12 @@ describeWith(['kubernetes-components'], 'with a cluster whose components can end
           expect(record).not.toHaveProperty('status_reason');
         }, SILENCE);
       }
-      // The delete is done then, without being asked for again.
+      // The service then completes the delete without another request.
       const again = await vi.waitFor(() => kubernetes.createOwn('leaving', 'work.handle'), SILENCE);
       expect(await kubernetes.value(again)).toBe(1);
       isOver = true;
       await calling;
-      // No call failed, and each was answered by the instance that was there before.
+      // Every call succeeded, and the original instance answered it.
       expect(answers).toEqual(Array.from({ length: answers.length / 2 }, (_, index) => [index + 1, index + 1]).flat());
       for (const id of staying) expect(before).toContain((await kubernetes.podOf(id)).metadata.uid);
 

@@ -61,13 +61,13 @@ export function servedFunction(
 
 type Labels = Awaited<ReturnType<FunctionCatalog['labels']>>;
 
-/** A registry that holds what a test puts in. */
+/** A registry that contains the functions which a test adds. */
 export class FakeCatalog implements FunctionCatalog {
   readonly functions = new Map<string, ServedFunction>();
   readonly reservations = new Map<string, Labels>();
-  /** Reads of functions so far. */
+  /** Number of function reads so far. */
   finds = 0;
-  /** Each read waits for this after it has looked. */
+  /** Each read waits for this promise after its lookup. */
   gate: Promise<void> = Promise.resolve();
   readonly #listeners = new Set<(functionUrn: string | null, mayBeWarm: boolean) => void>();
 
@@ -210,7 +210,7 @@ export class FakeStarter implements InstanceStarter {
   }
 }
 
-/** A function service over fakes, with one function in its registry. */
+/** A function service over fakes with one registered function. */
 export class ServiceHarness {
   readonly catalog = new FakeCatalog();
   readonly starter = new FakeStarter();
@@ -229,7 +229,7 @@ export class ServiceHarness {
       maxWaitingPerTenant: 1000,
       openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
       observe: (_tenant, _name, code) => void this.observed.push(code),
-      log: { info: () => undefined, warn: () => undefined },
+      log: { info: () => undefined, warn: () => undefined, error: () => undefined },
       ...options,
     });
   }
@@ -248,13 +248,13 @@ export class ServiceHarness {
       },
       ...rest,
     });
-    // The test looks at it later.
+    // The test checks the result later.
     result.catch(() => undefined);
     return result;
   }
 }
 
-/** A machine of that size that promises whatever is asked of it. */
+/** Returns a machine of that size that grants every reservation. */
 export function machineOf(cpuMillis: number, memoryMb: number): Machine {
   return {
     isLargeEnough: key => key.cpuMillis <= cpuMillis && key.memoryMb <= memoryMb,
@@ -265,7 +265,7 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
   };
 }
 
-/** A call that runs: its promise, and the instance that it runs on. */
+/** Starts a call; returns its promise and the instance on which it runs. */
 export async function running(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
   const result = harness.invoke(more);
   await settle();

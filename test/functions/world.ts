@@ -48,15 +48,17 @@ export class FakeInstance implements ServiceInstance {
   }
 }
 
-/** A service over instances and a clock that the test drives. */
+/** A service whose instances and clock are controlled by the test. */
 export class World {
   readonly clock: FakeClock;
   readonly alive = new Set<FakeInstance>();
   readonly starting: { key: GroupKey; ok(): void; fail(error: Error): void }[] = [];
   started = 0;
-  /** Starts end at once unless a test holds them. */
+  /** False: starts end at once. True: the test ends them. */
   holdStarts = false;
-  /** An instance that stops is gone at once unless a test holds it, as a pre_stop does; then `kill` ends it. */
+  /**
+   * False: a stopping instance ends at once. True: it keeps running, as in pre_stop, until `kill` ends it.
+   */
   holdStops = false;
   failStarts: Error | undefined;
   readonly service: Service;

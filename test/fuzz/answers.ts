@@ -1,8 +1,11 @@
 import type { Random } from '../parts/random.ts';
 
-/** What a hostile server of HTTP says, and how: sound answers, and those with something wrong at every place where something can be. */
+/**
+ * Answer of a hostile HTTP server, and its timing. Some answers are sound; others have an error at a random
+ * place.
+ */
 export interface HostileAnswer {
-  /** Written one after the other, with a pause between. */
+  /** Parts of the answer, which are sent one after another with a pause between. */
   readonly parts: readonly Buffer[];
   readonly end: 'end' | 'reset' | 'stay';
 }
@@ -117,7 +120,7 @@ const CHUNK_SIZES = [
   '',
 ];
 
-/** What a strict reader takes; the rest is for answers that are to be refused. */
+/** Header names that a strict reader accepts. Only answers that must be refused use the others. */
 const SOUND_NAMES = NAMES.filter(
   name => /^[\w-]+$/.test(name) && !/^(transfer|content)-(encoding|length)$/i.test(name),
 );
@@ -159,7 +162,7 @@ function headers(random: Random, most: number, isSound: boolean): string {
   return text;
 }
 
-/** The rest of the head, and the body. */
+/** Returns the rest of the head and the body. */
 function framed(random: Random, body: string, isSound: boolean): string {
   const length = isSound ? body.length : Math.max(0, body.length + random.below(9) - 4);
   switch (random.below(5)) {

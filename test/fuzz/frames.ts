@@ -15,10 +15,10 @@ import { everyFrame } from '../fakes/every-frame.ts';
 import { Random } from '../parts/random.ts';
 import { escapesOf, type Fuzzer } from './fuzzer.ts';
 
-/** A call that has not settled after this hangs: it was given less. */
+/** Time after which an unsettled call counts as hanging. Every call has a shorter timeout (`CALL_MS`). */
 const HANG_MS = 20_000;
 const CALL_MS = 300;
-/** Of live memory after garbage was collected, between the first tenth of the run and its end. */
+/** Largest growth of live memory after garbage collection, from the first tenth of the run to its end. */
 const MAX_GROWTH_BYTES = 24 * 1024 * 1024;
 const SENDERS = 4;
 
@@ -59,7 +59,7 @@ const VALUES: readonly string[] = [
   '"\n"',
   '\u0000',
   '['.repeat(5000),
-  // Above the size up to which results are checked to be JSON.
+  // This value is larger than the size up to which results are checked to be JSON.
   `"${'x'.repeat(5000)}"`,
   `"${'x'.repeat(5000)}","code":500`,
   `"${'x'.repeat(5000)}\\\\","code":500,"a":"\\"`,
@@ -80,7 +80,9 @@ const TEXTS: readonly unknown[] = [
 ];
 const TYPES = Object.values(FRAME);
 
-/** A runtime that means harm: it answers most things properly, so that what it says wrong is heard in every state of a channel. */
+/**
+ * A hostile runtime. Most of its answers are correct, so that its wrong frames meet a channel in every state.
+ */
 class HostileRuntime {
   readonly #random: Random;
   readonly #sockets = new Map<Hello['role'], net.Socket>();
@@ -186,7 +188,7 @@ class HostileRuntime {
     };
   }
 
-  /** A frame of any kind for any call, with lengths that are true or not, or bytes that are no frame. */
+  /** Returns a frame of any kind for any call, with right or wrong lengths, or bytes that are not a frame. */
   #anything(): Buffer {
     const random = this.#random;
     const callId =
@@ -222,7 +224,7 @@ class HostileRuntime {
     }
   }
 
-  /** In pieces now and then. */
+  /** Sends bytes, sometimes in several pieces. */
   #send(role: Hello['role'], bytes: Buffer): void {
     const socket = this.#sockets.get(role);
     if (socket === undefined || socket.destroyed) return;
@@ -234,8 +236,8 @@ class HostileRuntime {
 }
 
 /**
- * Drives real channels over real sockets against a runtime that means harm. Nothing may escape, each call settles with what a caller can be
- * answered with, a channel that was sent nonsense closes, and memory does not grow.
+ * Drives real channels over real sockets against a hostile runtime. No error may escape. Each call must
+ * settle with an outcome for callers. A channel must close after an invalid frame, and memory must not grow.
  */
 export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-fuzz-'));
@@ -253,6 +255,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
     const sockets = new Set<net.Socket>();
     const server = net.createServer(socket => {
       sockets.add(socket);
+      socket.on('error', () => socket.destroy());
       socket.on('close', () => sockets.delete(socket));
       runtime.serve(socket);
     });
@@ -295,7 +298,7 @@ export const fuzzFrames: Fuzzer = async ({ seed, maxIterations, maxSeconds }) =>
   return { iterations, faults, counts: { ...counts, growthKb: Math.round(growthBytes / 1024) } };
 };
 
-/** One life of a channel. */
+/** Opens one channel to the runtime, uses it and closes it. */
 async function attack(
   path: string,
   random: Random,
@@ -377,8 +380,8 @@ async function call(
 }
 
 /**
- * What a caller reads: the result stands in the answer as it is. A small one must be JSON. A large one is not checked to be: then the caller's
- * own parser may fail, but what it reads has no field of the sandbox's beside `data`.
+ * Checks a result inside the answer that a caller reads. A small result must be JSON. A large result is not
+ * checked: the caller's parser may fail, but must find no field of the sandbox besides `data`.
  */
 function checkResult(data: Buffer, fault: (what: string) => void): void {
   const whole = Buffer.concat([Buffer.from('{"code":200,"data":'), data, Buffer.from(',"message":""}')]);
@@ -399,7 +402,7 @@ function checkFailure(failure: (CallOutcome | InitOutcome) & { ok: false }, faul
   if (typeof text !== 'string' || text.length > LIMITS.callErrorChars + 3) fault('a text that is none, or too long');
 }
 
-/** The text for callers and logs: one line without control characters. */
+/** Checks that the text for callers and logs is one line without control characters. */
 function checkText(error: unknown, fault: (what: string) => void): void {
   if (!(error instanceof Error) || /[\p{Cc}\u2028\u2029]/u.test(error.message))
     fault(`the text ${JSON.stringify(String(error))}`);

@@ -1,12 +1,13 @@
 /**
- * `npm run fuzz -- <fuzzer> [--seconds 600] [--seed 1] [--iterations N]`: hostile input, made from a seed, for one of the service's decoders.
- * Exit code 1 when something crashed, hung or grew.
+ * Command `npm run fuzz -- <fuzzer> [--seconds 600] [--seed 1] [--iterations N]`. A fuzzer sends hostile input,
+ * made from a seed, to one of the service's decoders. The exit code is 1 when something crashed, hung or
+ * grew.
  */
 import { parseArgs } from 'node:util';
 import { ARGUMENTS } from '../../scripts/command.ts';
 import type { Fuzzer } from './fuzzer.ts';
 
-/** Loaded on use: each brings the parts that it attacks. */
+/** Fuzzers by name. Each is loaded on use, because it imports the parts that it attacks. */
 const FUZZERS: Readonly<Record<string, () => Promise<Fuzzer>>> = {
   frames: async () => (await import('./frames.ts')).fuzzFrames,
   'http-bridge': async () => (await import('./http-bridge.ts')).fuzzHttpBridge,

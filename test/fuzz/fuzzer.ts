@@ -1,4 +1,4 @@
-/** How long a fuzzer goes on: until either bound is met. */
+/** Bounds of a run. A fuzzer stops at the first bound that it reaches. */
 export interface FuzzOptions {
   readonly seed: number;
   readonly maxIterations: number;
@@ -7,20 +7,20 @@ export interface FuzzOptions {
 
 export interface FuzzReport {
   readonly iterations: number;
-  /** What broke a rule, each with the iteration's own seed; empty when nothing did. */
+  /** Violations of rules, each with the seed of its iteration; empty when there are none. */
   readonly faults: readonly string[];
-  /** More numbers for people: `{ frames: 12000 }`. */
+  /** More numbers to print, for example `{ frames: 12000 }`. */
   readonly counts: Readonly<Record<string, number>>;
 }
 
 export type Fuzzer = (options: FuzzOptions) => Promise<FuzzReport>;
 
-/** Everything that escaped from the code under test while `work` ran: none of it may. */
+/** Returns every error that escaped from the code under test while `work` ran. The list must be empty. */
 export async function escapesOf(work: () => Promise<void>): Promise<string[]> {
   const escapes: string[] = [];
   const onEscape = (error: unknown) =>
     escapes.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
-  // Vitest listens too, and would blame the wrong test.
+  // Vitest listens too and would blame the wrong test.
   const others = (['uncaughtException', 'unhandledRejection'] as const).map(event => {
     const listeners = process.listeners(event as 'uncaughtException');
     process.removeAllListeners(event);
@@ -29,7 +29,7 @@ export async function escapesOf(work: () => Promise<void>): Promise<string[]> {
   });
   try {
     await work();
-    // Errors of the last callbacks come out now.
+    // Errors of the last callbacks surface in this turn.
     await new Promise(resolve => setImmediate(resolve));
   } finally {
     for (const { event, listeners } of others) {

@@ -9,7 +9,10 @@ import { Random } from '../parts/random.ts';
 import { hostileAnswer } from './answers.ts';
 import type { Fuzzer } from './fuzzer.ts';
 
-/** The bridge of kind `http` under attack: the same hostile answers as those to the passthrough, to calls of several threads. */
+/**
+ * Attacks the bridge of kind `http`. Calls of several threads get the same hostile answers as the
+ * passthrough.
+ */
 const CALLS = 40;
 const HANG_MS = 30_000;
 const KEPT_MS = 100;
@@ -70,7 +73,7 @@ export const fuzzHttpBridge: Fuzzer = async ({ seed, maxIterations, maxSeconds }
   return { iterations, faults, counts };
 };
 
-/** The next lines of the driver; fails when they do not come. */
+/** Returns the next `count` lines of the driver. Fails when they do not arrive in time. */
 function take(lines: Interface, count: number): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   return new Promise((fulfil, reject) => {
@@ -94,7 +97,10 @@ function take(lines: Interface, count: number): Promise<Outcome[]> {
   });
 }
 
-/** Answers one request after the other, for as long as they come soon: bytes that one call left unread must not be the next one's answer. */
+/**
+ * Answers requests of one connection while they arrive in quick succession. Unread bytes of one call must not
+ * become the answer of the next call.
+ */
 function serve(socket: Socket, planned: (mark: string) => ReturnType<typeof hostileAnswer>): void {
   let heard = '';
   const idle = setTimeout(() => socket.end(), KEPT_MS);

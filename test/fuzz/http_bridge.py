@@ -1,6 +1,6 @@
-"""Calls the server of HTTP at 127.0.0.1:<port> through the bridge, from several threads, as long as there are lines on standard input.
+"""Calls the HTTP server at 127.0.0.1:<port> through the bridge, from several threads, until standard input ends.
 
-Each line is a mark, which the event carries; each answer is a line of JSON: what became of the call.
+Each line of input is a mark for the event of one call. Each line of output is the outcome of a call as JSON.
 """
 
 import json
@@ -11,6 +11,7 @@ import types
 
 from rookery_runtime import http_bridge, http_program
 from rookery_runtime.failures import CallFailure
+from rookery_runtime.values import NotJson
 
 THREADS = 4
 LIMIT = 64 * 1024
@@ -35,7 +36,7 @@ def call(mark, stream):
         return {"kind": "value", "text": str(code._invoke(None, context))[:1000]}
     except CallFailure as failure:
         return {"kind": "too large", "text": failure.message}
-    except http_bridge.HttpFailure as failure:
+    except (http_bridge.HttpFailure, NotJson) as failure:
         return {"kind": "failure", "text": str(failure)}
     except BaseException as error:
         return {"kind": "escaped", "text": "%s: %s" % (type(error).__name__, error)}

@@ -7,17 +7,20 @@ import { Random } from '../parts/random.ts';
 import { type HostileAnswer, hostileAnswer } from './answers.ts';
 import { escapesOf, type Fuzzer } from './fuzzer.ts';
 
-/** The service under attack: its real frontend, callers with tokens and kept connections, and a server inside that answers anything. */
+/**
+ * Attacks the real frontend. Callers have tokens and reuse connections, and a server inside a sandbox answers
+ * anything.
+ */
 const CALLERS = 4;
 const REQUESTS = 4;
-/** Nothing here takes longer than `passIdleMs` of this run; a busy machine may. */
+/** Limit above `passIdleMs` of this run, which bounds every request. A busy machine needs the difference. */
 const HANG_MS = 20_000;
 const IDLE_MS = 400;
 const MAX_GROWTH_BYTES = 200 * 1024 * 1024;
-/** Spreads the numbers of requests: a mark that damage makes of another one belongs to nobody. */
+/** Spreads the numbers of requests, so that a damaged mark matches no other request. */
 const SPREAD = 387_420_489n;
 const MARKS = 1_000_000_000n;
-/** Iterations after which memory has found its level. */
+/** Number of iterations after which memory use is stable. */
 const WARM = 200;
 const CARRIERS = ['Authorization', 'Cookie', 'Proxy-Authorization', 'Referer', 'X-Copy', 'x_auth', 'Connection'];
 
@@ -25,9 +28,9 @@ interface Run {
   readonly it: Bed;
   readonly port: number;
   readonly faults: string[];
-  /** What the server inside is to say to whom. */
+  /** Answers that the server inside will give, by the mark of the request. */
   readonly plans: Map<string, HostileAnswer>;
-  /** Of all requests so far. */
+  /** Marks of all requests so far. */
   readonly marks: Set<string>;
   readonly counts: { requests: number; passed: number; refused: number; broken: number; upgrades: number };
 }
@@ -80,7 +83,7 @@ export const fuzzPassthrough: Fuzzer = async ({ seed, maxIterations, maxSeconds 
   return { iterations, faults, counts };
 };
 
-/** Listens to one request, then says what is planned for it. */
+/** Reads one request, then sends its planned answer. */
 async function serve(socket: Socket, plans: Run['plans'], faults: string[]): Promise<void> {
   let heard = '';
   let isAnswered = false;
@@ -101,12 +104,13 @@ async function serve(socket: Socket, plans: Run['plans'], faults: string[]): Pro
   });
 }
 
-/** One caller: several requests on one connection, each followed by one of the service's own. */
+/** Sends several requests on one connection, each followed by a request to the service itself. */
 async function attack(run: Run, random: Random, number: number): Promise<void> {
   const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
   try {
     for (let index = 0; index < REQUESTS; index += 1) {
-      // Of one length and with an end that nothing else in an answer has, so that parts which are put together never make another one.
+      // Marks have one length and end with a character that an answer has nowhere else. Parts of two marks
+      // never form a third one.
       const name = `m${String((BigInt(number * REQUESTS + index + 1) * SPREAD) % MARKS).padStart(9, '0')}`;
       run.marks.add(`${name}!`);
       run.plans.set(name, hostileAnswer(random, `${name}!`));
@@ -145,7 +149,7 @@ async function request(
   const seen = await ask(it, { path: at(port, '/x', query), agent: isUpgrade ? false : agent, method, headers, body });
   if (seen.broken !== undefined) {
     counts.broken += 1;
-    // An answer may break off; an answer that the caller cannot read is an error.
+    // An answer may break off, but an answer that the caller cannot parse is an error.
     if (!/ECONNRESET|EPIPE|hang up|aborted/.test(seen.broken)) faults.push(`${name}: the caller saw ${seen.broken}`);
   } else if (seen.status === 101) counts.upgrades += 1;
   else if (seen.status === 502 || seen.status === 504) counts.refused += 1;
@@ -184,7 +188,7 @@ interface Question {
   readonly body?: string;
 }
 
-/** An answer as a strict client reads it. */
+/** Sends a request and returns the answer as a strict client reads it. */
 async function ask(it: Bed, { path, agent, method = 'GET', headers = {}, body = '' }: Question): Promise<Seen> {
   const seen: Seen = { status: 0, headers: '', body: '', interim: 0, broken: undefined };
   const signal = AbortSignal.timeout(HANG_MS);

@@ -5,7 +5,9 @@ import type { Balancer, Replica, Wish } from './client.ts';
 const LOOK_MS = 100;
 const LOOK_TIMEOUT_MS = 1_000;
 
-/** Sends each request to any replica that says that it is ready, as a load balancer with health checks does. */
+/**
+ * Sends each request to a replica that reports itself as ready, as a load balancer with health checks does.
+ */
 export class ReadyReplicas implements Balancer {
   readonly passesOver = true;
   readonly #replicas: readonly Replica[];
@@ -30,7 +32,7 @@ export class ReadyReplicas implements Balancer {
     return this.#ready.has(name);
   }
 
-  /** Known before the next look. */
+  /** Removes a replica that is known to be down before the next health check. */
   isGone(name: string): void {
     this.#ready.delete(name);
   }

@@ -8,7 +8,10 @@ import type { AgentHistory, AsyncHistory, FunctionHistory, History, JobHistory }
 const SETTLE_MS = 120_000;
 const OUTCOME_UNKNOWN = 150_427;
 
-/** Once nothing is done to the service any more: everything that it promised, a sentence for each promise that it broke. */
+/**
+ * Checks every promise of the service after all faults have ended. Returns a sentence for each broken
+ * promise.
+ */
 export async function brokenPromises(client: Client, history: History, marksDir: string): Promise<readonly string[]> {
   const problems: string[] = [...history.violations];
   const deadlineMs = Date.now() + SETTLE_MS;
@@ -36,7 +39,10 @@ async function ofAgent(client: Client, agent: AgentHistory): Promise<string[]> {
   return ofCalls(agent, last.body.data as { boot: string; n: number });
 }
 
-/** The memory of an agent is what its calls left in it: each ran once at most, in the order in which callers could see them. */
+/**
+ * Checks the memory of an agent against its calls. Each call ran at most once, in the order that callers
+ * could observe.
+ */
 function ofCalls({ name, calls }: AgentHistory, last: { readonly boot: string; readonly n: number }): string[] {
   const problems: string[] = [];
   const answered = calls.flatMap(({ id, sentAt, answeredAt, answer }) =>
@@ -96,7 +102,7 @@ async function ofAsyncCall(
   if (status === 'completed') {
     return runs === 1 && found?.body.result === mark ? [] : [`${mark} ran ${runs} times and is ${text(found)}`];
   }
-  // The service that handed it over died: nobody knows how far it came.
+  // The service that ran the call died, so the outcome is unknown.
   const isUnknown =
     status === 'failed' && (found?.body.error as { code?: number } | undefined)?.code === OUTCOME_UNKNOWN;
   return isUnknown ? [] : [`${mark} was accepted, ran ${runs} times, and is ${text(found)}`];
@@ -130,7 +136,7 @@ async function ofJob(
   return problems;
 }
 
-/** Whether `part` has only lines of `whole`, in their order. */
+/** Returns true if `part` contains only lines of `whole`, in the same order. */
 function isPartOf(part: readonly string[], whole: readonly string[]): boolean {
   let at = 0;
   for (const line of whole) if (part[at] === line) at += 1;

@@ -4,7 +4,7 @@ import { Agent, request } from 'undici';
 export interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
-  /** Who answered. */
+  /** Name of the replica that answered. */
   readonly replica: string;
 }
 
@@ -15,37 +15,43 @@ export interface Replica {
 }
 
 export interface Wish {
-  /** This one, while it takes requests. */
+  /** Replica to prefer while it accepts requests. */
   readonly on?: string | undefined;
-  /** Any but this one, where there is another. */
+  /** Replica to avoid when another one accepts requests. */
   readonly avoid?: string | undefined;
 }
 
-/** Who takes a request. */
+/** Chooses the replica for a request. */
 export interface Balancer {
-  /** Null: nobody, for the moment. */
+  /** Returns a replica, or null when none accepts requests at the moment. */
   pick(wish: Wish): Replica | null;
-  /** Whether a connection that is refused goes to somebody else, as with a load balancer: then it was no call. */
+  /**
+   * True if a refused connection is retried on another replica, as a load balancer does. Such an attempt does
+   * not count as a call.
+   */
   readonly passesOver: boolean;
 }
 
-/** A request that was sent, and what became of it; times of `performance.now()`. */
+/** A request that was sent, and its outcome. Times are those of `performance.now()`. */
 export interface Asked {
   readonly method: string;
   readonly path: string;
   readonly replica: string;
   readonly sentMs: number;
   readonly endedMs: number;
-  /** Null: no answer came. */
+  /** Status of the answer; null when no answer arrived. */
   readonly status: number | null;
   readonly text: string;
 }
 
-/** Long enough for a service that was stopped for some seconds, and short enough that a history goes on. */
+/** Timeout of an answer. A service may be frozen for some seconds, and the history must continue. */
 const ANSWER_MS = 20_000;
 const AGAIN_MS = 20;
 
-/** Asks both entries at addresses that stay the same over restarts. No answer is an outcome (`null`): nobody knows whether the request was done. */
+/**
+ * Sends requests to both entries at addresses that stay the same over restarts. A missing answer is the
+ * outcome `null`: the request may have been done.
+ */
 export class Client {
   readonly #balancer: Balancer;
   readonly #answerMs: number;
@@ -90,7 +96,7 @@ export class Client {
     return null;
   }
 
-  /** The name of one that takes requests. */
+  /** Returns the name of a replica that accepts requests. */
   anyReplica(): string | undefined {
     return this.#balancer.pick({})?.name;
   }
@@ -100,7 +106,7 @@ export class Client {
   }
 }
 
-/** Errors of jobs are plain text. */
+/** Returns the fields of an answer. Errors of jobs are plain text. */
 function bodyOf(text: string): Record<string, unknown> {
   try {
     return JSON.parse(text) as Record<string, unknown>;
@@ -112,6 +118,6 @@ function bodyOf(text: string): Record<string, unknown> {
 export interface AskOptions extends Wish {
   readonly body?: object;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Ask the meta_service. */
+  /** Sends the request to the meta_service. */
   readonly meta?: boolean;
 }

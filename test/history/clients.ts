@@ -5,29 +5,29 @@ import type { AgentHistory, CallHistory, FunctionHistory, History } from './reco
 
 export interface Places {
   readonly codeDir: string;
-  /** Where what runs leaves its marks, on the host. */
+  /** Directory on the host where running code writes its marks. */
   readonly marksDir: string;
   readonly runtime: string;
-  /** How long an acknowledged change may take until every call is answered by it. */
+  /** Longest time from an acknowledged change until every call uses it. */
   readonly effectiveMs: number;
 }
 
-/** Alive at a time: more would only make the machine slow. */
+/** Largest number of agents alive at one time. More would only slow the machine down. */
 const MOST_AGENTS = 12;
 const MOST_FUNCTIONS = 4;
 const MOST_JOB_LINES = 6;
-/** Asynchronous calls one after another. */
+/** Largest number of asynchronous calls in sequence. */
 const MOST_LATER = 6;
-/** Before the next request when nobody answers. */
+/** Pause before the next request when no replica answers. */
 const AWAY_MS = 100;
 
-/** One caller after another of these does something at random and writes down what it heard. */
+/** Callers that in turn do something at random and record the answers. */
 export class Clients {
   readonly #client: Client;
   readonly #history: History;
   readonly #random: Random;
   readonly #places: Places;
-  /** Makes the names of one client its own. */
+  /** Prefix that makes the names of one client unique. */
   readonly #label: string;
   #names = 0;
 
@@ -79,7 +79,7 @@ export class Clients {
     await this.#createAgain(agent);
   }
 
-  /** The same key and body: a client without an answer asks again and must get the same instance. */
+  /** Repeats a create with the same key and body. A client without an answer must get the same instance. */
   async #createAgain(agent: AgentHistory): Promise<void> {
     const answer = await this.#ask('create', 'POST', '/api/agent', {
       headers: { 'idempotency-key': agent.key },
@@ -90,7 +90,7 @@ export class Clients {
       },
     });
     if (answer?.status !== 200) return;
-    // A delete that is under way takes the key with it, and a second create is then another instance.
+    // A delete in progress removes the key, and then a second create makes another instance.
     if (!agent.deleteSent) agent.ids.add(String(answer.body.instance_id));
     else await this.#client.ask('DELETE', `/api/agent/${String(answer.body.instance_id)}`);
   }
@@ -187,7 +187,7 @@ export class Clients {
       fn.revisionId = String((answer.body.function as Record<string, unknown>).revisionId);
       return;
     }
-    // Taken in without an answer, perhaps: the record says.
+    // The service may have stored the update without an answer, so the record decides.
     const record = await this.#latest(fn);
     if (record === null) return;
     if (answer?.body.code === 4134 && record.revisionId === fn.revisionId) {
@@ -273,7 +273,7 @@ export class Clients {
   }
 }
 
-/** What a create says beside the name: an agent whose calls leave marks. */
+/** Returns the fields of a create except the name. Calls of the agent leave marks. */
 export function countingAgent({ codeDir, marksDir, runtime }: Places): object {
   return {
     mounts: [

@@ -5,17 +5,20 @@ import type { FailedRequest, HarmDone, HarmedCluster } from './cluster.ts';
 import { LIMITED, LIMITED_INSTANCES } from './cluster-clients.ts';
 import type { History } from './record.ts';
 
-/** Until all goes on after the database came back, or a replica that was frozen: they look again and take turns. */
+/**
+ * Time until all work continues after the database or a frozen replica is back. Replicas check and act in
+ * turn.
+ */
 const SETTLE_MS = 15_000;
-/** How long it may take until a load balancer sends nothing more to a replica that has gone. */
+/** Longest time until a load balancer sends no more requests to a stopped replica. */
 const LOOK_MS = 1_500;
-/** What is measured in different processes on a busy machine. */
+/** Tolerance between times of different processes on a busy machine. */
 const SLACK_MS = 250;
 const MOST_EXAMPLES = 4;
-/** Adds to `performance.now()` for the clock that handlers write. */
+/** Offset from `performance.now()` to the clock that handlers write. */
 const CLOCK_OFFSET_MS = Number(process.hrtime.bigint()) / 1e6 - performance.now();
 
-/** What was promised of several replicas beside what one promises, a sentence for each promise that was broken. */
+/** Checks the promises that only several replicas make. Returns a sentence for each broken promise. */
 export function brokenByCluster(cluster: HarmedCluster, history: History, marksDir: string): readonly string[] {
   return [
     ...unexcusedFailures(cluster),
@@ -29,7 +32,7 @@ export function brokenByCluster(cluster: HarmedCluster, history: History, marksD
 
 const SESSIONS_URN = 'sn:cn:yrk:default:function:0@history@sessions';
 
-/** Requests that failed, by what excuses them. */
+/** Failed requests, grouped by their excuse. */
 export type Failures = Readonly<Record<string, { readonly count: number; readonly examples: readonly string[] }>>;
 
 export function failuresOf(cluster: HarmedCluster): Failures {
@@ -55,9 +58,11 @@ function textOfFailure({ method, path, replica, sentMs, endedMs, status, text }:
 }
 
 /**
- * A request may fail only when it was in flight on a replica that was killed or frozen: the one that took it, or the one that has its agent,
- * job or function. Agents and jobs do not move, so their requests also fail while their replica is away. While the database is away, and
- * until all have found it again, anything may fail but calls of agents at replicas that have called them before. An orderly end excuses nothing.
+ * Returns the excuse of a failed request, or null. A kill or freeze excuses requests in flight on that
+ * replica, or on the owner of their agent, job or function. Agents and jobs do not move, so their requests
+ * also fail while their replica is down. An unavailable database excuses everything until all replicas have
+ * reconnected. The exception is a call of an agent at a replica that has called the agent before. An orderly
+ * stop excuses nothing.
  */
 function excuseOf(cluster: HarmedCluster, failure: FailedRequest): string | null {
   const { path, replica, sentMs, endedMs } = failure;
@@ -69,7 +74,7 @@ function excuseOf(cluster: HarmedCluster, failure: FailedRequest): string | null
     what === 'freeze' && sentMs <= toMs + SETTLE_MS && endedMs >= fromMs;
   const wasAway = ({ what, fromMs, toMs }: HarmDone) =>
     what === 'kill' && sentMs <= toMs + LOOK_MS && endedMs >= fromMs;
-  // By another client.
+  // Another client deleted the agent.
   if (failure.text.includes('instance exited: deleted')) return 'the agent was deleted';
   if (has(replica, wasKilled)) return 'the replica that took it was killed';
   if (has(replica, wasFrozen)) return 'the replica that took it was frozen';
@@ -96,7 +101,9 @@ function urnOf(path: string): string | null {
   return short === null ? null : `sn:cn:yrk:${short[1]}:function:0@${short[2]}@${short[3]}`;
 }
 
-/** Who sleeps, or cannot ask the database, does not hear of changes. */
+/**
+ * Returns true if the owner was frozen or the database was unavailable, so that a change could not arrive.
+ */
 function mayBeStale(
   cluster: HarmedCluster,
   { urn, sentMs, endedMs }: { urn: string; sentMs: number; endedMs: number },
@@ -114,7 +121,7 @@ interface Run {
   readonly id: string;
   readonly boot: string;
   readonly beginMs: number;
-  /** Null: it was cut off. */
+  /** End of the run; null when it was interrupted. */
   endMs: number | null;
 }
 
@@ -167,7 +174,7 @@ function ranTwice(what: string, runs: readonly Run[]): readonly string[] {
   return problems;
 }
 
-/** An agent runs one call at a time, in one process. */
+/** Checks that an agent ran one call at a time, in one process. */
 function ranTogether(agent: string, runs: readonly Run[]): readonly string[] {
   const problems: string[] = [];
   for (const [at, run] of runs.entries()) {
@@ -181,8 +188,9 @@ function ranTogether(agent: string, runs: readonly Run[]): readonly string[] {
 }
 
 /**
- * Whenever a call begins, the calls that run are on no more instances than the function may have. One that began before the latest kill or
- * freeze does not count: its owner is gone, and an instance without one ends the call that it has.
+ * Checks at the begin of each call that running calls use no more instances than the function may have. Calls
+ * that began before the latest kill or freeze do not count. Their owner is down, and an instance without an
+ * owner ends its call.
  */
 function tooManyInstances(runs: readonly Run[], done: readonly HarmDone[]): readonly string[] {
   const breaksMs = done

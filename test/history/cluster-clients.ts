@@ -4,7 +4,7 @@ import { countingAgent, type Places } from './clients.ts';
 import type { History } from './record.ts';
 
 const NAME_TAKEN = 4101;
-/** A session whose last call is longer ago has ended. */
+/** Time without a call after which a session has ended. */
 const SESSION_MS = 30_000;
 const SESSION_SECONDS = 120;
 
@@ -14,8 +14,8 @@ const LIMITED_PATH = '/invocations/default/history/limited/';
 const SESSIONS_PATH = '/invocations/default/history/sessions/';
 
 /**
- * What only several replicas can do wrong: two of them give one name away, one does not know what another acknowledged, a function has more
- * instances than it may, a session moves.
+ * Requests that can reveal errors of several replicas. Two replicas may give one name away, or one may miss a
+ * change that another acknowledged. A function may get too many instances, and a session may move.
  */
 export class ClusterClients {
   readonly #client: Client;
@@ -116,7 +116,7 @@ export class ClusterClients {
         body: {
           submission_id: id,
           runtime_env: { working_dir: this.#places.marksDir },
-          // The same request with the same id would be answered twice.
+          // A second request with the same id would get the first answer.
           entrypoint: `echo run >> ${id}; echo line 1; echo end; : ${wish.on ?? 'other'}`,
         },
         ...wish,
@@ -156,7 +156,7 @@ export class ClusterClients {
     this.#history.sessionMoves.push({ text, sentMs: before.sentMs, endedMs: answeredMs });
   }
 
-  /** At the same moment, on two replicas if there are two. */
+  /** Sends a request twice at the same moment, on two replicas if there are two. */
   async #twice(ask: (wish: Wish) => Promise<Answer | null>): Promise<readonly (Answer | null)[]> {
     const one = this.#client.anyReplica();
     return await Promise.all([ask({ on: one }), ask({ avoid: one })]);
@@ -189,7 +189,7 @@ function functionOf({ codeDir, marksDir, runtime }: Places): object {
   };
 }
 
-/** The functions that all clients call. */
+/** Registers the functions that all clients call. */
 export async function registerShared(client: Client, places: Places): Promise<void> {
   for (const more of [
     { name: '0@history@limited', handler: 'history.limited', maxInstance: LIMITED_INSTANCES, concurrentNum: 1 },

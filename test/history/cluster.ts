@@ -17,38 +17,41 @@ const START_TRIES = 10;
 const SETTINGS = ['--set', 'jobs.allowHostPaths=true', '--set', 'orphanGraceMs=1000'];
 const ORPHANS_MS = 60_000;
 const READY_MS = 120_000;
-/** A request may wait for a replica that is found dead and taken over, and then for its turn on a busy machine. */
+/**
+ * Timeout of an answer. A request may wait until a dead replica is replaced, and then for capacity on a busy
+ * machine.
+ */
 const ANSWER_MS = 45_000;
-/** So soon that nobody takes over, as a rule, or so late that others have. */
+/** Time until a killed replica starts again: usually too short for a takeover. `LONG_AWAY_MS` allows one. */
 const AWAY_MS = [0, 4_000] as const;
 const LONG_AWAY_MS = [9_000, 13_000] as const;
-/** Longer than a replica lives without a heartbeat, at its end. */
+/** The longest freeze outlasts the time that a replica lives without a heartbeat. */
 const FREEZE_MS = [300, 15_000] as const;
 const DATABASE_AWAY_MS = [200, 5_000] as const;
 
-/** What was done, by the clock `performance.now()`. */
+/** A fault that was injected. Times are those of `performance.now()`. */
 export interface HarmDone {
   readonly what: 'kill' | 'freeze' | 'end' | 'database';
-  /** Null: the database. */
+  /** Name of the replica; null for the database. */
   readonly replica: string | null;
   readonly fromMs: number;
-  /** Each time that it was killed: from the signal to the end of the process. */
+  /** Kills of the replica, each from the signal to the end of the process. */
   readonly deaths: { readonly fromMs: number; toMs: number }[];
-  /** When it took requests again. */
+  /** Time at which the replica accepted requests again. */
   toMs: number;
 }
 
 export interface FailedRequest extends Asked {
-  /** This replica had answered the same since it began: it knew where the thing is. */
+  /** True if this replica had answered the same path since its start, and so knew the owner. */
   readonly isWarm: boolean;
 }
 
 export interface ClusterPlan {
   readonly replicas: number;
   readonly seed: number;
-  /** How often the database is ended, without a warning and with one in turn. */
+  /** Number of times that the database is ended, alternately by a kill and by a restart. */
   readonly databaseEnds: number;
-  /** Replicas are only ended as an operator does, one after another. */
+  /** Stops replicas only as an operator does: in order, one at a time. */
   readonly isRolling: boolean;
 }
 
@@ -57,17 +60,20 @@ interface Node extends Replica {
   readonly args: readonly string[];
   readonly clusterAddress: string;
   server: Served | null;
-  /** Something is done to it. */
+  /** True while a fault affects the replica. */
   isHarmed: boolean;
 }
 
-/** Several replicas over one PostgreSQL, each a process with a data directory of its own, whose ports stay the same over restarts. */
+/**
+ * Several replicas over one PostgreSQL. Each is a process with its own data directory, and its ports stay the
+ * same over restarts.
+ */
 export class HarmedCluster implements Harmed {
   readonly client: Client;
   readonly restMs: readonly [number, number];
   readonly witness: Witness;
   readonly done: HarmDone[] = [];
-  /** Requests that failed: no answer, or one that says so of the service. */
+  /** Requests that failed: without an answer, or with an error of the service. */
   readonly failures: FailedRequest[] = [];
   asked = 0;
   readonly #plan: ClusterPlan;
@@ -77,7 +83,7 @@ export class HarmedCluster implements Harmed {
   readonly #secretDir: string;
   readonly #balancer: ReadyReplicas;
   readonly #running = new Set<Promise<void>>();
-  /** When a replica last answered a request well, by both. */
+  /** Times of the last good answers, by replica and request. */
   readonly #answeredMs = new Map<string, number>();
   #databaseEnds = 0;
   #at = 0;
@@ -134,7 +140,7 @@ export class HarmedCluster implements Harmed {
     }
     const free = this.#nodes.filter(({ isHarmed }) => !isHarmed);
     const node = random.pickAny(free);
-    // One is left alone at any moment.
+    // At least one replica is always free of faults.
     if (node === undefined || free.length < 2) return null;
     return this.#harmOf(node, random);
   }
@@ -160,7 +166,7 @@ export class HarmedCluster implements Harmed {
 
   #rollingHarm(): Harm | null {
     const node = this.#nodes[this.#at % this.#nodes.length] as Node;
-    // The next one goes when all are there.
+    // The next replica stops only after all replicas are ready again.
     if (!this.#nodes.every(({ name, isHarmed }) => !isHarmed && this.#balancer.isReady(name))) return null;
     this.#at += 1;
     return { name: `end ${node.name}`, run: async () => this.#inBackground(node, () => this.#endOrderly(node)) };
@@ -235,7 +241,7 @@ export class HarmedCluster implements Harmed {
     this.#running.add(running);
   }
 
-  /** Ends it without a warning and begins it again after each of these times, the last time for good. */
+  /** Kills a replica and starts it again after each of these times. It keeps running after the last one. */
   async #kill(node: Node, waitsMs: readonly number[]): Promise<void> {
     const harm = this.#begun('kill', node);
     const death = dying(harm);
@@ -288,7 +294,7 @@ export class HarmedCluster implements Harmed {
     return harm;
   }
 
-  /** A replica is there when the load balancer says so. */
+  /** Waits until the load balancer reports the replica as ready, and records the time. */
   async #over(harm: HarmDone, { name }: Node): Promise<void> {
     const untilMs = performance.now() + READY_MS;
     while (!this.#balancer.isReady(name) && performance.now() < untilMs) await delay(50);
@@ -317,7 +323,10 @@ export class HarmedCluster implements Harmed {
     throw new Error(`${node.name} does not start any more`, { cause: why });
   }
 
-  /** Resolves when as many sandboxes run as there are agents, bounded: those of nobody have gone then. */
+  /**
+   * Waits, for a limited time, until no more sandboxes run than there are agents. Orphans are removed by
+   * then.
+   */
   async #withoutOrphans(): Promise<void> {
     const untilMs = performance.now() + ORPHANS_MS;
     const [first] = this.#nodes;
@@ -351,7 +360,7 @@ async function newNode(name: string): Promise<Node> {
   };
 }
 
-/** After a while in which they may end; then they are ended. */
+/** Returns the processes that remain after a grace period, and kills them. */
 async function processesLeft(dataDir: string): Promise<readonly string[]> {
   const untilMs = performance.now() + 10_000;
   let pids = pidsOf(dataDir);

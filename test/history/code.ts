@@ -1,4 +1,4 @@
-/** Handlers that cannot hide what happened to them: how often they ran is in their memory or in a file of the host. */
+/** Handlers that count their runs in their memory or in a file of the host, so that checks see each run. */
 export const CODE = `
 import contextlib, os, time, uuid
 

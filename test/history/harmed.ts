@@ -3,21 +3,24 @@ import type { Client } from './client.ts';
 
 export interface Harm {
   readonly name: string;
-  /** Lines of logs of its time may be missing. */
+  /** True if lines may be missing from logs of that time. */
   readonly fillsDisk?: boolean;
-  /** May go on after it resolved: `recovered` waits for that. */
+  /** Injects the fault. Its effect may outlast the promise; `recovered` waits for the end. */
   run(): Promise<void>;
 }
 
-/** What a history is about: a service that is done harm to while clients use it. */
+/** A service that gets faults while clients use it. */
 export interface Harmed {
   readonly client: Client;
-  /** Between two harms: time to begin work that the next one hits. */
+  /** Bounds of the pause between two faults. New work begins in the pause, and the next fault hits it. */
   readonly restMs: readonly [number, number];
-  /** One to be done now, `part` (0 to 1) of the history being over; null: enough is done to it at the moment. */
+  /**
+   * Returns the next fault, or null while enough faults are active. `part` (0 to 1) is the elapsed part of
+   * the history.
+   */
   harm(random: Random, part: number): Harm | null;
-  /** Resolves when nothing is done to it any more, and all of it answers. */
+  /** Resolves when no fault is active and every replica answers. */
   recovered(): Promise<void>;
-  /** Ends it and everything of it, and answers what is left, a sentence each. */
+  /** Stops the service with everything that belongs to it. Returns a sentence for each thing that remains. */
   end(): Promise<readonly string[]>;
 }

@@ -1,6 +1,8 @@
 /**
- * `npm run history [-- --seconds 600] [--seed 1] [--clients 8] [--replicas 3] [--rolling] [--updates 100]`: a random history with kills, frozen
- * parts, a full disk and few descriptors, or of several replicas over one PostgreSQL, checked as a whole. Exit code 1 when anything that was acknowledged is not so. Needs a build.
+ * Command `npm run history [-- --seconds 600] [--seed 1] [--clients 8] [--replicas 3] [--rolling] [--updates
+ * 100]`. Runs a random history with kills, frozen parts, a full disk and few descriptors, or one of several
+ * replicas over one PostgreSQL. The whole history is checked. The exit code is 1 when an acknowledged change
+ * is missing. Needs a build.
  */
 import { parseArgs } from 'node:util';
 import { ARGUMENTS } from '../../scripts/command.ts';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 const TICKS_PER_SECOND = 100;
 const LOG_CHARS = 2_000;
 
-/** What tells why a process is there still: what it is, since when, whose child, what it waits for, where it writes. */
+/** Describes a process that should have ended: its command, age, parent, wait state and output. */
 export function describeProcess(pid: number): string {
   const [state = '?', parent = '0', ...fields] = statOf(pid);
   const upSeconds = Number(read('/proc/uptime').split(' ')[0]);
@@ -22,7 +22,7 @@ export function describeProcess(pid: number): string {
   return `${titleOf(pid)} (${facts.join(', ')})`;
 }
 
-/** The files of zygotes in this data directory, and what they had to say. */
+/** Returns the files of zygotes in this data directory, and the content of their logs. */
 export function describeZygotes(dataDir: string): string {
   const run = join(dataDir, 'run');
   const names = list(run).filter(name => /^(py|program)/.test(name));
@@ -33,7 +33,7 @@ export function describeZygotes(dataDir: string): string {
   ].join('\n');
 }
 
-/** From the state on, as proc(5) counts them. */
+/** Returns the fields of `/proc/<pid>/stat` from the state on, as proc(5) counts them. */
 function statOf(pid: number): readonly string[] {
   const stat = read(`/proc/${pid}/stat`);
   return stat

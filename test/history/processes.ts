@@ -5,11 +5,11 @@ export function kill(pid: number, signal: NodeJS.Signals): void {
   try {
     if (pid > 1) process.kill(pid, signal);
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 
-/** Processes that name a data directory, or write into it. */
+/** Returns processes whose command line names a data directory, or whose stdin or stdout is a file in it. */
 export function pidsOf(dataDir: string, isWanted: (cmdline: string) => boolean = () => true): readonly number[] {
   const own = process.pid;
   return readdirSync('/proc')
@@ -23,7 +23,7 @@ export function pidsOf(dataDir: string, isWanted: (cmdline: string) => boolean =
     });
 }
 
-/** Not what they fork, which bears the same name at first. */
+/** Returns zygotes without their forks, which have the same name at first. */
 export function zygotesOf(dataDir: string): readonly number[] {
   const family = pidsOf(dataDir, cmdline => cmdline.startsWith('rookery: zygote'));
   return family.filter(pid => linkOf(pid, 1).startsWith(`${dataDir}/run/`) && !family.includes(parentOf(pid)));
@@ -53,7 +53,7 @@ function parentOf(pid: number): number {
   }
 }
 
-/** Where a descriptor leads. */
+/** Returns the target of a descriptor. */
 function linkOf(pid: number, descriptor: number): string {
   try {
     return readlinkSync(`/proc/${pid}/fd/${descriptor}`);

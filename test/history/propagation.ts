@@ -12,8 +12,9 @@ export interface Propagation {
 }
 
 /**
- * How long after the answer to an update calls are still answered by what was before: the time until the sending of the last such call,
- * 0 when there was none. Calls go to replicas other than the one that took the update.
+ * Measures how long replicas answer with the old revision after an update was acknowledged. Each value is the
+ * time until the last such call was sent, or 0 without one. Calls go to replicas other than the one that took
+ * the update.
  */
 export async function measurePropagation(client: Client, places: Places, updates: number): Promise<Propagation> {
   const name = '0@history@updated';

@@ -1,12 +1,10 @@
-/**
- * The requests of clients and their answers. `acked` holds the service's promises: the checks hold it to those only.
- */
+/** Requests of clients and their answers. Checks hold the service only to the promises in `acked`. */
 export interface AgentHistory {
   readonly name: string;
   readonly key: string;
-  /** Ids that creates with this key were answered with. */
+  /** Ids that the service returned for creates with this key. */
   readonly ids: Set<string>;
-  /** Set before the delete is sent: from then on it may be gone. */
+  /** Set before the delete is sent. From then on the agent may be removed. */
   deleteSent: boolean;
   deleteAcked: boolean;
   readonly calls: CallHistory[];
@@ -15,7 +13,7 @@ export interface AgentHistory {
 export interface CallHistory {
   readonly id: string;
   readonly sentAt: number;
-  /** When the answer came; null: none came, nobody knows whether it ran. */
+  /** Time of the answer; null when none arrived and the outcome is unknown. */
   answeredAt: number | null;
   answer: { readonly boot: string; readonly n: number; readonly again: boolean } | null;
 }
@@ -24,18 +22,18 @@ export interface FunctionHistory {
   readonly name: string;
   urn: string;
   revisionId: string;
-  /** The newest generation whose update was acknowledged. */
+  /** Newest generation whose update was acknowledged. */
   generation: number;
-  /** When each was, in their order. */
+  /** Acknowledged generations with their times, in order. */
   readonly acknowledged: { readonly generation: number; readonly atMs: number }[];
-  /** The newest that was sent: it may have been taken in without an answer. */
+  /** Newest generation that was sent. The service may have stored it without an answer. */
   sentGeneration: number;
   readonly published: Set<string>;
-  /** Some client is at it: an update needs the latest revision. */
+  /** True while a client changes the function, because an update needs the latest revision. */
   isChanging: boolean;
 }
 
-/** A call that was answered by an older generation of the function than it should have been. */
+/** A call that an older generation of the function answered than the required one. */
 export interface StaleCall {
   readonly urn: string;
   readonly text: string;
@@ -43,7 +41,7 @@ export interface StaleCall {
   readonly endedMs: number;
 }
 
-/** Two calls of a session, one after the other, by their instances. */
+/** Two consecutive calls of a session, with their instances. */
 export interface SessionMove {
   readonly text: string;
   readonly sentMs: number;
@@ -67,13 +65,13 @@ export class History {
   readonly functions: FunctionHistory[] = [];
   readonly asyncCalls: AsyncHistory[] = [];
   readonly jobs: JobHistory[] = [];
-  /** What was wrong the moment that it was heard, a sentence each. */
+  /** Violations that were noticed immediately, one sentence each. */
   readonly violations = new Set<string>();
   readonly staleCalls: StaleCall[] = [];
-  /** Ids of calls of the function with a largest number of instances. */
+  /** Ids of calls of the function with an instance limit. */
   readonly answeredLimited = new Set<string>();
   readonly sessionMoves: SessionMove[] = [];
-  /** While nothing could be written: lines of logs of that time have no place. */
+  /** Periods in which the disk was full. Log lines of these periods may be missing. */
   readonly diskFull: { readonly fromMs: number; readonly toMs: number }[] = [];
   readonly counts: Record<string, number> = {};
 

@@ -18,24 +18,24 @@ import { HarmedService } from './service.ts';
 
 export interface HistoryPlan {
   readonly seed: number;
-  /** How long harm is done. */
+  /** Duration of the phase with faults. */
   readonly durationMs: number;
   readonly clients: number;
-  /** Default 1, with the embedded database; more share one PostgreSQL. */
+  /** Number of replicas. The default 1 uses the embedded database; several share one PostgreSQL. */
   readonly replicas?: number;
-  /** Replicas are only ended as an operator does, one after another. */
+  /** Stops replicas only as an operator does: in order, one at a time. */
   readonly isRolling?: boolean;
-  /** How often the time is measured that a change takes to be effective everywhere. */
+  /** Number of updates whose propagation to all replicas is measured. */
   readonly measuredUpdates?: number;
-  /** Told as it happens. */
+  /** Receives each fault when it begins. */
   readonly onHarm?: (what: string) => void;
 }
 
 export interface HistoryReport {
-  /** Each is a promise that was broken. */
+  /** Broken promises, one sentence each. */
   readonly violations: readonly string[];
   readonly harms: Readonly<Record<string, number>>;
-  /** What was asked, by its answer. */
+  /** Number of requests, by kind and answer. */
   readonly counts: Readonly<Record<string, number>>;
   readonly agents: number;
   readonly asyncCalls: number;
@@ -45,18 +45,19 @@ export interface HistoryReport {
   readonly propagation?: Propagation;
 }
 
-/** Between two requests of one client. */
+/** Bounds of the pause between two requests of one client. */
 const PAUSE_MS = [5, 60] as const;
-/** With several replicas, what only these can do wrong: so often instead of what one does. */
+/** Share of requests that test several replicas, in a history of several. */
 const CLUSTER_PART = 0.35;
-/** Within what other replicas know of a change, even when nothing wakes them. */
+/** Longest time until other replicas know a change, even without a notification. */
 const EFFECTIVE_MS = 2_000;
-/** Above it, the database is ended twice. */
+/** Duration above which the database is ended twice. */
 const LONG_MS = 300_000;
 
 /**
- * A random history: clients create, call, change and delete, while the service is killed, frozen, without disk and without descriptors.
- * Then it is left alone, and held to everything that it acknowledged. The same seed makes the same choices, though not the same timing.
+ * Runs a random history. Clients create, call, change and delete, while the service is killed, frozen, or
+ * lacks disk or descriptors. Then all faults end, and the service is checked against everything that it
+ * acknowledged. The same seed makes the same choices, but not the same timing.
  */
 export async function runHistory(plan: HistoryPlan): Promise<HistoryReport> {
   const { seed, replicas = 1, isRolling = false, measuredUpdates = 0 } = plan;
@@ -152,7 +153,7 @@ async function clientLoop({ client, history, places, index, endsAtMs, seed, isCl
   }
 }
 
-/** The function of asynchronous calls, whose runs leave marks on the host. */
+/** Registers the function of asynchronous calls, whose runs leave marks on the host. */
 async function registerMarker(client: Client, places: { codeDir: string; marksDir: string; runtime: string }) {
   const answer = await client.ask('POST', '/serverless/v1/functions', {
     meta: true,

@@ -10,17 +10,17 @@ import type { Harm, Harmed } from './harmed.ts';
 import { describeProcess, describeZygotes } from './leftover.ts';
 import { freePort, initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
 
-/** Room for a database, logs and sandboxes of a short history, and soon full. */
+/** Size of the disk: enough for the database, logs and sandboxes of a short history, and quickly full. */
 const DISK_MB = 96;
 const START_TRIES = 5;
-/** Sandboxes that were being started when their server was killed go soon. */
+/** Settings of the service. A short grace removes sandboxes whose start a kill interrupted. */
 const SETTINGS = ['--set', 'jobs.allowHostPaths=true', '--set', 'orphanGraceMs=1000'];
 const ORPHANS_MS = 60_000;
 const FEW_DESCRIPTORS = [40, 140] as const;
 
 /**
- * A service that is done harm to: its ports stay the same, so that callers ask while it is away or begins, and its data directory is a
- * small disk of its own where the machine allows one.
+ * A service that gets faults. Its ports stay the same, so that callers also send requests while it is down or
+ * starts. Its data directory is a small disk of its own where the machine allows one.
  */
 export class HarmedService implements Harmed {
   readonly client: Client;
@@ -58,7 +58,7 @@ export class HarmedService implements Harmed {
   }
 
   async recovered(): Promise<void> {
-    // Each harm ends with a service that answers.
+    // Each fault ends with a service that answers.
   }
 
   static async start(): Promise<HarmedService> {
@@ -81,7 +81,7 @@ export class HarmedService implements Harmed {
     this.#server = await Served.start({ dataDir: this.dataDir, args, under });
   }
 
-  /** Ends it without a warning, and begins again; with `early` it is killed once more while it begins. */
+  /** Kills the service and starts it again. With `early` it is killed once more during its start. */
   async #kill(early: boolean, waitMs: number): Promise<void> {
     await this.#server?.end('SIGKILL');
     if (early) {
@@ -94,7 +94,10 @@ export class HarmedService implements Harmed {
     await this.#begin();
   }
 
-  /** For a while with so few descriptors that little works; it may also refuse to begin. */
+  /**
+   * Runs the service for a while with so few descriptors that most work fails. The service may also refuse to
+   * start.
+   */
   async #starve(descriptors: number, forMs: number): Promise<void> {
     await this.#server?.end('SIGKILL');
     this.#server = null;
@@ -117,16 +120,16 @@ export class HarmedService implements Harmed {
     for (const pid of zygotesOf(this.dataDir)) kill(pid, 'SIGKILL');
   }
 
-  /** Nothing can be written for a while. */
+  /** Fills the disk for a while, so that every write fails. */
   async #fillDisk(forMs: number): Promise<void> {
     const filler = join(this.dataDir, 'filler');
     const { bavail, bsize } = statfsSync(this.dataDir);
     spawnSync('fallocate', ['-l', String(bavail * bsize), filler], { stdio: 'ignore' });
     try {
-      // What is still free in between.
+      // Fills the space that is still free after `fallocate`.
       for (let each = 0; each < 64; each++) writeFileSync(filler, Buffer.alloc(64 * 1024), { flag: 'a' });
     } catch {
-      // Full.
+      // The disk is full.
     }
     await delay(forMs);
     rmSync(filler, { force: true });
@@ -148,7 +151,7 @@ export class HarmedService implements Harmed {
         pids = pidsOf(this.dataDir);
       }
       left.push(...pids.map(pid => `a process is left: ${describeProcess(pid)}`));
-      // One after another would change the reports about the next.
+      // Kills all at once, because each end changes the reports about the others.
       for (const pid of pids) kill(pid, 'SIGKILL');
       if (pids.length > 0) left.push(describeZygotes(this.dataDir), `the last server said: ${last.output}`);
     } finally {
@@ -157,7 +160,10 @@ export class HarmedService implements Harmed {
     return left;
   }
 
-  /** Resolves when as many sandboxes run as there are agents, bounded: those of nobody have gone then. */
+  /**
+   * Waits, for a limited time, until no more sandboxes run than there are agents. Orphans are removed by
+   * then.
+   */
   async #withoutOrphans(server: Served): Promise<void> {
     const deadlineMs = Date.now() + ORPHANS_MS;
     for (;;) {

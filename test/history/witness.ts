@@ -3,7 +3,7 @@ import pg from 'pg';
 import { shardOf } from '../../src/core/shard.ts';
 
 const LOOK_MS = 150;
-/** What changed is seen so much later, and more on a busy machine. */
+/** Delay until the witness sees a change, with a margin for a busy machine. */
 const SLACK_MS = 1_000;
 
 interface Holding {
@@ -12,7 +12,10 @@ interface Holding {
   readonly epoch: string;
 }
 
-/** Looks at the rows of the cluster all the time: who owned which shard when, and where each agent and job lives. */
+/**
+ * Reads the records of the cluster continuously. Knows which replica owned each shard when, and where each
+ * agent and job lives.
+ */
 export class Witness {
   readonly #pool: pg.Pool;
   readonly #replicas: ReadonlyMap<string, string>;
@@ -21,7 +24,7 @@ export class Witness {
   #looking: Promise<void> = Promise.resolve();
   #isClosed = false;
 
-  /** `replicas`: their names by the addresses that they tell each other. */
+  /** `replicas` are the names of replicas by the addresses that they announce to each other. */
   constructor(url: string, replicas: ReadonlyMap<string, string>) {
     this.#replicas = replicas;
     this.#pool = new pg.Pool({ connectionString: url, max: 1, connectionTimeoutMillis: 2_000, query_timeout: 5_000 });
@@ -32,22 +35,22 @@ export class Witness {
     this.#looking = this.#lookOn();
   }
 
-  /** Of an agent or a job, once it was seen. */
+  /** Returns the replica of an agent or a job, or undefined before the first sight of its record. */
   homeOf(id: string): string | undefined {
     return this.#homes.get(id);
   }
 
-  /** All that owned the shard of a function at some time of these. */
+  /** Returns every replica that owned the shard of a function at some time of the period. */
   ownersOf(functionUrn: string, fromMs: number, toMs: number): ReadonlySet<string> {
     return new Set(this.#holdingsIn(functionUrn, fromMs, toMs).map(({ replica }) => replica));
   }
 
-  /** Whether the shard of a function was taken or given in that time. */
+  /** Returns true unless exactly one holding of the function's shard covers the period. */
   hasChanged(functionUrn: string, fromMs: number, toMs: number): boolean {
     return this.#holdingsIn(functionUrn, fromMs, toMs).length !== 1;
   }
 
-  /** Rows of what should be gone at the end, a sentence each. */
+  /** Returns a sentence for each instance record that should be removed at the end. */
   async rowsLeft(): Promise<readonly string[]> {
     const { rows } = await this.#pool.query(
       `select id, owner_kind, status, node_id from instances where status != 'FAILED'`,
@@ -71,7 +74,7 @@ export class Witness {
 
   async #lookOn(): Promise<void> {
     while (!this.#isClosed) {
-      // The database may be away.
+      // The database may be down.
       await this.#look().catch(() => undefined);
       await delay(LOOK_MS);
     }

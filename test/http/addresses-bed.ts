@@ -1,15 +1,15 @@
 import { once } from 'node:events';
 import http, { type IncomingHttpHeaders, type OutgoingHttpHeaders } from 'node:http';
 import { text } from 'node:stream/consumers';
+import type { FrontendOptions } from '../../src/api/frontend-app.ts';
 import type { Expose } from '../../src/core/address.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
-import type { FrontendOptions } from '../../src/frontend/app.ts';
 import { SPEC, testFrontend } from './frontend.ts';
 import { HostAccess } from './host-access.ts';
 import { newInstance } from './memory-instances.ts';
 import type { Bed } from './passthrough-bed.ts';
 
-/** A frontend that listens, and agents of which some are exposed; their "inside" is this machine. */
+/** Starts a frontend for agents with and without public ports. The host stands in for their sandboxes. */
 export async function addressBed(options: Partial<FrontendOptions> = {}): Promise<AddressBed> {
   const frontend = testFrontend(options);
   frontend.instances.inside = new HostAccess('/');
@@ -30,9 +30,9 @@ export async function addressBed(options: Partial<FrontendOptions> = {}): Promis
 
 export type AddressBed = Bed & {
   readonly port: string;
-  /** The `Host` of an address. */
+  /** Returns the `Host` header for an address label. */
   readonly host: (label: string) => string;
-  /** Makes an agent stand there; its id. */
+  /** Adds an agent, exposed unless `expose` is null, and returns its id. */
   readonly expose: (expose: Expose | null, changes?: Partial<InstanceSpec>) => string;
   readonly ask: (host: string, path?: string, how?: Ask) => Promise<Answer>;
 };
@@ -50,7 +50,7 @@ export interface Answer {
   readonly message: string | undefined;
 }
 
-/** Names below localhost need not resolve here: the connection goes to the frontend, whatever the `Host`. */
+/** Sends a request with this `Host` to the frontend. Always connects to 127.0.0.1, without DNS. */
 async function ask(port: string, host: string, path: string, { method = 'GET', headers, body }: Ask): Promise<Answer> {
   const request = http.request({
     host: '127.0.0.1',
@@ -63,7 +63,7 @@ async function ask(port: string, host: string, path: string, { method = 'GET', h
   request.end(body);
   const [answer] = await once(request, 'response');
   const sent = await text(answer);
-  const isJson = String(answer.headers['content-type']).startsWith('application/json');
+  const isJson = sent !== '' && String(answer.headers['content-type']).startsWith('application/json');
   return {
     status: answer.statusCode,
     headers: answer.headers,

@@ -1,14 +1,14 @@
+import type { FrontendOptions } from '../../src/api/frontend-app.ts';
 import { Forwarder } from '../../src/cluster/forwarder.ts';
 import { ClusterListener } from '../../src/cluster/listener.ts';
 import { Peers } from '../../src/cluster/peers.ts';
 import { type ClusterIdentity, clusterTls } from '../../src/cluster/tls.ts';
 import { unavailable } from '../../src/core/error.ts';
-import type { FrontendOptions } from '../../src/frontend/app.ts';
+import type { Thing } from '../../src/http/access/lives-with.ts';
 import type { Locator, Replica, Target } from '../../src/http/forwarding.ts';
-import type { Thing } from '../../src/http/lives-with.ts';
 import { type TestFrontend, testFrontend } from './frontend.ts';
 
-/** How long a request is tried that nobody takes. */
+/** Time for which the forwarder retries a request that no replica accepts. */
 const WAIT_MS = 300;
 
 export const SECRET: ClusterIdentity = { kind: 'secret', secret: Buffer.alloc(32, 'a secret of the cluster') };
@@ -16,11 +16,11 @@ export const SECRET: ClusterIdentity = { kind: 'secret', secret: Buffer.alloc(32
 /** A locator whose answers the test sets. */
 export class FakeLocator implements Locator {
   readonly asked: { thing: Thing; key: string; isAnew: boolean }[] = [];
-  /** Where everything lives; null: here. */
+  /** The replica that owns every resource; null: this replica. */
   target: Target = null;
-  /** What `refresh` finds; undefined: the same. */
+  /** The result of `refresh`; undefined: `target`; null: `refresh` fails with unavailable. */
   refreshed: Target | undefined;
-  /** As if it had to be looked up. */
+  /** True: `locate` returns a promise, as after a look-up in the database. */
   isSlow = false;
 
   locate(thing: Thing, key: string): Target | Promise<Target> {
@@ -36,7 +36,7 @@ export class FakeLocator implements Locator {
   }
 }
 
-/** One replica as far as connections go: a frontend that listens, and its end of the cluster. */
+/** The network part of a replica: a listening frontend and a cluster listener. */
 export interface TestReplica extends TestFrontend {
   readonly nodeId: string;
   readonly url: string;
@@ -44,7 +44,7 @@ export interface TestReplica extends TestFrontend {
   readonly peers: Peers;
   readonly listener: ClusterListener;
   readonly results: string[];
-  /** As other replicas know it. */
+  /** Node id and cluster address under which other replicas reach this replica. */
   readonly target: { readonly nodeId: string; readonly address: string };
 }
 
@@ -91,7 +91,7 @@ export async function testReplica(
 
 type LogFields = Readonly<Record<string, unknown>>;
 
-/** A replica that has everything, and one that has nothing and passes all on to it. */
+/** Two replicas: `owner` has every resource, and `first` forwards everything to `owner`. */
 export class TestCluster implements AsyncDisposable {
   readonly owner: TestReplica;
   readonly first: TestReplica;

@@ -4,8 +4,8 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import type { FrontendOptions } from '../../src/api/frontend-app.ts';
 import { notFound } from '../../src/core/error.ts';
-import type { FrontendOptions } from '../../src/frontend/app.ts';
 import type { FunctionInvocation } from '../../src/functions/function-service.ts';
 import { TestCluster } from './cluster-bed.ts';
 import { HostAccess } from './host-access.ts';
@@ -19,7 +19,7 @@ async function* lines(count: number): AsyncIterable<Buffer> {
   for (let at = 0; at < count; at += 1) yield Buffer.from(`line ${at} of the log, ü\n`);
 }
 
-/** Functions and jobs as far as routes see them. A function does what the event says. */
+/** Returns fake functions and jobs for the routes. The event tells a function what to do. */
 export function fakeServices(seen: FunctionInvocation[]): Pick<FrontendOptions, 'service' | 'jobs'> {
   const timings = { queueMs: 0, placeMs: 0.5, startMs: 0, loadMs: 0, runMs: 1.5 };
   const functions = {
@@ -77,13 +77,13 @@ export function fakeServices(seen: FunctionInvocation[]): Pick<FrontendOptions, 
   };
 }
 
-/** Two replicas with an agent, functions and jobs, all of them on the second. */
+/** Two replicas with an agent, functions and jobs, all of which belong to `cluster.owner`. */
 export class ClusterWorld implements AsyncDisposable {
   readonly cluster: TestCluster;
   readonly inside: HostAccess;
   readonly ports = new Inside();
   readonly root: string;
-  /** What functions were called with. */
+  /** Invocations that functions received. */
   readonly seen: FunctionInvocation[];
 
   private constructor(cluster: TestCluster, root: string, seen: FunctionInvocation[]) {
@@ -106,7 +106,7 @@ export class ClusterWorld implements AsyncDisposable {
     return new ClusterWorld(await TestCluster.start({ ...fakeServices(seen), ...options }), root, seen);
   }
 
-  /** The base URLs: of the replica that has everything, and of the one that passes it on. */
+  /** Base URLs of the owner (`direct`) and of the replica that forwards (`forwarded`). */
   get urls(): { readonly direct: string; readonly forwarded: string } {
     return { direct: this.cluster.owner.url, forwarded: this.cluster.first.url };
   }
@@ -118,13 +118,13 @@ export class ClusterWorld implements AsyncDisposable {
   }
 }
 
-/** Says bytes to a server and answers all that comes until it closes. */
+/** Sends chunks to a server and returns all bytes received until the server closes. */
 export async function say(url: string, ...chunks: readonly (string | Buffer)[]): Promise<Buffer> {
   const socket = net.connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen: true });
   socket.setNoDelay(true);
   for (const chunk of chunks) {
     socket.write(chunk, 'latin1');
-    // Each by itself.
+    // A turn of the event loop sends each chunk separately.
     await new Promise(resolve => setImmediate(resolve));
   }
   const answer = await buffer(socket);
@@ -132,7 +132,7 @@ export async function say(url: string, ...chunks: readonly (string | Buffer)[]):
   return answer;
 }
 
-/** An answer without what belongs to its connection and moment. Chunks are joined: where one ends says nothing. */
+/** Returns an answer without its date and connection headers. Joins chunks, whose borders may differ. */
 export function comparable(answer: Buffer): { readonly head: readonly string[]; readonly body: string } {
   const text = answer.toString('latin1');
   const end = text.indexOf('\r\n\r\n');
@@ -156,7 +156,7 @@ function joined(chunked: string): string {
   }
 }
 
-/** The head of a request, names and values as given. */
+/** Returns the head of a request with these header names and values unchanged. */
 export function head(method: string, path: string, headers: readonly (readonly [string, string])[] = []): string {
   const lines = [['Host', 'localhost'], ['Connection', 'close'], ...headers].map(
     ([name, value]) => `${name}: ${value}\r\n`,

@@ -3,7 +3,7 @@ export interface Deferred<T> {
   resolve(value: T): void;
 }
 
-/** A promise that a test settles itself (`Promise.withResolvers` came with Node 22). */
+/** Creates a promise that a test resolves itself (`Promise.withResolvers` needs Node 22). */
 export function deferred<T = void>(): Deferred<T> {
   let resolve!: (value: T) => void;
   const promise = new Promise<T>(settle => {

@@ -1,8 +1,8 @@
 import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, InjectOptions } from 'fastify';
+import { createFrontend, type FrontendOptions } from '../../src/api/frontend-app.ts';
 import { failedPrecondition } from '../../src/core/error.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
-import { createFrontend, type FrontendOptions } from '../../src/frontend/app.ts';
 import { MemoryInstances } from './memory-instances.ts';
 
 export interface LogLine {
@@ -17,15 +17,15 @@ export interface TestFrontend extends AsyncDisposable {
   readonly requests: { method: string; route: string; status: number }[];
   readonly outcomes: string[];
   readonly lines: LogLine[];
-  /** An answer with its JSON body read. */
+  /** Sends a request without a socket. `body` is parsed JSON; undefined when the answer is not JSON. */
   send(
     options: InjectOptions,
   ): Promise<{ status: number; headers: Record<string, unknown>; body: unknown; text: string }>;
-  /** Listens on a free port; the base URL. */
+  /** Listens on a free port of 127.0.0.1 and returns the base URL. */
   listen(): Promise<string>;
 }
 
-/** A frontend over `MemoryInstances`; `await using` closes it. */
+/** Creates a frontend over `MemoryInstances`; `await using` closes it. */
 export function testFrontend(options: Partial<FrontendOptions> = {}): TestFrontend {
   const instances = new MemoryInstances();
   const requests: { method: string; route: string; status: number }[] = [];
@@ -78,7 +78,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
   };
 }
 
-/** The smallest body of a create in inline mode, with `changes` over it. */
+/** Returns the smallest body of an inline create, with `changes` applied. */
 export function createBody(changes: Record<string, unknown> = {}): Record<string, unknown> {
   return { namespace: 'default', name: 'hello', runtime_spec: runtimeSpec(), ...changes };
 }

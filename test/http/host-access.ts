@@ -28,15 +28,18 @@ import type {
   WrittenFile,
 } from '../../src/sandbox/access.ts';
 
-/** Ways into a "sandbox" that is a directory of this machine, so that an entry can be tested alone. Terminals are pipes. */
+/**
+ * Access to a host directory that stands in for a sandbox, so that tests need no driver.
+ * Terminals are pipes.
+ */
 export class HostAccess implements SandboxAccess {
   readonly execs: OpenExecRequest[] = [];
   readonly sizes: TerminalSize[] = [];
-  /** Commands that run now. */
+  /** Number of running commands. */
   running = 0;
-  /** Whether anything can be started in it. */
+  /** False: every exec fails with not_found. */
   hasPrograms = true;
-  /** What is run instead of a program. */
+  /** Replacement command lines by program name. */
   readonly programs = new Map<string, readonly string[]>();
   readonly #root: string;
 
@@ -67,7 +70,7 @@ export class HostAccess implements SandboxAccess {
       try {
         process.kill(-(child.pid as number), 'SIGKILL');
       } catch {
-        // It has ended.
+        // The command has ended already.
       }
     };
     signal.addEventListener('abort', kill, { once: true });

@@ -15,12 +15,15 @@ interface Creating {
   readonly requestHash: string | undefined;
 }
 
-/** The contract of `AgentInstances` in memory (`test/suites/agent-instances.ts`), so that an entry can be tested alone; what user code does is set by the test. */
+/**
+ * `AgentInstances` in memory, so that tests of routes need no sandboxes.
+ * `test/suites/agent-instances.ts` defines the contract. Each test sets what user code does.
+ */
 export class MemoryInstances implements AgentInstances {
   readonly calls: { id: string; call: Call }[] = [];
   readonly deletes: { id: string; graceMs: number | null }[] = [];
   readonly queries: InstanceQuery[] = [];
-  /** What every instance is like inside. */
+  /** Access to the sandbox of every instance; null: `access` fails. */
   inside: SandboxAccess | null = null;
   readonly execs: ExecRequest[] = [];
   readonly logRequests: LogRequest[] = [];
@@ -34,7 +37,7 @@ export class MemoryInstances implements AgentInstances {
   });
   onLogs: (request: LogRequest, signal: AbortSignal) => AsyncIterable<Buffer> = async function* () {};
   readonly #instances = new Map<string, Instance>();
-  /** Names and idempotency keys that are taken, also by what is still being created. */
+  /** Creates in progress by name. `#keys` has all creates by idempotency key, finished ones too. */
   readonly #creating = new Map<string, Creating>();
   readonly #keys = new Map<string, Creating>();
 
@@ -84,9 +87,9 @@ export class MemoryInstances implements AgentInstances {
     return await this.onInvoke(call);
   }
 
-  /** What tests put here is what `refusal` answers. */
+  /** The result of `refusal`; set by tests. */
   full: ServiceError | undefined;
-  /** How often it was asked for. */
+  /** Number of calls of `refusal`. */
   refusalsAsked = 0;
 
   refusal(): ServiceError | undefined {
@@ -146,7 +149,7 @@ export class MemoryInstances implements AgentInstances {
     return this.onLogs(request, signal);
   }
 
-  /** Makes an instance stand there without a create. */
+  /** Adds or replaces an instance without a create, and returns the instance. */
   put(instance: Instance): Instance {
     this.#instances.set(instance.id, instance);
     return instance;

@@ -1,14 +1,14 @@
 import http, { type RequestListener, type Server } from 'node:http';
 import net, { type AddressInfo, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import type { FrontendOptions } from '../../src/frontend/app.ts';
+import type { FrontendOptions } from '../../src/api/frontend-app.ts';
 import { SPEC, type TestFrontend, testFrontend } from './frontend.ts';
 import { HostAccess } from './host-access.ts';
 import { newInstance } from './memory-instances.ts';
 
 export const AGENT = newInstance(SPEC);
 
-/** A frontend that listens, with one agent whose "inside" is this machine. */
+/** A listening frontend with one agent. The host stands in for its sandbox. */
 export interface Bed extends TestFrontend {
   readonly url: string;
 }
@@ -20,26 +20,26 @@ export async function bed(options: Partial<FrontendOptions> = {}): Promise<Bed> 
   return Object.assign(frontend, { url: await frontend.listen() });
 }
 
-/** The address of a port inside. */
+/** Returns the passthrough path of a port in the sandbox. */
 export const at = (port: number, path = '/', query = '') =>
   `/serverless/v1/http${path}?instance=${AGENT.id}&port=${port}${query}`;
 
-/** Says bytes to the frontend and answers everything that comes until it closes. */
+/** Sends bytes to the frontend and returns everything received until the frontend closes. */
 export async function raw(it: Bed, bytes: string): Promise<string> {
   const socket = net.connect(Number(new URL(it.url).port), '127.0.0.1');
   socket.write(bytes, 'latin1');
   return await text(socket);
 }
 
-/** The servers that run in the "sandbox" of a test file. */
+/** Servers of a test file that stand in for programs in a sandbox. */
 export class Inside {
   readonly servers: (Server | net.Server)[] = [];
   readonly sockets = new Set<Socket>();
 
-  /** The port of an HTTP server. */
+  /** Starts an HTTP server; resolves with its port. */
   http = (answer: RequestListener) => this.listen(http.createServer(answer));
 
-  /** The port of a server that is given each connection. */
+  /** Starts a TCP server that calls `serve` for each connection; resolves with its port. */
   tcp = (serve: (socket: Socket) => void) => this.listen(net.createServer({ allowHalfOpen: true }, serve));
 
   async listen(server: Server | net.Server): Promise<number> {
@@ -58,6 +58,6 @@ export class Inside {
   }
 }
 
-/** The URL of a tunnel to a port of the agent. */
+/** Returns the WebSocket URL of a tunnel to a port of the agent. */
 export const tunnel = (it: Bed, port: number, query = '') =>
   `${it.url.replace('http', 'ws')}/serverless/v1/ws?instance=${AGENT.id}&port=${port}${query}`;

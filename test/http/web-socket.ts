@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { type ClientOptions, WebSocket } from 'ws';
 
-/** A caller of a WebSocket that remembers all that it hears. */
+/** A WebSocket client that stores every received message. */
 export class Caller {
   readonly socket: WebSocket;
   readonly messages: Buffer[] = [];
@@ -25,7 +25,7 @@ export class Caller {
     return caller;
   }
 
-  /** What came with this first byte, without it. */
+  /** Returns the binary messages that begin with the byte `mark`, without that byte. */
   outputs(mark: number): Buffer[] {
     return this.messages.filter(message => message[0] === mark).map(message => message.subarray(1));
   }
@@ -35,7 +35,7 @@ export class Caller {
   }
 }
 
-/** The answer to a handshake that does not become a WebSocket. */
+/** Returns the answer to a refused handshake. Rejects if the server accepts the handshake. */
 export function refusedHandshake(url: string, options: ClientOptions = {}): Promise<{ status: number; body: unknown }> {
   const socket = new WebSocket(url, options);
   return new Promise((resolve, reject) => {

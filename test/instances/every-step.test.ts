@@ -4,12 +4,12 @@ import { TENANT } from '../agents/harness.ts';
 import { Everybody } from './everybody.ts';
 import type { Fate } from './last-steps.ts';
 
-/** What an owner does; it is prepared in one server, and cut off in it. */
+/** An action of an owner; one server prepares it, and a fault interrupts it there. */
 interface Story {
   readonly title: string;
   readonly prepare?: (bed: Everybody) => Promise<unknown>;
   readonly act: (bed: Everybody, prepared: never) => Promise<unknown>;
-  /** What comes of it, wherever it was cut off. */
+  /** Waits for the state that must follow, wherever the fault occurred. */
   readonly outcome?: (bed: Everybody) => Promise<unknown>;
 }
 
@@ -27,6 +27,24 @@ const STORIES: readonly Story[] = [
     title: 'the restart of an agent',
     prepare: bed => bed.createAgent(),
     act: (bed, id: string) => bed.server.agents.restart(TENANT, id),
+  },
+  {
+    title: 'the replacement of an agent',
+    prepare: bed => bed.createAgent(),
+    act: bed => bed.replaceAgent(),
+    outcome: untilOneServes,
+  },
+  {
+    title: 'the replacement of an agent by one whose code does not load',
+    prepare: bed => bed.createAgent(),
+    act: bed => bed.replaceAgent({ handler: 'nowhere' }),
+    outcome: untilOneServes,
+  },
+  {
+    title: 'the replacement of an agent by one that dies in its initializer',
+    prepare: bed => bed.createAgent(),
+    act: bed => bed.replaceAgent({ initializer: 'die' }),
+    outcome: untilOneServes,
   },
   {
     title: 'the delete of an agent',
@@ -114,6 +132,18 @@ async function untilNotPending(bed: Everybody, id: string): Promise<void> {
   await vi.waitFor(async () => expect((await bed.job(id)).status).not.toBe('PENDING'));
 }
 
+/** Waits until one agent has the name and answers. */
+async function untilOneServes(bed: Everybody): Promise<void> {
+  await vi.waitFor(async () => {
+    const { instances } = await bed.server.agents.list({ tenant: TENANT, name: 'a1', limit: 10, cursor: null });
+    expect(instances.map(({ status, loadError }) => ({ status, loadError }))).toEqual([
+      { status: 'RUNNING', loadError: '' },
+    ]);
+    expect(await bed.rows()).toHaveLength(1);
+    expect(await bed.call(instances[0]?.id ?? '')).toMatchObject({ ok: true });
+  });
+}
+
 async function untilRestarted(bed: Everybody): Promise<void> {
   await vi.waitFor(async () => {
     const [row] = await bed.rows();
@@ -122,7 +152,7 @@ async function untilRestarted(bed: Everybody): Promise<void> {
   });
 }
 
-/** Does the story again and again, with `fate` at another step each time. */
+/** Repeats the story and applies `fate` to another step each time; returns the steps of the story. */
 async function atEachStep(
   { prepare, act }: Story,
   fate: Fate,
@@ -153,20 +183,20 @@ async function atEachStep(
 }
 
 describe.each(STORIES)('$title', story => {
-  test('a server that is killed at any step leaves what the next one puts in order', async () => {
+  test('a new server restores order after the previous server was killed at any step', async () => {
     const taken = await atEachStep(story, 'kills', async bed => {
       bed.driver.faults.startError = undefined;
       await bed.startServer();
       await bed.untilInOrder();
       await story.outcome?.(bed);
-      // Nothing that was accepted is lost: an interrupted operation begins again, or goes on.
+      // No accepted operation is lost: an interrupted one is repeated or continues.
       const jobs = await bed.database.selectFrom('jobs').select(['status', 'message']).execute();
       for (const { status, message } of jobs) expect({ status, message }).not.toMatchObject({ status: 'FAILED' });
     });
     expect(taken.length).toBeGreaterThan(0);
   });
 
-  test.each(['fails', 'fails late'] as const)('a write that %s, at any step, leaves nothing behind', async fate => {
+  test.each(['fails', 'fails late'] as const)('no residue remains when a write %s at any step', async fate => {
     await atEachStep(story, fate, async bed => {
       await bed.untilInOrder();
       await story.outcome?.(bed);

@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, vi } from 'vitest';
 import { Agents } from '../../src/agents/agents.ts';
+import { CodeStore } from '../../src/code/code-store.ts';
 import { type Job, readJobSubmission } from '../../src/core/job.ts';
 import { HELD_FOR_GOOD } from '../../src/core/lease.ts';
-import { CodeStore } from '../../src/functions/code/code-store.ts';
 import { SandboxStarter } from '../../src/functions/sandbox-starter.ts';
 import type { ServingInstance } from '../../src/functions/starter.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
@@ -13,10 +13,11 @@ import { Instances } from '../../src/instances/instances.ts';
 import { Ledger, type LedgerOptions } from '../../src/instances/ledger.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
+import { TenantDisk } from '../../src/lib/tenant-disk.ts';
 import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
-import { type DurableWrites, openDurableWrites } from '../../src/storage/durable.ts';
-import { listInstancesOfNode } from '../../src/storage/instances.ts';
+import { listInstancesOfNode } from '../../src/storage/queries/instances.ts';
+import { type DurableWrites, openDurableWrites } from '../../src/storage/writes/durable.ts';
 import { callOf, specOf, TENANT } from '../agents/harness.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
 import { servedFunction } from '../functions/harness.ts';
@@ -27,7 +28,7 @@ export const KEY = { cpuMillis: 500, memoryMb: 128, customResources: '', label: 
 const JOB_SIZE = { cpuMillis: 1000, memoryMb: 256 };
 const MAX_PROCESSES = 64;
 
-/** A driver in which a build of an environment ends well at once. */
+/** A driver in which builds of environments succeed at once. */
 class Driver extends FakeDriver {
   buildsEnd = true;
 
@@ -38,14 +39,14 @@ class Driver extends FakeDriver {
   }
 }
 
-/** Commands that are no jobs are builds. */
+/** Returns true for a command that is not a job, which is a build. */
 const isBuild = ({ command, env }: SandboxSpec) => command.kind === 'exec' && env.ROOKERY_JOB_ID === undefined;
 
 export interface ServerOptions extends Partial<InstancesOptions> {
   readonly machine?: Partial<Pick<LedgerOptions, 'machine' | 'overcommit'>>;
 }
 
-/** One server: everybody who owns instances, over one `Instances` and one `Ledger`. */
+/** One server: all owners of instances over one `Instances` and one `Ledger`. */
 export class Server {
   readonly steps = new LastSteps();
   readonly instances: Instances;
@@ -53,7 +54,7 @@ export class Server {
   readonly agents: Agents;
   readonly starter: SandboxStarter;
   readonly jobs: JobService;
-  /** Instances of functions that it took over. */
+  /** Instances of functions that this server adopted. */
   readonly adopted: ServingInstance[] = [];
   readonly #writes: DurableWrites;
 
@@ -103,6 +104,7 @@ export class Server {
       maxStarting: 100,
       openCallBytes: this.ledger.openCallBytes,
       codeStore: new CodeStore({
+        disk: new TenantDisk(Number.MAX_SAFE_INTEGER),
         bootId: null,
         dataDir: bed.directory,
         policy: { closed: [], allow: null },
@@ -133,6 +135,8 @@ export class Server {
       maxOpen: 1000,
       maxOpenPerTenant: 1000,
       maxPackageBytes: 1024 * 1024,
+      disk: new TenantDisk(Number.MAX_SAFE_INTEGER),
+      environmentLimits: { maxBytes: 1024 * 1024, maxUnusedBytes: 1024 * 1024 },
       unpack: { maxBytes: 1024 * 1024, maxEntries: 100 },
       startTimeoutMs: 10_000,
       setupTimeoutMs: 10_000,
@@ -149,7 +153,7 @@ export class Server {
     await this.jobs.start();
   }
 
-  /** As a server ends that has the time: running sandboxes live on. */
+  /** Closes the server in order; running sandboxes continue. */
   async close(): Promise<void> {
     await this.jobs.close(null).catch(() => undefined);
     await this.agents.close({ stopAgents: false, graceMs: 0 }).catch(() => undefined);
@@ -159,12 +163,12 @@ export class Server {
   }
 }
 
-/** A database, sandboxes and files that outlive the servers which come and go over them. */
+/** A database, sandboxes and files that outlive the servers started over them. */
 export class Everybody {
   readonly driver = new Driver();
   readonly database: Database;
   readonly directory = mkdtempSync(join(tmpdir(), 'rk-everybody-'));
-  /** Says what an interpreter would be asked, and nothing else. */
+  /** Path of a script that prints the prefix and version of a Python interpreter. */
   readonly python = join(this.directory, 'python');
   readonly #servers: Server[] = [];
   #names = 0;
@@ -193,14 +197,14 @@ export class Everybody {
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  /** The one that was started last. */
+  /** The server that was started last. */
   get server(): Server {
     const server = this.#servers.at(-1);
     if (server === undefined) throw new Error('no server runs');
     return server;
   }
 
-  /** Beside those that there are. */
+  /** Starts another server in addition to the existing ones. */
   async startServer(options: ServerOptions = {}): Promise<Server> {
     const server = await this.makeServer(options);
     await server.start();
@@ -217,12 +221,17 @@ export class Everybody {
     return (await this.server.agents.create({ spec: specOf(`a${++this.#names}`, changes) })).id;
   }
 
+  /** Creates an agent that replaces the agent created last; returns its id. */
+  async replaceAgent(changes: Parameters<typeof specOf>[1] = {}): Promise<string> {
+    return (await this.server.agents.create({ spec: specOf(`a${this.#names}`, changes), replaces: true })).id;
+  }
+
   launchFunction(changes: Parameters<typeof servedFunction>[0] = {}): Promise<ServingInstance> {
     const code = { storage: 'local', path: this.directory } as const;
     return this.server.starter.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY, HELD_FOR_GOOD);
   }
 
-  /** With `pip` its environment is built first. Returns its id. */
+  /** Submits a job and returns its id. With `pip` the service builds an environment first. */
   async submitJob(pip: readonly string[] = []): Promise<string> {
     const id = `j${++this.#names}`;
     const body = { entrypoint: 'true', submission_id: id, ...(pip.length > 0 ? { runtime_env: { pip } } : {}) };
@@ -251,8 +260,8 @@ export class Everybody {
   }
 
   /**
-   * Each sandbox is that of exactly one row, and each RUNNING row has one that runs; nothing is half made, or promised to nobody. In the end: what is being put right
-   * is waited for.
+   * Waits until the data agree: each sandbox belongs to one record, and each RUNNING record has a running
+   * sandbox. No operation is incomplete, and the ledger has no reservation without an owner.
    */
   async untilInOrder(): Promise<void> {
     await vi.waitFor(
@@ -269,17 +278,17 @@ export class Everybody {
         expect(new Set(listed.map(({ instanceId }) => instanceId)).size).toBe(listed.length);
         const running = rows.filter(({ status }) => status === 'RUNNING').map(({ id }) => id);
         expect(this.driver.runningIds.toSorted()).toEqual(running.toSorted());
-        // An agent has its promise for as long as it has a sandbox that runs.
+        // An agent has its reservation as long as its sandbox runs.
         const ofAgents = rows.filter(({ owner, status }) => owner.kind === 'agent' && status === 'RUNNING');
         const promised = ofAgents.reduce((sum, { memoryMb }) => sum + memoryMb, 0);
         expect(this.server.ledger.promised.by.agent.memoryMb).toBe(promised);
-        // A job has its row for as long as it has its sandbox, and no longer.
+        // A job has its record exactly as long as its sandbox.
         const jobs = await this.database.selectFrom('jobs').select(['status', 'instance_id']).execute();
         const ofJobs = rows.filter(({ owner }) => owner.kind === 'job').map(({ id }) => id);
         const open = jobs.filter(({ status }) => status === 'RUNNING').map(job => job.instance_id);
         expect(ofJobs.toSorted()).toEqual(open.toSorted());
       },
-      { timeout: 8_000, interval: 20 },
+      { timeout: 30_000, interval: 20 },
     );
   }
 }

@@ -7,7 +7,7 @@ import { TENANT } from '../agents/harness.ts';
 import { FakeCatalog, servedFunction, URN } from '../functions/harness.ts';
 import { Everybody, type Server } from './everybody.ts';
 
-/** Four agents, two jobs or four instances of functions. */
+/** Machine with capacity for four agents, two jobs or four instances of functions. */
 const SMALL = {
   machine: { cpuMillis: 1_000_000, memoryMb: 512, processes: 1_000_000 },
   overcommit: { cpu: 1, memory: 1, processes: 1 },
@@ -22,7 +22,7 @@ afterEach(async () => {
   services = [];
 });
 
-/** A service of functions over the same instances and the same ledger. */
+/** Returns a function service over the same instances and the same ledger. */
 async function serviceOf(bed: Everybody): Promise<FunctionService> {
   const { ledger, starter } = bed.server;
   const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes: 64 });
@@ -46,7 +46,7 @@ async function serviceOf(bed: Everybody): Promise<FunctionService> {
     maxWaitMs: 30_000,
     maxWaitingPerTenant: 100,
     openCallBytes: ledger.openCallBytes,
-    log: { info: () => undefined, warn: () => undefined },
+    log: { info: () => undefined, warn: () => undefined, error: () => undefined },
   });
   services.push(service);
   await service.start();
@@ -58,7 +58,7 @@ function invoke(service: FunctionService) {
   return service.invoke({ urn: URN, tenant: null, headers: readFunctionCallHeaders({}), call });
 }
 
-test('an agent that does not fit is refused, says who holds the machine, and leaves nothing', async () => {
+test('an agent that does not fit is rejected with the holders of the capacity and leaves no residue', async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   for (let count = 0; count < 4; count++) await bed.createAgent();
   await expect(bed.createAgent()).rejects.toMatchObject({
@@ -73,7 +73,7 @@ test('an agent that does not fit is refused, says who holds the machine, and lea
   await bed.untilInOrder();
 });
 
-test('a job waits in its queue, and starts when agents are deleted', async () => {
+test('a job waits in its queue while agents fill the machine, and starts when agents are deleted', async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   const agents = [];
   for (let count = 0; count < 4; count++) agents.push(await bed.createAgent());
@@ -91,7 +91,7 @@ test('a job waits in its queue, and starts when agents are deleted', async () =>
   await bed.createAgent();
 });
 
-test('a job waits for an agent that ends by itself, too', async () => {
+test('a waiting job starts when an agent exits', async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   const agents = [];
   for (let count = 0; count < 3; count++) agents.push(await bed.createAgent());
@@ -101,7 +101,7 @@ test('a job waits for an agent that ends by itself, too', async () => {
   await bed.untilJob(job, 'RUNNING');
 });
 
-test('the call of a function waits for an instance, and is served when an agent is deleted', async () => {
+test("a function's call waits for capacity and is served when an agent is deleted", async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   const service = await serviceOf(bed);
   const agents = [];
@@ -121,7 +121,7 @@ test('the call of a function waits for an instance, and is served when an agent 
   await service.close(0);
 });
 
-test('an agent keeps its place when it is restarted while the call of a function waits for room, and gives it away when that fails', async () => {
+test('an agent keeps its capacity in a restart while a call waits, and releases it when the restart fails', async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   const service = await serviceOf(bed);
   const agents: string[] = [];
@@ -132,7 +132,7 @@ test('an agent keeps its place when it is restarted while the call of a function
     expect(await bed.server.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
   }
   expect(memoryOf(bed.server)).toEqual({ agent: 512, function: 0, job: 0, build: 0 });
-  // The start of the agent fails; that of the instance, which the room is then for, does not.
+  // The start of the agent fails. The start of the function's instance gets the capacity and succeeds.
   const start = vi.spyOn(bed.driver, 'start').mockRejectedValueOnce(unavailable('not this one'));
   await expect(bed.server.agents.restart(TENANT, agents[0] as string)).rejects.toThrow('not this one');
   expect(start).toHaveBeenCalled();
@@ -145,7 +145,7 @@ test('an agent keeps its place when it is restarted while the call of a function
   await service.close(0);
 });
 
-test('a build counts beside the job that waits for it, until it ends', async () => {
+test('a build counts towards capacity in addition to its waiting job until the build ends', async () => {
   await using bed = await Everybody.open({ machine: SMALL });
   bed.driver.buildsEnd = false;
   const job = await bed.submitJob(['left-pad']);
@@ -157,7 +157,7 @@ test('a build counts beside the job that waits for it, until it ends', async () 
   expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 0 });
 });
 
-test('instances found after a restart count, whatever the limits say', async () => {
+test('adopted instances count towards capacity after a restart, even above the limits', async () => {
   await using bed = await Everybody.open();
   for (let count = 0; count < 6; count++) await bed.createAgent();
   await bed.untilJob(await bed.submitJob(), 'RUNNING');

@@ -3,21 +3,24 @@ import { unavailable } from '../../src/core/error.ts';
 import type { SandboxDriver } from '../../src/sandbox/driver.ts';
 import type { Database } from '../../src/storage/database.ts';
 
-/** What happens at a step: nothing, the server is killed before it, or the write fails (before it is done, or after). */
+/**
+ * Outcome of a step: it passes, the server is killed before it, or its write fails before or after it is
+ * done.
+ */
 export type Fate = 'passes' | 'kills' | 'fails' | 'fails late';
 
 const CHANGES = new Set(['InsertQueryNode', 'UpdateQueryNode', 'DeleteQueryNode']);
-/** Steps of a driver that change something. */
+/** Methods of a driver that change something. */
 const DRIVER_STEPS = new Set<PropertyKey>(['start', 'stop', 'remove']);
 
 /**
- * What one server does to storage and to sandboxes, step by step, so that a test can end it at each of them. A server that was killed does
- * nothing any more: its writes fail, and its driver does not answer.
+ * Records each step of a server in storage and driver, so that a test can interrupt any of them. After
+ * `kill`, the writes of the server fail and its driver does not answer.
  */
 export class LastSteps {
-  /** What was done, in order. */
+  /** Steps that were done, in order. */
   readonly taken: string[] = [];
-  /** Decides over the next step, by its number from 0. */
+  /** Returns the fate of the next step; `index` counts from 0. */
   fateOf: (index: number, name: string) => Fate = () => 'passes';
   /** Resolves when the server is killed. */
   readonly died: Promise<void>;
@@ -45,7 +48,7 @@ export class LastSteps {
     this.#die();
   }
 
-  /** What still waits for a server that is dead fails. */
+  /** Kills the server and fails the calls that still wait for its driver. */
   bury(): void {
     this.kill();
     this.#bury(new Error('the server was killed'));

@@ -1,10 +1,12 @@
 import { describe, expect, test, vi } from 'vitest';
-import { insertInstance } from '../../src/storage/instances.ts';
+import { insertInstance } from '../../src/storage/queries/instances.ts';
 import { gate, TENANT } from '../agents/harness.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
 import { Everybody, type Server } from './everybody.ts';
 
-/** Holds back one kind of change of rows in this server until the returned gate opens. Resolves `reached` when one is held. */
+/**
+ * Delays one kind of record change in this server until the gate opens. Resolves `reached` at the first one.
+ */
 function holdBack(server: Server, held: string) {
   const { rows } = server.instances;
   const move = rows.move.bind(rows);
@@ -24,8 +26,8 @@ const agentsHold = ({ ledger }: Server) => ledger.promised.by.agent;
 const ONE_AGENT = { cpuMillis: 1000, memoryMb: 128, processes: 64 };
 const NOTHING = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 
-describe('a late event changes nothing', () => {
-  test('the exit of an old sandbox cannot fail the one that was restarted, nor take it out of the ledger', async () => {
+describe('a late event', () => {
+  test("of an old sandbox's exit does not fail the restarted agent or change the ledger", async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     const exit = holdBack(bed.server, 'exited');
@@ -39,7 +41,7 @@ describe('a late event changes nothing', () => {
     expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
   });
 
-  test('the exit of a sandbox whose agent is being deleted changes nothing', async () => {
+  test("of a sandbox's exit changes nothing while its agent is being deleted", async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     const exit = holdBack(bed.server, 'exited');
@@ -52,13 +54,13 @@ describe('a late event changes nothing', () => {
     expect(agentsHold(bed.server)).toEqual(NOTHING);
   });
 
-  test.each(['restart', 'delete'] as const)('a slow probe of an old sandbox changes nothing after a %s', async what => {
+  test.each(['restart', 'delete'] as const)('of a slow probe of an old sandbox has no effect after %s', async what => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     await bed.server.close();
     const asked = gate();
     const answer = gate();
-    // One that answers at once is not asked about.
+    // The service does not probe a runtime that answers at once.
     bed.driver.fallSilent(id, answer.opened);
     const inspect = vi.spyOn(bed.driver, 'inspect').mockImplementation(async () => {
       asked.open();
@@ -79,8 +81,8 @@ describe('a late event changes nothing', () => {
   });
 });
 
-describe('of two servers with one database', () => {
-  test.each(['node-1', 'node-2'])('the one that slept cannot undo a newer epoch (the other is %s)', async nodeId => {
+describe('a paused server that shares its database with another server', () => {
+  test.each(['node-1', 'node-2'])('cannot overwrite a newer epoch (the other server is %s)', async nodeId => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     const slept = bed.server;
@@ -99,9 +101,9 @@ describe('of two servers with one database', () => {
     expect((await bed.call(id)).ok).toBe(true);
   });
 
-  test('a delete by the one that slept ends the sandbox that there is now, not the one that it remembers', async () => {
+  test('deletes the current sandbox of an agent, not the sandbox that it remembers', async () => {
     await using bed = await Everybody.open();
-    // Nobody hears of exits: the one that slept still believes in its sandbox.
+    // Exits are not reported, so the paused server still assumes that its sandbox runs.
     const wait = vi.spyOn(bed.driver, 'wait').mockImplementation(
       (_handle, signal) =>
         new Promise((_, reject) => {
@@ -118,7 +120,7 @@ describe('of two servers with one database', () => {
     await bed.untilInOrder();
   });
 
-  test('a create in the one that slept fails, and leaves nothing, when the other has undone it', async () => {
+  test('fails its create without residue when the other server has undone the create', async () => {
     await using bed = await Everybody.open();
     const held = gate();
     Object.assign(bed.driver.faults, { startGate: held.opened, obeysAbort: false });
@@ -133,7 +135,7 @@ describe('of two servers with one database', () => {
     expect(bed.driver.instanceIds).toEqual([]);
   });
 
-  test('a job that the other has begun again is not run, and not ended, by the one that slept', async () => {
+  test('neither runs nor ends a job that the other server has started again', async () => {
     await using bed = await Everybody.open();
     const held = gate();
     Object.assign(bed.driver.faults, { startGate: held.opened, obeysAbort: false });
@@ -155,7 +157,7 @@ describe('of two servers with one database', () => {
 });
 
 describe('an instance that is being ended', () => {
-  test('an instance of a function in its pre_stop is neither adopted nor killed by a look at everything', async () => {
+  test('is neither adopted nor killed by a reconciler pass during pre_stop of a function', async () => {
     await using bed = await Everybody.open();
     const inside = gate();
     const free = gate();
@@ -178,7 +180,7 @@ describe('an instance that is being ended', () => {
     expect(await bed.rows()).toEqual([]);
   });
 
-  test('a delete whose removal failed is finished by the next look, and gives back what it held', async () => {
+  test('is removed by the next reconciler pass, with its reservation, when its removal failed', async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     bed.driver.faults.removeFailures = 1;
@@ -187,22 +189,10 @@ describe('an instance that is being ended', () => {
     expect(await bed.rows()).toEqual([]);
     expect(agentsHold(bed.server)).toEqual(NOTHING);
   });
-
-  test('a restart that could not remove the old sandbox counts until the next look finds that nothing of it runs', async () => {
-    await using bed = await Everybody.open();
-    const id = await bed.createAgent();
-    bed.driver.faults.removeFailures = 1;
-    await expect(bed.server.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'unavailable' });
-    expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
-    await bed.untilInOrder();
-    expect(agentsHold(bed.server)).toEqual(NOTHING);
-    await bed.server.agents.restart(TENANT, id);
-    expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
-  });
 });
 
-describe('after a restart', () => {
-  test('silence is the same for agents and functions: both are waited for, then serve', async () => {
+describe('the server after a restart', () => {
+  test('waits for silent agents and silent function instances, then serves both', async () => {
     await using bed = await Everybody.open();
     const [agent, fn] = [await bed.createAgent(), await bed.launchFunction()];
     await bed.server.close();
@@ -216,7 +206,7 @@ describe('after a restart', () => {
     await bed.untilInOrder();
   });
 
-  test('an instance that stays silent for longer ends, whatever its owner: an agent is FAILED, an instance of a function is gone', async () => {
+  test('ends instances that stay silent: an agent becomes FAILED, a function instance is removed', async () => {
     await using bed = await Everybody.open();
     const [agent, fn] = [await bed.createAgent(), await bed.launchFunction()];
     await bed.server.close();
@@ -229,7 +219,7 @@ describe('after a restart', () => {
     expect(bed.driver.runningIds).toEqual([]);
   });
 
-  test('an instance of a function that FAILED, and a build that was left over, are removed with their sandboxes', async () => {
+  test('removes FAILED function instances and residual builds with their sandboxes', async () => {
     await using bed = await Everybody.open();
     bed.driver.buildsEnd = false;
     const fn = await bed.launchFunction();
@@ -246,7 +236,7 @@ describe('after a restart', () => {
     expect(bed.driver.instanceIds).toEqual([]);
   });
 
-  test('the rows of jobs that were being started are left alone until their owner asks what became of them', async () => {
+  test('keeps records of starting jobs until the job service recovers them', async () => {
     await using bed = await Everybody.open();
     const { instances } = bed.server;
     const ids = { never: '', gone: '', begun: '' };
@@ -262,13 +252,13 @@ describe('after a restart', () => {
     expect((await bed.rows()).map(({ id }) => id).toSorted()).toEqual([ids.never, ids.begun, fn.id].toSorted());
     expect(bed.driver.runningIds).toContain(ids.begun);
     const { signal } = new AbortController();
-    expect(await instances.recover(ids.never, signal)).toBe('never');
-    expect(await instances.recover(ids.never, signal)).toBe('gone');
-    const begun = await instances.recover(ids.begun, signal);
+    expect(await instances.commands.recover(ids.never, signal)).toBe('never');
+    expect(await instances.commands.recover(ids.never, signal)).toBe('gone');
+    const begun = await instances.commands.recover(ids.begun, signal);
     expect(begun).toMatchObject({ id: ids.begun, epoch: 1 });
-    // Nothing of it is known to have run, so it never did: its sandbox ended without an exit of its own.
+    // The service found the running sandbox and recorded RUNNING.
     expect((await bed.rows()).find(({ id }) => id === ids.begun)).toMatchObject({ status: 'RUNNING' });
-    if (typeof begun === 'object') await instances.remove(begun);
+    if (typeof begun === 'object') await instances.commands.remove(begun);
     expect(bed.driver.runningIds).toEqual([fn.id]);
   });
 });

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { TENANT } from '../agents/harness.ts';
 import { Everybody } from './everybody.ts';
 
-test('agents, functions, jobs and builds have their rows in one table while their sandboxes run', async () => {
+test('agents, functions, jobs and builds are recorded in one table while their sandboxes run', async () => {
   await using bed = await Everybody.open();
   bed.driver.buildsEnd = false;
   const agent = await bed.createAgent();

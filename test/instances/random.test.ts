@@ -5,7 +5,7 @@ import type { ServingInstance } from '../../src/functions/starter.ts';
 import { TENANT } from '../agents/harness.ts';
 import { Everybody } from './everybody.ts';
 
-/** What owners do and what happens to them; `n` says to which. */
+/** Operations of owners and events that affect them; `n` selects the target. */
 const STEPS: Readonly<Record<string, (model: Model, n: number) => Promise<unknown>>> = {
   create: ({ bed }) => bed.createAgent(),
   delete: (model, n) => model.withAgent(n, id => model.bed.server.agents.delete(TENANT, id, 0)),
@@ -49,11 +49,11 @@ class Model {
     if (agent !== undefined) await act(agent.id);
   }
 
-  /** A step that its server does not live to end is over with it. */
+  /** Runs one step; returns early when its server is killed first. */
   async take(name: string, n: number): Promise<void> {
     const { steps } = this.bed.server;
     const step = (STEPS[name] as (typeof STEPS)[string])(this, n).catch(error => {
-      // Refusals and failed writes are fine; anything else is a mistake of ours.
+      // A rejection or a failed write is allowed; any other error is a fault of the service.
       if (!steps.isDead) expect(error).toBeInstanceOf(ServiceError);
     });
     await Promise.race([step, steps.died]);
@@ -61,7 +61,7 @@ class Model {
 }
 
 const STEP = fc.record({ name: fc.constantFrom(...Object.keys(STEPS)), n: fc.nat(10) });
-/** What is done at one moment, and what then becomes of the server. */
+/** Concurrent steps in a round and the fate of the server afterwards. */
 const ROUND = fc.record({
   steps: fc.array(STEP, { minLength: 1, maxLength: 6, size: 'max' }),
   end: fc.constantFrom('stays', 'stays', 'stays', 'stays', 'restarts', 'is killed', 'is killed at once'),
@@ -70,7 +70,7 @@ const ROUND = fc.record({
 const ROUNDS = fc.array(ROUND, { minLength: 1, maxLength: 6, size: 'max' });
 type Round = typeof ROUND extends fc.Arbitrary<infer T> ? T : never;
 
-test('rows, sandboxes and ledger agree, after any history of agents, functions, jobs, builds and the server', async () => {
+test('records, sandboxes and ledger agree after any history of owners and server failures', async () => {
   let last = Promise.resolve();
   await fc.assert(
     fc.asyncProperty(ROUNDS, rounds => {
@@ -79,7 +79,7 @@ test('rows, sandboxes and ledger agree, after any history of agents, functions, 
     }),
     { numRuns: 25, interruptAfterTimeLimit: 8_000, endOnFailure: true },
   );
-  // One that the limit has cut off goes on.
+  // fast-check may interrupt the last case at the time limit; this waits for the end of the case.
   await last;
 });
 

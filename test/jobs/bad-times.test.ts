@@ -14,14 +14,14 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.remove();
 });
 
-/** The first is removed behind the test; `next` goes on with its directory. */
+/** Starts a server that is removed after the test; `next` continues with its directory. */
 async function serve(options: Parameters<typeof Served.start>[0]): Promise<Served> {
   const server = await Served.start(options);
   servers.push(server);
   return server;
 }
 
-/** Zygotes of this data directory, whose names are in their titles. */
+/** Returns the pids of this data directory's zygotes, which have their names in their process titles. */
 function zygotePids(dataDir: string): number[] {
   const names = readdirSync(join(dataDir, 'run')).flatMap(file => /^(py.*)\.lock$/.exec(file)?.[1] ?? []);
   const pids = readdirSync('/proc').filter(name => /^\d+$/.test(name));
@@ -36,7 +36,7 @@ function titleOf(pid: string): string {
   }
 }
 
-/** False: it is gone. */
+/** Sends a signal; returns false when the process does not exist. */
 function isSent(pid: number, signal: NodeJS.Signals): boolean {
   try {
     return process.kill(pid, signal);
@@ -46,14 +46,14 @@ function isSent(pid: number, signal: NodeJS.Signals): boolean {
 }
 
 describe('a zygote that does not answer', () => {
-  test('fails neither the job that runs nor the one that waits', async () => {
+  test('fails neither the running job nor the waiting job', async () => {
     const first = await serve({ args: ['--set', 'jobs.maxRunning=2'] });
     const before = new JobClient(first.frontendUrl);
     const running = await before.submit({ entrypoint: 'while [ ! -e go ]; do sleep 0.1; done; echo went' });
     const { status } = await before.until(running, record => record.status === 'RUNNING');
     expect(status).toBe('RUNNING');
     await first.end('SIGKILL');
-    // A fork that has not taken its own title yet may be gone again.
+    // A fork that does not yet have its own title may have exited.
     const zygotes = zygotePids(first.dataDir).filter(pid => isSent(pid, 'SIGSTOP'));
     expect(zygotes).not.toEqual([]);
     let jobs: JobClient;
@@ -77,7 +77,7 @@ describe('a zygote that does not answer', () => {
 });
 
 describeWith(['root', 'namespaces'], 'a full disk', () => {
-  test('the end of a job is not lost: it is reported once there is room, and the server says meanwhile what is wrong', async () => {
+  test('does not lose the end of a job, and the server reports the full disk until space is free', async () => {
     const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk]);
     const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });
@@ -89,7 +89,7 @@ describeWith(['root', 'namespaces'], 'a full disk', () => {
       expect(() => {
         for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
       }).toThrow('ENOSPC');
-      // Jobs that never run use up the room in the log of the database.
+      // Jobs that never run use up the space in the log of the database.
       for (let status = 200; status === 200; ) {
         ({ status } = await jobs.ask('POST', '/api/jobs/', { entrypoint: 'true', entrypoint_num_gpus: 1 }));
       }

@@ -8,7 +8,7 @@ export interface Answer {
 
 const END_TIMEOUT_MS = 60_000;
 
-/** Speaks with the job routes of one service. */
+/** A client for the job routes of a service. */
 export class JobClient {
   readonly url: string;
 
@@ -26,7 +26,7 @@ export class JobClient {
     return { status: answer.status, type: answer.headers.get('content-type') ?? '', text: await answer.text() };
   }
 
-  /** Submits, and answers the id. */
+  /** Submits a job and returns its id. */
   async submit(body: object): Promise<string> {
     const { status, text } = await this.ask('POST', '/api/jobs/', body);
     if (status !== 200) throw new Error(`the submit answered ${status}: ${text}`);
@@ -41,7 +41,7 @@ export class JobClient {
     return (JSON.parse((await this.ask('GET', `/api/jobs/${id}/logs`)).text) as { logs: string }).logs;
   }
 
-  /** The record as soon as `isWanted` likes it. */
+  /** Returns the job's record as soon as `isWanted` accepts it. */
   async until(
     id: string,
     isWanted: (record: Record<string, unknown>) => boolean = isEnded,

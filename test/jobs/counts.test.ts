@@ -16,14 +16,14 @@ async function serve(...args: string[]): Promise<{ served: Served; jobs: JobClie
   return { served: server, jobs: new JobClient(server.frontendUrl) };
 }
 
-/** The values of all series whose name begins so, by what stands before the value. */
+/** Returns the values of all series whose name begins with `prefix`, by name and labels. */
 async function metricsOf({ frontendUrl }: Served, prefix: string): Promise<Record<string, number>> {
   const page = await (await fetch(`${frontendUrl}/metrics`)).text();
   const lines = page.split('\n').filter(line => line.startsWith(prefix) && !line.includes('_bucket'));
   return Object.fromEntries(lines.map(line => [line.slice(0, line.lastIndexOf(' ')), Number(line.split(' ').at(-1))]));
 }
 
-test('metrics tell how many jobs wait and run, how they ended, and how long they waited and ran', async () => {
+test('metrics count waiting, running and ended jobs and measure their waiting and running times', async () => {
   const { served, jobs } = await serve('--set', 'jobs.maxRunning=1');
   const metadata = { 'rookery.retries': '1', 'rookery.retry_delay_ms': '1' };
   await jobs.run({ entrypoint: 'true' });
@@ -45,7 +45,7 @@ test('metrics tell how many jobs wait and run, how they ended, and how long they
     'rookery_job_ends_total{status="FAILED"}': 1,
     'rookery_job_ends_total{status="STOPPED"}': 2,
   });
-  // The one that was stopped while it waited never began; the failed one ran twice, and waited once.
+  // The job that was stopped while it waited never began. The failed job ran twice and waited once.
   expect(await metricsOf(served, 'rookery_job_wait_seconds_count')).toEqual({ rookery_job_wait_seconds_count: 3 });
   expect(await metricsOf(served, 'rookery_job_run_seconds_count')).toEqual({
     'rookery_job_run_seconds_count{status="SUCCEEDED"}': 1,
@@ -54,14 +54,14 @@ test('metrics tell how many jobs wait and run, how they ended, and how long they
   });
 });
 
-test('the last line of a stop says how many jobs run on and wait; both do, and --stop-agents ends those that run', async () => {
+test('the last log line of a stop counts running and waiting jobs, and --stop-agents ends the running ones', async () => {
   const { served, jobs } = await serve('--set', 'jobs.maxRunning=1');
   const running = await jobs.submit({ entrypoint: 'sleep 1000' });
   await jobs.until(running, ({ status }) => status === 'RUNNING');
   const waiting = await jobs.submit({ entrypoint: 'sleep 1000' });
   expect(await served.end()).toBe(0);
   expect(served.output).toMatch(
-    /^stopped: no agent is left; 1 job runs on and is adopted at the next start; 1 job waits and is taken up at the next start$/m,
+    /^stopped: no agent is left; 1 job runs on and is adopted at the next start; 1 job waits and is taken up at the next start; /m,
   );
   const next = await served.next({ args: ['--set', 'jobs.maxRunning=1', '--stop-agents'] });
   try {
@@ -96,13 +96,13 @@ test('a job of an earlier server can be stopped as soon as the next one is ready
 test.each([
   ['', []],
   [' with --stop-agents', ['--stop-agents']],
-])('a stop%s does not wait for the packages of a job: it waits for the next start', async (_, args) => {
+])('a stop%s leaves a job that installs packages to the next start without waiting for pip', async (_, args) => {
   const { served, jobs } = await serve(...args);
-  // A terminal at whose other end nobody is: pip waits for what it says.
+  // Nothing writes to the other end of this terminal, so pip waits for input.
   const pip = { packages: ['-r /dev/ptmx'] };
   const id = await jobs.submit({ entrypoint: 'true', runtime_env: { pip } });
   const environments = join(served.dataDir, 'jobs', 'environments');
-  await expect.poll(() => readdir(environments).catch(() => []), { timeout: 10_000 }).toHaveLength(1);
+  await expect.poll(() => readdir(environments).catch(() => [])).toHaveLength(1);
   expect(await served.end()).toBe(0);
   expect(served.output).toContain('stopped: no agent is left; 1 job waits and is taken up at the next start');
   const next = await served.next({ args: [] });

@@ -1,4 +1,7 @@
-/** `node --import tsx test/jobs/crash-run.ts [jobs] [kills]`: the whole crash test, which takes too long for every run of the suite. */
+/**
+ * `node --import tsx test/jobs/crash-run.ts [jobs] [kills]`: the full crash test, which is too slow for each
+ * run of the suite.
+ */
 import { crash } from './crash.ts';
 
 const [jobs = '200', kills = '20'] = process.argv.slice(2);

@@ -10,7 +10,7 @@ export interface CrashPlan {
 }
 
 const END_TIMEOUT_MS = 180_000;
-/** The port of a server that was killed may be somebody else's by now, who never answers. */
+/** Timeout of a submit: another program that never answers may have got the port of a killed server. */
 const SUBMIT_TIMEOUT_MS = 10_000;
 const MAX_LINES = 12;
 
@@ -21,11 +21,11 @@ interface Planned {
 }
 
 /**
- * Submits jobs of mixed length while the server is killed with SIGKILL again and again, and answers everything that is not as it has to be,
- * a sentence each: every job ran exactly once, ended in the right state, and has its whole log.
+ * Submits jobs of mixed length while SIGKILL ends the server repeatedly. Returns a sentence for each
+ * violation. Every job must run exactly once, end in the right state and have its whole log.
  */
 export async function crash({ jobs, kills }: CrashPlan): Promise<readonly string[]> {
-  // Jobs leave their marks on the host: a second run cannot hide.
+  // Jobs write marks on the host, so that a second run is visible.
   const marks = mkdtempSync(join(tmpdir(), 'rookery-crash-'));
   const planned = Array.from({ length: jobs }, (_, index): Planned => {
     return { id: `crash-${index}`, lines: 1 + (index % MAX_LINES), exitCode: index % 5 === 0 ? 3 : 0 };
@@ -59,7 +59,8 @@ async function submitAll(url: () => string, planned: readonly Planned[], marks: 
       runtime_env: { working_dir: marks },
       entrypoint: `echo run >> ${id}; for i in $(seq ${lines}); do echo line $i; sleep 0.1; done; echo end; exit ${exitCode}`,
     });
-    // The same id and body may be sent again: a client without an answer does not know whether it was taken in.
+    // The client may repeat a submit with the same id and body, since it cannot know whether the service
+    // accepted it.
     for (;;) {
       const status = await fetch(`${url()}/api/jobs/`, {
         method: 'POST',

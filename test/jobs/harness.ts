@@ -10,22 +10,23 @@ import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { JobCluster } from '../../src/jobs/cluster.ts';
 import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
 import { Removals } from '../../src/lib/removals.ts';
+import { TenantDisk } from '../../src/lib/tenant-disk.ts';
+import type { ObjectStore } from '../../src/object-store/object-store.ts';
 import type { LogRequest, SandboxHandle, SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
-import { type DurableWrites, openDurableWrites } from '../../src/storage/durable.ts';
-import type { ObjectStore } from '../../src/storage/object-store.ts';
+import { type DurableWrites, openDurableWrites } from '../../src/storage/writes/durable.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
 
 export const TENANT = 'default';
 const MACHINE = { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 };
 
-/** A driver whose sandboxes may end before their start is over. */
+/** A driver whose sandboxes may end before their start returns. */
 class JobDriver extends FakeDriver {
-  /** How the next sandbox has ended by then. */
+  /** Exit code of the next sandbox, which ends before its start returns; undefined when it continues. */
   exitsAtOnce: number | undefined;
-  /** The jobs whose commands began, each time. */
+  /** Ids of the jobs whose commands began, one entry for each start. */
   readonly begun: string[] = [];
-  /** What each command has written, by its job. */
+  /** Output of each command, by job id. */
   readonly output = new Map<string, string>();
 
   override async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
@@ -43,7 +44,7 @@ class JobDriver extends FakeDriver {
   }
 }
 
-/** A node of several; without it there is one, with a database of its own. */
+/** A node in a cluster. The default is a single node with its own database. */
 export interface HarnessNode {
   readonly nodeId: string;
   readonly cluster: JobCluster | null;
@@ -51,7 +52,7 @@ export interface HarnessNode {
   readonly secrets?: SecretSource;
   readonly maxOpen?: number;
   readonly maxOpenPerTenant?: number;
-  /** Lives on behind the harness. */
+  /** Database and writes that outlive the harness. */
   readonly stores?: { readonly database: Database; readonly writes: DurableWrites };
 }
 
@@ -63,7 +64,7 @@ interface Server {
   readonly removals: Removals;
 }
 
-/** Jobs as a server has them, over a driver and a database that outlive it. */
+/** The job service of a server over a driver and a database that outlive it. */
 export class JobsHarness {
   readonly driver = new JobDriver();
   readonly database: Database;
@@ -146,6 +147,8 @@ export class JobsHarness {
       maxOpen: node.maxOpen ?? 1000,
       maxOpenPerTenant: node.maxOpenPerTenant ?? 1000,
       maxPackageBytes: 1024 * 1024,
+      disk: new TenantDisk(Number.MAX_SAFE_INTEGER),
+      environmentLimits: { maxBytes: 1024 * 1024, maxUnusedBytes: 1024 * 1024 },
       unpack: { maxBytes: 1024 * 1024, maxEntries: 100 },
       startTimeoutMs: 60_000,
       setupTimeoutMs: 60_000,
@@ -160,7 +163,7 @@ export class JobsHarness {
     await service.start();
   }
 
-  /** As a server ends: running jobs live on, or are ended within this time. */
+  /** Stops the server. Running jobs continue, or are ended within `stopRunningMs`. */
   async stopServer(stopRunningMs: number | null = null): Promise<void> {
     if (this.#server === undefined) return;
     const { service, instances, removals } = this.#server;
@@ -175,7 +178,7 @@ export class JobsHarness {
     await this.startServer();
   }
 
-  /** `rules`: what its metadata says, `rookery.retries` and the like. */
+  /** Submits a job; `rules` is its metadata, such as `rookery.retries`. */
   async submit(id: string, rules: Record<string, string> = {}): Promise<void> {
     const body = { entrypoint: 'true', submission_id: id, metadata: rules };
     await this.service.jobs.submit(TENANT, readJobSubmission(body, ''));
@@ -201,17 +204,17 @@ export class JobsHarness {
     });
   }
 
-  /** The instance of a job that runs. */
+  /** Waits until the job runs and returns the id of its instance. */
   async instanceOf(id: string): Promise<string> {
     return (await this.until(id, 'RUNNING')).instanceId;
   }
 
-  /** The command of a job that runs ends with this code. */
+  /** Ends the command of a running job with this exit code. */
   async exit(id: string, code: number): Promise<void> {
     this.driver.kill(await this.instanceOf(id), { code, signal: null });
   }
 
-  /** Every sandbox is removed. */
+  /** Waits until every sandbox is removed. */
   async untilNothingIsLeft(): Promise<void> {
     await vi.waitFor(() => {
       if (this.driver.instanceIds.length > 0) throw new Error(`left: ${this.driver.instanceIds.join(', ')}`);

@@ -7,7 +7,7 @@ import { KUBERNETES_START_MS, kubernetesImage, kubernetesNamespace, type TestNam
 import { describeWith } from '../probe.ts';
 import { JobClient } from './client.ts';
 
-/** A pod is made, scheduled and started for each. */
+/** Limits of a wait, since each job needs a pod that is created, scheduled and started. */
 const PATIENCE = { timeout: 60_000, interval: 200 };
 
 describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
@@ -49,7 +49,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     await vi.waitFor(async () => expect(await objects()).toEqual({ jobs: 0, pods: 0 }), PATIENCE);
   }
 
-  test('a job is a batch/v1 Job that is never begun again, and nothing of it is left at its end', async () => {
+  test('a job is a batch/v1 Job that starts only once and is removed at its end', async () => {
     const id = await jobs.submit({ entrypoint: 'echo begun; while [ ! -e /tmp/go ]; do sleep 0.1; done; echo over' });
     await jobs.until(id, ({ status }) => status === 'RUNNING');
     const { items } = await namespace.batch.listNamespacedJob({ namespace: namespace.name });
@@ -63,7 +63,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     await isEmpty();
   });
 
-  test('it ends as its command ends, with its whole log', async () => {
+  test('a job ends with the exit of its command and has the whole log', async () => {
     const good = await jobs.run({
       entrypoint: 'echo $GREETING from $PWD',
       runtime_env: { env_vars: { GREETING: 'hello' } },
@@ -76,7 +76,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     await isEmpty();
   });
 
-  test('the files that it brings are its working directory, and Python is that of the image', async () => {
+  test('a job runs in the directory of its files with the Python of the image', async () => {
     const archive = pack();
     archive.entry({ name: 'greet.py' }, 'NAME = "package"\n');
     archive.entry({ name: 'main.py' }, 'import greet\nopen("made", "w").write("x")\nprint("from", greet.NAME)\n');
@@ -91,7 +91,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     expect(record).toMatchObject({ status: 'SUCCEEDED' });
   });
 
-  test('packages for pip are refused with a sentence', async () => {
+  test('a job with pip packages fails with a message', async () => {
     const record = await jobs.run({ entrypoint: 'true', runtime_env: { pip: ['six'] } });
     expect(record).toMatchObject({
       status: 'FAILED',
@@ -100,7 +100,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     });
   });
 
-  test('a job outlives the server, and the next one finds its end', async () => {
+  test('a job continues without the server, and the next server records its end', async () => {
     const id = await jobs.submit({ entrypoint: 'echo begun; sleep 3; echo over' });
     await jobs.until(id, ({ status }) => status === 'RUNNING');
     await server.end('SIGKILL');
@@ -111,7 +111,7 @@ describeWith(['kubernetes'], 'jobs on Kubernetes', () => {
     await isEmpty();
   });
 
-  test('a pod that somebody deletes fails its job, which is not begun again', async () => {
+  test('a job fails without a second start when a user deletes its pod', async () => {
     const id = await jobs.submit({ entrypoint: 'echo begun; sleep 600' });
     await jobs.until(id, ({ status }) => status === 'RUNNING');
     const pod = (await namespace.core.listNamespacedPod({ namespace: namespace.name })).items[0];

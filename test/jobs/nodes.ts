@@ -1,9 +1,9 @@
 import type { JobCluster } from '../../src/jobs/cluster.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
-import { type DurableWrites, openDurableWrites } from '../../src/storage/durable.ts';
+import { type DurableWrites, openDurableWrites } from '../../src/storage/writes/durable.ts';
 import { type HarnessNode, JobsHarness } from './harness.ts';
 
-/** One node's view of the cluster; a test decides all of it. */
+/** A node's view of the cluster, which the test controls. */
 class TestCluster implements JobCluster {
   epochNow = 1;
   readonly #nodes: JobNodes;
@@ -35,14 +35,14 @@ class TestCluster implements JobCluster {
     this.#listeners.push(listener);
   }
 
-  /** As the feed does, or a lease that came. */
+  /** Notifies the listeners, as the feed or an acquired lease does. */
   wake(): void {
     for (const listener of this.#listeners) listener();
   }
 }
 
 export interface NodesOptions extends Partial<HarnessNode> {
-  /** There is one node, which knows of no cluster. */
+  /** True for a single node without a cluster. */
   readonly isAlone?: boolean;
 }
 
@@ -52,11 +52,11 @@ export interface TestNode {
   readonly cluster: TestCluster;
 }
 
-/** Nodes with machines and disks of their own over one database, in one process. */
+/** Nodes with their own machines and disks over one database in one process. */
 export class JobNodes implements AsyncDisposable {
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** Who submits what schedules ask for. */
+  /** Id of the node that submits the jobs of schedules. */
   holder = 'a';
   readonly living = new Set<string>();
   readonly #options: NodesOptions;

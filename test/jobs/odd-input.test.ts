@@ -1,13 +1,13 @@
 import { deflateRawSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Served } from '../../scripts/served.ts';
+import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { JobClient } from './client.ts';
 
 let server: Served;
 let jobs: JobClient;
 
 beforeAll(async () => {
-  server = await Served.start();
+  server = await Served.start({ args: [STOP_AGENTS] });
   jobs = new JobClient(server.frontendUrl);
 });
 
@@ -21,7 +21,7 @@ async function put(name: string, body: Buffer): Promise<void> {
   expect(status).toBe(200);
 }
 
-test('a job that asks for a resource named like a property of objects waits, and all others run', async () => {
+test('a job that requests a resource named like a property of objects waits, and other jobs run', async () => {
   const odd = await jobs.submit({ entrypoint: 'true', entrypoint_resources: { constructor: 1 } });
   expect(await jobs.run({ entrypoint: 'true' })).toMatchObject({ status: 'SUCCEEDED' });
   const { status, message } = await jobs.get(odd);
@@ -32,7 +32,7 @@ test('a job that asks for a resource named like a property of objects waits, and
   await jobs.ask('POST', `/api/jobs/${odd}/stop`);
 });
 
-test('a body that is nested deeply is refused, in a schedule too', async () => {
+test('a submit and a schedule with a deeply nested body are rejected', async () => {
   const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
   const submit = await jobs.ask('POST', '/api/jobs/', `{"entrypoint": "true", "runtime_env": {"a": ${deep}}}`);
   const schedule = `{"cron": "* * * * *", "job": {"entrypoint": "true", "zzz": ${deep}}}`;
@@ -41,19 +41,19 @@ test('a body that is nested deeply is refused, in a schedule too', async () => {
   }
 });
 
-test('names in values that the job does not have stay as they are', async () => {
+test('variables that a job does not have stay unexpanded in values', async () => {
   const env_vars = { X: '$constructor $toString $__proto__ $HOME', __proto__x: 'y' };
   const record = await jobs.run({ entrypoint: 'echo "$X"', runtime_env: { env_vars } });
   expect(await jobs.log(String(record.submission_id))).toBe('$constructor $toString $__proto__ /workspace\n');
 });
 
-test('of two deletes at the same moment one finds no job', async () => {
+test('one of three concurrent deletes succeeds, and the others find no job', async () => {
   const { submission_id: id } = await jobs.run({ entrypoint: 'true' });
   const answers = await Promise.all([1, 2, 3].map(() => jobs.ask('DELETE', `/api/jobs/${id}`)));
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404]);
 });
 
-test('a plain request for the tail learns that it is a WebSocket, once there is such a job', async () => {
+test('a plain request for the tail of an existing job answers that a WebSocket is required', async () => {
   const { submission_id: id } = await jobs.run({ entrypoint: 'true' });
   expect(await jobs.ask('GET', `/api/jobs/${id}/logs/tail`)).toMatchObject({
     status: 426,
@@ -62,7 +62,7 @@ test('a plain request for the tail learns that it is a WebSocket, once there is 
   expect((await jobs.ask('GET', '/api/jobs/nope/logs/tail')).status).toBe(404);
 });
 
-test('schedules have a slash at the end of their paths, or none', async () => {
+test('the paths of schedules work with and without a slash at the end', async () => {
   const schedule = { schedule_id: 'slash', cron: '0 0 1 1 *', job: { entrypoint: 'true' } };
   expect((await jobs.ask('POST', '/api/job_schedules/', schedule)).status).toBe(200);
   for (const path of ['/api/job_schedules', '/api/job_schedules/']) {
@@ -73,7 +73,7 @@ test('schedules have a slash at the end of their paths, or none', async () => {
   expect((await jobs.ask('DELETE', '/api/job_schedules/slash/')).text).toBe('{"deleted":true}');
 });
 
-test('a package of another kind fails the job, and says which one it is and what is taken', async () => {
+test('a package of an unsupported kind fails the job with its name and the accepted kinds', async () => {
   await put('a.tar.xz', Buffer.from('\xfd7zXZ\0…', 'latin1'));
   const record = await jobs.run({ entrypoint: 'true', runtime_env: { working_dir: 'gcs://a.tar.xz' } });
   expect(record).toMatchObject({
@@ -84,7 +84,7 @@ test('a package of another kind fails the job, and says which one it is and what
   });
 });
 
-test('a zip whose file is larger than it says fails its job, and the service goes on', async () => {
+test('a zip with a file larger than declared fails its job, and the service continues', async () => {
   await put('size.zip', zipOfWrongSize());
   const record = await jobs.run({ entrypoint: 'true', runtime_env: { working_dir: 'gcs://size.zip' } });
   expect(record).toMatchObject({ status: 'FAILED', error_type: 'RUNTIME_ENV_SETUP_FAILURE' });
@@ -92,7 +92,7 @@ test('a zip whose file is larger than it says fails its job, and the service goe
   expect(await jobs.run({ entrypoint: 'true' })).toMatchObject({ status: 'SUCCEEDED' });
 });
 
-/** One deflated file of 1000 bytes that says it has 5 (APPNOTE 4.3). */
+/** Returns a zip with one deflated file of 1000 bytes whose header declares 5 (APPNOTE 4.3). */
 function zipOfWrongSize(): Buffer {
   const content = deflateRawSync(Buffer.alloc(1000));
   const local = Buffer.alloc(31);

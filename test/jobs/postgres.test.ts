@@ -3,11 +3,11 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type { LeaseName } from '../../src/cluster/contract.ts';
 import { Replica } from '../../src/cluster/replicas.ts';
 import { readJobSubmission } from '../../src/core/job.ts';
-import { jobClusterOf } from '../../src/job-cluster.ts';
 import { readSchedule } from '../../src/jobs/schedules.ts';
+import { jobClusterOf } from '../../src/server/job-cluster.ts';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';
 import type { Stores } from '../../src/storage/stores-contract.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 import { startPostgres, type TestPostgres } from '../parts/postgres.ts';
 import { QUICK } from '../parts/replicas.ts';
 import { describeWith } from '../probe.ts';
@@ -22,13 +22,13 @@ interface Node {
   readonly stores: Stores;
 }
 
-/** A replica as a server has it: records and leases in PostgreSQL, a machine and a disk of its own. */
+/** Starts a replica like a server: records and leases in PostgreSQL, with its own machine and disk. */
 async function startNode(url: string, id: string): Promise<Node> {
   const stores = await openStores(
     { url, waitMs: 30_000, poolSize: 4 },
     { operations: WRITE_OPERATIONS, program: PROGRAM },
   );
-  const log = { info: () => undefined, warn: () => undefined };
+  const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const self = { id, advertise: `${id}:1`, roles: ['frontend', 'meta', 'worker'], version: '1' };
   const replica = await Replica.open({ url, self, log, times: QUICK, hasWakeUps: true });
   await replica.join();
@@ -74,7 +74,7 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
     return ids;
   };
 
-  test('ids that are raced have one winner each, all others are jobs of their own, and the lists are the same', async () => {
+  test('one submit wins for each contested id, other submits make their own jobs, and all lists agree', async () => {
     const submits = Array.from({ length: 30 }, (_, index) => {
       const metadata = { index: String(index) };
       return submit(
@@ -94,7 +94,7 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
     await vi.waitFor(() => expect(a.jobs.driver.begun.length + b.jobs.driver.begun.length).toBe(18), WAIT);
   }, 60_000);
 
-  test('a job goes to the replica that has its package, which learns it from the feed', async () => {
+  test('a job runs on the replica that has its package, which the feed notifies', async () => {
     await b.jobs.service.packages.write(TENANT, 'p.zip', Readable.from([Buffer.from('PK')]));
     expect(await a.jobs.service.packages.has(TENANT, 'p.zip')).toBe(true);
     const job = await submit(a, { submission_id: 'given', runtime_env: { working_dir: 'gcs://p.zip' } });
@@ -103,14 +103,14 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
     expect((await a.jobs.job('given')).message).toContain('package gcs://p.zip: ');
   }, 60_000);
 
-  test('a stop that only reached the rows ends the job where it runs', async () => {
+  test('a stop that another replica wrote to the records ends the job on its own replica', async () => {
     await submit(a, { submission_id: 'stopped' });
     await vi.waitFor(() => a.jobs.instanceOf('stopped'), WAIT);
     await b.jobs.service.jobs.stop(TENANT, 'stopped');
     await vi.waitFor(async () => expect((await b.jobs.job('stopped')).status).toBe('STOPPED'), WAIT);
   }, 60_000);
 
-  test('a schedule goes on with the next holder of the lease, and no moment is submitted twice', async () => {
+  test('a schedule continues with the next holder of the lease', async () => {
     const schedule = { schedule_id: 's', cron: '* * * * * *', overlap: 'allow', job: { entrypoint: 'true' } };
     await b.jobs.service.schedules.create(TENANT, readSchedule(schedule));
     const nodesOf = async () => {
@@ -128,7 +128,7 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
 });
 
 describeWith(['postgres'], 'jobs while PostgreSQL is away', () => {
-  test('a job that ends meanwhile has ended as it did', async () => {
+  test('a job that ends meanwhile gets its real final state afterwards', async () => {
     await using server = await startPostgres();
     const limits = { url: await server.database(), waitMs: 200, poolSize: 4 };
     const stores = await openStores(limits, { operations: WRITE_OPERATIONS, program: PROGRAM });

@@ -1,5 +1,8 @@
-"""Drives a service with the unmodified Ray client. Arguments: an empty directory, the addresses of the service's replicas. What is asked about a job
-is asked of another replica than the one that took it. Ends with 0 when all is as it has to be."""
+"""Drives a service with the unmodified Ray client.
+
+Arguments: an empty directory, then the addresses of the service's replicas.
+Requests about a job use a different replica than its submit, if there are several.
+Exits with 0 when every result is as expected."""
 
 import asyncio
 import os
@@ -16,7 +19,7 @@ submits = 0
 
 
 def address_for(name):
-    """Submits take turns; all else goes to the replica that did not take the last one."""
+    """Returns the replica for a command: submits rotate, other commands use the next replica."""
     global submits
     if name in ("submit", "submit_job"):
         submits += 1
@@ -25,7 +28,7 @@ def address_for(name):
 
 
 class Clients:
-    """Of every replica, each call by its turn."""
+    """Ray clients for all replicas; `address_for` chooses the client of each call."""
 
     def __init__(self):
         self._clients = {address: JobSubmissionClient(address) for address in ADDRESSES}

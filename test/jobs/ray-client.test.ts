@@ -11,10 +11,10 @@ import { ServedReplicas } from '../parts/served-replicas.ts';
 import { describeWith } from '../probe.ts';
 
 const RAY = 'ray[default]==2.60.0';
-/** The client is large: it is installed once for all runs on a machine. */
+/** Directory of the client, which is large and is installed once for all runs on a machine. */
 const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const VENV = join(TOOLS, 'ray-2.60.0');
-/** Pythons that this Ray has wheels for. */
+/** Versions of Python for which this Ray has wheels. */
 const VERSIONS = ['3.12', '3.11', '3.10', '3.13'];
 
 let work: string;
@@ -27,7 +27,7 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(work, { recursive: true, force: true }));
 
-test('the unmodified Ray client, as a command and as a library, works with the service', {
+test('the unmodified Ray client works with the service as a command and as a library', {
   timeout: 180_000,
 }, async () => {
   await using server = await Served.start();
@@ -35,7 +35,7 @@ test('the unmodified Ray client, as a command and as a library, works with the s
 });
 
 describeWith(['postgres'], 'with replicas', () => {
-  test('the unmodified Ray client submits at one of them and asks another one for status, logs, lists and stops', {
+  test('the unmodified Ray client submits at one replica and uses another for status, logs, lists and stops', {
     timeout: 480_000,
   }, async () => {
     await using postgres = await startPostgres();
@@ -52,7 +52,10 @@ async function useRay(replicas: readonly Served[]): Promise<void> {
   expect({ code, output }).toEqual({ code: 0, output: expect.stringContaining('all well') });
 }
 
-/** Its last step is a mark: a run that is ended in the middle leaves half a client, which the next one makes again. */
+/**
+ * Installs the client and writes a mark last. An interrupted run leaves no mark, so the next run installs
+ * again.
+ */
 async function installRay(): Promise<void> {
   const mark = join(VENV, 'complete');
   if (existsSync(mark)) return;

@@ -25,7 +25,7 @@ const PATIENCE = { timeout: 120_000, interval: 250 };
 describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host network and a kubeconfig', () => {
   let namespace: TestNamespace;
   let postgres: TestPostgres;
-  /** With the rights of the chart's Role, and no others. */
+  /** Kubeconfig with exactly the rights of the chart's Role. */
   let kubeconfig: string;
   let url: string;
   let metaUrl: string;
@@ -73,6 +73,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
       `ports.frontend=${frontend},ports.meta=${meta},ports.cluster=${cluster}`,
       'replicas=1,hostNetwork=true,persistence.enabled=false,terminationGracePeriodSeconds=20,resources.requests.cpu=50m',
       'storage.existingSecret=database,cluster.existingSecret=servers,auth.existingSecret=callers,kubeconfig.existingSecret=kubeconfig',
+      `sandboxNamespace=${namespace.name}`,
       'cluster.drainMs=0,settings.jwt.defaultRole=developer,settings.mounts.allow={/code}',
       'extraVolumes[0].name=code,extraVolumes[0].configMap.name=code',
       'extraVolumeMounts[0].name=code,extraVolumeMounts[0].mountPath=/code/hello',
@@ -103,13 +104,13 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
     return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown> };
   }
 
-  test('it is ready, and asks callers for a token', async () => {
+  test('the service is ready and requires a token from callers', async () => {
     expect((await request(`${url}/readyz`)).statusCode).toBe(200);
     expect((await request(`${url}/api/agent`)).statusCode).toBe(401);
     expect((await ask('GET', `${url}/api/agent`)).status).toBe(200);
   });
 
-  test('a function runs in a pod of the cluster, with the rights of the chart and no others', async () => {
+  test('a function runs in a pod when the service has only the rights of the chart', async () => {
     const registered = await ask('POST', `${metaUrl}/serverless/v1/functions`, {
       name: '0@demo@hello',
       kind: 'faas',
@@ -122,7 +123,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
     });
     expect(registered).toMatchObject({ status: 200, body: { code: 0 } });
     const path = `/serverless/v1/functions/${registered.body.functionVersionUrn}/invocations`;
-    // A call does not wait for as long as a pod may take on a busy machine.
+    // A call times out before a pod starts on a busy machine, so the test repeats the call.
     const call = async () =>
       expect(await ask('POST', url + path, { name: 'Ada' })).toEqual({ status: 200, body: { hello: 'Ada' } });
     await vi.waitFor(call, PATIENCE);
@@ -131,13 +132,14 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
     expect(items).toHaveLength(1);
   }, 180_000);
 
-  test('the Role of the chart is all that the server needs, and a ServiceAccount without it may do nothing', async () => {
+  test('the Role of the chart covers all needs of the server, and a ServiceAccount without it may do nothing', async () => {
     const look = async (text: string) => {
       const directory = await mkdtemp(join(tmpdir(), 'rookery-kubeconfig-'));
       await writeFile(join(directory, 'config'), text);
       const place = {
         kubeconfig: join(directory, 'config'),
         namespace: namespace.name,
+        secret: `${RELEASE}-pods`,
         image,
         environment: {},
         pod: NO_POD_SETTINGS,

@@ -63,7 +63,10 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     await postgres?.close();
   });
 
-  /** An address of this machine that is the node's too: its pods reach it, and what listens on the loopback they do not. */
+  /**
+   * Returns an address of this machine that its pods can reach. Pods cannot reach a server on the loopback
+   * interface.
+   */
   async function hostForPods(): Promise<string> {
     const { items } = await namespace.core.listNode();
     const nodes = items.flatMap(({ status }) => status?.addresses ?? []).map(({ address }) => address);
@@ -86,6 +89,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
       `image.repository=${image.slice(0, colon)},image.tag=${image.slice(colon + 1)}`,
       'replicas=2,persistence.enabled=false,terminationGracePeriodSeconds=20,resources.requests.cpu=50m',
       'storage.existingSecret=database,cluster.existingSecret=servers,auth.existingSecret=callers,kubeconfig.existingSecret=kubeconfig',
+      `sandboxNamespace=${namespace.name},pools.tenants={test}`,
       'cluster.drainMs=0,settings.cluster.nodeLostMs=10000,settings.jwt.defaultRole=developer,settings.mounts.allow={/code}',
       'extraVolumes[0].name=code,extraVolumes[0].configMap.name=code',
       'extraVolumeMounts[0].name=code,extraVolumeMounts[0].mountPath=/code/hello',
@@ -96,7 +100,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     );
   }
 
-  /** The addresses of the servers that are ready, in the order of their names. */
+  /** Returns the addresses of the servers that are ready, ordered by name. */
   async function readyServers(): Promise<readonly { readonly name: string; readonly host: string }[]> {
     const labelSelector = `app.kubernetes.io/instance=${RELEASE}`;
     const { items } = await namespace.core.listNamespacedPod({ namespace: namespace.name, labelSelector });
@@ -132,7 +136,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown> };
   }
 
-  /** `rookery` as somebody runs it who reaches one server; its output. */
+  /** Runs `rookery` against one server and returns its output. */
   async function rookery(host: string, ...args: readonly string[]): Promise<string> {
     const environment = {
       ROOKERY_ADDRESS: `http://${host}:${FRONTEND}`,
@@ -159,7 +163,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     return `/serverless/v1/functions/${registered.body.functionVersionUrn}/invocations`;
   }
 
-  test('the walk of the README: an agent of uploaded code is called through either server, and goes on when the one that made it is killed', {
+  test('an agent of uploaded code answers through either server, and survives the end of its own server', {
     timeout: TEST_MS,
   }, async () => {
     const { first, second } = await bothServers();
@@ -173,14 +177,14 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     expect(await invoke(second.host, 'Grace')).toEqual({ message: 'Hello, Grace!', calls: 2 });
     expect(await rookery(second.host, 'agent', 'logs', 'hello')).toContain('call 2');
     await namespace.core.deleteNamespacedPod({ name: first.name, namespace: namespace.name, gracePeriodSeconds: 0 });
-    // What it has in memory is there: the same pod goes on, looked after by another server.
+    // The agent keeps its memory, because another server adopted its running pod.
     let answer: object = {};
     await vi.waitFor(async () => {
       answer = await invoke(second.host, 'Alan');
     }, PATIENCE);
     expect(answer).toEqual({ message: 'Hello, Alan!', calls: 3 });
     const { first: again } = await bothServers();
-    // It has just come back, and may not know its neighbour yet; what it refuses was not run.
+    // A restarted server may not know the other one yet. A refused call did not run, so the test repeats it.
     await vi.waitFor(async () => {
       answer = await invoke(again.host, 'Ada');
     }, PATIENCE);
@@ -195,7 +199,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with two 
     }, PATIENCE);
   });
 
-  test('functions run in pods of a pool through either server, and a claim is three requests at most, whatever the servers ask beside', {
+  test('functions run in pods of a pool through either server, and a claim takes at most three requests', {
     timeout: TEST_MS,
   }, async () => {
     const { first, second } = await bothServers();

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { BlockList } from 'node:net';
 import { join } from 'node:path';
 import type { KubernetesObject, V1PodSpec } from '@kubernetes/client-node';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -9,7 +10,21 @@ import { CHART, helm } from '../parts/helm.ts';
 import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
 import { describeWith } from '../probe.ts';
 
-const SECRETS = 'storage.existingSecret=db,cluster.existingSecret=cluster,auth.existingSecret=auth';
+const SECRETS =
+  'storage.existingSecret=db,cluster.existingSecret=cluster,auth.existingSecret=auth,sandboxNamespace=pods';
+
+/** Metadata addresses that the networks of process sandboxes block. */
+const RULES = readFileSync(join(CHART, '../../runtimes/python/rookery_zygote/network_rules.py'), 'utf8');
+const FORBIDDEN = [...(/^FORBIDDEN = \((.*)\)$/m.exec(RULES)?.[1] ?? '').matchAll(/"([^"]+)"/g)].map(
+  ([, at]) => at ?? '',
+);
+
+function contains(network: string, inner: string): boolean {
+  const [address = '', bits] = network.split('/');
+  const list = new BlockList();
+  list.addSubnet(address, Number(bits));
+  return list.check(inner.split('/')[0] ?? '') && Number(inner.split('/')[1]) >= Number(bits);
+}
 
 async function render(sets: string, namespace = 'apart'): Promise<KubernetesObject[]> {
   const text = await helm(['template', 'mine', CHART, '--namespace', namespace, '--set', sets]);
@@ -44,13 +59,18 @@ describeWith(['helm'], 'the chart', () => {
   test.each([
     ['no database', 'cluster.existingSecret=c,auth.existingSecret=a', 'storage.existingSecret is needed'],
     [
+      'pods in the namespace of the release that nobody has accepted',
+      'storage.existingSecret=s,cluster.existingSecret=c,auth.existingSecret=a',
+      'sandboxNamespace is needed',
+    ],
+    [
       'servers that cannot know each other',
-      'storage.existingSecret=s,auth.existingSecret=a',
+      'storage.existingSecret=s,auth.existingSecret=a,sandboxNamespace=p',
       'cluster.existingSecret is needed',
     ],
     [
       'a door that is open to everybody',
-      'storage.existingSecret=s,cluster.existingSecret=c',
+      'storage.existingSecret=s,cluster.existingSecret=c,sandboxNamespace=p',
       'auth.insecure=true is needed',
     ],
   ])('is refused with %s', async (_, sets, sentence) => {
@@ -58,7 +78,7 @@ describeWith(['helm'], 'the chart', () => {
   });
 
   test('runs one server alone without a secret for others', async () => {
-    const alone = await render('replicas=1,storage.existingSecret=s,auth.insecure=true');
+    const alone = await render('replicas=1,storage.existingSecret=s,auth.insecure=true,sandboxNamespace=p');
     expect(one(alone, 'ConfigMap').data['rookery.yaml']).not.toContain('cluster:');
     expect(one(alone, 'StatefulSet').spec.template.spec.initContainers).toBeUndefined();
   });
@@ -91,7 +111,10 @@ describeWith(['helm'], 'the chart', () => {
   test('the server has no right outside of one namespace, and none on what it does not use', () => {
     expect(objects.filter(object => /^Cluster/.test(object.kind ?? ''))).toEqual([]);
     expect(one(objects, 'Role').rules).toEqual(
-      RIGHTS.map(({ group, resource, verbs }) => ({ apiGroups: [group], resources: [resource], verbs })),
+      RIGHTS.map(({ group, resource, verbs, isOfOurSecret }) => ({
+        ...{ apiGroups: [group], resources: [resource], verbs },
+        ...(isOfOurSecret && { resourceNames: ['mine-rookery-pods'] }),
+      })),
     );
     const rules = one(objects, 'Role').rules as { apiGroups: string[]; resources: string[]; verbs: string[] }[];
     const all = rules.flatMap(({ apiGroups, resources, verbs }) => [...apiGroups, ...resources, ...verbs]);
@@ -108,8 +131,38 @@ describeWith(['helm'], 'the chart', () => {
     }
   });
 
+  test('the server reads the Secret that its settings name and no other', async () => {
+    const named = await render(`${SECRETS},podSecret=rookery-1234abcd`);
+    for (const [chart, secret] of [
+      [objects, 'mine-rookery-pods'],
+      [named, 'rookery-1234abcd'],
+    ] as const) {
+      const settings = parse(one(chart, 'ConfigMap').data['rookery.yaml']) as { kubernetes: { secret: string } };
+      expect(settings.kubernetes.secret).toBe(secret);
+      const rules = one(chart, 'Role').rules as { resources: string[]; verbs: string[]; resourceNames?: string[] }[];
+      const ofSecrets = rules.filter(({ resources }) => resources.includes('secrets'));
+      expect(
+        ofSecrets.filter(({ resourceNames }) => resourceNames === undefined).flatMap(({ verbs }) => verbs),
+      ).toEqual(['create']);
+      expect(ofSecrets.flatMap(({ resourceNames = [] }) => resourceNames)).toEqual([secret]);
+    }
+  });
+
+  test('no tenant may change pools, with the image of the installation alone, unless values say otherwise', async () => {
+    const settingsOf = (chart: readonly KubernetesObject[]) =>
+      (parse(one(chart, 'ConfigMap').data['rookery.yaml']) as { pools: object }).pools;
+    expect(settingsOf(objects)).toEqual({ tenants: [], images: [] });
+    const named = await render(`${SECRETS},pools.tenants={platform},pools.images={a:1}`);
+    expect(settingsOf(named)).toEqual({ tenants: ['platform'], images: ['a:1'] });
+  });
+
+  test('pods of the namespace of the release are taken when the value says so', async () => {
+    const same = await render(`${SECRETS},sandboxNamespace=apart`);
+    expect(one(same, 'Role').metadata.namespace).toBe('apart');
+  });
+
   test('with a namespace for pods all rights and rules of pods are there', async () => {
-    const apart = await render(`${SECRETS},sandboxNamespace=pods`);
+    const apart = await render(SECRETS);
     expect(one(apart, 'Role').metadata.namespace).toBe('pods');
     expect(one(apart, 'RoleBinding').subjects[0].namespace).toBe('apart');
     expect(one(apart, 'NetworkPolicy', '-sandboxes').metadata.namespace).toBe('pods');
@@ -140,6 +193,9 @@ describeWith(['helm'], 'the chart', () => {
       );
       expect(blocks.map(({ cidr }: { cidr: string }) => cidr)).toEqual(['0.0.0.0/0', '::/0']);
       expect(blocks[0].except).toEqual(expect.arrayContaining(['10.0.0.0/8', '169.254.0.0/16', '192.168.0.0/16']));
+      expect(FORBIDDEN.length).toBeGreaterThan(3);
+      const closed = blocks[0].except as string[];
+      expect(FORBIDDEN.filter(address => !closed.some(network => contains(network, address)))).toEqual([]);
       const others = spec.egress.filter((rule: { to: { ipBlock?: unknown }[] }) => !rule.to.some(to => to.ipBlock));
       expect(others.flatMap((rule: { ports: { port: number }[] }) => rule.ports.map(({ port }) => port))).toEqual([
         53, 53, 7700,
@@ -181,14 +237,14 @@ describeWith(['helm', 'kubernetes'], 'the chart in a cluster', () => {
       namespace: namespace.name,
       environment: {},
     });
-    for (const object of await render(sets, namespace.name)) {
+    for (const object of await render(`${sets},sandboxNamespace=${namespace.name}`, namespace.name)) {
       const [group, version] = object.apiVersion?.includes('/')
         ? object.apiVersion.split('/')
         : ['', object.apiVersion];
       const root = group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
       const plural = `${object.kind?.toLowerCase().replace(/y$/, 'ie')}s`;
       const path = `${root}/namespaces/${namespace.name}/${plural}`;
-      // A field that the API does not know is refused too.
+      // Strict validation also refuses fields that the API does not know.
       const query = { dryRun: 'All', fieldValidation: 'Strict' };
       await cluster.request(`take ${object.kind}`, { method: 'POST', path, query, body: object });
     }

@@ -13,7 +13,7 @@ const PATIENCE = { timeout: 120_000, interval: 100 };
 const PODS = 2;
 const CREATES = 8;
 
-describeWith(['kubernetes'], 'what instances cost the API server', () => {
+describeWith(['kubernetes'], 'requests of instances to the API server', () => {
   let namespace: TestNamespace;
   let account: ServiceAccount;
   let fixture: KubernetesFixture;
@@ -62,7 +62,7 @@ describeWith(['kubernetes'], 'what instances cost the API server', () => {
     platformMounts: [{ source: CODE, target: '/opt/function/code', readonly: true }],
   };
 
-  test('a create from a pool is one request and its end another one, also of those that wait for a pod', {
+  test('a create from a pool takes one request and its end another, also when the create waits for a pod', {
     timeout: TEST_MS,
   }, async () => {
     await driver.pools.open();
@@ -76,7 +76,9 @@ describeWith(['kubernetes'], 'what instances cost the API server', () => {
     await readyPods(0);
   });
 
-  test('the same where a pod is used once, and is replaced', { timeout: TEST_MS }, async () => {
+  test('a create takes one request and its end another when pods are used once and replaced', {
+    timeout: TEST_MS,
+  }, async () => {
     await driver.pools.open();
     await pool('once', 1, false);
     await readyPods(1);
@@ -88,7 +90,7 @@ describeWith(['kubernetes'], 'what instances cost the API server', () => {
     await readyPods(0);
   });
 
-  test('a create with a pod of its own is one request, and three at most where it mounts something of its node', {
+  test('a create with its own pod takes one request, and at most three when it mounts a path of its node', {
     timeout: TEST_MS,
   }, async () => {
     const create = async (changes: Partial<SandboxSpec>) => {

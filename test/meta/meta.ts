@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { createMeta, type MetaOptions } from '../../src/meta/app.ts';
+import { createMeta, type MetaOptions } from '../../src/api/meta-app.ts';
 import type { RegistryOptions } from '../../src/registry/registry.ts';
 import { type TestRegistry, testRegistry } from '../registry/registry.ts';
 
@@ -11,14 +11,17 @@ export interface Answer {
 
 export interface TestMeta extends TestRegistry {
   readonly app: FastifyInstance;
-  /** `body` is sent as JSON, a string as it is. */
+  /**
+   * Sends `body` as JSON, or unchanged if it is a string.
+   * `path` is below `/serverless/v1`; a path that begins with `//` is absolute.
+   */
   send(method: string, path: string, body?: unknown, headers?: Record<string, string>): Promise<Answer>;
-  /** Registers a function and answers its record. */
+  /** Registers `FUNCTION` with `changes` and returns the record; throws if the service refuses. */
   // biome-ignore lint/suspicious/noExplicitAny: a record has every type
   register(changes?: Record<string, unknown>, headers?: Record<string, string>): Promise<any>;
 }
 
-/** The meta_service over a registry in memory; `await using` closes it. Paths are below `/serverless/v1`. */
+/** Creates a meta_service over a registry in memory; `await using` closes both. */
 export async function testMeta(
   options: { registry?: Partial<RegistryOptions>; entry?: Partial<MetaOptions> } = {},
 ): Promise<TestMeta> {
@@ -28,6 +31,7 @@ export async function testMeta(
     version: '0.0.0',
     hosts: { boundHost: '127.0.0.1', allowedHosts: [] },
     auth: null,
+    poolTenants: null,
     ready: () => ({}),
     metrics: { observeRequest() {}, uncaught() {}, render: async () => ({ contentType: 'text/plain', body: '' }) },
     log: { info() {}, warn() {}, error() {} },

@@ -7,7 +7,7 @@ import { describeWith } from '../probe.ts';
 import { askEverything } from './schemathesis.ts';
 
 const TIMEOUT_MS = 300_000;
-/** What an answer says when the fault is the service's own; the cause is in the log. */
+/** Message of an answer whose fault is the service's own. The cause is in the log. */
 const FAULT = /internal error[:,] the log has it under trace id/;
 
 describeWith(['schemathesis'], 'OpenAPI documents under generated requests', () => {
@@ -16,7 +16,8 @@ describeWith(['schemathesis'], 'OpenAPI documents under generated requests', () 
 
   beforeAll(async () => {
     scratch = mkdtempSync(join(tmpdir(), 'rookery-openapi-'));
-    // The service accepts and lists jobs that are made up; the number that runs is bounded, and everything goes with the server.
+    // The service accepts and lists generated jobs. The limit bounds how many run, and the server removes all
+    // of them at its end.
     served = await Served.start({ args: ['--set', 'jobs.maxRunning=1'] });
   });
   afterAll(async () => {

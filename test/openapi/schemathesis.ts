@@ -4,16 +4,24 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { KEPT_DIR } from '../parts/kept.ts';
 
-/** Kept from run to run, since installing takes longer than the test; `.ci/run` makes the same one. */
+/**
+ * Directory that is kept between runs, because installing takes longer than the test. `.ci/run` makes the
+ * same one.
+ */
 const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const PROGRAM = join(TOOLS, 'bin/schemathesis');
-const REQUIREMENT = 'schemathesis>=4.32,<5';
+const REQUIREMENT = 'schemathesis==4.32.5';
 const INSTALL_TIMEOUT_MS = 120_000;
 const RUN_TIMEOUT_MS = 240_000;
-/** Bounds the time; the phase `coverage` tries each rule of a document whatever this says. */
+/**
+ * Number of examples per operation, which bounds the time. The phase `coverage` tests each rule of a document
+ * regardless.
+ */
 const MAX_EXAMPLES = 8;
 
-/** Makes the virtual environment unless it is there. null: it is there; else why it is not. */
+/**
+ * Makes the virtual environment unless it exists. Returns null on success, else the reason for the failure.
+ */
 export function installSchemathesis(): string | null {
   if (succeeds(PROGRAM, ['--version'])) return null;
   rmSync(TOOLS, { recursive: true, force: true });
@@ -34,16 +42,17 @@ function succeeds(program: string, args: readonly string[]): boolean {
 }
 
 export interface Findings {
-  /** 0: it found nothing. */
+  /** Exit code: 0 when no fault was found. */
   readonly code: number | null;
   readonly output: string;
-  /** Everything that was asked and answered, as HAR. */
+  /** All requests and answers, as HAR. */
   readonly traffic: string;
 }
 
 /**
- * Asks the server behind `url` what its own document says, with `<name>.toml` beside this file, which says what is relaxed and why.
- * The seed is fixed so that the verdict is the code's and not luck's; `ROOKERY_TEST_SEED` asks other questions.
+ * Tests the server at `url` against its own document. `<name>.toml` in this folder lists the relaxed rules
+ * with their reasons. The seed is fixed so that runs are reproducible; `ROOKERY_TEST_SEED` selects another
+ * one.
  */
 export async function askEverything(name: string, url: string, scratch: string): Promise<Findings> {
   const config = fileURLToPath(new URL(`${name}.toml`, import.meta.url));
@@ -55,7 +64,7 @@ export async function askEverything(name: string, url: string, scratch: string):
       ...['--max-examples', String(MAX_EXAMPLES), '--seed', process.env.ROOKERY_TEST_SEED ?? '1'],
       ...['--continue-on-failure', '--no-color', '--report-har-path', traffic],
     ],
-    // Its database of examples goes to the working directory, and would make runs differ.
+    // The database of examples is written to the working directory, and would make runs differ.
     { cwd: scratch, stdio: ['ignore', 'pipe', 'pipe'], timeout: RUN_TIMEOUT_MS },
   );
   let output = '';

@@ -1,13 +1,16 @@
 import { generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
 
-/** Who signs certificates, for a test. */
+/** A certificate authority for tests. */
 export interface Authority {
   readonly cert: string;
-  /** A certificate and its key, in PEM. */
+  /** Issues a certificate with its key, both in PEM. */
   issue(name: string): { readonly cert: string; readonly key: string };
 }
 
-/** X.509 (RFC 5280) with P-256, as much of it as TLS asks for; nothing that Node has makes one. */
+/**
+ * Creates an authority for X.509 (RFC 5280) with P-256, limited to what TLS needs. Node cannot create
+ * certificates.
+ */
 export function authority(name: string): Authority {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   return {
@@ -61,7 +64,7 @@ function certificate({ subject, issuer, publicKey, signer, isAuthority }: Wanted
   );
   const signature = der(0x03, Buffer.concat([Buffer.of(0), sign('sha256', body, signer)]));
   const base64 = sequence(body, algorithm, signature).toString('base64');
-  return `-----BEGIN CERTIFICATE-----\n${base64.replace(/.{64}/g, '$&\n')}\n-----END CERTIFICATE-----\n`;
+  return `-----BEGIN CERTIFICATE-----\n${base64.replace(/.{64}(?=.)/g, '$&\n')}\n-----END CERTIFICATE-----\n`;
 }
 
 function distinguished(name: string): Buffer {

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,13 +13,17 @@ const KEPT = join(KEPT_DIR, 'rookery-test-images');
 const MIRROR = 'http://deb.debian.org/debian';
 const SUITE = 'bookworm';
 const INCLUDED = 'python3,systemd';
-/** Another one of these is another directory. */
+/** Kept root file system. Different content needs a different number in the name. */
 const ROOT = join(KEPT, `clean-${SUITE}-1`);
 export const CLEAN_ROOT_MAKE_MS = 300_000;
 const RUN_TIMEOUT_S = 500;
+const OUTPUT_POLL_MS = 20;
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 
-/** A Debian 12 as its installer leaves it, with Python and systemd, and no Node: a directory that is only ever read. */
+/**
+ * Returns a read-only directory with Debian 12 as its installer leaves it, with Python and systemd, without
+ * Node.
+ */
 export async function cleanRoot(): Promise<string> {
   if (existsSync(ROOT)) return ROOT;
   await withMachineLock('image-clean-root', CLEAN_ROOT_MAKE_MS, async () => {
@@ -38,24 +42,32 @@ export async function cleanRoot(): Promise<string> {
 }
 
 export interface Visit {
-  /** What of this machine is there too, read-only: target → source. */
+  /** Files of this machine that are mounted read-only: target → source. */
   readonly brought: Readonly<Record<string, string>>;
-  /** Its init: the script itself, or systemd, which runs the script as the last of its services. */
+  /** The init of the machine: the script itself, or systemd, which runs the script as its last service. */
   readonly init: 'script' | 'systemd';
-  /** Bash, which fails with its first failing command. */
+  /** A Bash script, which stops at its first failing command. */
   readonly script: string;
+  /** `outward` reaches through slirp4netns what this machine reaches; default: loopback only. */
+  readonly network?: 'loopback' | 'outward';
+  /** Receives the output while the script runs. */
+  readonly onOutput?: (text: string) => void;
+  /** Limit in seconds; default: 500. */
+  readonly timeoutS?: number;
 }
 
 /**
- * Runs a script on a machine of its own, made for it: file system (what it writes goes with it), processes, network (loopback only), control groups.
- * Answers what it wrote; fails with that when it fails. Nothing of it is left, whatever it does: its processes end with its init, its mounts with them.
+ * Runs a script on a new machine with its own file system, processes, network and control groups. Returns the
+ * output, or fails with it when the script fails. The machine leaves no residue: processes end with its init,
+ * and mounts with its processes.
  */
-export async function onCleanMachine({ brought, init, script }: Visit): Promise<string> {
+export async function onCleanMachine(visit: Visit): Promise<string> {
+  const { brought, init, script, network = 'loopback', onOutput, timeoutS = RUN_TIMEOUT_S } = visit;
   const lower = await cleanRoot();
   const directory = await mkdtemp(join(tmpdir(), 'rookery-clean-'));
   try {
     for (const name of ['upper', 'work', 'root', 'groups']) await mkdir(join(directory, name));
-    // As any root has it: users of the machine go through it.
+    // Users of the machine must be able to traverse its root directory.
     await chmod(join(directory, 'upper'), 0o755);
     const binds = Object.entries(brought).map(([target, source]) => bind(source, `"$d/root${target}"`));
     await writeFile(join(directory, 'outer.sh'), OUTER);
@@ -68,12 +80,15 @@ export async function onCleanMachine({ brought, init, script }: Visit): Promise<
       'sh',
       join(directory, 'outer.sh'),
       directory,
-      `${RUN_TIMEOUT_S}`,
+      `${timeoutS}`,
+      network,
     ];
+    const stopReading = onOutput === undefined ? null : followFile(join(directory, 'upper/visit.out'), onOutput);
     const failure = await execute('unshare', args, { env: ENVIRONMENT, maxBuffer: MAX_OUTPUT_BYTES }).then(
       () => null,
       (error: Error) => error.message,
     );
+    stopReading?.();
     const output = await readFile(join(directory, 'upper/visit.out'), 'utf8').catch(() => '');
     if (failure !== null) throw new Error(`the clean machine failed: ${failure}\n${output}`);
     return output;
@@ -82,12 +97,40 @@ export async function onCleanMachine({ brought, init, script }: Visit): Promise<
   }
 }
 
+/** Passes the growing content of a file to `onText`. The returned function passes the rest and stops. */
+function followFile(file: string, onText: (text: string) => void): () => void {
+  const decoder = new TextDecoder();
+  let offset = 0;
+  const read = () => {
+    if (!existsSync(file)) return;
+    const content = readFileSync(file).subarray(offset);
+    offset += content.length;
+    if (content.length > 0) onText(decoder.decode(content, { stream: true }));
+  };
+  const timer = setInterval(read, OUTPUT_POLL_MS);
+  return () => {
+    clearInterval(timer);
+    read();
+  };
+}
+
 const ENVIRONMENT = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', HOME: '/root' };
 
-/** Its control groups are below one of ours, so that they can be removed. A systemd needs some hierarchy: its own, or the unified one. */
+/**
+ * Script that puts the machine's control groups below one of ours, so that they can be removed. A systemd
+ * needs its own hierarchy or the unified one.
+ */
 const OUTER = `
 set -eu
 d=$1
+enter='unshare --net' name=$(basename "$d") helper=
+if [ "$3" = outward ]; then
+  ip netns add "$name"
+  # Outside of the control group, whose root belongs to the machine's init.
+  slirp4netns --netns-type=path --configure --disable-host-loopback --ready-fd=3 "/run/netns/$name" tap0 3>"$d/ready" >/dev/null 2>&1 & helper=$!
+  enter="ip netns exec $name unshare"
+  until [ -s "$d/ready" ]; do kill -0 "$helper"; sleep 0.02; done
+fi
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
   mount -t cgroup2 cgroup2 "$d/groups"
   before=$(sed -n 's/^0:://p' /proc/self/cgroup)
@@ -106,13 +149,14 @@ for hierarchy in /sys/fs/cgroup/*/; do
   echo $$ >"$other/cgroup.procs"
 done
 leave() {
+  [ -z "$helper" ] || { kill "$helper"; wait "$helper" || true; ip netns delete "$name"; }
   echo $$ >"$d/groups$before/cgroup.procs"
   for other in $others; do echo $$ >"$(dirname "$other")/cgroup.procs"; done
   find "$group" $others -depth -type d -exec rmdir {} ";"
 }
 trap leave EXIT
 echo $$ >"$group/cgroup.procs"
-timeout --kill-after=5 "$2" unshare --mount --pid --net --uts --ipc --cgroup --fork --kill-child sh "$d/inner.sh" "$d"
+timeout --kill-after=5 "$2" $enter --mount --pid --uts --ipc --cgroup --fork --kill-child sh "$d/inner.sh" "$d"
 `;
 
 function innerScript(lower: string, binds: readonly string[], init: Visit['init']): string {
@@ -125,6 +169,8 @@ mount -t sysfs sysfs "$d/root/sys"
 mount --rbind /dev "$d/root/dev"
 mount -t tmpfs tmpfs "$d/root/run"
 ip link set lo up
+# The resolver of slirp4netns.
+! ip link show tap0 >/dev/null 2>&1 || echo 'nameserver 10.0.2.3' >"$d/root/etc/resolv.conf"
 ${binds.join('\n')}
 cp "$d/visit.sh" "$d/root/visit.sh"
 ${init === 'systemd' ? SYSTEMD : ''}
@@ -135,7 +181,7 @@ exec chroot . /bin/bash -c 'cd /; umount -l /mnt; ${init === 'systemd' ? BOOT : 
 `;
 }
 
-/** The script's end is the end of the machine, with its exit code. */
+/** Script that runs the visit as a systemd service, whose end ends the machine with its exit code. */
 const SYSTEMD = `
 if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
   mount -t cgroup2 cgroup2 "$d/root/sys/fs/cgroup"
@@ -157,7 +203,7 @@ ln -s ../visit.service "$d/root/etc/systemd/system/multi-user.target.wants/visit
 `;
 const BOOT = 'export container=other; exec /lib/systemd/systemd --log-target=null --unit=multi-user.target';
 
-/** Onto a file or directory that is made for it. */
+/** Returns a command that bind-mounts `source` onto a file or directory created for it. */
 function bind(source: string, target: string): string {
   return `if [ -d '${source}' ]; then mkdir -p ${target}; else mkdir -p "$(dirname ${target})"; touch ${target}; fi
 mount --bind '${source}' ${target}`;

@@ -1,8 +1,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
-import type { Io, Output, Terminal } from '../../src/cli/io.ts';
 import { run } from '../../src/cli/program.ts';
+import type { Io, Output, Terminal } from '../../src/cli/shared/io.ts';
 
 export interface Seen {
   readonly method: string;
@@ -13,7 +13,7 @@ export interface Seen {
 
 export type Answer = (request: Seen, response: ServerResponse) => void;
 
-/** A service that answers as the test says and remembers what it was asked. */
+/** A service that gives the answers of the test and records the requests. */
 export class StubService implements AsyncDisposable {
   readonly seen: Seen[] = [];
   readonly #server: Server;
@@ -46,7 +46,7 @@ export class StubService implements AsyncDisposable {
     return last;
   }
 
-  /** The last one that changed something. */
+  /** The last request that changed something. */
   get lastWrite(): Seen {
     const last = this.seen.filter(({ method }) => method !== 'GET').at(-1);
     if (last === undefined) throw new Error('the service was not asked to change anything');
@@ -74,7 +74,7 @@ export interface RunOptions {
   readonly stdin?: string | AsyncIterable<string | Uint8Array>;
   readonly terminal?: Terminal;
   readonly signal?: AbortSignal;
-  /** Told of everything that is written to stdout, at once. */
+  /** Called at once with each text that is written to stdout. */
   readonly onOut?: (text: string) => void;
   readonly isTerminal?: boolean;
   readonly columns?: number;

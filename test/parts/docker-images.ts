@@ -8,23 +8,23 @@ import { withMachineLock } from './machine-lock.ts';
 
 const execute = promisify(execFile);
 
-/** Kept from run to run, since making an image takes longer than the tests. */
+/** Directory that keeps images between runs, since making an image takes longer than the tests. */
 const KEPT = join(KEPT_DIR, 'rookery-test-images');
 const MAKE_TIMEOUT_MS = 240_000;
 const MIRROR = 'http://deb.debian.org/debian';
 const SUITE = 'bookworm';
 
 /**
- * The images of the tests, made from Debian's packages alone: no registry is asked.
+ * The images of the tests, made only from Debian packages, without a registry.
  *
  * `rookery-test/python`: Python 3.11, and the user `worker` (uid 1000).
- * `rookery-test/plain`: one static busybox with its commands, no Python, no user but root; 2 MB.
+ * `rookery-test/plain`: one static busybox with its commands, no Python, only the user root; 2 MB.
  */
 export const IMAGES = { python: 'rookery-test/python:1', plain: 'rookery-test/plain:1' } as const;
 
 export type ImageName = keyof typeof IMAGES;
 
-/** The user of `IMAGES.python`, and its uid. */
+/** The user of `IMAGES.python` and its uid. */
 export const IMAGE_USER = { name: 'worker', uid: 1000 } as const;
 
 const RECIPES: Readonly<Record<ImageName, (root: string, scratch: string) => Promise<void>>> = {
@@ -32,7 +32,10 @@ const RECIPES: Readonly<Record<ImageName, (root: string, scratch: string) => Pro
   plain: makePlain,
 };
 
-/** What a shell of a person expects; the recipe is in the file's name, so that another one is another file. */
+/**
+ * Commands that a person expects in a shell. A change needs a new version in `IMAGES`, which names the kept
+ * file.
+ */
 const PLAIN_COMMANDS = [
   'sh',
   'cat',
@@ -52,7 +55,9 @@ const PLAIN_COMMANDS = [
   'wc',
 ];
 
-/** The image as a tar file for `docker import`; made when it is not there, by one for all who want it. */
+/**
+ * Returns the image as a tar file for `docker import`. The first caller makes a missing file for all others.
+ */
 export async function imageFile(name: ImageName): Promise<string> {
   const file = join(KEPT, `${IMAGES[name].replace(/[/:]/g, '-')}-${SUITE}.tar`);
   if (!existsSync(file)) {

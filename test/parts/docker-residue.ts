@@ -5,18 +5,18 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 const RUN_TIMEOUT_MS = 20_000;
 
-/** What a Docker daemon of ours leaves in the kernel when it ends. */
+/** Kernel objects that a test's Docker daemon leaves when it ends. */
 export interface Residue {
-  /** Everything of it is below this directory. */
+  /** Directory that contains all files of the daemon. */
   readonly directory: string;
   readonly bridge: string;
-  /** The parent of its containers' cgroups, as a name at the top of each hierarchy. */
+  /** The parent cgroup of its containers, as a name at the top of each hierarchy. */
   readonly cgroup: string;
-  /** The start of every address that it gives: `10.123.`. */
+  /** The start of every address that the daemon assigns: `10.123.`. */
   readonly addresses: string;
 }
 
-/** Removes processes, mounts, interfaces, firewall rules and cgroups. A missing one is no failure. */
+/** Removes processes, mounts, interfaces, firewall rules and cgroups. Ignores those that are missing. */
 export async function removeResidue({ directory, bridge, cgroup, addresses }: Residue): Promise<void> {
   await killProcesses(shims(directory, cgroup));
   unmountBelow(directory);
@@ -26,20 +26,23 @@ export async function removeResidue({ directory, bridge, cgroup, addresses }: Re
   removeCgroups(cgroup);
 }
 
-/** Ends them at once, and waits until they have ended. */
+/** Kills processes and waits until they have ended. */
 export async function killProcesses(pids: readonly number[]): Promise<void> {
   for (const pid of pids) kill(pid);
   const giveUpAt = Date.now() + RUN_TIMEOUT_MS;
   while (pids.some(isAlive) && Date.now() < giveUpAt) await delay(10);
 }
 
-/** Not so for one that has ended and that nobody has reaped. */
+/** Returns true if a process runs. A zombie does not count. */
 export function isAlive(pid: number): boolean {
   const stat = readOr(`/proc/${pid}/stat`);
   return stat !== '' && !/^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
 }
 
-/** Containers that outlived their daemon, with their shims, which name its directory or its namespace in a containerd of the machine. */
+/**
+ * Returns the shims of containers that outlived their daemon. A shim names the daemon's directory, or its
+ * namespace in a containerd of the machine.
+ */
 function shims(directory: string, namespace: string): readonly number[] {
   const found: number[] = [];
   for (const pid of readdirSync('/proc').filter(name => /^\d+$/.test(name))) {
@@ -70,8 +73,8 @@ function bridgesWith(addresses: string): readonly string[] {
 }
 
 /**
- * Rules that name our interfaces or addresses go; the chains that all daemons of a machine share go when no daemon has a network in them
- * any more.
+ * Removes rules that name the daemon's interfaces or addresses. Removes the chains that all daemons share
+ * when no daemon has a network in them.
  */
 function removeRules(interfaces: readonly string[], addresses: string): void {
   const isOurs = (rule: string) =>
@@ -95,7 +98,10 @@ function removeRules(interfaces: readonly string[], addresses: string): void {
   }
 }
 
-/** Another daemon's network has its bridge; that of a dead one has not. */
+/**
+ * Returns true if a rule names an existing bridge. A live daemon's network has its bridge; a dead one's has
+ * none.
+ */
 function namesLiveBridge(rule: string): boolean {
   const name = / -[io] (br-[0-9a-f]{12})/.exec(rule)?.[1];
   return name !== undefined && existsSync(`/sys/class/net/${name}`);
@@ -109,7 +115,7 @@ function words(rule: string): string[] {
   return rule.trim().split(/\s+/);
 }
 
-/** In cgroup v1 one directory in each hierarchy, in v2 one. */
+/** Removes a cgroup: one directory in each hierarchy of cgroup v1, one directory in v2. */
 function removeCgroups(name: string): void {
   const roots = ['/sys/fs/cgroup', ...list('/sys/fs/cgroup').map(child => `/sys/fs/cgroup/${child}`)];
   for (const root of roots) removeCgroup(join(root, name));
@@ -121,7 +127,7 @@ function removeCgroup(directory: string): void {
   try {
     rmdirSync(directory);
   } catch {
-    // Gone meanwhile, or a process in it is about to end.
+    // The directory was removed meanwhile, or a process in it is about to end.
   }
 }
 
@@ -147,7 +153,7 @@ function kill(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It has ended.
+    // The process has ended.
   }
 }
 

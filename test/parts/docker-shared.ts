@@ -2,15 +2,17 @@ import { DockerDaemon, runDocker } from './docker.ts';
 import { IMAGES, type ImageName } from './docker-images.ts';
 import { SharedPart } from './shared-part.ts';
 
-/** A daemon with the images, for a run that may start none: as somebody else than root. */
+/**
+ * Environment variable with a daemon that has the images, for runs that cannot start a daemon without root.
+ */
 const GIVEN = 'ROOKERY_TEST_DOCKER_HOST';
 
 export const DOCKER_START_MS = 180_000;
 
-/** What a test file gets. The images of `IMAGES` are there. */
+/** A daemon for a test file, which has the images of `IMAGES`. */
 export interface SharedDocker {
   readonly host: string;
-  /** Runs the docker command line client to its end. Fails with what it wrote. */
+  /** Runs the docker command line client until it exits; returns stdout. Fails with its output. */
   docker(...args: readonly string[]): Promise<string>;
 }
 
@@ -19,7 +21,10 @@ const daemons = new SharedPart('docker', async () => {
   return { facts: { host: daemon.host }, stop: () => daemon.stop() };
 });
 
-/** The daemon of this test run, started when it is the first that asks. In `beforeAll`, with a timeout of `DOCKER_START_MS`. */
+/**
+ * Returns the daemon of this test run; the first call starts it. Call it in `beforeAll` with the timeout
+ * `DOCKER_START_MS`.
+ */
 export async function sharedDocker(): Promise<SharedDocker> {
   const host = process.env[GIVEN] ?? (await daemons.ask()).host;
   return { host, docker: (...args) => runDocker({ DOCKER_HOST: host }, args) };

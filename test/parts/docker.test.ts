@@ -8,7 +8,9 @@ import { isAlive } from './docker-residue.ts';
 
 const TIMEOUT_MS = 120_000;
 
-/** What this machine has that names the daemon, its addresses or its interfaces. */
+/**
+ * Returns the mounts, interfaces, packet rules, cgroups and directory of a daemon that exist on this machine.
+ */
 function traces(daemon: DockerDaemon): readonly string[] {
   const directory = daemon.host.slice('unix://'.length).replace(/\/[^/]*$/, '');
   const name = directory.slice(-6).toLowerCase();
@@ -25,7 +27,7 @@ function traces(daemon: DockerDaemon): readonly string[] {
 }
 
 describeWith(['docker'], 'the docker daemon of the tests', () => {
-  test('runs the images of the tests, beside another one, and leaves nothing', { timeout: TIMEOUT_MS }, async () => {
+  test('runs test images next to another daemon without residue', { timeout: TIMEOUT_MS }, async () => {
     const [daemon, other] = await Promise.all([
       DockerDaemon.start({ images: ['python', 'plain'] }),
       DockerDaemon.start({ images: ['plain'] }),
@@ -47,7 +49,7 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     expect(traces(other)).toEqual([]);
   });
 
-  test('is halted and resumed, and with live restore its containers live on', { timeout: TIMEOUT_MS }, async () => {
+  test('keeps its containers through halt and resume when live restore is on', { timeout: TIMEOUT_MS }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['plain'], liveRestore: true });
     const id = await daemon.docker('run', '--detach', IMAGES.plain, 'sleep', '1000');
     const state = () => daemon.docker('inspect', '--format', '{{.State.Running}} {{.State.Pid}}', id);
@@ -60,7 +62,7 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     }
   });
 
-  test('leaves the interface docker0 of the machine alone when it begins again', { timeout: TIMEOUT_MS }, async () => {
+  test('keeps the interface docker0 of the machine when it starts again', { timeout: TIMEOUT_MS }, async () => {
     const isThere = () => existsSync('/sys/class/net/docker0');
     const isOurs = !isThere();
     if (isOurs) execFileSync('ip', ['link', 'add', 'name', 'docker0', 'type', 'bridge']);

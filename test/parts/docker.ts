@@ -11,17 +11,17 @@ import { withMachineLock } from './machine-lock.ts';
 
 const execute = promisify(execFile);
 
-/** Generous for a machine that is busy with other tests. */
+/** Timeout for a machine that is busy with other tests. */
 const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 40_000;
 const LOCK_TIMEOUT_MS = 120_000;
 const COMMAND_TIMEOUT_MS = 120_000;
 const LOG_TAIL_CHARS = 2_000;
-/** `10.<n>.0.0/16` is the range of one daemon. */
+/** Second octet of the first range; `10.<n>.0.0/16` belongs to one daemon. */
 const FIRST_RANGE = 128;
 const RANGES = 64;
 
-/** What a daemon of ours needs, with the Debian package that has it. */
+/** Programs that a test's daemon needs, with their Debian packages. */
 const NEEDED: readonly (readonly [program: string, inPackage: string])[] = [
   ['dockerd', 'docker.io'],
   ['docker', 'docker.io'],
@@ -32,7 +32,7 @@ const NEEDED: readonly (readonly [program: string, inPackage: string])[] = [
   ['debootstrap', 'debootstrap'],
 ];
 
-/** Why no daemon can be started here, as a sentence; null when one can. */
+/** Returns why no daemon can be started here, as a sentence, or null. */
 export function whyNoDocker(): string | null {
   if (process.getuid?.() !== 0) return 'a docker daemon can only be started as root';
   for (const [program, inPackage] of NEEDED) {
@@ -45,18 +45,18 @@ export function whyNoDocker(): string | null {
 type DaemonConfig = Readonly<Record<string, unknown>>;
 
 export interface DaemonOptions {
-  /** Whether containers outlive the daemon; default: they do not. */
+  /** True if containers outlive the daemon; default false. */
   readonly liveRestore?: boolean;
-  /** Imported before `start` returns. */
+  /** Images that `start` imports before it returns. */
   readonly images?: readonly ImageName[];
 }
 
 /**
- * A real Docker daemon with files, addresses and interfaces of its own, beside whatever other daemon runs on the machine. `stop` leaves
- * nothing of it; it ends with the process that started it.
+ * A real Docker daemon with its own files, addresses and interfaces. It can run next to other daemons of the
+ * machine. `stop` removes all residue, and the daemon ends with the process that started it.
  */
 export class DockerDaemon implements AsyncDisposable {
-  /** As `DOCKER_HOST` has it. */
+  /** URL of the daemon, as in `DOCKER_HOST`. */
   readonly host: string;
   readonly #residue: Residue;
   #process: ChildProcess | null = null;
@@ -91,7 +91,7 @@ export class DockerDaemon implements AsyncDisposable {
       bridge: residue.bridge,
       'default-address-pools': [{ base: `${prefix}.128.0/17`, size: 24 }],
       'cgroup-parent': `/${residue.cgroup}`,
-      // Those of a containerd that runs here already, should the daemon use it.
+      // Namespaces in a containerd of the machine, for the case that the daemon uses that containerd.
       'containerd-namespace': residue.cgroup,
       'containerd-plugins-namespace': `${residue.cgroup}-plugins`,
       'live-restore': liveRestore,
@@ -100,7 +100,7 @@ export class DockerDaemon implements AsyncDisposable {
     };
     writeFileSync(join(directory, 'daemon.json'), JSON.stringify(config));
     try {
-      // Docker would make DROP the policy of all forwarding on the machine if it were the one to switch this on.
+      // If Docker enabled forwarding itself, it would set the machine's FORWARD policy to DROP.
       writeFileSync('/proc/sys/net/ipv4/ip_forward', '1');
       await execute('ip', ['link', 'add', 'name', residue.bridge, 'type', 'bridge']);
       await execute('ip', ['address', 'add', `${prefix}.0.1/24`, 'dev', residue.bridge]);
@@ -113,28 +113,28 @@ export class DockerDaemon implements AsyncDisposable {
     return daemon;
   }
 
-  /** The pid of the daemon itself; null while it does not run. */
+  /** The pid of the daemon itself, or null while it does not run. */
   get pid(): number | null {
     return this.#process?.pid ?? null;
   }
 
-  /** What a program needs in its environment to speak to this daemon only. */
+  /** Environment of a program that uses only this daemon. */
   get environment(): Readonly<Record<string, string>> {
     return { DOCKER_HOST: this.host, DOCKER_CONFIG: join(this.#residue.directory, 'client') };
   }
 
-  /** Runs the docker command line client to its end. Fails with what it wrote. */
+  /** Runs the docker command line client until it exits; returns stdout. Fails with its output. */
   async docker(...args: readonly string[]): Promise<string> {
     return await runDocker(this.environment, args);
   }
 
-  /** Brings an image of the tests in, and returns its reference. */
+  /** Imports an image of the tests and returns its reference. */
   async import(image: ImageName): Promise<string> {
     await this.docker('import', '--change', 'CMD ["sh"]', await imageFile(image), IMAGES[image]);
     return IMAGES[image];
   }
 
-  /** Ends the daemon; its containers live on or not, as `liveRestore` says (with SIGKILL they do). */
+  /** Ends the daemon. Its containers continue to run with `liveRestore` or after SIGKILL. */
   async halt(signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
     const child = this.#process;
     if (child === null) return;
@@ -144,7 +144,8 @@ export class DockerDaemon implements AsyncDisposable {
     const timer = setTimeout(() => child.kill('SIGKILL'), STOP_TIMEOUT_MS);
     await ended;
     clearTimeout(timer);
-    // A killed daemon leaves its pid file and that of its containerd, which ends with it; a next one would believe a recycled pid.
+    // A killed daemon leaves its pid file and that of its containerd, which ends with it. The next daemon
+    // would trust a recycled pid.
     const { directory } = this.#residue;
     const containerd = join(directory, 'exec/containerd/containerd.pid');
     if (existsSync(containerd)) await killProcesses([Number(readFileSync(containerd, 'utf8'))]);
@@ -152,9 +153,10 @@ export class DockerDaemon implements AsyncDisposable {
   }
 
   /**
-   * Starts the daemon again after `halt`, on the same files. A daemon that finds a default network of an earlier start, and has
-   * `default-address-pools` but no `live-restore`, deletes the interface `docker0` whoever made it (moby, `initNetworkController`). So
-   * it begins again without the pools: dockerd chooses ranges that no route of the machine has.
+   * Starts the daemon again after `halt` on the same files. With `default-address-pools` and without
+   * `live-restore`, a restarted daemon deletes the interface `docker0` of any owner (moby,
+   * `initNetworkController`). Therefore it restarts without the pools, and dockerd chooses ranges without a
+   * route on this machine.
    */
   async resume(): Promise<void> {
     const file = join(this.#residue.directory, 'daemon.json');
@@ -163,7 +165,7 @@ export class DockerDaemon implements AsyncDisposable {
     await withDaemonsLeftAlone(() => this.#launch());
   }
 
-  /** Once more when it ends: another daemon may have changed the packet filter in the very moment in which this one did. */
+  /** Starts the daemon, twice at most: another daemon may change the packet filter at the same moment. */
   async #launch(): Promise<void> {
     await this.#tryLaunch().catch(() => this.#tryLaunch());
   }
@@ -171,9 +173,9 @@ export class DockerDaemon implements AsyncDisposable {
   async #tryLaunch(): Promise<void> {
     const { directory } = this.#residue;
     const log = openSync(join(directory, 'log'), 'a');
-    // It must not outlive the tests, whatever becomes of them.
+    // The daemon must not outlive the tests in any case.
     const args = ['--pdeathsig', 'SIGTERM', 'dockerd', '--config-file', join(directory, 'daemon.json')];
-    // A containerd that is slow to end writes what it does into the temporary directory.
+    // A containerd that ends slowly writes into the temporary directory.
     const child = spawn('setpriv', args, { stdio: ['ignore', log, log], env: { ...process.env, TMPDIR: directory } });
     closeSync(log);
     this.#process = child;
@@ -204,7 +206,7 @@ export class DockerDaemon implements AsyncDisposable {
     }
   }
 
-  /** Ends it with everything that it runs and removes everything that it made. */
+  /** Ends the daemon with its containers and removes everything that it made. */
   async stop(): Promise<void> {
     if (this.#process !== null) {
       const containers = await this.docker('ps', '--all', '--quiet').catch(() => '');
@@ -226,14 +228,14 @@ export class DockerDaemon implements AsyncDisposable {
 }
 
 /**
- * A daemon that starts empties the chains of packet rules that all daemons of a machine share: what is true of the networks of another one
- * is true only of those that it makes afterwards. So no daemon starts during `body`.
+ * Runs `body` while no daemon starts. A starting daemon empties the packet rule chains that all daemons
+ * share. Afterwards the rules of another daemon hold only for its newer networks.
  */
 export function withDaemonsLeftAlone<T>(body: () => Promise<T>): Promise<T> {
   return withMachineLock('docker', LOCK_TIMEOUT_MS, body);
 }
 
-/** Runs the docker command line client to its end. Fails with what it wrote. */
+/** Runs the docker command line client until it exits; returns stdout. Fails with its output. */
 export async function runDocker(
   environment: Readonly<Record<string, string>>,
   args: readonly string[],
@@ -246,7 +248,7 @@ export async function runDocker(
   return stdout.trim();
 }
 
-/** A range of addresses that nothing on this machine uses. */
+/** Returns the second octet of an address range that this machine does not use. */
 function freeRange(): number {
   const { stdout } = spawnSync('ip', ['-4', 'route', 'show', 'table', 'all'], { encoding: 'utf8' });
   const start = Math.floor(Math.random() * RANGES);

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 
 /**
- * A port of an address of this machine that leads to one of its loopback: what pods of a cluster on this machine can reach, and what can be cut,
- * with or without a word.
+ * A port on an address of this machine that forwards to a port on its loopback. Pods of a cluster on this
+ * machine can reach it. A test can cut it, with or without closing connections.
  */
 export class ForwardedPort implements AsyncDisposable {
   readonly port: number;
-  /** While it is set, new connections are taken and lead nowhere. */
+  /** While true, new connections are accepted but not forwarded. */
   isMute = false;
   readonly #server: Server;
   readonly #open = new Set<Socket>();
@@ -28,7 +28,7 @@ export class ForwardedPort implements AsyncDisposable {
     return new ForwardedPort(server, targetPort);
   }
 
-  /** As when a network is gone: what is sent over the connections that are open is lost for good, both ways, and none of them ends. */
+  /** Simulates a lost network: open connections stay open and lose all later bytes in both directions. */
   goMute(): void {
     this.isMute = true;
     for (const socket of this.#open) socket.unpipe().resume();

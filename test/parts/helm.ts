@@ -7,14 +7,17 @@ import { KEPT_DIR } from './kept.ts';
 
 const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const BINARY = join(TOOLS, 'helm');
-/** `.ci/run` makes the same one. */
+/** The version that `.ci/run` builds too. */
 const PACKAGE = 'helm.sh/helm/v3/cmd/helm@v3.19.4';
 const BUILD_TIMEOUT_MS = 600_000;
 const RUN_TIMEOUT_MS = 60_000;
 
 export const CHART = join(ROOT, 'deploy/chart');
 
-/** Why there is no Helm here; null when there is one. Builds it once for each machine: not in a test, whose time is bounded. */
+/**
+ * Returns why Helm is missing, or null. Builds Helm once for each machine, before the tests, which have a
+ * time limit.
+ */
 export function whyNoHelm(): string | null {
   if (existsSync(BINARY)) return null;
   const { status, stderr, error } = spawnSync('go', ['install', PACKAGE], {
@@ -26,10 +29,13 @@ export function whyNoHelm(): string | null {
   return status === 0 ? null : `Helm cannot be built: ${stderr.trim().split('\n').at(-1)}`;
 }
 
-/** Runs Helm to its end, and returns what it wrote. Fails with what it said. `kubeconfig`: of the cluster, where the command needs one. */
+/**
+ * Runs Helm until it exits and returns stdout; fails with its output. Commands that use the cluster need
+ * `kubeconfig`.
+ */
 export async function helm(args: readonly string[], kubeconfig?: string): Promise<string> {
   const { stdout } = await promisify(execFile)(BINARY, args, {
-    // Nothing of a person's own Helm is read.
+    // The environment excludes the user's own Helm configuration.
     env: {
       PATH: process.env.PATH ?? '',
       HOME: '/nonexistent',

@@ -4,22 +4,22 @@ import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { pack } from 'tar-stream';
 
-/** What the registry does with a request for the image's one layer. */
+/** Answer of the registry to a request for the image's only layer. */
 export type LayerAnswer = 'given' | 'held back' | 'broken off';
 
 const MANIFEST_TYPE = 'application/vnd.docker.distribution.manifest.v2+json';
 
-/** An image registry on 127.0.0.1, which every daemon takes without TLS, with one small image `thing:1` of one file. */
+/** An image registry on 127.0.0.1, which Docker uses without TLS, with a one-file image `thing:1`. */
 export class ImageRegistry implements AsyncDisposable {
   readonly reference: string;
-  /** A pull begins with one question for the manifest. */
+  /** Number of manifest requests; each pull starts with one. */
   pulls = 0;
   answer: LayerAnswer = 'given';
-  /** Where it sends who asks without a token; null: it wants none. */
+  /** URL of the token service for requests without a token; null when no token is required. */
   realm: string | null = null;
-  /** Where it sends who asks for what; null: nowhere. */
+  /** Redirect for requests of this kind; null for none. */
   redirect: { readonly of: 'any' | 'manifest' | 'layer'; readonly to: string } | null = null;
-  /** What was asked of it, with the token that came along. */
+  /** Requests so far, with their tokens. */
   readonly asked: string[] = [];
   readonly #server: Server;
   readonly #blobs: ReadonlyMap<string, Buffer>;
@@ -37,7 +37,7 @@ export class ImageRegistry implements AsyncDisposable {
 
   static async start(): Promise<ImageRegistry> {
     const tar = pack();
-    // Different each time, so that no daemon has it already.
+    // The content differs each time, so that no daemon has it already.
     tar.entry({ name: 'made-at' }, `${process.hrtime.bigint()}`);
     tar.finalize();
     const layer = await buffer(tar);

@@ -1,7 +1,8 @@
 import { tmpdir } from 'node:os';
 
 /**
- * Where stands what outlives a run of the tests on purpose: tools and images that take minutes to make, and the locks that runs of one machine
- * share. Everything else is made in the temporary directory of the run, which `npm test` expects to be empty at its end.
+ * Directory for what outlives a test run on purpose: slow tools and images, and locks that runs on one
+ * machine share. All other files are in the temporary directory of the run, which `npm test` expects to be
+ * empty at its end.
  */
 export const KEPT_DIR = process.env.ROOKERY_TEST_KEPT_DIR ?? tmpdir();

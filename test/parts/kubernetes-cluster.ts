@@ -21,15 +21,15 @@ import { withMachineLock } from './machine-lock.ts';
 
 const execute = promisify(execFile);
 
-/** The programs that start and end a one-node cluster, beside the project where a machine has them. */
+/** Directory of the programs that start and end a one-node cluster, if this machine has them. */
 const PROGRAMS = join(ROOT, '../shared/kube');
-/** What `up` compiles, kept from run to run. */
+/** Binary that `up` compiles, kept between runs. */
 const BINARY = join(KEPT_DIR, 'kube-test-bin/kube');
-/** Where `up` starts a cluster when nobody says where. */
+/** Default directory in which `up` starts a cluster. */
 const USUAL_DIRECTORY = join(KEPT_DIR, 'kube-test');
-/** Which directory has the cluster of the tests; of a run that was killed it is still there. */
+/** File that names the directory of the tests' cluster; it remains after a killed run. */
 const STARTED = join(KEPT_DIR, 'rookery-test-kubernetes.json');
-/** With the compiling, on a machine that is busy. */
+/** Timeout for compiling and starting on a busy machine. */
 export const CLUSTER_START_MS = 1_500_000;
 const DOWN_TIMEOUT_MS = 60_000;
 const ENDING_MS = 20_000;
@@ -37,7 +37,7 @@ const PROBE_TIMEOUT_MS = 10_000;
 const LOCK_TIMEOUT_MS = 600_000;
 const LOG_TAIL_CHARS = 2_000;
 
-/** What `up` needs, with the Debian package that has it. A test installs nothing. */
+/** Programs that `up` needs, with their Debian packages. Tests install nothing. */
 const NEEDED: readonly (readonly [program: string, inPackage: string])[] = [
   ['etcd', 'etcd-server'],
   ['containerd', 'containerd'],
@@ -52,7 +52,7 @@ const NEEDED: readonly (readonly [program: string, inPackage: string])[] = [
   ['gcc', 'gcc'],
 ];
 
-/** Kubelet, containerd and their plugins write here wherever their own directories are. */
+/** Directories that kubelet, containerd and their plugins use regardless of their own settings. */
 const SHARED_DIRECTORIES = [
   '/run/containerd/s',
   '/run/netns',
@@ -66,20 +66,20 @@ const SHARED_DIRECTORIES = [
 const KUBELET_CHAIN = /^-[NA] .*KUBE-/;
 const TABLES = ['mangle', 'filter', 'nat'];
 
-/** Who sets `KUBECONFIG` wants its cluster to be used: that it answers is not asked. */
+/** Returns the kubeconfig from `KUBECONFIG`, or null. The cluster of a given file is used without a check. */
 export function givenKubeconfig(): string | null {
   const given = process.env.KUBECONFIG;
   return given === undefined || given === '' ? null : given;
 }
 
-/** Why no test can have a cluster, as a sentence; null when each can. */
+/** Returns why no test can have a cluster, as a sentence, or null when each can. */
 export function whyNoKubernetes(): string | null {
   const given = givenKubeconfig();
   if (given !== null) return existsSync(given) ? null : `KUBECONFIG names ${given}, which is no file`;
   return runningCluster() === null ? (whyNoCluster() ?? whyNoDocker()) : null;
 }
 
-/** Why no test can end and start components of the cluster; null when each can. */
+/** Returns why no test can stop and start components of the cluster, or null when each can. */
 export function whyNoComponents(): string | null {
   const given = givenKubeconfig();
   const isElsewhere = given !== null && !existsSync(join(dirname(given), 'pids'));
@@ -97,7 +97,7 @@ function whyNoCluster(): string | null {
   return null;
 }
 
-/** The directory of a cluster that somebody else started at the usual place and that answers; null when there is none. */
+/** Returns the default directory when a cluster that was started there answers, otherwise null. */
 export function runningCluster(): string | null {
   const kubeconfig = join(USUAL_DIRECTORY, 'kubeconfig');
   if (!existsSync(kubeconfig)) return null;
@@ -110,13 +110,13 @@ export function runningCluster(): string | null {
 
 interface Started {
   readonly directory: string;
-  /** What stood in `SHARED_DIRECTORIES` before. */
+  /** Content of `SHARED_DIRECTORIES` before the start. */
   readonly before: Readonly<Record<string, readonly string[]>>;
 }
 
 /**
- * A real one-node cluster. Its ports and interfaces are fixed, so a machine has one at a time: another run waits. `stop` leaves nothing of it, and
- * the next start ends what a killed run left.
+ * Starts a real one-node cluster. Its ports and interfaces are fixed, so a machine has one at a time and
+ * other runs wait. `stop` leaves no residue, and the next start ends the residue of a killed run.
  */
 export async function startCluster(dockerHost: string): Promise<{ directory: string; stop(): Promise<void> }> {
   let end = (): void => undefined;
@@ -153,7 +153,7 @@ async function live(dockerHost: string, untilEnd: (directory: string) => Promise
   }
 }
 
-/** Not through pipes: the components that it leaves running would hold them open. */
+/** Starts the cluster without pipes, since the components that continue to run would keep them open. */
 async function up(directory: string, dockerHost: string): Promise<void> {
   shareNetworkNamespaces();
   const log = join(directory, 'up.log');
@@ -169,8 +169,8 @@ async function up(directory: string, dockerHost: string): Promise<void> {
 }
 
 /**
- * `ip netns add` makes a mount of their directory the first time. When it does so beside a pod, the network of that pod lies below the mount, nobody can
- * take it away, and no pod ends any more. So it is made before there are pods.
+ * Mounts the directory of `ip netns` before pods exist. The first `ip netns add` makes this mount. Next to a
+ * running pod it would hide that pod's network, and no pod could end any more.
  */
 function shareNetworkNamespaces(): void {
   const name = `rookery-test-${process.pid}`;
@@ -180,7 +180,7 @@ function shareNetworkNamespaces(): void {
 async function remove({ directory, before }: Started): Promise<void> {
   const pids = pidsOf(directory);
   await execute(join(PROGRAMS, 'down'), [directory], { timeout: DOWN_TIMEOUT_MS }).catch(() => undefined);
-  // It does not wait.
+  // The program `down` does not wait for the processes.
   const giveUpAt = Date.now() + ENDING_MS;
   while (pids.some(isAlive) && Date.now() < giveUpAt) await new Promise(resolve => setTimeout(resolve, 50));
   await killProcesses(pids);
@@ -198,7 +198,7 @@ async function remove({ directory, before }: Started): Promise<void> {
   rmSync(STARTED, { force: true });
 }
 
-/** Those of `up` that still are what it started: a pid may be another process's by now. */
+/** Returns the pids of `up` that still belong to its processes, since a pid may be reused. */
 function pidsOf(directory: string): readonly number[] {
   const file = join(directory, 'pids');
   if (!existsSync(file)) return [];
@@ -215,7 +215,7 @@ function pidsOf(directory: string): readonly number[] {
   });
 }
 
-/** Kubelet's rules of the packet filter outlive it. */
+/** Removes the packet filter rules that outlive kubelet. */
 function removeChains(): void {
   for (const table of TABLES) {
     const { stdout } = spawnSync('iptables', ['-w', '-t', table, '-S'], {

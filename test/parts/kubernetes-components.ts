@@ -8,7 +8,7 @@ import { isAlive } from './docker-residue.ts';
 const END_MS = 20_000;
 const LOOK_MS = 25;
 
-/** A component of a one-node cluster of the tests, which can die and come back as it was. */
+/** A component of a one-node test cluster that a test can kill and restart unchanged. */
 export class Component {
   readonly #directory: string;
   readonly #name: string;
@@ -16,7 +16,7 @@ export class Component {
   #argv: readonly string[];
   #env: NodeJS.ProcessEnv;
 
-  /** `name`: as in the file `pids` beside the kubeconfig. */
+  /** Opens a component; `name` is its name in the file `pids` next to the kubeconfig. */
   constructor(kubeconfig: string, name: 'kubelet' | 'apiserver') {
     this.#directory = dirname(kubeconfig);
     this.#name = name;
@@ -27,7 +27,7 @@ export class Component {
     );
   }
 
-  /** Without a chance to say a word. */
+  /** Kills the component with SIGKILL. */
   async kill(): Promise<void> {
     process.kill(this.#pid, 'SIGKILL');
     const giveUpAt = Date.now() + END_MS;
@@ -37,7 +37,7 @@ export class Component {
     }
   }
 
-  /** Unless it runs. */
+  /** Starts the component unless it runs. */
   async start(): Promise<void> {
     if (isAlive(this.#pid)) return;
     const [program = '', ...args] = this.#argv;
@@ -52,7 +52,7 @@ export class Component {
     closeSync(log);
     child.unref();
     this.#pid = child.pid as number;
-    // Who ends the cluster looks here.
+    // The program that ends the cluster reads this file.
     const lines = this.#lines().map(([pid, name]) => `${name === this.#name ? this.#pid : pid} ${name}\n`);
     writeFileSync(join(this.#directory, 'pids'), lines.join(''));
   }

@@ -13,13 +13,17 @@ const execute = promisify(execFile);
 
 const KEPT = join(KEPT_DIR, 'rookery-test-images');
 const PREFIX = 'rookery-product-';
-const BASE = join(KEPT, 'rookery-base.tar');
+const BASE = join(KEPT, 'rookery-base-2.tar');
 const KEEP_MS = 24 * 3_600_000;
 export const IMAGE_MAKE_MS = 600_000;
-/** Everything that the image is made of. */
+/** Files and directories from which the image is built. */
 const CONTENT = [
   'deploy/Dockerfile',
+  'deploy/node.json',
+  'deploy/serve.sh',
+  'scripts/bundled-node.ts',
   'scripts/image.sh',
+  'scripts/staged-package.ts',
   'package.json',
   'package-lock.json',
   'src',
@@ -28,7 +32,10 @@ const CONTENT = [
   'openapi',
 ];
 
-/** The product's image, made by `scripts/image.sh` once for each content, and kept as a file from run to run. Its name and that file. */
+/**
+ * Returns the name of the product's image and its tar file. `scripts/image.sh` builds it once for each
+ * content; the file is kept between runs.
+ */
 export async function productImage(dockerHost: string): Promise<{ readonly name: string; readonly file: string }> {
   const hash = contentHash();
   const name = `rookery-test/product:${hash}`;
@@ -37,7 +44,7 @@ export async function productImage(dockerHost: string): Promise<{ readonly name:
     if (existsSync(file)) return;
     await mkdir(KEPT, { recursive: true });
     const environment = { DOCKER_HOST: dockerHost };
-    // What it builds upon takes a minute to make and is the same for every content.
+    // The base image takes a minute to build and is the same for every content.
     if (existsSync(BASE)) await runDocker(environment, ['load', '--input', BASE]);
     await execute(join(ROOT, 'scripts/image.sh'), [name], {
       env: { ...process.env, ...environment, DOCKER_CONTEXT: '' },
@@ -47,7 +54,7 @@ export async function productImage(dockerHost: string): Promise<{ readonly name:
     const bases = await runDocker(environment, ['images', '--format', '{{.Repository}}:{{.Tag}}', 'rookery-base']);
     if (!existsSync(BASE) && bases !== '') await keep(environment, bases.split('\n'), BASE);
     await keep(environment, [name], file);
-    // Other work trees of this machine have theirs here.
+    // Other worktrees of this machine keep their images here too.
     for (const entry of readdirSync(KEPT).filter(entry => entry.startsWith(PREFIX))) {
       const old = join(KEPT, entry);
       if (Date.now() - lstatSync(old).mtimeMs > KEEP_MS) await rm(old, { force: true });
@@ -65,7 +72,7 @@ async function keep(
   await rename(`${file}.part`, file);
 }
 
-/** Brings an image into the node of a cluster that `up` made in `directory`. */
+/** Loads an image into the node of a cluster that `up` made in `directory`. */
 export async function loadImage(directory: string, file: string): Promise<void> {
   const socket = join(directory, 'containerd/containerd.sock');
   await execute('ctr', ['-a', socket, '-n', 'k8s.io', 'images', 'import', file], { timeout: IMAGE_MAKE_MS });
@@ -87,7 +94,7 @@ function contentHash(): string {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** Below the root, in a fixed order. */
+/** Returns the files of a path below the root, in a fixed order. */
 function filesOf(path: string): readonly string[] {
   const stats = lstatSync(join(ROOT, path), { throwIfNoEntry: false });
   if (stats?.isFile()) return [path];

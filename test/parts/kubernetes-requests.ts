@@ -9,16 +9,19 @@ import { RIGHTS } from '../../src/sandbox/kubernetes/rights.ts';
 import type { TestNamespace } from './kubernetes.ts';
 
 const PATIENCE = { timeout: 60_000, interval: 250 };
-/** As other accounts of services have it. */
+/** Priority level that other service accounts have too. */
 const PRIORITY = 'workload-low';
 
-/** Counts at the API server what one account asks: whatever else the cluster is asked meanwhile counts for others. */
+/** Counts the requests of a single account at the API server; requests of other accounts do not count. */
 export interface RequestCount extends AsyncDisposable {
-  /** Requests that the API server has taken on for it until now, watches among them: its metric `apiserver_flowcontrol_dispatched_requests_total`. */
+  /**
+   * Returns the requests dispatched so far, watches included:
+   * `apiserver_flowcontrol_dispatched_requests_total`.
+   */
   now(): Promise<number>;
 }
 
-/** Of the account `account` of the namespace. Resolves when the API server counts. */
+/** Starts counting requests of `account` in a namespace. Resolves when the API server counts. */
 export async function countRequests(namespace: TestNamespace, account: string): Promise<RequestCount> {
   const flows = namespace.config.makeApiClient(FlowcontrolApiserverV1Api);
   const name = `rookery-test-${randomBytes(4).toString('hex')}`;
@@ -29,7 +32,7 @@ export async function countRequests(namespace: TestNamespace, account: string): 
       metadata: { name },
       spec: {
         priorityLevelConfiguration: { name: PRIORITY },
-        // Before all others but those of the cluster's own masters.
+        // Precedes all other flow schemas except those of the cluster's administrators.
         matchingPrecedence: 100,
         rules: [
           {
@@ -79,7 +82,7 @@ async function textOf(cluster: Cluster): Promise<string> {
   return Buffer.concat(parts).toString();
 }
 
-/** An account with the rights of the service and no others, and its kubeconfig. */
+/** A service account with exactly the rights of the service, and its kubeconfig. */
 export interface ServiceAccount extends AsyncDisposable {
   readonly name: string;
   readonly kubeconfig: string;
@@ -110,7 +113,7 @@ export async function serviceAccount(namespace: TestNamespace): Promise<ServiceA
   return { name, kubeconfig, [Symbol.asyncDispose]: async () => rmSync(directory, { recursive: true }) };
 }
 
-/** A kubeconfig for an hour. */
+/** Returns a kubeconfig that is valid for an hour. */
 export async function kubeconfigOf(namespace: TestNamespace, account: string): Promise<string> {
   const { status } = await namespace.core.createNamespacedServiceAccountToken({
     name: account,

@@ -7,14 +7,17 @@ import { CLUSTER_START_MS, givenKubeconfig, runningCluster, startCluster } from 
 import { IMAGE_MAKE_MS, isLoadable, loadImage, productImage } from './kubernetes-image.ts';
 import { SharedPart } from './shared-part.ts';
 
-/** An image of the product that the cluster of `KUBECONFIG` has or can pull, where none can be brought into its node. */
+/**
+ * Environment variable with a product image that the cluster of `KUBECONFIG` has or can pull. It is needed
+ * when no image can be loaded into the node.
+ */
 const GIVEN_IMAGE = 'ROOKERY_TEST_IMAGE';
-/** For `beforeAll`, of the first test file that asks for a namespace, or for the image. */
+/** Timeout of `beforeAll` in the first test file that needs a namespace or the image. */
 export const KUBERNETES_START_MS = CLUSTER_START_MS + IMAGE_MAKE_MS;
 const NAMESPACE_END_MS = 120_000;
 const LOOK_MS = 100;
 
-/** That of `KUBECONFIG`, else one that runs at the usual place, else one of this run's own. */
+/** The cluster of `KUBECONFIG`, else one that runs at the default place, else a new one for this run. */
 const clusters = new SharedPart('kubernetes', async () => {
   const nothing = async () => undefined;
   const given = givenKubeconfig();
@@ -37,27 +40,33 @@ const images = new SharedPart('kubernetes image', async () => {
   return { facts: { name }, stop };
 });
 
-/** The product's image, which the cluster has. In `beforeAll`, with a timeout of `KUBERNETES_START_MS`. */
+/**
+ * Returns the product's image, which the cluster has. Call it in `beforeAll` with the timeout
+ * `KUBERNETES_START_MS`.
+ */
 export async function kubernetesImage(): Promise<string> {
   return (await images.ask()).name;
 }
 
-/** A namespace of a test file's own. */
+/** A namespace for one test file. */
 export interface TestNamespace extends AsyncDisposable {
-  /** The file that leads to the cluster, as its administrator. */
+  /** Path of the administrator's kubeconfig for the cluster. */
   readonly kubeconfig: string;
   readonly name: string;
-  /** For clients of other kinds: `config.makeApiClient(…)`. */
+  /** Configuration for clients of other kinds: `config.makeApiClient(…)`. */
   readonly config: KubeConfig;
   readonly core: CoreV1Api;
   readonly apps: AppsV1Api;
   readonly batch: BatchV1Api;
   readonly autoscaling: AutoscalingV2Api;
-  /** Removes it with everything in it, and waits until it is gone. */
+  /** Removes the namespace with everything in it and waits until the removal is complete. */
   close(): Promise<void>;
 }
 
-/** In `beforeAll`, with a timeout of `KUBERNETES_START_MS`; `close` it in `afterAll`. */
+/**
+ * Creates a namespace. Call it in `beforeAll` with the timeout `KUBERNETES_START_MS`, and `close` it in
+ * `afterAll`.
+ */
 export async function kubernetesNamespace(): Promise<TestNamespace> {
   const { kubeconfig } = await clusters.ask();
   const config = new KubeConfig();
@@ -79,7 +88,9 @@ export async function kubernetesNamespace(): Promise<TestNamespace> {
   };
 }
 
-/** Pods end without grace: no controller can make another one while the namespace is terminating. */
+/**
+ * Removes a namespace and its pods without grace. Controllers cannot create pods in a terminating namespace.
+ */
 async function removeNamespace(core: CoreV1Api, name: string): Promise<void> {
   const giveUpAt = Date.now() + NAMESPACE_END_MS;
   await core.deleteNamespace({ name }).catch(ignoreAbsent);
@@ -96,7 +107,7 @@ function ignoreAbsent(error: unknown): void {
   if ((error as { readonly code?: unknown }).code !== 404) throw error;
 }
 
-/** Vitest's global set-up, called once for each project. */
+/** Global set-up of Vitest, which calls it once for each project. */
 export async function setup(): Promise<void> {
   await clusters.setup();
   await images.setup();

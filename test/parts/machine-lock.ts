@@ -4,12 +4,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { KEPT_DIR } from './kept.ts';
 
 const RETRY_MS = 25;
-/** A lock whose owner has not yet written who it is. */
+/** Time after which a lock without a recorded owner counts as abandoned. */
 const NAMELESS_MS = 5_000;
 
 /**
- * Runs `body` while no other process of this machine does the same under `name`. A holder that died is no holder.
- * Fails when it has waited `timeoutMs`.
+ * Runs `body` while no other process of this machine holds the lock `name`. A lock whose holder died is
+ * released. Fails after `timeoutMs` of waiting.
  */
 export async function withMachineLock<T>(name: string, timeoutMs: number, body: () => Promise<T>): Promise<T> {
   const lock = join(KEPT_DIR, `rookery-test-${name}.lock`);

@@ -1,4 +1,7 @@
-/** Makes the images of the docker tests and the clean Debian of the packages' tests, so that no test waits for it; the tests and `.ci/run` start this program. */
+/**
+ * Makes the images of the Docker tests and the clean Debian of the package tests before any test waits for
+ * them. The tests and `.ci/run` start this program.
+ */
 import { cleanRoot } from './clean-machine.ts';
 import { IMAGES, type ImageName, imageFile } from './docker-images.ts';
 

@@ -2,33 +2,33 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { gunzipSync } from 'node:zlib';
 
-/** A span as it arrived. */
+/** A received span. */
 export interface ReceivedSpan {
   readonly traceId: string;
   readonly spanId: string;
-  /** `''`: it begins a trace. */
+  /** Id of the parent span; `''` for a root span. */
   readonly parentSpanId: string;
   readonly name: string;
   /** Nanoseconds since the epoch. */
   readonly start: bigint;
   readonly end: bigint;
   readonly attributes: ReadonlyMap<string, string>;
-  /** 2: it failed. */
+  /** Status code; 2 means that the operation failed. */
   readonly status: number;
-  /** Of the resource that it belongs to. */
+  /** Attributes of the span's resource. */
   readonly resource: ReadonlyMap<string, string>;
 }
 
 export interface OtlpReceiver extends AsyncDisposable {
   readonly url: string;
   readonly spans: readonly ReceivedSpan[];
-  /** The heads of the requests that came. */
+  /** Heads of the received requests. */
   readonly requests: readonly { readonly path: string; readonly headers: Readonly<Record<string, unknown>> }[];
-  /** What it answers from now on. */
+  /** Sets the status of all later answers. */
   answerWith(status: number): void;
 }
 
-/** A collector of OTLP over HTTP, in protobuf, that keeps what comes. */
+/** Starts a collector of OTLP over HTTP, in protobuf, that keeps everything it receives. */
 export async function otlpReceiver(): Promise<OtlpReceiver> {
   const spans: ReceivedSpan[] = [];
   const requests: { path: string; headers: Record<string, unknown> }[] = [];
@@ -60,7 +60,7 @@ export async function otlpReceiver(): Promise<OtlpReceiver> {
   };
 }
 
-/** A field of a protobuf message: its number, and its value as it stands there. */
+/** A field of a protobuf message: its number and its undecoded value. */
 type Field = readonly [number, Buffer | bigint];
 
 function readSpans(request: Buffer): ReceivedSpan[] {
@@ -87,7 +87,7 @@ function readSpan(span: Buffer, resource: ReadonlyMap<string, string>): Received
   };
 }
 
-/** Texts only: ours are. */
+/** Decodes an attribute with a text value; the service sends no other kind. */
 function readAttribute(attribute: Buffer): [string, string] {
   const value = messages(attribute, 2)[0] ?? Buffer.alloc(0);
   return [String(messages(attribute, 1)[0]), String(messages(value, 1)[0] ?? '')];

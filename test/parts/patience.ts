@@ -1,7 +1,9 @@
 import { vi } from 'vitest';
 
-/** On a machine that is busy with something else a second is nothing; a wait for a condition ends as soon as it holds. */
-const PATIENCE_MS = 10_000;
+/**
+ * Timeout of a wait: a busy machine may delay a condition by seconds. A wait ends when its condition holds.
+ */
+const PATIENCE_MS = 30_000;
 
 const { waitFor } = vi;
 vi.waitFor = (condition, options) =>

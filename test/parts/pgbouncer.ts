@@ -6,18 +6,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 
-/** A real PgBouncer in front of a PostgreSQL, which gives each transaction whatever connection is free. */
+/** A real PgBouncer in front of PostgreSQL, which assigns any free connection to each transaction. */
 export interface TestPooler extends AsyncDisposable {
-  /** Of the database of the URL that it was started with, through it. */
+  /** URL through PgBouncer of the database with which it was started. */
   readonly url: string;
 }
 
-/** PgBouncer refuses to run as root, as PostgreSQL does. */
+/** Uid for PgBouncer, which refuses to run as root, like PostgreSQL. */
 const NOBODY = 65_534;
 const START_TIMEOUT_MS = 30_000;
 const LOOK_MS = 20;
 
-/** Ask `describeWith(['pgbouncer'], …)` before. */
+/** Starts PgBouncer. The suite must be in `describeWith(['pgbouncer'], …)`. */
 export async function startPgBouncer(databaseUrl: string): Promise<TestPooler> {
   const directory = await mkdtemp(join(tmpdir(), 'rk-pooler-'));
   const { hostname, port, pathname, username, password } = new URL(databaseUrl);
@@ -27,7 +27,7 @@ export async function startPgBouncer(databaseUrl: string): Promise<TestPooler> {
   const settings = [
     ...['[databases]', `${pathname.slice(1)} = ${ofServer}`, '[pgbouncer]'],
     ...['pool_mode = transaction', 'auth_type = any', 'listen_addr = 127.0.0.1', `listen_port = ${ownPort}`],
-    // Fewer than the service has: they take turns.
+    // The pool is smaller than the service's, so that connections are shared.
     ...['default_pool_size = 4', 'unix_socket_dir =', ''],
   ];
   await writeFile(configFile, settings.join('\n'), { mode: 0o600 });

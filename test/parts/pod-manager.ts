@@ -8,31 +8,33 @@ import { PodManager, type PodOrder } from '../../src/sandbox/kubernetes/manager.
 
 const PACKAGES = fileURLToPath(new URL('../../runtimes/python', import.meta.url));
 const BOOT = 'import sys; sys.path.insert(0, sys.argv.pop(1)); from rookery_pod import keys, manager; ';
-/** As a manager that does not say what it can do. */
+/** Makes the manager behave like a version that does not report its protocols. */
 const FIRST = 'keys.PROTOCOLS = []; ';
 const RUN = 'manager.main()';
-/** Of the machine rather than of a person: another user may run it too. */
+/** The system's Python, which other users may run too. */
 const PYTHON = existsSync('/usr/bin/python3') ? '/usr/bin/python3' : 'python3';
 const VERSION = spawnSync(PYTHON, ['-c', "import sys; print('%d.%d' % sys.version_info[:2])"]).stdout.toString().trim();
 
-/** The manager of a pod as a process of this machine: no cluster and no container around it. */
+/** The manager of a pod as a process of this machine, without a cluster or a container. */
 export interface StartedManager {
   readonly manager: PodManager;
   readonly pid: number;
   readonly key: string;
-  /** Has its sockets, and had its keys. */
+  /** Directory of its sockets, and of its keys until the manager reads them. */
   readonly run: string;
-  /** What a reset empties. */
+  /** Directory that a reset empties. */
   readonly writable: string;
   readonly python: string;
   readonly exited: Promise<number | null>;
-  /** What the manager and the code have written. */
+  /** Returns the output of the manager and of the code. */
   log(): string;
   order(changes?: Partial<PodOrder>): PodOrder;
   dispose(): Promise<void>;
 }
 
-/** `uid`: of the manager; only for root. `isOld`: it is that of the first version. */
+/**
+ * Starts a manager. `uid` is the user of the manager and needs root. `isOld` starts one of the first version.
+ */
 export async function startManager({
   uid,
   proofSeconds,
@@ -104,15 +106,17 @@ export async function startManager({
     }),
     dispose: async () => {
       if (lives(child.pid ?? 0)) await manager.stop(0).catch(() => undefined);
-      // Whatever lives below it ends with it.
+      // All processes below the manager end with it.
       child.kill('SIGTERM');
       await exited;
+      // The code is read-only, also for an ordinary user who owns it.
+      spawnSync('chmod', ['-R', 'u+rwX', directory]);
       rmSync(directory, { recursive: true, force: true });
     },
   };
 }
 
-/** Whether a process is there. */
+/** Returns true if a process exists. */
 export function lives(pid: number): boolean {
   try {
     return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));

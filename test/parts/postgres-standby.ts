@@ -8,10 +8,10 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresBinary } from '../probe.ts';
 
-/** A hot standby that streams from another PostgreSQL and confirms each of its commits. */
+/** A hot standby that streams from another PostgreSQL server and confirms each of its commits. */
 export interface TestStandby extends AsyncDisposable {
   readonly port: number;
-  /** From now on it is a primary. */
+  /** Makes the standby a primary. */
   promote(): Promise<void>;
 }
 
@@ -19,7 +19,10 @@ const NOBODY = 65_534;
 const START_TIMEOUT_MS = 60_000;
 const LOOK_MS = 50;
 
-/** `primaryUrl`: of an administrator. From now on the primary acknowledges what the standby has. */
+/**
+ * Starts a standby. `primaryUrl` is an administrator's URL. From then on the primary waits for the standby
+ * before it acknowledges a commit.
+ */
 export async function startStandby(primaryUrl: string): Promise<TestStandby> {
   const binary = postgresBinary();
   if (binary === null) throw new Error('no PostgreSQL server program is installed');
@@ -108,7 +111,9 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** An address that leads to one port after another, as a virtual address or a proxy does that follows the primary. */
+/**
+ * An address that forwards to a changeable port, like a virtual address or a proxy that follows the primary.
+ */
 export class MovingAddress implements AsyncDisposable {
   readonly #server: net.Server;
   readonly #sockets = new Set<net.Socket>();
@@ -130,7 +135,7 @@ export class MovingAddress implements AsyncDisposable {
     return (this.#server.address() as net.AddressInfo).port;
   }
 
-  /** Connections to the port before end. */
+  /** Changes the port and ends the connections to the previous one. */
   move(port: number): void {
     this.#port = port;
     for (const socket of this.#sockets) socket.destroy();

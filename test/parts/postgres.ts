@@ -9,40 +9,47 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresBinary } from '../probe.ts';
 
-/** A PostgreSQL server of a test file's own: real programs, a temporary directory, a free port of the loopback. */
+/**
+ * A PostgreSQL server for one test file: real programs, a temporary directory, a free port of the loopback.
+ */
 export interface TestPostgres extends AsyncDisposable {
-  /** Of the database `postgres`, with a password. */
+  /** URL of the database `postgres`, with a password. */
   readonly url: string;
-  /** A new, empty database; the URL of it. */
+  /** Creates an empty database and returns its URL. */
   database(): Promise<string>;
-  /** Ends it as an administrator does: sessions get an error and end. Its data stay for `start`. */
+  /**
+   * Stops the server as an administrator does: sessions get an error and end. `start` finds its data again.
+   */
   stop(): Promise<void>;
   start(): Promise<void>;
   restart(): Promise<void>;
-  /** Ends it as a crash does: it recovers at the next `start`. */
+  /** Kills the server as a crash does; the next `start` recovers its data. */
   kill(): Promise<void>;
-  /** Every process of it stands still: connections stay open and nothing answers. */
+  /** Stops every process of the server with a signal: connections stay open without an answer. */
   pause(): void;
   resume(): void;
-  /** Ends it and removes what it had. */
+  /** Ends the server and removes its files. */
   close(): Promise<void>;
 }
 
 export interface TestPostgresOptions {
-  /** Whether commits wait for the disk. Default false. */
+  /** True if commits wait for the disk; default false. */
   readonly fsync?: boolean;
-  /** Settings of the server beside: `{ max_connections: '10' }`. */
+  /** Additional settings of the server: `{ max_connections: '10' }`. */
   readonly settings?: Readonly<Record<string, string>>;
 }
 
 const USER = 'rookery';
 const PASSWORD = 'a pass/word';
-/** PostgreSQL refuses to run as root: `nobody` and its group on Linux. */
+/** Uid and gid of `nobody` on Linux; PostgreSQL refuses to run as root. */
 const NOBODY = 65_534;
 const START_TIMEOUT_MS = 60_000;
 const LOOK_MS = 20;
 
-/** Fails when no server program is installed: ask `describeWith(['postgres'], …)` before. */
+/**
+ * Starts a server; fails when no server program is installed. The suite must be in
+ * `describeWith(['postgres'], …)`.
+ */
 export async function startPostgres({ fsync = false, settings = {} }: TestPostgresOptions = {}): Promise<TestPostgres> {
   const binary = postgresBinary();
   if (binary === null) throw new Error('no PostgreSQL server program is installed');
@@ -58,7 +65,10 @@ export async function startPostgres({ fsync = false, settings = {} }: TestPostgr
   }
 }
 
-/** Text is sorted as people of a language do, so that a query which relies on the order of bytes has to say so. */
+/**
+ * Creates the data directory. Text sorts by the rules of a language, so a query that needs byte order must
+ * say so.
+ */
 async function makeCluster(binary: string, directory: string): Promise<string> {
   const data = join(directory, 'data');
   const passwordFile = join(directory, 'password');
@@ -79,7 +89,10 @@ async function hasIcu(binary: string): Promise<boolean> {
   return stdout.includes('--icu-locale');
 }
 
-/** It ends when this process does, however that ends. */
+/**
+ * Returns the command that runs a program as an ordinary user. The program ends when this process ends in any
+ * way.
+ */
 function asOrdinaryUser(program: string, args: readonly string[]): readonly [string, readonly string[]] {
   const user = process.getuid?.() === 0 ? [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups'] : [];
   return ['setpriv', [...user, '--pdeathsig=QUIT', program, ...args]];
@@ -219,7 +232,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
   } catch {
-    // It has ended meanwhile.
+    // The process has ended meanwhile.
   }
 }
 

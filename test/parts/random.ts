@@ -1,4 +1,4 @@
-/** Numbers that look random and follow from a seed (mulberry32), so that what happened can be seen again. */
+/** Pseudo-random numbers from a seed (mulberry32), so that a run can be repeated. */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** From 0 to below 1. */
+  /** Returns a number from 0 to below 1. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = this.#state;
@@ -15,12 +15,12 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 0x1_0000_0000;
   }
 
-  /** A whole number below `bound`, which is at most 2^32. */
+  /** Returns a whole number below `bound`, which is at most 2^32. */
   below(bound: number): number {
     return Math.floor(this.next() * bound);
   }
 
-  /** A whole number from `min` to `max`. */
+  /** Returns a whole number from `min` to `max`. */
   integer(min: number, max: number): number {
     return min + this.below(max - min + 1);
   }
@@ -29,12 +29,12 @@ export class Random {
     return this.next() < probability;
   }
 
-  /** One of `items`, which must not be empty. */
+  /** Returns an element of `items`, which must not be empty. */
   pick<T>(items: readonly T[]): T {
     return items[this.below(items.length)] as T;
   }
 
-  /** One of `items`, if there is any. */
+  /** Returns an element of `items`, or undefined when it is empty. */
   pickAny<T>(items: readonly T[]): T | undefined {
     return items[this.below(items.length)];
   }

@@ -1,6 +1,6 @@
 import { leftoversIn, Removals } from '../../src/lib/removals.ts';
 
-/** As the service makes them, for parts that are tested alone. */
+/** Returns removals as the service makes them, for tests of single parts. */
 export function removalsIn(dataDir: string): Removals {
   return new Removals({ directory: leftoversIn(dataDir), report: () => undefined });
 }

@@ -1,15 +1,18 @@
 import type { LeaseFence } from '../../src/cluster/contract.ts';
 import { Replica } from '../../src/cluster/replicas.ts';
-import type { DurableWrites } from '../../src/storage/durable.ts';
-import { publish } from '../../src/storage/feed.ts';
-import { fence } from '../../src/storage/leases.ts';
+import { publish } from '../../src/storage/queries/feed.ts';
+import { fence } from '../../src/storage/queries/leases.ts';
+import type { DurableWrites } from '../../src/storage/writes/durable.ts';
 import { connectTo, note, type ReplicaOrder, type SpawnOptions } from './replicas.ts';
 
-/** A replica that holds leases, writes under them and publishes as its parent asks. It ends with its parent. */
+/**
+ * A replica that holds leases, writes under them and publishes by order of its parent process. It ends with
+ * its parent.
+ */
 const [url = '', id = '', given = '{}'] = process.argv.slice(2);
 const options = JSON.parse(given) as SpawnOptions;
 const database = connectTo(url);
-const log = { info: () => undefined, warn: () => undefined };
+const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
 const replica = await Replica.open({
   url,
   self: { id, advertise: `${id}:1`, roles: ['frontend', 'meta', 'worker'], version: '1' },

@@ -3,13 +3,14 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { Kysely, PostgresDialect, sql } from 'kysely';
 import pg from 'pg';
-import type { ClusterLog, LeaseName } from '../../src/cluster/contract.ts';
+import type { LeaseName } from '../../src/cluster/contract.ts';
 import { Replica, type ReplicaTimes } from '../../src/cluster/replicas.ts';
+import type { Log } from '../../src/lib/log.ts';
 import type { Database, Tables, WriteTransaction } from '../../src/storage/database.ts';
-import { migratePostgres } from '../../src/storage/postgres-schema.ts';
+import { migratePostgres } from '../../src/storage/postgres/postgres-schema.ts';
 import { startPostgres, type TestPostgres } from './postgres.ts';
 
-/** As in a service, but everything several times as fast: long enough for a machine that is busy. */
+/** Times that are several times shorter than in a service, but long enough for a busy machine. */
 export const QUICK: Partial<ReplicaTimes> = {
   ttlMs: 3000,
   heartbeatMs: 400,
@@ -24,9 +25,9 @@ export type LeaseEvent = readonly ['acquired' | 'releasing' | 'lost', LeaseName]
 export interface TestReplica {
   readonly replica: Replica;
   readonly events: LeaseEvent[];
-  /** What it logged as a warning. */
+  /** Warnings that the replica logged. */
   readonly warnings: string[];
-  /** Awaited in `onReleasing`. */
+  /** Function that the replica awaits in its own `onReleasing`. */
   onReleasing: (name: LeaseName) => Promise<void>;
 }
 
@@ -46,7 +47,7 @@ export class Replicas implements AsyncDisposable {
     this.database = connectTo(url);
   }
 
-  /** On `server`, or on one of their own. */
+  /** Opens a database for replicas on `server`, or on a new server. */
   static async open(server?: TestPostgres): Promise<Replicas> {
     const running = server ?? (await startPostgres());
     const replicas = new Replicas(running, await running.database(), server === undefined);
@@ -55,13 +56,17 @@ export class Replicas implements AsyncDisposable {
     return replicas;
   }
 
-  /** Not joined yet. */
+  /** Makes a replica that has not joined yet. */
   async make(
     id: string,
     options: { times?: Partial<ReplicaTimes>; roles?: string[]; hasWakeUps?: boolean } = {},
   ): Promise<TestReplica> {
     const warnings: string[] = [];
-    const log: ClusterLog = { info: () => undefined, warn: (_details, message) => void warnings.push(message) };
+    const log: Log = {
+      info: () => undefined,
+      warn: (_details, message) => void warnings.push(message),
+      error: (_details, message) => void warnings.push(message),
+    };
     const self = { id, advertise: `${id}:1`, roles: options.roles ?? ['frontend', 'meta', 'worker'], version: '1' };
     const replica = await Replica.open({
       url: this.url,
@@ -79,14 +84,17 @@ export class Replicas implements AsyncDisposable {
     };
   }
 
-  /** A process of its own, joined and taking leases: it can be stopped and killed. */
+  /**
+   * Starts a replica as a separate process that joins and takes leases. A test can pause and kill the
+   * process.
+   */
   async spawn(id: string, options: SpawnOptions = {}): Promise<ReplicaProcess> {
     const started = await ReplicaProcess.start(this.url, id, options);
     this.#processes.add(started);
     return started;
   }
 
-  /** Joined, and takes leases. */
+  /** Starts a replica in this process that joins and takes leases. */
   async start(id: string, options: Parameters<Replicas['make']>[1] = {}): Promise<TestReplica> {
     const made = await this.make(id, options);
     await made.replica.join();
@@ -101,7 +109,7 @@ export class Replicas implements AsyncDisposable {
     return made;
   }
 
-  /** In a transaction of its own, as write operations are. */
+  /** Runs `work` in its own transaction, like write operations of the service. */
   write<R>(work: (transaction: WriteTransaction) => Promise<R>): Promise<R> {
     return this.database.transaction().execute(work);
   }
@@ -134,13 +142,13 @@ export interface SpawnOptions {
   readonly hasWakeUps?: boolean;
 }
 
-/** What the program of a replica (`replica-program.ts`) can be asked for. */
+/** Orders for the program of a replica (`replica-program.ts`). */
 export type ReplicaOrder =
   /** Keeps the fence of a lease for later. */
   | { readonly do: 'arm'; readonly lease: LeaseName }
-  /** Writes a note under the fence that it kept, or under a new one of the lease. */
+  /** Writes a note under the kept fence, or under a new fence of the lease. */
   | { readonly do: 'write'; readonly lease: LeaseName | 'armed'; readonly text: string }
-  /** Publishes so many changes, `atOnce` at a time, `everyMs` apart; the keys begin with `name`. */
+  /** Publishes changes, `atOnce` at a time, `everyMs` apart; the keys begin with `name`. */
   | {
       readonly do: 'publish';
       readonly name: string;
@@ -176,7 +184,7 @@ export class ReplicaProcess {
     return started;
   }
 
-  /** What it answers. Fails with the text of its error. */
+  /** Sends an order and returns the answer. Fails with the text of the program's error. */
   ask(order: ReplicaOrder): Promise<unknown> {
     this.#last += 1;
     const id = this.#last;

@@ -11,21 +11,24 @@ export interface S3TestServer {
   readonly endpoint: string;
   readonly accessKeyId: string;
   readonly secretAccessKey: string;
-  /** Makes an object; the bucket comes with it. */
+  /** Stores an object; creates the bucket if it is missing. */
   put(bucket: string, key: string, content: Buffer): Promise<void>;
   makeBucket(bucket: string): Promise<void>;
-  /** The keys of a bucket, sorted. */
+  /** Returns the keys of a bucket, sorted. */
   keys(bucket: string): Promise<string[]>;
-  /** It does not answer until `start`. */
+  /** Stops the server; requests fail until `start`. */
   stop(): Promise<void>;
   start(): Promise<void>;
   close(): Promise<void>;
 }
 
-const PACKAGE = 'github.com/versity/versitygw/cmd/versitygw@latest';
+const PACKAGE = 'github.com/versity/versitygw/cmd/versitygw@v1.8.0';
 const BUILD_TIMEOUT_MS = 300_000;
 
-/** Why there is no S3 server here; null when there is one. Builds it once for each machine: not in a test, whose time is bounded. */
+/**
+ * Returns why no S3 server is available, or null. Builds one for each machine before the tests, which have a
+ * time limit.
+ */
 export function whyNoS3(): string | null {
   if (existsSync(BINARY)) return null;
   const env = { ...process.env, GOBIN: TOOLS };
@@ -41,7 +44,10 @@ export function whyNoS3(): string | null {
 const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const BINARY = join(TOOLS, 'versitygw');
 
-/** A real S3 server that serves a temporary directory on a free port of the loopback. Ask `describeWith(['s3'], …)` before. */
+/**
+ * Starts a real S3 server on a temporary directory and a free loopback port. The suite must be in
+ * `describeWith(['s3'], …)`.
+ */
 export async function startS3Server(): Promise<S3TestServer> {
   const root = await mkdtemp(join(tmpdir(), 'rookery-s3-'));
   const port = await freePort();

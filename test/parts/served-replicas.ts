@@ -6,7 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Served, type ServeOptions } from '../../scripts/served.ts';
 
-/** The built program, several times over one PostgreSQL: each with a data directory of its own, known to the others by a secret. */
+/**
+ * Several replicas of the built program over one PostgreSQL, each with its own data directory and a common
+ * secret.
+ */
 export class ServedReplicas implements AsyncDisposable {
   readonly all: readonly Served[];
   readonly #directory: string;

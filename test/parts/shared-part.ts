@@ -3,15 +3,15 @@ import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-/** A part that runs, with what test files need to know of it, which is JSON. */
+/** A running part, with the facts that test files need, as JSON. */
 export interface RunningPart<Facts> {
   readonly facts: Facts;
   stop(): Promise<void>;
 }
 
 /**
- * A part that is costly to start, one for all test files of a run. Vitest's main process holds it: `setup` offers it on a socket, the first test
- * file that asks has it started, the end of the run stops it.
+ * A part that is costly to start, one for all test files of a run. Vitest's main process holds it: `setup`
+ * offers it on a socket. The first test file that asks starts it; the end of the run stops it.
  */
 export class SharedPart<Facts> {
   readonly #name: string;
@@ -22,7 +22,7 @@ export class SharedPart<Facts> {
     this.#start = start;
   }
 
-  /** In a test file, or in the start of another part. */
+  /** Returns the facts of the part; for test files and the start of other parts. */
   async ask(): Promise<Facts> {
     const socket = process.env[this.#offer];
     if (socket === undefined || !existsSync(socket)) throw new Error(`this run of Vitest offers no ${this.#name}`);
@@ -38,7 +38,7 @@ export class SharedPart<Facts> {
     return answer.facts;
   }
 
-  /** Vitest's global set-up, called once for each project. */
+  /** Global set-up of Vitest, which calls it once for each project. */
   async setup(): Promise<void> {
     let holder = held.get(this.#name);
     if (holder === undefined) {
@@ -68,7 +68,7 @@ export class SharedPart<Facts> {
 class Holder {
   readonly directory = mkdtempSync(join(tmpdir(), 'rookery-offer-'));
   readonly socket = join(this.directory, 'socket');
-  /** Vitest sets each project up by itself. */
+  /** Number of Vitest projects that use the part; Vitest sets up each project separately. */
   users = 0;
   readonly #start: () => Promise<RunningPart<unknown>>;
   readonly #server: Server;
@@ -99,7 +99,7 @@ class Holder {
   }
 }
 
-/** Each project of Vitest has modules of its own. */
+/** Key of the shared state in `globalThis`, since each Vitest project has its own modules. */
 const HELD = Symbol.for('rookery.test.shared-parts');
 const everywhere = globalThis as { [HELD]?: Map<string, Holder> };
 everywhere[HELD] ??= new Map();

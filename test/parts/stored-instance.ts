@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
-import type { StoredInstance } from '../../src/storage/instances.ts';
+import type { StoredInstance } from '../../src/storage/queries/instances.ts';
 
-/** An instance as an owner writes it, with whatever a test says otherwise. */
+/** Returns an instance as an owner stores it, with the changes of the test. */
 export function storedInstance(changes: Partial<StoredInstance> = {}): StoredInstance {
   const id = changes.id ?? randomUUID();
   return {

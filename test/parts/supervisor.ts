@@ -10,15 +10,15 @@ const START_TIMEOUT_MS = 20_000;
 const POLL_MS = 20;
 
 export interface SupervisordOptions {
-  /** Patterns of `[include] files`; `null`: no such section. The include directory's `*.conf` when absent. */
+  /** Patterns of `[include] files`; `null` omits the section. Default: `*.conf` of the include directory. */
   readonly include?: string | null;
-  /** What both of its servers ask for. */
+  /** Credentials that both of its servers require. */
   readonly credentials?: { readonly user: string; readonly password: string };
-  /** Serves TCP too. */
+  /** True if supervisord also serves TCP. */
   readonly tcp?: boolean;
 }
 
-/** A real supervisord of the test's own, in a directory of its own. */
+/** A real supervisord for one test, in its own directory. */
 export class TestSupervisord {
   readonly directory: string;
   readonly includeDir: string;
@@ -59,7 +59,7 @@ export class TestSupervisord {
     return this.#child?.pid ?? 0;
   }
 
-  /** Writes its configuration; it holds from its next start or reading on. */
+  /** Writes the configuration, which takes effect at the next start or reload. */
   configure({ include, credentials }: SupervisordOptions): void {
     const files = include === undefined ? join(this.includeDir, '*.conf') : include;
     const login =
@@ -84,7 +84,7 @@ ${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     );
   }
 
-  /** Returns once it answers. */
+  /** Starts supervisord and returns when it answers. */
   async start(): Promise<void> {
     const child = spawn('supervisord', ['--configuration', join(this.directory, 'supervisord.conf')], {
       cwd: this.directory,
@@ -92,7 +92,7 @@ ${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     });
     this.#child = child;
     const deadlineMs = Date.now() + START_TIMEOUT_MS;
-    // 4: it answers, and not all programs run.
+    // Exit code 4: supervisord answers, but not all programs run.
     while (![0, 3].includes(this.control('status').status)) {
       if (child.exitCode !== null || Date.now() > deadlineMs)
         throw new Error(`supervisord did not start: ${this.log()}`);
@@ -100,7 +100,7 @@ ${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     }
   }
 
-  /** Ends it as an operator does, or with another signal. */
+  /** Ends supervisord as an operator does, or with another signal. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
     const child = this.#child;
     this.#child = null;
@@ -110,7 +110,7 @@ ${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     await exited;
   }
 
-  /** `supervisorctl`. */
+  /** Runs `supervisorctl`. */
   control(...args: string[]): { readonly status: number; readonly stdout: string } {
     const { status, stdout } = spawnSync(
       'supervisorctl',
@@ -120,14 +120,14 @@ ${login}${files === null ? '' : `[include]\nfiles = ${files}\n`}`,
     return { status: status ?? -1, stdout };
   }
 
-  /** Names of the programs that it knows. */
+  /** Returns the names of the programs that supervisord knows. */
   programs(): readonly string[] {
     return this.control('status')
       .stdout.split('\n')
       .flatMap(line => /^(\S+)\s+[A-Z]+\b/.exec(line)?.[1] ?? []);
   }
 
-  /** What is in its include directory, hidden files too. */
+  /** Returns the names in its include directory, hidden files included. */
   included(): readonly string[] {
     return readdirSync(this.includeDir);
   }

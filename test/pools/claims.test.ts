@@ -7,9 +7,9 @@ import { countRequests, type ServiceAccount, serviceAccount } from '../parts/kub
 import { describeWith } from '../probe.ts';
 import { asked as askedFor, newInstallation, PAUSE, type TestNode, testNode } from './pools.ts';
 
-/** `ROOKERY_TEST_CLAIMS=1000`: what is promised of a large cluster, in minutes. */
+/** Number of pods. `ROOKERY_TEST_CLAIMS=1000` is the documented size of a large cluster and takes minutes. */
 const PODS = Number(process.env.ROOKERY_TEST_CLAIMS || 60);
-/** Beside those of claims: what a watch that ended asks. */
+/** Allowed requests in addition to claims: a watch that ended lists and watches again. */
 const OF_WATCHES = 6;
 const AT_ONCE = 24;
 const LONG = 300_000;
@@ -26,7 +26,7 @@ describeWith(['kubernetes'], 'claims of several replicas', () => {
     await namespace?.close();
   }, LONG);
 
-  test('claims by three replicas at once of as many pods as there are have one winner each, with fewer than three requests for each', {
+  test('each pod has one winner, with at most three requests a claim, when three replicas claim all pods', {
     timeout: LONG,
   }, async () => {
     const installation = newInstallation();
@@ -54,7 +54,7 @@ describeWith(['kubernetes'], 'claims of several replicas', () => {
       const asked = (await requests.now()) - before;
       const names = claims.map(({ pod }) => pod?.metadata?.name ?? '');
       expect(new Set(names).size).toBe(PODS);
-      // As the cluster has it, and not only as the claimers were told.
+      // Compares with the state of the cluster, and not only with the answers to the claimers.
       await vi.waitFor(() => {
         const holders = new Map(
           [...maker.pods.all()].map(({ metadata }) => [metadata?.name, metadata?.labels?.['rookery.io/instance']]),
@@ -69,7 +69,7 @@ describeWith(['kubernetes'], 'claims of several replicas', () => {
     }
   });
 
-  /** Nothing runs in them: they are scheduled nowhere, and only say that they are ready. */
+  /** Makes pods that report themselves as ready. No node runs them, because they are never scheduled. */
   async function makeReadyPods(cluster: Cluster, installation: string): Promise<void> {
     const spec = readPool({ id: 'many', size: PODS, reuse: true, resources: RESOURCES });
     if (!spec.ok) throw new Error(spec.problems.join());

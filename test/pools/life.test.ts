@@ -30,7 +30,7 @@ describeWith(['kubernetes'], 'pools in a cluster', () => {
   const nameOf = (pod: V1Pod | null) => pod?.metadata?.name ?? '';
   const NEVER = new AbortController().signal;
 
-  test('a pool has as many pods as it says, and its record counts them', { timeout: LONG }, async () => {
+  test('a pool keeps as many pods as its size says, and its record counts them', { timeout: LONG }, async () => {
     const pools = await begin();
     await pools.create('a', { size: 2, labels: { tier: 'gold' }, environment: { WORD: 'x' } });
     await isRunning(pools, 'a', 2);
@@ -45,7 +45,9 @@ describeWith(['kubernetes'], 'pools in a cluster', () => {
     expect([...pools.sets.all(), ...pools.pods.all()]).toEqual([]);
   });
 
-  test('a claimed pod that is used again stays in its pool, and goes back to it', { timeout: LONG }, async () => {
+  test('a claimed pod of a pool with reuse stays in the pool and is free again after its release', {
+    timeout: LONG,
+  }, async () => {
     const pools = await begin();
     await pools.create('a', { size: 1, reuse: true });
     await isRunning(pools, 'a', 1);
@@ -57,7 +59,7 @@ describeWith(['kubernetes'], 'pools in a cluster', () => {
     expect(living(pools)).toHaveLength(1);
   });
 
-  test('a claimed pod that is not used again leaves its pool, which replaces it at once', {
+  test('a claimed pod of a pool without reuse leaves the pool, which replaces the pod immediately', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();
@@ -67,13 +69,13 @@ describeWith(['kubernetes'], 'pools in a cluster', () => {
     const second = await pools.claims.claim(asked('i2'), NEVER);
     expect(nameOf(second.pod)).not.toBe(nameOf(first.pod));
     await isRunning(pools, 'a', 1);
-    // The record may be of before the second claim was seen.
+    // The counted record may be older than the second claim.
     await vi.waitFor(() => expect(living(pools)).toHaveLength(3), PATIENCE);
     await pools.claims.release(first.pod as V1Pod, { isClean: true });
     await vi.waitFor(() => expect(living(pools)).toHaveLength(2), PATIENCE);
   });
 
-  test('neither a smaller size nor the end of the pool ends a pod with an instance', { timeout: LONG }, async () => {
+  test('neither a smaller size nor the delete of a pool ends a pod with an instance', { timeout: LONG }, async () => {
     const pools = await begin();
     await pools.create('a', { size: 4, reuse: true });
     await isRunning(pools, 'a', 4);

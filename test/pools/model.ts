@@ -7,11 +7,11 @@ import { Random } from '../parts/random.ts';
 
 interface ModelPod extends PoolPod {
   readonly cost: number;
-  /** The moment from which it was ready. */
+  /** Index in the history from which the pod was ready. */
   readonly readyAt: number;
 }
 
-/** The cluster at one moment. Nothing in it changes afterwards. */
+/** State of the cluster at one moment. Immutable. */
 interface Moment {
   readonly set: (PoolSet & { readonly generation: number; readonly observed: number }) | null;
   readonly pods: ReadonlyMap<string, ModelPod>;
@@ -21,8 +21,9 @@ const SIZE = 4;
 const MAX = 8;
 
 /**
- * A pool, its claimers, our controller, and the cluster's own controller of ReplicaSets, which sees everything late and chooses what to end as the real one
- * does. Every step is one of them doing one thing, in any order.
+ * Model of a pool with its claimers, the service's controller and the cluster's ReplicaSet controller. The
+ * ReplicaSet controller sees changes late and chooses the pods to end as the real one does. Each step lets
+ * one of them do one thing, in any order.
  */
 export class PoolModel {
   readonly #random: Random;
@@ -30,11 +31,11 @@ export class PoolModel {
   readonly #ended: string[] = [];
   #spec: Pool['spec'];
   #status: Pool['status'] = POOL_STATUS.creating;
-  /** What the cluster's controller has seen. */
+  /** Index in the history up to which the ReplicaSet controller has seen changes. */
   #cached = 0;
-  /** It has to have seen what it did itself before it does more. */
+  /** Index that the ReplicaSet controller must have seen before it acts again: the last change of its own. */
   #expected = 0;
-  /** What ours has seen. */
+  /** Index in the history up to which the service's controller has seen changes. */
   #seen = 0;
   #made = 0;
   #nowMs = 1_000_000;
@@ -47,7 +48,7 @@ export class PoolModel {
     this.#spec = read.value;
   }
 
-  /** Claimed pods that ended. */
+  /** Returns the claimed pods that ended. */
   get ended(): readonly string[] {
     return this.#ended;
   }
@@ -77,7 +78,7 @@ export class PoolModel {
     acts[this.#random.below(acts.length)]?.();
   }
 
-  /** Nobody asks for anything any more, and everybody sees everything. */
+  /** Stops all requests and lets every component see every change. */
   settle(): void {
     for (let round = 0; round < 200; round++) {
       this.#nowMs += 500;
@@ -117,16 +118,27 @@ export class PoolModel {
     this.#change({ pods });
   }
 
-  /** Ours. Its two watches are two streams; that of the pods is not behind the other. */
+  /**
+   * Runs the service's controller once. It has one watch for sets and one for pods, and the watch for pods is
+   * never behind.
+   */
   #controller(): void {
     this.#seen = this.#later(this.#seen);
     const { set } = this.#history[this.#seen] as Moment;
     const { pods } = this.#history[this.#later(this.#seen)] as Moment;
     const view: PoolView = { set, pods: [...pods.values()] };
     const pool = { spec: this.#spec, status: this.#status, msg: '', readyCount: 0 };
-    const plan = decide({ pool, view, nowMs: this.#nowMs, problem: null, mayMake: true, mayRepairAtMs: 0 });
+    const plan = decide({
+      pool,
+      view,
+      nowMs: this.#nowMs,
+      refusal: null,
+      problem: null,
+      mayMake: true,
+      mayRepairAtMs: 0,
+    });
     for (const action of plan.actions) this.#do(action);
-    // Its own changes are known to it at once.
+    // The controller knows its own changes immediately.
     if (plan.actions.length > 0) this.#seen = this.#history.length - 1;
   }
 
@@ -165,7 +177,7 @@ export class PoolModel {
     this.#change({ set: { ...set, replicas, generation, seen: { ...set.seen, isCurrent: false } } });
   }
 
-  /** That of the cluster. It ends pods by their names, whatever they are by now. */
+  /** Runs the ReplicaSet controller once. It ends pods by name, whatever their state is by then. */
   #replicaSets(): void {
     this.#cached = this.#later(this.#cached);
     const { set, pods } = this.#history[this.#cached] as Moment;
@@ -206,8 +218,9 @@ export class PoolModel {
   }
 
   /**
-   * By anybody who sees late, too: it counts for the pod as it was seen. The cluster's controller has seen that it is ready: a pod takes a second to
-   * start, and that is what the one who claims knows it by, too.
+   * Claims a pod for a claimer that also sees changes late. The claim succeeds only if the pod is unchanged
+   * since. The ReplicaSet controller has seen that the pod is ready: a pod takes a second to start, and the
+   * claimer learns from the same change.
    */
   #claim(): void {
     const { pods } = this.#history[this.#later(Math.max(0, this.#history.length - 10))] as Moment;

@@ -13,7 +13,7 @@ import { Watched } from '../../src/sandbox/kubernetes/watched.ts';
 import type { TestNamespace } from '../parts/kubernetes.ts';
 import { testRegistry } from '../registry/registry.ts';
 
-/** A program that does nothing until it is ended. */
+/** Image of a program that does nothing until it is terminated. */
 export const PAUSE = 'local/pause:1';
 const LOG = pino({ level: process.env.TEST_LOG ?? 'silent' });
 
@@ -51,7 +51,15 @@ export async function testNode(
   const pods = watch<V1Pod>('pods', 'api');
   const sets = watch<V1ReplicaSet>('replicasets', 'apis/apps');
   await Promise.all([pods.open(), sets.open()]);
-  const shared = { cluster, pods, replicaSets: sets, installationId, nodeId, defaultImage: PAUSE };
+  const shared = {
+    cluster,
+    pods,
+    replicaSets: sets,
+    installationId,
+    nodeId,
+    secretName: 'unused',
+    defaultImage: PAUSE,
+  };
   const mountPolicy = { closed: [], allow: null };
   const made = new KubernetesPools({ ...shared, mountPolicy, makeTemplate: pausing, logger: LOG, ...backend });
   const claiming = new Claims({ ...shared, ...claims });
@@ -65,7 +73,7 @@ export async function testNode(
   };
 }
 
-/** The pods of the product, with a program in them that any node has. */
+/** Returns the product's pods with a program in them that every node has. */
 export function pausing(spec: PoolSpec, options: Parameters<typeof templateOf>[1]): PodTemplate {
   const { metadata, spec: made } = templateOf(spec, options);
   const containers = made.containers.map(({ name, image, resources, env }) => ({ name, image, resources, env }));
@@ -79,7 +87,7 @@ export interface TestPools extends TestNode {
   record(id: string): Promise<Pool | undefined>;
 }
 
-/** One replica with records and the controller. */
+/** Starts one replica with pool records and the controller. */
 export async function testPools(
   namespace: Pick<TestNamespace, 'kubeconfig' | 'name'>,
   options: Parameters<typeof testNode>[2] = {},
@@ -94,6 +102,7 @@ export async function testPools(
     isHeld: () => true,
     log: LOG,
   });
+  pools.actedOnBy(node.backend);
   pools.onChange(() => controller.look());
   controller.start();
   return {
@@ -114,7 +123,7 @@ export async function testPools(
 
 const RESOURCES = { requests: { cpu: '1m', memory: '8Mi' }, limits: { cpu: '100m', memory: '32Mi' } };
 
-/** What an instance asks for that fits every pool of the tests. */
+/** Returns a claim that fits every pool of the tests. */
 export function asked(instanceId: string, changes: Partial<ClaimSpec> = {}): ClaimSpec {
   return { instanceId, cpuMillis: 1, memoryMb: 8, imageUrl: '', mounts: [], ...changes };
 }

@@ -40,7 +40,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
   };
   const giveBack = (pools: TestPools, pod: V1Pod) => pools.claims.release(pod, { isClean: true });
 
-  test('an image that cannot be had makes the pool fail, and says why', { timeout: LONG }, async () => {
+  test('a pool fails and gives the reason when its image cannot be pulled', { timeout: LONG }, async () => {
     const pools = await begin();
     await pools.create('bad', { size: 1, image: 'local/no-such-image:1' });
     await shows(pools, 'bad', {
@@ -49,13 +49,13 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     });
   });
 
-  test('pods that the cluster does not take make the pool fail with its words', { timeout: LONG }, async () => {
+  test('a pool fails with the words of the cluster when the cluster refuses its pods', { timeout: LONG }, async () => {
     const pools = await begin();
     await pools.create('name', { size: 1, runtime_class_name: 'no-such-class' });
     await shows(pools, 'name', { status: POOL_STATUS.failed, msg: expect.stringContaining('no-such-class') });
   });
 
-  test('pods that fit nowhere leave the pool creating; after its threshold an event, a metric and its msg say that they are pending', {
+  test('a pool stays creating when its pods fit no node, and reports them as pending after the threshold', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();
@@ -79,7 +79,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     }, PATIENCE);
   });
 
-  test('an autoscaler has the spec of the pool and the pool as its target, says how many pods there are, and ends none that is claimed', {
+  test('an autoscaler targets its pool, decides how many pods run, and ends no claimed pod', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();
@@ -116,7 +116,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     const held = [await claim(pools, 'i1'), await claim(pools, 'i2')];
     const least = (minReplicas: number) =>
       vi.waitFor(async () => expect(await read()).toMatchObject([{ minReplicas, maxReplicas: 7 }]), PATIENCE);
-    // The autoscaler goes down to that and no further, and what it ends then is free.
+    // The autoscaler never goes below the minimum, so each pod that it ends then is free.
     await least(2);
     await scale(2);
     const names = held.map(({ metadata }) => metadata?.name).sort();
@@ -136,7 +136,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     expect(await read()).toEqual([]);
   });
 
-  test('creates that find no free pod of a fixed pool wait in their order, and the one in vain names the pool', {
+  test('creates wait in order for a pod of a fixed pool, and a create that times out names the pool', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();
@@ -160,7 +160,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     expect(order).toEqual(['i1', 'i2', 'i3']);
   });
 
-  test('each create that waits makes a pool that scales larger by one pod at most; idle ones above the size go again', {
+  test('each waiting create grows a scaling pool by at most one pod, and idle surplus pods are removed', {
     timeout: LONG,
   }, async () => {
     const pools = await begin({ claims: { growWaitMs: 15_000 } });
@@ -185,7 +185,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     ['svc-idle-to-recycle', { labels: { 'svc-idle-to-recycle': '1' } }],
     ['yr-idle-to-recycle', { labels: { 'yr-idle-to-recycle': '1' } }],
     ['idle_recycle_time.reserved', { idle_recycle_time: { reserved: 1 } }],
-  ])('a used pod that rests for %s is replaced, a fresh one is not', { timeout: LONG }, async (_name, fields) => {
+  ])('a used pod that is idle for %s is replaced, a fresh one is not', { timeout: LONG }, async (_name, fields) => {
     const pools = await begin();
     await pools.create('rest', { size: 2, reuse: true, ...fields });
     await isRunning(pools, 'rest', 2);
@@ -201,7 +201,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     expect(living(pools).map(({ metadata }) => metadata?.name)).toContain(fresh?.metadata?.name);
   });
 
-  test('a pod that somebody deletes is replaced, and so is a pool that somebody deletes', {
+  test('a deleted pod of a pool is replaced, and so is a deleted ReplicaSet', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();
@@ -230,7 +230,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     await isRunning(pools, 'back', 1);
   });
 
-  test('pods of a pool keep away from those of others, when its affinities do not say otherwise', {
+  test('pods of a pool avoid those of other pools when its affinities say nothing else', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();

@@ -5,14 +5,14 @@ import { readPool } from '../../src/core/pool-fields.ts';
 import { formatTimestamp, nextRevisionId } from '../../src/core/revision.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
-import type { JobDraft } from '../../src/storage/job-submits.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
+import type { JobDraft } from '../../src/storage/queries/job-submits.ts';
 import type { Random } from '../parts/random.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
 
 export type OperationName = keyof typeof WRITE_OPERATIONS;
 
-/** One durable write with what it is asked for. */
+/** One durable write with its arguments. */
 export interface Step {
   readonly name: OperationName;
   readonly args: readonly unknown[];
@@ -20,7 +20,7 @@ export interface Step {
 
 const NOW_MS = Date.UTC(2026, 10, 20);
 const T = 'default';
-// The first of each is named most often, so that two operations often want the same thing.
+// The first item of each list is chosen most often, so that two operations often compete.
 const NAMES = ['0@race@a', '0@race@a', '0@race@a', '0@race@b'] as const;
 const VERSIONS = ['v1', 'v1', 'v2'] as const;
 const LABELS = ['l1', 'l1', 'l2'] as const;
@@ -29,7 +29,7 @@ const JOBS = [1, 1, 1, 2] as const;
 const CALLS = ['call-1', 'call-1', 'call-2'] as const;
 const SCHEDULES = ['s-1', 's-1', 's-2'] as const;
 const CLUSTERS = ['cluster001', 'cluster002'];
-/** Of a function that was registered and not updated. */
+/** Revision of a function that was registered and never updated. */
 const REVISION = nextRevisionId(NOW_MS, null);
 
 function checked<T>(
@@ -42,9 +42,9 @@ function checked<T>(
 const LOCAL_CODE = { storageType: 'local', codePath: '/opt/code' };
 
 function rowOf(name: string, minInstance: number) {
-  // Of one name a package, which may be put or dropped meanwhile.
+  // One of the names uses a package, which a concurrent operation may store or remove.
   const place = name.endsWith('b') ? { storageType: 'package', codePath: `code://${CONTENTS[0]}` } : LOCAL_CODE;
-  // And of one a secret.
+  // Another name uses a secret.
   const environment: JsonObject = name.endsWith('a') ? {} : { KEY: { secret: SECRETS[0] } };
   const code = { handler: 'app.handle', environment, ...place };
   const spec = checked(
@@ -77,12 +77,12 @@ const NODES = ['node', 'other'] as const;
 const PACKAGES = ['p.zip', 'q.zip'] as const;
 const BOUNDS = { maxOpen: 3, maxOpenPerTenant: 3 };
 
-/** Without a time of its own the first job is number 1. */
+/** Draft of a job. Without its own time, the first job is number 1. */
 const jobOf = (id: string, nodeId: string, packages: readonly string[]): JobDraft => ({
   ...{ tenant: T, id, status: 'PENDING', message: '', errorType: '', exitCode: null },
   spec: {
     runtimeEnv: {
-      // Of one of them a secret.
+      // Some of the jobs use a secret.
       envVars: id.endsWith('2') ? { KEY: { secret: SECRETS[0] } } : {},
       workingDir: null,
       pyModules: packages.map(name => ({ kind: 'package', name })),
@@ -103,7 +103,7 @@ const packageOf = (random: Random) => ({
   ...{ sha256: '', used_at_ms: NOW_MS + random.below(9) },
 });
 
-/** What each operation may be asked for; one that is not here does not compile. */
+/** Arguments for each operation; a missing operation is a compile error. */
 const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonly unknown[] } = {
   registerFunction: random => [rowOf(random.pick(NAMES), random.below(3)), NOW_MS],
   publishFunction: random => [
@@ -155,6 +155,11 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   insertInstanceUnder: random => [
     null,
     storedInstance({ id: `f-${random.below(3)}`, owner: { kind: 'function', key: 'u' } }),
+  ],
+  takeAgentName: random => [
+    { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
+    { startedAtMs: NOW_MS },
+    { tenant: T, namespace: 'ns', name: random.pick(NAMES) },
   ],
   insertAsyncCall: random => [
     {
@@ -242,6 +247,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     },
     random.pick([9, 1000]),
   ],
+  countUnpackedCode: random => [T, random.pick(CONTENTS), random.below(9)],
   useCodePackage: random => [T, random.pick(CONTENTS), NOW_MS + random.below(9)],
   dropCodePackage: random => [
     ...[T, random.pick(CONTENTS), random.pick([null, NOW_MS + random.below(9)]), NOW_MS + random.below(9)],
@@ -303,7 +309,9 @@ export function stepOf(name: OperationName, random: Random): Step {
 
 export const OPERATION_NAMES = Object.keys(WRITE_OPERATIONS) as OperationName[];
 
-/** What makes there be something: most things, in an order in which they can be made, so that the pairs find something to fight over. */
+/**
+ * Operations that create initial data, in a possible order, so that the pairs have records to compete for.
+ */
 const MAKERS: readonly OperationName[] = [
   ...(['registerFunction', 'registerFunction', 'publishFunction', 'publishFunction', 'writeReservation'] as const),
   ...([

@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 import { startPostgres } from '../parts/postgres.ts';
 import { describeWith } from '../probe.ts';
 import { PAIRS, race } from './races.ts';
 
 const PROGRAM = new URL('../registry/write-program.mjs', import.meta.url);
 
-describeWith(['postgres'], 'durable writes that race', () => {
-  test('every pair of them, from two stores of one PostgreSQL, ends as one of their two orders', async () => {
+describeWith(['postgres'], 'concurrent durable writes', () => {
+  test('every pair from two stores of a shared PostgreSQL has the result of one of its two orders', async () => {
     await using server = await startPostgres();
     const url = await server.database();
     const open = () =>

@@ -1,10 +1,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { sql } from 'kysely';
 import { ServiceError } from '../../src/core/error.ts';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { type Database, openDatabase, type Tables } from '../../src/storage/database.ts';
-import { type DurableWrites, openDurableWrites, type WriteOperation } from '../../src/storage/durable.ts';
-import { withOrigin } from '../../src/storage/feed.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
+import { withOrigin } from '../../src/storage/queries/feed.ts';
+import { type DurableWrites, openDurableWrites, type WriteOperation } from '../../src/storage/writes/durable.ts';
 import { Random } from '../parts/random.ts';
 import { makeBefore, OPERATION_NAMES, type OperationName, type Step, stepOf } from './operations.ts';
 
@@ -13,18 +13,18 @@ export interface RaceStore {
   readonly writes: DurableWrites;
 }
 
-/** What one operation answered, and what is stored after both. */
+/** Answers of both operations and the stored records afterwards. */
 interface Result {
   readonly outcomes: readonly unknown[];
   readonly tables: Readonly<Record<string, readonly unknown[]>>;
 }
 
-/** Tables that no operation of a pair is about. */
+/** Tables that the operations of a pair do not affect. */
 type Others = 'address_key' | 'installation' | 'nodes' | 'leases' | 'feed' | 'feed_counter';
 
 /**
- * What is emptied before each round and compared after it, with what orders its rows. A table that is not here does not compile: what one
- * round left there would be another beginning of the next one for the race than for the orders.
+ * Tables to clear before each round and compare after it, with the columns that order their records. A
+ * missing table is a compile error, since its records would give the race and the orders different starts.
  */
 const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyof Tables[Name] & string)[] } = {
   async_calls: ['id'],
@@ -41,14 +41,15 @@ const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyo
   secrets: ['tenant', 'name'],
 };
 
-/** Every pair of operations, each with itself too. */
+/** Every pair of operations, including each operation with itself. */
 export const PAIRS: readonly (readonly [OperationName, OperationName])[] = OPERATION_NAMES.flatMap((first, index) =>
   OPERATION_NAMES.slice(index).map(second => [first, second] as const),
 );
 
 /**
- * Races pairs of durable writes from two stores of one database, and compares what they answered and what is stored with both orders in the
- * embedded database, one after the other. Answers how many rounds could only be one of the orders, and fails with what was neither.
+ * Races pairs of durable writes from two stores of a database. It compares answers and records with both
+ * orders, run one after the other in the embedded database. Returns how many rounds match only the first,
+ * only the second, or both orders. Fails with the details when a round matches neither.
  */
 export async function race(
   stores: readonly [RaceStore, RaceStore],
@@ -111,11 +112,14 @@ async function begin(store: RaceStore, before: readonly Step[]): Promise<void> {
   for (const step of before) await outcomeOf(store, step);
 }
 
-/** As a caller sees it: an error by its code and text, or as any error when it is none of ours. */
+/**
+ * Returns the outcome that the caller sees: the result, code and text of a ServiceError, or just a failure.
+ */
 async function outcomeOf({ database, writes }: RaceStore, { name, args }: Step): Promise<unknown> {
   const operation = WRITE_OPERATIONS[name] as unknown as WriteOperation<readonly unknown[], unknown>;
   try {
-    // As a node of a cluster does it: some operations tell the others. An embedded database has nobody to tell.
+    // On PostgreSQL, operations run with an origin, as on a cluster node, since some notify other nodes. An
+    // embedded database has no other nodes.
     const isShared = database.getExecutor().adapter.supportsTransactionalDdl;
     const told: typeof operation = (transaction, ...rest) =>
       withOrigin(

@@ -1,7 +1,7 @@
 /** `npm run races [-- --rounds 10000 --seed 1]`: the long form of `races.test.ts`. */
 import { parseArgs } from 'node:util';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 import { startPostgres } from '../parts/postgres.ts';
 import { race } from './races.ts';
 

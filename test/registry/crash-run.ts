@@ -1,9 +1,12 @@
 import { readRegister } from '../../src/core/function-fields.ts';
 import { createRegistry } from '../../src/registry/registry.ts';
+import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';
-import { WRITE_OPERATIONS } from '../../src/write-operations.ts';
 
-/** Registers functions into the database that is named by the argument, and prints each name that was acknowledged, until it is killed. */
+/**
+ * Registers functions in the database file of the argument until the process is killed.
+ * Prints the URN of each acknowledged function.
+ */
 const [, , file = ''] = process.argv;
 const program = new URL('./write-program.mjs', import.meta.url);
 const { database, writes } = await openStores({ file }, { operations: WRITE_OPERATIONS, program });
@@ -13,6 +16,7 @@ const { functions } = createRegistry({
   business: 'yrk',
   clusters: ['cluster001'],
   exists: async () => true,
+  poolImages: null,
 });
 
 async function registerOneAfterAnother(worker: number): Promise<never> {

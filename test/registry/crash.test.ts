@@ -10,7 +10,7 @@ import { openDatabase } from '../../src/storage/database.ts';
 const ROUNDS = 3;
 const ACKNOWLEDGED_PER_ROUND = 300;
 
-test('kill -9 in the middle of writes: every acknowledged function is there, with its total, and the next start goes on', async () => {
+test('the registry keeps every acknowledged function and the totals after kill -9 during writes', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'rookery-crash-'));
   try {
     const file = join(directory, 'a.db');
@@ -24,7 +24,7 @@ test('kill -9 in the middle of writes: every acknowledged function is there, wit
       const totals = await database.selectFrom('function_totals').selectAll().executeTakeFirstOrThrow();
       expect(totals).toMatchObject({ version: '$latest', total: rows.length, last_change: rows.length });
       expect(new Set(rows.map(row => row.change_seq)).size).toBe(rows.length);
-      // A second life begins with names of its own.
+      // The next round registers the same names again.
       await database.deleteFrom('functions').execute();
       await database.deleteFrom('function_totals').execute();
       acknowledged.clear();
@@ -35,7 +35,7 @@ test('kill -9 in the middle of writes: every acknowledged function is there, wit
   }
 });
 
-/** The URNs that a process had acknowledged when it was killed. */
+/** Registers functions in a child process, kills the child, and returns the URNs acknowledged before. */
 async function registerAndKill(file: string): Promise<string[]> {
   const program = join(import.meta.dirname, 'crash-run.ts');
   const child = spawn(process.execPath, ['--import', 'tsx', program, file], { stdio: ['ignore', 'pipe', 'inherit'] });

@@ -1,5 +1,5 @@
-// The thread that writes, from its sources: a thread does not take tsx over from the process that starts it.
+// Runs the writer thread from its TypeScript sources. A thread does not inherit tsx from the process.
 import { register } from 'tsx/esm/api';
 
 register();
-await import('../../src/write-program.ts');
+await import('../../src/server/write-program.ts');

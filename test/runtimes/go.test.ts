@@ -13,7 +13,7 @@ const FIXTURE = resolve(import.meta.dirname, '../fixtures/go');
 const PYTHON = resolve(import.meta.dirname, '../../runtimes/python');
 const BUILD_MS = 300_000;
 
-/** The program takes the names as they are. */
+/** Names of the entries, which the program uses unchanged. */
 const ENTRIES: RuntimeEntries = {
   echo: 'echo',
   fail: 'fail',
@@ -34,7 +34,7 @@ const ENTRIES: RuntimeEntries = {
   stop: 'stop',
   stopFails: 'stopFails',
   stopSlow: 'stopSlow',
-  // Whether the program can be started is seen before there is a runtime.
+  // A program that cannot be started fails before there is a runtime.
   unloadable: {},
 };
 
@@ -56,7 +56,8 @@ describeWith(['go'], 'the Go runtime', () => {
   for (const [name, listening] of ways) {
     describeRuntime(name, { codePath: directory, entries: ENTRIES, start: () => startProgram([program], listening) });
   }
-  // As posix-custom-runtime starts it, where it might have served HTTP instead.
+  // Starts the program as posix-custom-runtime does. The bridge then detects that the program does not serve
+  // HTTP.
   const bridge = ['python3', '-B', '-m', 'rookery_runtime', '--program', program];
   describeRuntime('a program that makes its socket, behind the bridge', {
     codePath: directory,

@@ -1,6 +1,6 @@
 import type { RuntimeEntries } from '../suites/runtime.ts';
 
-/** Of test/fixtures/http/server.py. */
+/** Entries of test/fixtures/http/server.py. */
 export const HTTP_ENTRIES: RuntimeEntries = {
   echo: 'echo',
   fail: 'fail',

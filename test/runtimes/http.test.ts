@@ -7,7 +7,7 @@ import { startProgram } from './program.ts';
 const PYTHON = resolve(import.meta.dirname, '../../runtimes/python');
 const FIXTURE = resolve(import.meta.dirname, '../fixtures/http');
 
-/** Becomes its arguments, in a network of its own: the port of all servers is the same one. */
+/** Command prefix that runs its arguments in a separate network, because all servers use the same port. */
 const ISOLATED = ['unshare', '--net', 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
 
 describeWith(['root', 'namespaces'], 'servers of HTTP', () => {
@@ -20,6 +20,7 @@ describeWith(['root', 'namespaces'], 'servers of HTTP', () => {
       codePath: FIXTURE,
       entries: HTTP_ENTRIES,
       kind: 'server',
+      readsInTurn: true,
       start: options =>
         startProgram([...ISOLATED, ...server], 'socket', {
           PYTHONPATH: PYTHON,

@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
@@ -16,7 +16,10 @@ const FIXTURE = resolve(import.meta.dirname, '../fixtures/java');
 const BUILD_MS = 600_000;
 const WAIT_MS = 20_000;
 
-/** Beside `java` of the path: those that the environment names as a user of the process sandbox does. */
+/**
+ * Javas that the environment names, in addition to `java` of the path. Users of the process sandbox name them
+ * the same way.
+ */
 const OTHERS = ['8', '11', '21'].flatMap(version => {
   const home = process.env[`JAVA_HOME_${version}`];
   return home === undefined ? [] : [{ version, java: join(home, 'bin', 'java') }];
@@ -79,8 +82,8 @@ describeWith(['java'], 'the Java runtime', () => {
     describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });
   }
 
-  test('connections that have ended leave no memory behind', async () => {
-    // Each has 64 KiB of it.
+  test('the runtime frees the memory of closed connections', async () => {
+    // Each connection uses 64 KiB of direct memory.
     const runtime = await startProgram(['java', '-XX:MaxDirectMemorySize=2m', '-jar', jar]);
     try {
       for (let round = 0; round < 40; round++) {
@@ -92,7 +95,79 @@ describeWith(['java'], 'the Java runtime', () => {
     }
   });
 
-  test('code whose stderr fails is answered as any other, and the next call runs', async () => {
+  /** Returns the outcome of one call of a handler, with the value as text. */
+  async function callOf(handler: string, event: string, { codePath = code, maxResultBytes = 10_000 } = {}) {
+    const runtime = await startProgram(['java', '-XX:TieredStopAtLevel=1', '-jar', jar]);
+    const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
+    try {
+      const init = { ...initOf(codePath, handler), maxResultBytes };
+      const initialized = await channel.initialize(init, AbortSignal.timeout(WAIT_MS));
+      if (!initialized.ok) return { ok: false, ...initialized.error };
+      const header = { traceId: '', traceparent: '', requestId: '' };
+      const outcome = await channel.call({ header, body: Buffer.from(event), timeoutMs: WAIT_MS });
+      return outcome.ok ? { ok: true, text: outcome.data.toString() } : outcome;
+    } finally {
+      channel.close();
+      await runtime.dispose();
+    }
+  }
+
+  test.each([
+    ['in an object', '"nan"', /NaN .*, at \$\.rows\[1\]\.when$/],
+    ['in a map and an array', '"map"', /NaN .*, at \$\["a b"\]\[1\]\.rows\[1\]\.when$/],
+    ['that is a class', '"class"', /Class.*, at \$\.rows\[1\]\.when$/s],
+  ])('a call fails with 4007 and names the place when its value cannot become JSON %s', async (_, event, message) => {
+    const outcome = await callOf('fixture.Main.notJsonInside', event);
+    expect(outcome).toMatchObject({ ok: false, code: 4007, text: expect.stringMatching(message) });
+  });
+
+  test.each([
+    ['of 19 digits is a Long', '9'.repeat(18), 'Long'],
+    ['of 1000 digits is a BigInteger', '7'.repeat(1000), 'BigInteger'],
+    ['of 1024 digits is a BigInteger', '7'.repeat(1024), 'BigInteger'],
+    ['of 1025 digits is a BigInteger', '7'.repeat(1025), 'BigInteger'],
+    ['of 4300 digits is a BigInteger', `-${'7'.repeat(4300)}`, 'BigInteger'],
+  ])('a number %s when the handler takes a Map', async (_, number, type) => {
+    const event = `{"text":"\\"${'1'.repeat(3000)}\\\\","n":${number},"t":"1E-7"}`;
+    expect(await callOf('fixture.Main.number', event)).toEqual({ ok: true, text: `["${type}",${number}]` });
+  });
+
+  test('a text of 3000 digits stays a text, and long numbers reach fields of any type', async () => {
+    const [one, other, digits] = ['1'.repeat(4300), '2'.repeat(2000), '3'.repeat(3000)];
+    const event = `{"n":${one},"more":["${digits}",{"x":[${other}]},1]}`;
+    expect(await callOf('fixture.Main.largeField', event, { maxResultBytes: 20_000 })).toEqual({
+      ok: true,
+      text: `[${one},["${digits}",{"x":[${other}]},1]]`,
+    });
+  });
+
+  test.each([
+    ['is a file', () => jar, /is a file and not a directory: unpack it, and mount the directory/],
+    [
+      'is a link to nowhere',
+      () => brokenLink('linked-code'),
+      /is a link to \/nowhere\/x, which does not exist inside the sandbox/,
+    ],
+    ['does not exist', () => join(directory, 'nothing'), /nothing does not exist/],
+    [
+      'has a jar that is a link to nowhere',
+      () => join(brokenLink('with-link/app.jar'), '..'),
+      /class fixture\.Main not found in .*; .*app\.jar is a link to \/nowhere\/x, which does not exist inside the sandbox/,
+    ],
+  ])('a load fails with 4001 and the reason when the code directory %s', async (_, path, message) => {
+    const outcome = await callOf('fixture.Main.echo', '{}', { codePath: path() });
+    expect(outcome).toMatchObject({ ok: false, code: 4001, message: expect.stringMatching(message) });
+  });
+
+  function brokenLink(name: string): string {
+    const path = join(directory, name);
+    mkdirSync(dirname(path), { recursive: true });
+    rmSync(path, { force: true });
+    symlinkSync('/nowhere/x', path);
+    return path;
+  }
+
+  test('a call gets its answer when its code breaks stderr, and the next call runs', async () => {
     const runtime = await startProgram(['java', '-jar', jar]);
     const channel = await Channel.open(runtime.endpoint, runtime.secret, AbortSignal.timeout(WAIT_MS));
     try {

@@ -12,7 +12,7 @@ import { startProgram } from './program.ts';
 const MAIN = resolve(import.meta.dirname, '../../runtimes/nodejs/lib/main.js');
 const WAIT_MS = 20_000;
 
-/** That of the tests, and those that the environment names. */
+/** The Node.js of the tests, and those that the environment names. */
 const NODES = [
   process.execPath,
   ...['20', '22', '24'].flatMap(version => {
@@ -54,7 +54,7 @@ async function load(
   return (await channel.initialize(init, AbortSignal.timeout(WAIT_MS))) as never;
 }
 
-/** A program makes its socket a little after its start. */
+/** Connects to the runtime. Retries, because a program makes its socket a little after its start. */
 async function connected(): Promise<Channel> {
   const signal = AbortSignal.timeout(WAIT_MS);
   for (;;) {
@@ -73,7 +73,7 @@ function call(event: unknown = {}, more: object = {}): Promise<CallOutcome> {
 
 const value = (outcome: CallOutcome): unknown => (outcome.ok ? JSON.parse(outcome.data.toString()) : outcome);
 
-test('writes that nobody waits for, and that come when the call is over, end nothing but themselves', async () => {
+test('writes that the code does not await and that follow the end of the call affect nothing else', async () => {
   const source = `exports.handle = (e, context) => {
     if (e.isPlain) return globalThis.late;
     const stream = context.getStream();
@@ -90,12 +90,32 @@ test('writes that nobody waits for, and that come when the call is over, end not
   expect(value(await call({ isPlain: true }))).toBe('written');
 });
 
-test('a text that is too long is cut, and says so', async () => {
+test('an error text that is too long is cut and ends with an ellipsis', async () => {
   await load({ 'index.js': "exports.handle = e => { throw new Error('x'.repeat(e)) }" }, 'index.handle');
   const { callErrorChars } = LIMITS;
   const outcome = await call(callErrorChars);
   expect(outcome.ok || outcome.text).toMatch(/^Fail to run user call handler\. err: Error: x+\.\.\.$/);
   expect(outcome.ok || outcome.text).toHaveLength(callErrorChars + 3);
+});
+
+test.each([
+  ['throws while it loads', "throw new Error('boom');", 'boom'],
+  ['imports what is missing', "import './nothing.mjs'; export const handle = () => 1;", 'nothing.mjs'],
+  ['has wrong syntax', 'export const = 1;', 'SyntaxError'],
+])('the log of code that %s has the reason and no frames of Node.js', async (_, source, reason) => {
+  expect(await load({ 'index.mjs': source }, 'index.handle')).toMatchObject({ ok: false, error: { code: 4001 } });
+  const log = runtime.log();
+  expect(log).toContain('cannot load the handler index.handle');
+  expect(log).toContain(reason);
+  expect(log).not.toContain('node:internal');
+});
+
+test('the log of a call that fails has the frames of the code and none of Node.js', async () => {
+  const source = `exports.handle = () => [1].map(function ofTheUser() { require('fs').readFileSync('/nowhere/x') })`;
+  await load({ 'index.js': source }, 'index.handle');
+  expect(await call()).toMatchObject({ ok: false, code: 4002 });
+  expect(runtime.log()).toContain('ofTheUser');
+  expect(runtime.log()).not.toContain('node:internal');
 });
 
 describe('entries', () => {
@@ -139,12 +159,12 @@ describe('entries', () => {
     test.each(shapes)(`%s: ${node}`, async (_, files, handler) => {
       expect(await load(files, handler, {}, node)).toMatchObject({ ok: true });
       expect(value(await call({ a: 5 }))).toBe(5);
-      // Nobody asked for warnings in the log.
+      // Node.js prints no warnings into the log of the code.
       expect(runtime.log()).toBe('');
     });
   }
 
-  test('an import that is missing is 4001 with the name, and a module that throws with its place', async () => {
+  test('a load fails with 4001 and names a missing import, or the place where a module throws', async () => {
     const missing = await load({ 'index.mjs': "import 'nowhere';\nexport const handle = 1" }, 'index.handle');
     expect(missing).toMatchObject({ ok: false, error: { code: 4001, message: expect.stringContaining("'nowhere'") } });
     channel.close();
@@ -160,13 +180,13 @@ describe('results', () => {
     ['undefined', 'undefined', null],
     ['a date', 'new Date(0)', '1970-01-01T00:00:00.000Z'],
     ['a list with holes of null', '[null, undefined]', [null, null]],
-  ])('%s is JSON', async (_, source, expected) => {
+  ])('a handler can return %s, which becomes JSON', async (_, source, expected) => {
     await load({ 'index.js': `exports.handle = () => (${source})` }, 'index.handle');
     expect(value(await call())).toEqual(expected);
   });
 
   test.each(['10n', '() => 1', 'Symbol()', '[1, Infinity]', 'loop', '{ toJSON() { throw new Error("no") } }'])(
-    '%s is 4007',
+    'a call fails with 4007 when its value is %s',
     async source => {
       const code = `const loop = {}; loop.loop = loop; exports.handle = () => (${source})`;
       await load({ 'index.js': code }, 'index.handle');
@@ -174,7 +194,7 @@ describe('results', () => {
     },
   );
 
-  test('what is thrown is no error: its text', async () => {
+  test('a call fails with the text of the thrown value when the value is not an error', async () => {
     await load({ 'index.js': 'exports.handle = async () => { throw { status: 3 } }' }, 'index.handle');
     expect(await call()).toMatchObject({ ok: false, code: 4002, text: expect.stringContaining('status: 3') });
   });
@@ -194,22 +214,25 @@ describe('generators', () => {
   test.each([
     ['index.sync', ['a', '{"b":1}'], 'end', ['a', { b: 1 }]],
     ['index.late', ['a'], { c: 2 }, ['a', null]],
-  ])('%s streams what it yields, and without a reader that is one array', async (handler, events, last, array) => {
-    await load(files, handler);
-    const got: string[] = [];
-    expect(
-      value(
-        await call(
-          {},
-          stream(event => got.push(event.toString())),
+  ])(
+    '%s streams the values it yields, and returns them as one array when the call has no stream',
+    async (handler, events, last, array) => {
+      await load(files, handler);
+      const got: string[] = [];
+      expect(
+        value(
+          await call(
+            {},
+            stream(event => got.push(event.toString())),
+          ),
         ),
-      ),
-    ).toEqual(last);
-    expect(got).toEqual(events);
-    expect(value(await call())).toEqual(array);
-  });
+      ).toEqual(last);
+      expect(got).toEqual(events);
+      expect(value(await call())).toEqual(array);
+    },
+  );
 
-  test('a generator that its reader leaves is closed', async () => {
+  test('a generator is closed when its reader disconnects', async () => {
     await load(files, 'index.forever');
     const caller = new AbortController();
     const running = call({}, { ...stream(() => caller.abort(), 5), signal: caller.signal });
@@ -217,12 +240,12 @@ describe('generators', () => {
     await expect.poll(() => runtime.log(), { timeout: WAIT_MS }).toContain('closed true');
   });
 
-  test('an array of a generator without end is 4004', async () => {
+  test('a call fails with 4004 when an endless generator exceeds the result limit', async () => {
     await load(files, 'index.forever', { maxResultBytes: 10_000 });
     expect(await call()).toMatchObject({ ok: false, code: 4004 });
   });
 
-  test('writes that nobody waited for are sent before the value', async () => {
+  test('the runtime sends writes that the code does not await before the value', async () => {
     const source =
       'exports.handle = (e, c) => { const s = c.getStream(); for (const n of [1, 2, 3]) s.write(n); return 4; }';
     await load({ 'index.js': source }, 'index.handle');
@@ -239,8 +262,8 @@ describe('generators', () => {
   });
 });
 
-describe('ends', () => {
-  test('code that takes no notice of its cancel is answered all the same, and the next call runs', async () => {
+describe('the end of calls and instances', () => {
+  test('a call that ignores its cancellation ends at its timeout, and the next call runs', async () => {
     const source = 'exports.handle = e => e.never ? new Promise(() => {}) : "next"';
     await load({ 'index.js': source }, 'index.handle');
     await expect(call({ never: true }, { timeoutMs: 50 })).rejects.toMatchObject({ code: 'deadline_exceeded' });
@@ -248,7 +271,7 @@ describe('ends', () => {
     expect(channel.inFlight).toBe(0);
   });
 
-  test('the reason of the signal says why, and interrupted code may still answer', async () => {
+  test('the signal gives the reason of its abort, and interrupted code may still answer', async () => {
     const source = `exports.handle = (e, { signal }) => new Promise(resolve => {
       console.log('waits');
       signal.addEventListener('abort', () => resolve(signal.reason.name + ': ' + signal.reason.message));
@@ -261,7 +284,7 @@ describe('ends', () => {
     expect(value(await running)).toBe('CallCancelled: the call was interrupted');
   });
 
-  test('a rejection that nobody handles ends the instance, with its trace in the log', async () => {
+  test('an unhandled rejection ends the instance and leaves its trace in the log', async () => {
     const source = 'exports.handle = () => { Promise.reject(new Error("stray")); return new Promise(() => {}); }';
     await load({ 'index.js': source }, 'index.handle');
     await expect(call()).rejects.toBeInstanceOf(ChannelClosed);
@@ -269,18 +292,77 @@ describe('ends', () => {
     expect(runtime.log()).toContain('Error: stray');
   });
 
-  test('the settings of the runtime are not in the environment of the code', async () => {
+  test('the environment of the code does not contain the settings of the runtime', async () => {
     const source = 'exports.handle = () => Object.keys(process.env).filter(name => name.startsWith("ROOKERY_RUNTIME"))';
     await load({ 'index.js': source }, 'index.handle');
     expect(value(await call())).toEqual([]);
   });
 
-  test('calls run side by side where the instance may, and each has its own signal', async () => {
+  test('calls run concurrently up to the limit of the instance, and each has its own signal', async () => {
     const source = `let open; const gate = new Promise(resolve => { open = resolve; });
       exports.handle = async (e, { signal }) => { if (e.open) open(); await gate; return signal.aborted; };`;
     await load({ 'index.js': source }, 'index.handle', { concurrency: 2 });
     const first = call();
     expect(value(await call({ open: true }))).toBe(false);
     expect(value(await first)).toBe(false);
+  });
+});
+
+test('a load refuses a handler or hook that expects a callback', async () => {
+  const files = { 'main.js': 'exports.handler = (e, c, cb) => {}; exports.start = (context, done) => done();' };
+  expect(await load(files, 'main.handler')).toMatchObject({
+    ok: false,
+    error: {
+      code: 4001,
+      message: expect.stringContaining('its parameters are (e, c, cb), expected (event, context)'),
+    },
+  });
+});
+
+test('a call fails with 4007 and names the place when its value cannot become JSON', async () => {
+  const source = `
+    const { Readable } = require('node:stream');
+    const values = {
+      response: () => new Response('x'), stream: () => new ReadableStream(), readable: () => Readable.from(['x']),
+      nested: () => ({ rows: [1, { 'a b': new Response('x') }] }), nan: () => ({ a: [NaN] }), big: () => ({ a: { b: 1n } }),
+      promise: () => ({ a: Promise.resolve(1) }), fine: () => ({ a: {}, b: null, c: new Map() }),
+    };
+    exports.handler = event => values[event]();
+  `;
+  await load({ 'main.js': source }, 'main.handler');
+  const expected = {
+    response: 'a Response is not JSON: return its text or its parsed body',
+    stream: 'a ReadableStream is not JSON: read it, or yield its parts from a generator',
+    readable: 'a stream is not JSON: read it, or yield its parts from a generator',
+    nested: 'a Response is not JSON: return its text or its parsed body, at $.rows[1]["a b"]',
+    nan: 'RangeError: NaN is not JSON, at $.a[0]',
+    big: 'TypeError: Do not know how to serialize a BigInt, at $.a.b',
+    promise: 'a Promise is not JSON: await it, at $.a',
+  };
+  const call = (event: string) =>
+    channel.call({
+      header: { traceId: 't', traceparent: '', requestId: 'r' },
+      body: Buffer.from(JSON.stringify(event)),
+      timeoutMs: WAIT_MS,
+    });
+  for (const [event, text] of Object.entries(expected)) {
+    expect(await call(event)).toMatchObject({
+      code: 4007,
+      text: `the returned value cannot be turned into JSON: ${text}`,
+    });
+  }
+  expect(((await call('fine')) as { data: Buffer }).data.toString()).toBe('{"a":{},"b":null,"c":{}}');
+});
+
+test('the load error of TypeScript explains an unsupported decorator or alias', async () => {
+  const decorated = 'function d(t: unknown, c: unknown) {}\n@d\nclass A {}\nexport const handler = () => 1;\n';
+  expect(await load({ 'main.mts': decorated }, 'main.handler')).toMatchObject({
+    error: { message: expect.stringMatching(/main\.mts:2: SyntaxError.*decorators stay/) },
+  });
+  channel.close();
+  await runtime.dispose();
+  const aliased = "import { a } from '@/lib';\nexport const handler = () => a;\n";
+  expect(await load({ 'alias.mts': aliased }, 'alias.handler')).toMatchObject({
+    error: { message: expect.stringContaining('tsconfig.json is not read, so its "paths" are not known') },
   });
 });

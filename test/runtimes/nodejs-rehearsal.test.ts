@@ -28,7 +28,10 @@ const programs: [name: string, node: string][] = [
   }),
 ];
 
-/** Somebody who can see the address, as all who share the network of the host do, and asks it to load code of its own. */
+/**
+ * Script of a program that knows the address, as any program in the host's network may. The program connects
+ * first and sends a load order for its own code.
+ */
 const STRANGER = `
   const net = require('node:net');
   const { FRAME, FrameReader, messageFrame, VERSION } = require(${JSON.stringify(PROTOCOL)});
@@ -59,7 +62,7 @@ const STRANGER = `
   });
 `;
 
-/** Who connects and says nothing does not stay when the orders come. */
+/** Script of a program that connects and sends nothing. The rehearsal closes the connection. */
 const SILENT = STRANGER.replace(/stranger\.write\(.*\);/g, '').replace(
   "stranger.on('close'",
   "stranger.on('connect', listening);\n      stranger.on('close'",

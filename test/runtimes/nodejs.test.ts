@@ -5,7 +5,10 @@ import { type Listening, startProgram } from './program.ts';
 const MAIN = resolve(import.meta.dirname, '../../runtimes/nodejs/lib/main.js');
 const CODE = resolve(import.meta.dirname, '../fixtures/nodejs');
 
-/** Beside that of the tests: those that the environment names as a user of the process sandbox does. */
+/**
+ * Versions of Node.js that the environment names, in addition to that of the tests. Users of the process
+ * sandbox name them the same way.
+ */
 const OTHERS = ['20', '22', '24'].flatMap(version => {
   const home = process.env[`NODE_HOME_${version}`];
   return home === undefined ? [] : [{ version, node: join(home, 'bin', 'node') }];
@@ -50,7 +53,7 @@ const ways: [name: string, node: string, listening: Listening, module: string][]
     `Node.js ${version}, TypeScript`,
     node,
     { inheritedAs: 3 },
-    // Where Node itself takes the types out; elsewhere that takes longer than the suite gives an initializer.
+    // Node.js 20 cannot strip types itself. Its compiler takes longer than the suite allows an initializer.
     version === '20' ? 'main' : 'typed',
   ]),
 ];

@@ -5,6 +5,7 @@ import { PYTHON_CODE, PYTHON_ENTRIES } from './python-entries.ts';
 describeRuntime('python behind the manager of a pod', {
   codePath: PYTHON_CODE,
   entries: PYTHON_ENTRIES,
+  readsInTurn: true,
   isLogLate: true,
   async start() {
     const started = await startManager();

@@ -7,13 +7,16 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { RuntimeEndpoint } from '../../src/core/instance.ts';
 import type { StartedRuntime } from '../suites/runtime.ts';
 
-/** How a runtime that is a program of its own learns where to listen. */
+/** Way by which a separate runtime program learns where to listen. */
 export type Listening = 'socket' | 'tcp' | { readonly inheritedAs: number };
 
 const PORT_FILE_WAIT_MS = 20_000;
 const PORT_FILE_STEP_MS = 5;
 
-/** Makes a listening socket and becomes the program, with the socket as the descriptor that it expects. */
+/**
+ * Script that makes a listening socket and executes the program, which inherits the socket as the expected
+ * descriptor.
+ */
 const INHERIT = `
 import os, socket, sys
 path, fd = sys.argv[1], int(sys.argv[2])
@@ -25,7 +28,9 @@ os.set_inheritable(fd, True)
 os.execvp(sys.argv[3], sys.argv[3:])
 `;
 
-/** Starts a program that speaks the runtime protocol, with the settings that docs/runtime-protocol.md gives such programs. */
+/**
+ * Starts a program that speaks the runtime protocol, with the settings of docs/reference/runtime-protocol.md.
+ */
 export async function startProgram(
   argv: readonly string[],
   listening: Listening = 'socket',
@@ -72,7 +77,10 @@ export async function startProgram(
   }
 }
 
-/** What it has started may outlive it here, outside of any sandbox: it has the mark in the environment that it began with. */
+/**
+ * Kills the processes that the runtime started. Outside a sandbox they may outlive it, but their environment
+ * contains the mark.
+ */
 function killMarked(mark: string): void {
   for (const pid of readdirSync('/proc')) {
     if (!/^\d+$/.test(pid)) continue;
@@ -80,7 +88,7 @@ function killMarked(mark: string): void {
       if (readFileSync(`/proc/${pid}/environ`, 'latin1').split('\0').includes(mark))
         process.kill(Number(pid), 'SIGKILL');
     } catch {
-      // It has ended.
+      // The process has ended.
     }
   }
 }
@@ -93,7 +101,7 @@ function settingsOf(listening: Listening, path: string, portFile: string): Recor
   return { ROOKERY_RUNTIME_SOCKET: path, ROOKERY_RUNTIME_FD: `${listening.inheritedAs}` };
 }
 
-/** The address that a runtime on TCP has written once it listens. */
+/** Reads the address that a runtime on TCP writes when it listens. */
 async function readAddress(portFile: string): Promise<RuntimeEndpoint> {
   const signal = AbortSignal.timeout(PORT_FILE_WAIT_MS);
   for (;;) {

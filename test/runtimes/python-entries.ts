@@ -3,7 +3,7 @@ import type { RuntimeEntries } from '../suites/runtime.ts';
 
 export const PYTHON_CODE = join(import.meta.dirname, 'python-code');
 
-/** What the suite asks of a runtime, as Python has it. */
+/** Entries of the runtime suite in Python. */
 export const PYTHON_ENTRIES: RuntimeEntries = {
   echo: 'main.echo',
   fail: 'main.fail',

@@ -9,7 +9,7 @@ import { PYTHON_CODE, PYTHON_ENTRIES } from './python-entries.ts';
 
 const PACKAGE = resolve(import.meta.dirname, '../../runtimes/python');
 
-/** Every CPython 3.6 and later that is there, by version. */
+/** Returns each installed CPython from 3.6 on, by version. */
 function interpreters(): Map<string, string> {
   const found = new Map<string, string>();
   const pyenv = join(homedir(), '.pyenv', 'versions');
@@ -25,7 +25,7 @@ function interpreters(): Map<string, string> {
         const [version = '', path = ''] = output.toString().trim().split(' ');
         if (Number(version.split('.')[1]) >= 6 && !found.has(version)) found.set(version, path);
       } catch {
-        // A shim of a version that is not installed.
+        // The command is a shim of a version that is not installed.
       }
     }
   }
@@ -72,15 +72,16 @@ async function start(python: string): Promise<StartedRuntime> {
 
 const all = [...interpreters()];
 
-test('there is a Python', () => {
+test('the search finds at least one Python', () => {
   expect(all).not.toEqual([]);
 });
 
-// The oldest and the newest; the package's own tests run on every one.
+// Runs the suite on the oldest and the newest version. The unit tests of the package run on all of them.
 for (const [version, python] of all.filter((_, index) => index === 0 || index === all.length - 1)) {
   describeRuntime(`Python ${version}`, {
     codePath: PYTHON_CODE,
     entries: PYTHON_ENTRIES,
+    readsInTurn: true,
     start: () => start(python),
   });
 }

@@ -34,7 +34,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     execFileSync('rm', ['-rf', host]);
   });
 
-  /** A program of Python that has `/writable`, a directory of the service. */
+  /** Returns a Python program, and `/writable`, a directory of the service for it. */
   const program = (code: string, changes: Partial<SandboxSpec> = {}) => {
     const work = mkdtempSync(join(host, 'work-'));
     const argv = ['/usr/bin/python3', '-c', `import os, time\n${code}\ntime.sleep(600)`];
@@ -64,7 +64,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     const { handle } = await start(program(code).spec);
     const exit = await driver.wait(handle, AbortSignal.timeout(WAIT_MS));
     expect(describeExit(exit)).toMatch(over);
-    // A later look finds the same.
+    // A later inspect returns the same.
     expect(await driver.inspect(handle)).toMatchObject({ state: 'exited', exit: { cause: exit.cause } });
   });
 
@@ -84,7 +84,8 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     const neighbour = program(fill('/writable/file', 20));
     const { handle } = await start(spec);
     await expect.poll(() => execFileSync('ls', [work]).toString(), { timeout: WAIT_MS }).toContain('done');
-    // A round that began after it was done has seen it: the neighbour's end tells that there was one.
+    // A check that began after the program finished has seen its files. The neighbour's end proves that such
+    // a check ran.
     const other = await start(neighbour.spec);
     await driver.wait(other.handle, AbortSignal.timeout(WAIT_MS));
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });

@@ -9,13 +9,13 @@ import { IMAGES } from '../parts/docker-images.ts';
 const execute = promisify(execFile);
 const TIMEOUT_MS = 60_000;
 
-/** The docker command, as a neighbour of the driver on the same daemon would use it. */
+/** The docker command, as another program on the same daemon would use it. */
 export interface DockerClient {
   docker(...args: readonly string[]): Promise<string>;
   inspect(container: string): Promise<Record<string, unknown>>;
-  /** Those with the label of a server. */
+  /** Returns the containers with the label of a server. */
   listContainers(installation: string): Promise<readonly string[]>;
-  /** What a program says that listens on a port of this host. */
+  /** Returns the greeting of the program that listens on a port of this host. */
   read(port: number): Promise<string>;
 }
 
@@ -47,7 +47,7 @@ export function dockerClient(host: string): DockerClient {
   };
 }
 
-/** The image with Python and these files more (path → text), executable. Returns its reference. */
+/** Builds the Python image with additional executable files (path → text). Returns its reference. */
 export async function buildImage(
   client: DockerClient,
   tag: string,

@@ -25,7 +25,7 @@ const SERVER = resolve(import.meta.dirname, '../fixtures/http/server.py');
 const IMAGE = `rookery-test/custom-${process.pid}`;
 const WAIT_MS = 30_000;
 
-/** The fixture of HTTP servers as an image with a command of its own. */
+/** Builds an image of the HTTP server fixture with its own command. */
 async function buildImage(host: string, image: string, lines: readonly string[]): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-custom-'));
   try {
@@ -73,10 +73,11 @@ describeWith(['docker'], 'with a docker daemon', () => {
     codePath: '/app',
     entries: HTTP_ENTRIES,
     kind: 'server',
+    readsInTurn: true,
     isLogLate: true,
     start: async options => {
       const env = { ...fixture.spec().env, ...(options?.slowToStop ? { ON_TERM: 'slow' } : {}) };
-      // Files that the suite makes on the host are to be seen inside.
+      // Files that the suite makes on the host must be visible inside.
       const platformMounts = [{ source: files, target: files, readonly: false }];
       const { spec, handle, endpoint } = await start({ env, platformMounts });
       const chunks: Buffer[] = [];
@@ -101,7 +102,10 @@ describeWith(['docker'], 'with a docker daemon', () => {
       chunks.push(chunk);
   }
 
-  /** When the runtime has ended and left its program, which took no notice, the server ends the container. */
+  /**
+   * Returns the exit code of the sandbox. If the runtime exits while its program ignores the stop, stops the
+   * container as the server would.
+   */
   async function exitOf(handle: SandboxHandle, reading: Promise<void>): Promise<number | null> {
     const left = await Promise.race([driver.wait(handle), bridgeEnd(handle.instanceId)]);
     if (left === null) await driver.stop(handle, 0);
@@ -176,7 +180,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
     test('an image whose command ends at once does not start, and nothing is left', async () => {
       const spec = fixture.spec({ command: { kind: 'image' }, mounts: [] });
       const failing = { ...spec, rootfs: { type: 'image' as const, imageUrl: IMAGES.plain, user: '' } };
-      // Its end may be seen a moment before or after the start.
+      // The end may be seen shortly before or after the start resolves.
       const how = await driver.start(failing, AbortSignal.timeout(WAIT_MS)).then(
         async ({ handle }) => describeExit(await driver.wait(handle)),
         error => String(error.message),
@@ -203,7 +207,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
         mounts: [{ source: workspace, target: '/writable', readonly: false }],
         rootfs: { type: 'image', imageUrl: image, user },
       });
-      // It ends before it serves.
+      // The program ends before it serves.
       await driver.start(spec, AbortSignal.timeout(WAIT_MS)).then(
         ({ handle }) => driver.wait(handle),
         () => undefined,
@@ -242,7 +246,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
   });
 });
 
-/** Resolves, with null, when no bridge of this instance lives. */
+/** Resolves with null when no bridge of this instance runs. */
 async function bridgeEnd(instanceId: string): Promise<null> {
   const signal = AbortSignal.timeout(WAIT_MS);
   while (await bridgeLives(instanceId)) await delay(20, undefined, { signal });

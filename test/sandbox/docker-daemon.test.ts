@@ -9,7 +9,7 @@ import { DockerFixture } from './docker-fixture.ts';
 
 const WAIT_MS = 30_000;
 
-describeWith(['docker'], 'when the daemon restarts', () => {
+describeWith(['docker'], 'a restart of the docker daemon', () => {
   const daemons: DockerDaemon[] = [];
 
   afterEach(async () => {
@@ -28,7 +28,7 @@ describeWith(['docker'], 'when the daemon restarts', () => {
     return { daemon, fixture, driver, spec, ...started, waiting: driver.wait(started.handle) };
   };
 
-  test('containers that outlive it go on, and their end is noticed afterwards', {
+  test('a container that outlives the daemon keeps running, and the driver notices its later end', {
     timeout: DOCKER_START_MS,
   }, async () => {
     const { daemon, fixture, driver, spec, handle, waiting } = await begin(true);
@@ -44,7 +44,9 @@ describeWith(['docker'], 'when the daemon restarts', () => {
     await fixture.dispose();
   });
 
-  test('the end of a container while it is away is noticed when it is back', { timeout: DOCKER_START_MS }, async () => {
+  test("the driver notices after the daemon's return that a container ended in the meantime", {
+    timeout: DOCKER_START_MS,
+  }, async () => {
     const { daemon, fixture, driver, spec, handle, waiting } = await begin(true);
     await daemon.halt('SIGKILL');
     const channel = await Channel.open(handle.endpoint, spec.secret, signal());
@@ -56,7 +58,9 @@ describeWith(['docker'], 'when the daemon restarts', () => {
     await fixture.dispose();
   });
 
-  test('containers that end with it are reported as ended', { timeout: DOCKER_START_MS }, async () => {
+  test('the driver reports a container as exited when it ends with the daemon', {
+    timeout: DOCKER_START_MS,
+  }, async () => {
     const { daemon, fixture, driver, handle, waiting } = await begin(false);
     await daemon.halt('SIGTERM');
     await daemon.resume();

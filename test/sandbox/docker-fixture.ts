@@ -5,15 +5,15 @@ import { DockerDriver, type DockerDriverOptions } from '../../src/sandbox/docker
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { DriverFixture } from './driver-fixture.ts';
 
-/** The user who runs the tests, as a user of the image: root inside may not do more with files than any other user. */
+/** User of the containers: the owner of the test files, because root inside cannot override their modes. */
 const USER = process.getuid?.() === 0 ? '' : String(process.getuid?.());
 
-/** On one daemon. */
+/** Drivers on one daemon. */
 export class DockerFixture extends DriverFixture<DockerDriver, DockerDriverOptions> {
   readonly #options: Partial<DockerDriverOptions>;
   readonly #image: string;
 
-  /** `host`: of the daemon. `image`: one with Python 3.11. */
+  /** `host` is the address of the daemon, and `image` an image with Python 3.11. */
   constructor(host: string, image: string, options: Partial<DockerDriverOptions> = {}) {
     super(options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-docker-')), '/code');
     this.#image = image;
@@ -28,7 +28,7 @@ export class DockerFixture extends DriverFixture<DockerDriver, DockerDriverOptio
     return super.spec({ rootfs: { type: 'image', imageUrl: this.#image, user: USER }, ...changes });
   }
 
-  /** What its containers and networks are labelled with; the names of networks have its beginning. */
+  /** Label of the driver's containers and networks. The names of networks share its beginning. */
   get installation(): string {
     return readFileSync(join(this.dataDir, 'run/docker/installation'), 'utf8');
   }

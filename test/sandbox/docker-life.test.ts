@@ -17,6 +17,19 @@ import { DockerFixture } from './docker-fixture.ts';
 const WAIT_MS = 30_000;
 const RUNTIME = join(import.meta.dirname, '../../runtimes/python');
 
+/**
+ * Script that prints the MiB of `/dev/shm` and fills as many as its input says. The test uses 96, more than
+ * Docker's default of 64.
+ */
+const SHARED_MEMORY = `
+import os, sys
+with open('/dev/shm/filled', 'wb') as file:
+    for _ in range(int(float(sys.stdin.read()))):
+        file.write(b'x' * (1 << 20))
+facts = os.statvfs('/dev/shm')
+print(facts.f_blocks * facts.f_frsize >> 20)
+`;
+
 describeWith(['docker'], 'containers', () => {
   let client: DockerClient;
   let fixture: DockerFixture;
@@ -70,7 +83,7 @@ describeWith(['docker'], 'containers', () => {
 
   const image = (imageUrl: string, user = '') => ({ type: 'image' as const, imageUrl, user });
 
-  /** What an expression of Python is inside, as a text. */
+  /** Evaluates an expression of Python inside and returns its text. */
   const evaluate = (channel: Channel, code: string) => call(channel, { code });
 
   test('nothing is left of a start that fails, whatever it was', async () => {
@@ -184,7 +197,25 @@ describeWith(['docker'], 'containers', () => {
     });
   });
 
+  test.each([64, 256])('/dev/shm is as large as the memory of %d MiB', async memoryMb => {
+    const { handle } = await start({ memoryMb });
+    const request: ExecRequest = {
+      ...{ argv: ['python3', '-c', SHARED_MEMORY], workingDir: '', env: {}, stdin: `${(memoryMb * 3) / 8}` },
+      ...{ timeoutMs: WAIT_MS, maxOutputBytes: 1000 },
+    };
+    const { stdout, stderr } = await driver.exec(handle, request, signal());
+    expect([stdout, stderr]).toEqual([`${memoryMb}\n`, '']);
+  });
+
   describe('the user', () => {
+    test.each(['nobody', '1000'])('%s has /tmp as HOME when the image has no home directory for it', async user => {
+      const { channel } = await startWith('behaviours.environment', {
+        rootfs: { ...image(IMAGES.python), user },
+        env: { HOME: `/home/${user}` },
+      });
+      expect(await call(channel, {})).toMatchObject({ HOME: '/tmp' });
+    });
+
     test('has no rights that nothing gave it: no capability, no new privileges, filtered system calls', async () => {
       const { channel, facts } = await startWith('behaviours.process');
       const none = '0000000000000000';
@@ -245,7 +276,7 @@ describeWith(['docker'], 'containers', () => {
   describe('the network', () => {
     const connectTo = (host: string, port: number) =>
       `socket.create_connection(('${host}', ${port}), timeout=2) and 'connected'`;
-    /** Listens on every address in a thread, and goes on. */
+    /** Listens on every address in a thread, while the call returns. */
     const listen = (port: number) =>
       [
         'import threading',
@@ -256,10 +287,10 @@ describeWith(['docker'], 'containers', () => {
       ].join('\n');
 
     test('containers reach neither each other, of one tenant or of two, nor the loopback of the host', async () => {
-      const onHost = createServer(socket => socket.end('host'));
+      const onHost = createServer(socket => socket.on('error', () => socket.destroy()).end('host'));
       await new Promise<void>(resolve => onHost.listen(0, '127.0.0.1', resolve));
       try {
-        // Networks of their own, made while no other daemon of this machine starts.
+        // The test creates networks, and no other daemon of this machine may start meanwhile.
         await withDaemonsLeftAlone(async () => {
           const target = await startWith('behaviours.attempt', { tenant: 'one' });
           expect(await evaluate(target.channel, listen(7000))).toBe('listening');
@@ -295,7 +326,7 @@ describeWith(['docker'], 'containers', () => {
         { protocol: 'udp' as const, port: 53 },
       ];
       const { channel, facts } = await startWith('behaviours.attempt', { ports });
-      // In the order of the request, which is not the daemon's.
+      // The order is that of the request, which differs from the daemon's.
       expect(facts.portMappings).toEqual([
         { protocol: 'tcp', containerPort: 7000, hostIp: '127.0.0.1', hostPort: expect.any(Number) },
         { protocol: 'udp', containerPort: 53, hostIp: '127.0.0.1', hostPort: expect.any(Number) },
@@ -520,7 +551,7 @@ describeWith(['docker'], 'containers', () => {
 
   const runtimeMount = { source: RUNTIME, target: '/rt', readonly: true };
 
-  /** A program in a language that happens to be Python. */
+  /** Returns a program whose language does not matter to the driver; here it is Python. */
   function program(speaks: 'socket' | 'http'): string {
     if (speaks === 'socket') return '#!/bin/sh\nPYTHONPATH=/rt exec python3 -m rookery_runtime\n';
     return [

@@ -43,14 +43,14 @@ describeWith(['docker'], 'an image that is not there', () => {
 
   test('is pulled once for all who wait for it, and the log tells', async () => {
     const starts = await Promise.allSettled(Array.from({ length: 5 }, () => start()));
-    // It has come, and has no Python.
+    // The image was pulled and contains no Python.
     for (const each of starts) {
       expect(each.status === 'rejected' && each.reason).toSatisfy(
         isError('failed_precondition', /^invalid function: runtime python3\.11 is not available: image 127/),
       );
     }
     expect(registry.pulls).toBe(1);
-    expect(messages()).toEqual(['an image is not here and is being pulled', 'an image has been pulled']);
+    expect(messages()).toEqual(['pulling image', 'image pulled']);
     expect(log[0]).toMatchObject({ image: registry.reference });
   });
 
@@ -59,7 +59,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     await expect(start()).rejects.toSatisfy(
       isError('failed_precondition', /^image 127\.\S+\/thing:1 is not here and cannot be pulled: ./),
     );
-    expect(messages()).toContain('an image could not be pulled');
+    expect(messages()).toContain('image pull failed');
     registry.answer = 'given';
     await expect(start()).rejects.toSatisfy(isError('failed_precondition', /^invalid function: /));
   });
@@ -82,7 +82,7 @@ describeWith(['docker'], 'an image that is not there', () => {
       );
       expect(registry.asked).toContain('/v2/ ');
       expect(secrets).toEqual([]);
-      // One that is named is trusted with it.
+      // The driver sends credentials to a named registry.
       const named = fixture.driver({ registries: { named: [String(name)], onlyNamed: true } });
       await expect(start(undefined, named)).rejects.toSatisfy(isError('failed_precondition', /cannot be pulled/));
       expect(secrets).not.toEqual([]);
@@ -103,7 +103,7 @@ describeWith(['docker'], 'an image that is not there', () => {
       const error = await driver.start(spec, AbortSignal.timeout(WAIT_MS)).catch((reason: unknown) => reason);
       expect(error).toSatisfy(isError('failed_precondition', /cannot be pulled: (the registry|it failed)/));
       expect((error as Error).message).not.toContain('secret');
-      // The operator reads it.
+      // The log, which only the operator reads, contains the answer.
       expect(JSON.stringify(log)).toContain('secret');
     } finally {
       local.closeAllConnections();

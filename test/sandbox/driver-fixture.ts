@@ -26,13 +26,13 @@ const BEHAVIOURS: DriverEntries = {
   },
 };
 
-/** What the native program tells of a start (`runtimes/native/src/start.c`). */
+/** Stages of a start that the native program reports (`runtimes/native/src/start.c`). */
 export const NATIVE_STAGES = ['orders', 'mounts', 'limits', 'rights'];
 
-/** Drivers of one kind over a data directory of their own, and what they start. */
+/** Drivers of one kind with their own data directory, and the sandboxes that they start. */
 export abstract class DriverFixture<D extends SandboxDriver, Options> {
   readonly dataDir: string;
-  /** Where the behaviours are inside. */
+  /** Path of the behaviours inside. */
   readonly codePath: string;
   readonly #drivers: D[] = [];
 
@@ -71,7 +71,7 @@ export abstract class DriverFixture<D extends SandboxDriver, Options> {
     };
   }
 
-  /** For the suites of drivers; what stands behind it ends after it. */
+  /** Returns the driver for the suites. `behind` is disposed after the fixture. */
   underTest(user: DriverUnderTest['user'], behind?: { dispose(): Promise<void> }): DriverUnderTest {
     return {
       driver: this.driver(),
@@ -94,7 +94,7 @@ export abstract class DriverFixture<D extends SandboxDriver, Options> {
     rmSync(this.dataDir, { recursive: true, force: true });
   }
 
-  /** What every driver is given. */
+  /** Returns the options that every driver needs. */
   protected common() {
     const { dataDir } = this;
     const mountPolicy = { closed: [dataDir, ...ENGINE_STATE], allow: null };

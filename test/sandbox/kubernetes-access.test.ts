@@ -3,7 +3,7 @@ import { describeWith } from '../probe.ts';
 import { describeAccess } from '../suites/sandbox-access.ts';
 import { KubernetesFixture } from './kubernetes-fixture.ts';
 
-/** The user of our image. */
+/** User of our image. */
 const IMAGE_USER = { name: 'rookery', uid: 10_001 };
 
 describeWith(['kubernetes'], 'with a cluster', () => {

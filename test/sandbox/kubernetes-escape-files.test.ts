@@ -11,7 +11,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
     return {
       driver: fixture.driver(),
       codePath: fixture.codePath,
-      // What swaps as fast as it can takes all that the sandbox has.
+      // A program that renames files in a loop uses all CPU of the sandbox.
       spec: (changes: Partial<SandboxSpec> = {}) => fixture.spec({ cpuMillis: 500, ...changes }),
       dispose: async () => {
         await fixture.dispose();
@@ -19,7 +19,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       },
     };
   };
-  // It is a fork of the manager of the pod, which writes to the disk of the node.
+  // The platform's process is a fork of the pod's manager and writes to the disk of the node.
   const facts = { isSeen: true, program: '/rookery/bin/python3', holdsFiles: false };
   describeEscapeFiles('a pod', facts, create, KUBERNETES_START_MS);
 });

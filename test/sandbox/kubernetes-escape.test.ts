@@ -4,7 +4,10 @@ import { describeWith } from '../probe.ts';
 import { describeEscape, type EscapeFacts } from '../suites/escape.ts';
 import { KubernetesFixture } from './kubernetes-fixture.ts';
 
-/** In the first the manager is root too, and in the second it is the user of the code, as in pods of pools. */
+/**
+ * Users of the attacks. With the first the manager is root too. With the second it is the user of the code,
+ * as in pods of pools.
+ */
 const USERS = [
   ['root', 'root'],
   ['an ordinary user', ''],
@@ -32,7 +35,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
   });
 });
 
-/** A process of a pod, as this machine numbers it: it is the node. */
+/** Returns the process of a pod as this machine, which is the node, numbers it. */
 function processOf(uid: string): number {
   const isOfPod = (pid: string) => {
     try {

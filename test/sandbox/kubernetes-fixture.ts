@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import { KubernetesDriver, type KubernetesDriverOptions } from '../../src/sandbox/kubernetes/driver.ts';
+import { secretName } from '../../src/sandbox/kubernetes/labels.ts';
 import type { TestNamespace } from '../parts/kubernetes.ts';
 import type { DriverUnderTest } from '../suites/sandbox-driver.ts';
 import { DriverFixture } from './driver-fixture.ts';
@@ -13,7 +14,7 @@ export const NO_POD_SETTINGS: KubernetesDriverOptions['pod'] = {
   ...{ volumes: [], volumeMounts: [] },
 };
 
-/** On one namespace of a cluster, as one installation. */
+/** Drivers on one namespace of a cluster, as one installation. */
 export class KubernetesFixture extends DriverFixture<KubernetesDriver, KubernetesDriverOptions> {
   readonly installationId = randomUUID();
   readonly #namespace: TestNamespace;
@@ -21,7 +22,10 @@ export class KubernetesFixture extends DriverFixture<KubernetesDriver, Kubernete
   readonly #options: Partial<KubernetesDriverOptions>;
   readonly #user: string;
 
-  /** `image`: ours, which the cluster has. `user`: of its sandboxes; `''`: that of the image, who is not root. */
+  /**
+   * `image` is our image, which the cluster has. `user` is the user of its sandboxes; `''` selects the user
+   * of the image, who is not root.
+   */
   constructor(
     namespace: TestNamespace,
     image: string,
@@ -39,14 +43,20 @@ export class KubernetesFixture extends DriverFixture<KubernetesDriver, Kubernete
     return KubernetesDriver.open({
       ...this.common(),
       ...{ nodeId: 'node-1', installationId: this.installationId, onlyProbed: false },
-      ...{ kubeconfig, namespace, image: this.#image, pod: NO_POD_SETTINGS },
+      ...{
+        kubeconfig,
+        namespace,
+        image: this.#image,
+        pod: NO_POD_SETTINGS,
+        secretName: secretName(this.installationId),
+      },
       ...this.#options,
       ...options,
     });
   }
 
   override spec(changes: Partial<SandboxSpec> = {}): SandboxSpec {
-    // Less than others ask for: a node sets it aside.
+    // Requests less than other tests do, because a node reserves the amount.
     const few = { cpuMillis: 100, memoryMb: 128 };
     return super.spec({ ...few, rootfs: { type: 'image', imageUrl: this.#image, user: this.#user }, ...changes });
   }

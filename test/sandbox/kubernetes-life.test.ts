@@ -34,7 +34,7 @@ const POOL: PoolSpec = {
   idle_recycle_time: { reserved: 0, scaled: 0 },
 };
 
-/** A way to the API server that can be shut. */
+/** A proxy to the API server that the test can shut. */
 class Door {
   readonly #open = new Set<Socket>();
   readonly #server: Server;
@@ -173,10 +173,10 @@ describeWith(['kubernetes'], 'with a cluster', () => {
         runAsNonRoot: true,
       });
       expect(pod.spec).toMatchObject({ automountServiceAccountToken: false, enableServiceLinks: false });
-      // As the operator has set it for pods of their own.
+      // The pod has the operator's settings for pods of their own.
       expect(pod.spec).toMatchObject({ nodeSelector: { 'kubernetes.io/os': 'linux' } });
       expect(pod.spec?.tolerations).toContainEqual({ key: 'sandboxes', operator: 'Exists', effect: 'NoSchedule' });
-      // The start order brings it: whoever may read pods does not see it.
+      // The start order carries the secret, so that a user who may read pods cannot see it.
       expect(JSON.stringify(pod)).not.toContain(spec.secret);
       expect(facts.placement).toEqual({
         nodeName: pod.spec?.nodeName,
@@ -281,7 +281,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       );
       expect(await look("os.path.exists('/var/run/secrets/kubernetes.io')")).toBe('False');
       await look('os._exit(4)').catch(() => undefined);
-      // Its pod goes on, and the end of the instance is known all the same.
+      // The pod keeps running, and the driver still notices the end of the instance.
       expect(describeExit(await driver.wait(second.handle))).toBe('exit code 4');
       expect(await logsOf(second.handle)).not.toContain('line 1');
       await driver.remove(second.handle);
@@ -296,7 +296,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       await vi.waitFor(async () => expect(await podNames()).not.toContain(once.facts.sandboxId), PATIENCE);
 
       for (const id of ['fast', 'once']) await pools.disband(id);
-      // Ending them is the controller's part.
+      // In the product the controller deletes these pods.
       await namespace.core.deleteCollectionNamespacedPod({ namespace: namespace.name, gracePeriodSeconds: 0 });
       await vi.waitFor(async () => expect(await podNames()).toEqual([]), PATIENCE);
     });
@@ -323,11 +323,11 @@ describeWith(['kubernetes'], 'with a cluster', () => {
           () => undefined,
         );
         door.shut();
-        // Its manager tells what the cluster cannot.
+        // The manager in the pod reports the state while the API server is unreachable.
         expect(await behind.inspect(handle)).toEqual({ state: 'running' });
         expect(await callIn(spec, handle, 'behaviours.echo', { a: 1 })).toEqual({ a: 1 });
         await vi.waitFor(async () => await expect(behind.list()).rejects.toThrow(/API server/), PATIENCE);
-        // One that knows nothing yet, as after a restart.
+        // A new driver knows nothing yet, as after a restart.
         const fresh = fixture.driver({ kubeconfig });
         expect(await fresh.inspect(handle)).toMatchObject({
           state: 'unknown',

@@ -7,13 +7,13 @@ import { KUBERNETES_START_MS, kubernetesImage, kubernetesNamespace, type TestNam
 import { describeWith } from '../probe.ts';
 
 const WAIT_MS = 60_000;
-/** A node may be full of other pods for a while. */
+/** Timeout of a start. A node may be full of other pods for a while. */
 const START_MS = 180_000;
 const TEST_MS = START_MS + 2 * WAIT_MS;
 const PYTHON = `${POD.home}/bin/python3`;
 const signal = () => AbortSignal.timeout(WAIT_MS);
 
-/** What code that means harm looks for; one line of JSON. */
+/** Script that prints what hostile code looks for, as one line of JSON. */
 const LOOK = `
 import ctypes, json, os
 def tried(path):
@@ -28,7 +28,7 @@ print(json.dumps({
     'manager': sorted(set(tried('/proc/1/' + name) for name in ('mem', 'environ', 'maps', 'fd/3'))),
     'traced': libc.ptrace(16, 1, None, None),
     'run': os.listdir('/run/rookery'),
-    'writable': [path for path in ('/rookery', '/rookery/python', '/rookery/bin/python3', '/etc', '/opt/rookery') if os.access(path, os.W_OK)],
+    'writable': [path for path in ('/rookery', '/rookery/python', '/rookery/bin/python3', '/etc', '/opt/rookery', '/var/lib/rookery') if os.access(path, os.W_OK)],
     'secrets': [path for path in ('/run/rookery-secret', '/var/run/secrets/kubernetes.io') if os.path.exists(path)],
     'env': sorted(os.environ),
     'capabilities': [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')],
@@ -36,7 +36,7 @@ print(json.dumps({
 }))
 `;
 
-/** Leaves something everywhere. */
+/** Script that leaves files, IPC objects and a process in all places. */
 const LITTER = `
 import ctypes, fcntl, os, subprocess
 for place in ('/tmp', '/dev/shm', '/opt/function', '/run/rookery', '/run/rookery/sockets'):
@@ -52,7 +52,7 @@ if os.fork() == 0:
     os.execvp('sleep', ['sleep', '1000'])
 `;
 
-/** What is there of all that. */
+/** Script that prints which of these remain. */
 const FIND = `
 import json, os
 from fcntl import fcntl, F_GETFL
@@ -80,17 +80,25 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     await namespace.close();
   }, WAIT_MS * 3);
 
-  async function pod(mode: 'ours' | 'foreign'): Promise<{ readonly manager: PodManager; readonly name: string }> {
+  async function pod(
+    mode: 'ours' | 'foreign',
+    filesCommand?: string,
+  ): Promise<{ readonly manager: PodManager; readonly name: string }> {
     const name = `pod-${randomBytes(4).toString('hex')}`;
     const { metadata, spec } = podTemplate({
       installationId,
+      secretName: secretName(installationId),
       labels: {},
       image,
-      initImage: image,
+      ourImage: image,
       mode,
       resources: { requests: { cpu: '10m', memory: '32Mi' }, limits: { cpu: '1', memory: '128Mi' } },
       restartPolicy: 'Never',
+      // Another name of the same image.
+      ...(filesCommand !== undefined && { initImage: `docker.io/${image}` }),
     });
+    const [files] = spec.initContainers ?? [];
+    if (filesCommand !== undefined && files !== undefined) files.command = ['/bin/sh', '-c', filesCommand];
     await namespace.core.createNamespacedPod({
       namespace: namespace.name,
       body: { metadata: { ...metadata, name }, spec },
@@ -112,7 +120,7 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     const { host, uid } = address as NonNullable<typeof address>;
     const key = createHmac('sha256', secret).update(uid).digest('hex');
     const manager = new PodManager({ host, port: MANAGER_PORT, key });
-    // It listens when its worker waits.
+    // The manager answers once its worker waits.
     await expect.poll(() => manager.stop(0).then(() => 'answers', String), { timeout: WAIT_MS }).toBe('answers');
     return { manager, name };
   }
@@ -133,7 +141,7 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     };
   }
 
-  /** The last line that the code wrote. */
+  /** Returns the last line that the code wrote. */
   async function lastLine(name: string): Promise<unknown> {
     let line = '';
     await expect
@@ -171,6 +179,15 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     },
     TEST_MS,
   );
+
+  test('an init image of a pool finds no Secret and no key', { timeout: TEST_MS }, async () => {
+    const look = `awk '{ print $5 }' /proc/self/mountinfo | grep -E 'rookery|secret'; env | grep -i -E 'secret|key'`;
+    const { name } = await pod('ours', `${POD.filesCommand[2]} || exit 1; ${look}; true`);
+    const container = 'rookery-files';
+    const log = await namespace.core.readNamespacedPodLog({ namespace: namespace.name, name, container });
+    // The volume that our image declares is empty.
+    expect(log.trim().split('\n').sort()).toEqual([POD.home, '/var/lib/rookery']);
+  });
 
   test('a reset leaves nothing of what hostile code has left, and the next instance starts', {
     timeout: TEST_MS,

@@ -22,7 +22,10 @@ const TOO_OLD = {
   message: 'too old resource version: 1 (2)',
 };
 
-/** Stands before the API server, and has its watches end as they do when the versions from which they go on have been forgotten. */
+/**
+ * A proxy to the API server that expires watches, as the server does after it has dropped the versions they
+ * continue from.
+ */
 class Forgetful {
   readonly #target: URL;
   readonly #authority: string;
@@ -30,7 +33,7 @@ class Forgetful {
   readonly #server: Server = createServer((asked, answer) => this.#pass(asked, answer));
   #isBlind = false;
   #forgotten: 'refuses' | 'ends' | null = null;
-  /** Those that have heard that they are too old. */
+  /** Number of watches that were rejected as too old. */
   expired = 0;
   lists = 0;
 
@@ -46,13 +49,16 @@ class Forgetful {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** No watch hears of anything any more, and none begins. */
+  /** Ends all watches and refuses new ones. */
   blind(): void {
     this.#isBlind = true;
     for (const answer of this.#open) answer.destroy();
   }
 
-  /** Watches begin again: each first one is told that it is too old, when it is asked for (`refuses`) or as its first event (`ends`). */
+  /**
+   * Accepts watches again and rejects the first of each kind as too old: with its status (`refuses`) or its
+   * first event (`ends`).
+   */
   forget(how: 'refuses' | 'ends'): void {
     this.#forgotten = how;
     this.#isBlind = false;
@@ -134,7 +140,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       if (directory !== undefined) rmSync(directory, { recursive: true, force: true });
     }, TEST_MS);
 
-    test('is listed again: what has ended meanwhile has ended, what runs goes on, and what is new is known', {
+    test('the driver lists again, notices what ended and what is new, and keeps what runs', {
       timeout: TEST_MS,
     }, async () => {
       const driver = fixture.driver();
@@ -157,7 +163,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       const lists = api.lists;
       api.forget(how);
 
-      // It was one watch for the pods, and one for the pools; each lists again once.
+      // One watch for pods and one for pools expired. Each then lists once.
       await vi.waitFor(() => expect(api.expired).toBe(2), PATIENCE);
       await vi.waitFor(async () => expect(await driver.inspect(goes.handle)).toEqual({ state: 'gone' }), PATIENCE);
       expect(describeExit(await going)).not.toBe('');

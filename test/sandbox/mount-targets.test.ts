@@ -14,7 +14,7 @@ import { ProcessFixture } from './process-fixture.ts';
 const WAIT_MS = 30_000;
 const RUNTIME = join(import.meta.dirname, '../../runtimes/python/rookery_runtime');
 
-/** Mounts that would take from a sandbox of the host's files what it runs on itself. */
+/** Tests mounts that would hide files of the host on which the sandbox itself depends. */
 describeWith(['root', 'namespaces'], "mount targets on the host's files", () => {
   let fixture: ProcessFixture;
   let driver: ProcessDriver;
@@ -58,20 +58,23 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
   const refusal = (target: string, hidden: string) =>
     isError('failed_precondition', new RegExp(`^mount target ${target} hides ${hidden}, which the sandbox needs$`));
 
-  test.each(['/usr', '/usr/bin', '/usr/lib', '/bin', '/lib', '/usr/../bin'])('%s is needed', async target => {
-    await expect(start(target, { kind: 'python', version })).rejects.toSatisfy(refusal(target, '/(usr|bin|lib)\\S*'));
-    expect(await driver.list()).toEqual([]);
-  });
+  test.each(['/usr', '/usr/bin', '/usr/lib', '/bin', '/lib', '/usr/../bin'])(
+    'the driver refuses a mount at %s because the sandbox needs the directory',
+    async target => {
+      await expect(start(target, { kind: 'python', version })).rejects.toSatisfy(refusal(target, '/(usr|bin|lib)\\S*'));
+      expect(await driver.list()).toEqual([]);
+    },
+  );
 
-  test('so is the interpreter with its library, and what is above them', async () => {
+  test('the driver refuses a mount over the interpreter, its library or a directory above them', async () => {
     const above = `/${library.split('/')[1]}`;
     for (const target of [library, join(library, 'lib-dynload'), above]) {
-      await expect(start(target, { kind: 'python', version })).rejects.toSatisfy(refusal(target, `${above}/\\S*`));
+      await expect(start(target, { kind: 'python', version })).rejects.toSatisfy(refusal(target, `${above}\\S*`));
     }
     expect(await driver.list()).toEqual([]);
   });
 
-  test('the runtime is needed where a part of it is loaded late, and elsewhere it is not', async () => {
+  test('the driver refuses a mount over the runtime only when a part of it is loaded late', async () => {
     const http = { kind: 'http', argv: ['/bin-of-it/program'], deployDir: '/bin-of-it' } as const;
     await expect(start(RUNTIME, http)).rejects.toSatisfy(refusal(RUNTIME, RUNTIME));
     const { handle } = await start(RUNTIME, { kind: 'python', version });
@@ -102,7 +105,7 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     },
   );
 
-  test("the directory of a program's socket is needed, and nothing is made in the source that hides it", async () => {
+  test("the driver refuses a mount over the directory of a program's socket and leaves its source unchanged", async () => {
     const exec = { kind: 'exec', argv: ['/bin-of-it/program'], deployDir: '/bin-of-it' } as const;
     for (const target of ['/run', '/run/rookery', '/var/run']) {
       await expect(start(target, exec)).rejects.toSatisfy(refusal(target, '/run/rookery'));
@@ -111,7 +114,7 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     expect(await driver.list()).toEqual([]);
   });
 
-  test('the platform’s own mounts are needed; below them a mount is free', async () => {
+  test('the driver refuses a mount over the platform’s own mounts, and allows one below them', async () => {
     const platformMounts = [{ source: join(source, 'bin'), target: '/opt/function/code', readonly: false }];
     const command = { kind: 'python', version } as const;
     for (const target of ['/opt', '/opt/function/code']) {
@@ -125,7 +128,7 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     await driver.remove(handle);
   });
 
-  test('a link in an earlier mount does not lead a later one over it', async () => {
+  test('the driver refuses a mount whose target is a link that an earlier mount brings', async () => {
     execFileSync('ln', ['-sfn', '/usr/bin', join(source, 'bin/link')]);
     const link = '/bin-of-it/link';
     await expect(start(link, { kind: 'python', version })).rejects.toSatisfy(refusal(link, '/usr/bin'));

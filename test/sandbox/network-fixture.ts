@@ -9,12 +9,15 @@ import { call, initOf } from '../suites/sandbox-driver.ts';
 
 const WAIT_MS = 30_000;
 
-/** An address of this machine that others reach it by; undefined where there is none. */
+/** Address of this machine that other machines reach; undefined when there is none. */
 export const OUTSIDE = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal && !one.address.startsWith('10.'))?.address;
 
-/** A sandbox that tries what it is asked to (`code/network_calls.py`); its channel closes with the test. */
+/**
+ * Starts a sandbox that makes the requested attempts (`code/network_calls.py`). Its channel closes with the
+ * test.
+ */
 export async function startAttempts(driver: SandboxDriver, spec: SandboxSpec, codePath: string) {
   const started = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
   const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
@@ -25,16 +28,16 @@ export async function startAttempts(driver: SandboxDriver, spec: SandboxSpec, co
   return { spec, attempt, ...started };
 }
 
-/** Somebody of this machine who listens and says nothing, until the test ends. */
+/** Starts a server on this machine that accepts connections and sends nothing, until the test ends. */
 export async function listenOn(host: string): Promise<{ readonly port: number; readonly listener: net.Server }> {
-  const listener = net.createServer(socket => socket.end());
+  const listener = net.createServer(socket => socket.on('error', () => socket.destroy()).end());
   onTestFinished(() => void listener.close());
   listener.listen(0, host);
   await once(listener, 'listening');
   return { port: (listener.address() as AddressInfo).port, listener };
 }
 
-/** What the one who listens on the host's loopback answers. */
+/** Sends a message to a port of the host's loopback interface and returns the answer. */
 export async function ask(port: number, message: string): Promise<string> {
   const socket = net.connect({ port, host: '127.0.0.1', allowHalfOpen: true });
   socket.setTimeout(WAIT_MS, () => socket.destroy(new Error('no answer')));

@@ -18,15 +18,15 @@ import { ProcessFixture } from './process-fixture.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
 const WAIT_MS = 60_000;
-/** Of this file alone: what the first and the second service give their process sandboxes. */
+/** Networks of the process sandboxes of both services. No other file uses this range. */
 const NETWORK = { use: 'own', range: '10.221.0.0/16', setForwarding: true } as const;
 const OTHER_NETWORK = { ...NETWORK, range: '10.222.0.0/16' };
 const TCP_PORT = 7000;
 const UDP_PORT = 7001;
-/** What waits so long for an answer gets none. */
+/** Time after which an attempt counts as unanswered. */
 const SILENT_SECONDS = 2;
 const ANSWER_SECONDS = 20;
-/** Somewhere in it: an address of this machine that only its own programs should ask. */
+/** A link-local address of this machine, which only the host's own programs should reach. */
 const LINK_LOCAL = `169.254.${randomInt(1, 255)}.${randomInt(1, 255)}`;
 const METADATA = ['169.254.169.254', '100.100.100.200', '168.63.129.16', '192.0.0.192'];
 
@@ -39,7 +39,7 @@ interface Fixture {
 
 type Reachable = readonly [protocol: 'tcp' | 'udp', host: string, port: number];
 
-/** One sandbox that listens on all its addresses. */
+/** A sandbox that listens on all its addresses. */
 interface Party {
   readonly name: string;
   readonly address: string;
@@ -59,7 +59,7 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     const { host } = await sharedDocker();
     const supervisord = await TestSupervisord.start();
     ends.push(() => supervisord.dispose());
-    const listener = net.createServer(socket => socket.end('host'));
+    const listener = net.createServer(socket => socket.on('error', () => socket.destroy()).end('host'));
     ends.push(() => listener.close());
     execFileSync('ip', ['address', 'add', `${LINK_LOCAL}/32`, 'dev', 'lo']);
     ends.push(() => execFileSync('ip', ['address', 'del', `${LINK_LOCAL}/32`, 'dev', 'lo']));
@@ -84,7 +84,7 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
         parties.push({ name: `${name} of ${tenant}`, address: started.facts.sandboxIp, reach });
       }
     };
-    // Networks of their own, made while no other daemon of this machine starts.
+    // The test creates networks, and no other daemon of this machine may start meanwhile.
     await withDaemonsLeftAlone(async () => {
       const supervisor = new SupervisorFixture(supervisord);
       await join('process', new ProcessFixture({ network: NETWORK }), ['one', 'one', 'two']);
@@ -108,7 +108,7 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     for (const end of ends.reverse()) await end();
   });
 
-  /** What each sandbox reaches of what `placesFor` names, as `from → place`. */
+  /** Returns the targets of `placesFor` that each sandbox reaches, as `from → place`. */
   const reached = async (placesFor: (from: Party) => readonly Reachable[], seconds: number) => {
     const found = await Promise.all(
       parties.map(async from => {

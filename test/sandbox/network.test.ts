@@ -8,12 +8,13 @@ import { join } from 'node:path';
 import { afterAll, afterEach, expect, test, vi } from 'vitest';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { available } from '../parts/available.ts';
 import { describeWith } from '../probe.ts';
 import { ask, listenOn, OUTSIDE, startAttempts } from './network-fixture.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const WAIT_MS = 30_000;
-/** Of this file alone, so that what is left of it can be seen. */
+/** Address range of this file alone, so that its residue is recognizable. */
 const RANGE = '10.219.0.0/16';
 const OWN = { use: 'own', range: RANGE, setForwarding: true } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
@@ -161,12 +162,13 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     const other = new ProcessFixture({ network: { ...OWN, range } });
     try {
       const under = other.driver();
-      const said = await under.probe();
-      expect(said.available && said.degraded.join()).toContain(`which the range ${range} overlaps`);
+      const said = await available(under);
+      expect(said.degraded.join()).toContain(`which the range ${range} overlaps`);
       const { facts, handle } = await under.start(other.spec({ ports: [TCP] }), AbortSignal.timeout(WAIT_MS));
       expect(facts.portMappings).toEqual([]);
       expect(facts.warnings.join()).toContain('ports are not published here');
-      // It reaches what has no password because nobody else reaches it: that is reported, and refused where isolation is required.
+      // The sandbox reaches services that rely on their address instead of a password. The driver warns about
+      // it, and refuses when isolation is required.
       expect(facts.warnings.join()).toContain('this service’s own API included');
       expect(facts.isolation).not.toContain('net');
       const demanded = other.spec({ requireIsolation: true });
@@ -196,17 +198,17 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
       expect(left().rules).not.toEqual([]);
       disturb(zygotePids(other.dataDir));
       await under.remove(handle);
-      // A zygote that was killed leaves the rules to the next one.
+      // A killed zygote leaves the rules to the next one.
       await under.probe();
     } finally {
       await other.dispose();
     }
-    // The kernel takes an interface away a moment after the last process that was in its network.
+    // The kernel removes an interface shortly after the last process of its network.
     await expect.poll(left, { timeout: WAIT_MS }).toEqual({ interfaces: [], rules: [] });
   });
 });
 
-/** A worker may end by itself meanwhile. */
+/** Kills a process that may have exited on its own. */
 function killIfThere(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
@@ -215,7 +217,9 @@ function killIfThere(pid: number): void {
   }
 }
 
-/** Their titles begin with their name, which is that of their lock. */
+/**
+ * Returns the zygotes of a data directory. Their titles begin with their name, which is that of their lock.
+ */
 function zygotePids(dataDir: string): number[] {
   const names = readdirSync(join(dataDir, 'run')).filter(name => name.endsWith('.lock'));
   return readdirSync('/proc').flatMap(pid => {
@@ -239,7 +243,7 @@ function firewall(): string[] {
   });
 }
 
-/** Sends it until an answer comes: the first may be sent before anybody listens. */
+/** Sends a datagram until an answer arrives. The first one may precede the listener. */
 async function askByDatagram(port: number, message: string): Promise<string> {
   const socket = createSocket('udp4');
   const again = setInterval(() => socket.send(message, port, '127.0.0.1'), 200);

@@ -20,15 +20,15 @@ const outside = Object.values(networkInterfaces())
   .flat()
   .find(one => one?.family === 'IPv4' && !one.internal)?.address;
 
-/** The other files of this folder are run by whoever runs the tests; when that is root, here they are run by somebody else too. */
+/** Runs files of this folder as another user when the tests run as root. */
 describeWith(['root'], 'for an ordinary user', () => {
   test(
-    'processes and programs of supervisord pass, with their ways in and the tries to get out',
+    'the tests of process and supervisor sandboxes pass, access and escapes included',
     async () => {
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
       await chown(home, NOBODY, NOBODY);
       try {
-        // One after the other in one run: to begin one takes as long as most of these files.
+        // Runs all files in one Vitest, because a start of Vitest takes as long as most of them.
         const files = ['process', 'process-access', 'escape', 'escape-files', 'supervisor'];
         await expectToPass(
           files.map(name => `${name}.test.ts`),
@@ -44,11 +44,11 @@ describeWith(['root'], 'for an ordinary user', () => {
   );
 });
 
-describeWith(['root', 'usernet'], 'for an ordinary user with a program that passes packets on', () => {
+describeWith(['root', 'usernet'], 'for an ordinary user with a program that forwards packets', () => {
   test.each([
     ['user-network.test.ts passes', 'pasta', 'on its loopback', []],
     ['user-network.test.ts passes', 'slirp4netns', 'on its loopback', []],
-    // What depends on the place.
+    // Only these tests depend on the address of the name server.
     ['names are found', 'pasta', 'elsewhere', NAMES],
     ['names are found', 'slirp4netns', 'elsewhere', NAMES],
   ])(
@@ -62,7 +62,8 @@ describeWith(['root', 'usernet'], 'for an ordinary user with a program that pass
       const name = 'rookery.test';
       writeFileSync(join(home, 'resolv.conf'), `nameserver ${address}\n`);
       try {
-        // Where only that program is, and anybody may open the device, whatever is so on this machine.
+        // Hides the other program and lets every user open the device, whatever the machine's own settings
+        // are.
         const script = [
           'mount -t tmpfs none /dev/net && mknod /dev/net/tun c 10 200 && chmod 666 /dev/net/tun',
           ...(names === null ? [] : [`mount --bind ${home}/resolv.conf /etc/resolv.conf`]),
@@ -82,14 +83,14 @@ describeWith(['root', 'usernet'], 'for an ordinary user with a program that pass
   );
 });
 
-describeWith(['root', 'docker'], 'for an ordinary user who may speak to docker', () => {
+describeWith(['root', 'docker'], 'for an ordinary user who may use docker', () => {
   test(
     'docker.test.ts passes',
     async () => {
       const { host } = await sharedDocker();
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
       await chown(home, NOBODY, NOBODY);
-      // As if the daemon's socket were of a group that nobody is in.
+      // Imitates a daemon's socket of a group without members.
       const door = createServer({ allowHalfOpen: true }, socket => {
         const daemon = connect({ path: host.slice('unix://'.length), allowHalfOpen: true });
         for (const each of [socket, daemon])
@@ -121,13 +122,13 @@ describeWith(['root', 'docker'], 'for an ordinary user who may speak to docker',
   );
 });
 
-/** Says of every name that its address is 192.0.2.77. Fails when somebody else has that port. */
+/** Starts a name server that answers every name with 192.0.2.77. Fails when another program has the port. */
 async function nameServer(address: string): Promise<Socket> {
   const server = createSocket('udp4');
   const header = Buffer.from('81800001000100000000', 'hex');
   const answer = Buffer.from('c00c000100010000003c0004c000024d', 'hex');
   server.on('message', (question, { port, address: caller }) => {
-    // The one question, without what the asker says about itself.
+    // The answer repeats the one question, without the additional records of the request.
     const end = question.indexOf(0, 12) + 5;
     const isIpv4 = question.readUInt16BE(end - 4) === 1;
     const said = isIpv4 ? header : Buffer.from('81800001000000000000', 'hex');
@@ -155,12 +156,16 @@ async function expectToPass(
     env,
     wrapper,
   );
-  // A work tree below a closed directory cannot be read by others: nothing is said about the sandbox then.
+  // Other users cannot read a work tree below a closed directory. The result then says nothing about the
+  // sandbox.
   if (/EACCES|permission denied/i.test(output) && !output.includes('Test Files')) return;
   expect(code, output.slice(-MAX_OUTPUT_CHARS)).toBe(0);
 }
 
-/** `wrapper`: a command that becomes nobody itself, before it runs the one that follows it. */
+/**
+ * Runs a command as uid 65534. `wrapper` is a command that changes to that user itself before it runs
+ * its arguments.
+ */
 function runAsNobody(
   args: readonly string[],
   home: string,

@@ -8,7 +8,7 @@ export class ProcessFixture extends DriverFixture<ProcessDriver, ProcessDriverOp
   readonly #options: Partial<ProcessDriverOptions>;
 
   constructor(options: Partial<ProcessDriverOptions> = {}) {
-    // Without a mount namespace the code is where it is on the host.
+    // Without a mount namespace the code has the same path as on the host.
     const isOnHost = options.disable?.some(layer => layer === 'namespaces' || layer === 'mount');
     super(options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-process-')), isOnHost ? CODE : '/code');
     this.#options = options;
@@ -25,7 +25,10 @@ export class ProcessFixture extends DriverFixture<ProcessDriver, ProcessDriverOp
   }
 }
 
-/** Who else code can be. An ordinary user can be anybody in a user namespace of its own, and nobody else without one. */
+/**
+ * Returns another user for code, or null. An ordinary user can become any user in its own user namespace, and
+ * none without one.
+ */
 export function otherUser(hasNamespaces: boolean): { readonly name: string; readonly uid: number } | null {
   return process.getuid?.() === 0 || hasNamespaces ? { name: 'daemon', uid: 1 } : null;
 }

@@ -22,6 +22,7 @@ import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { readHandle } from '../../src/sandbox/host/handle.ts';
 import { isAlive } from '../../src/sandbox/host/kernel.ts';
 import type { ProcessDriver } from '../../src/sandbox/process/driver.ts';
+import { available } from '../parts/available.ts';
 import { call, initOf, isError } from '../suites/sandbox-driver.ts';
 import { ProcessFixture } from './process-fixture.ts';
 import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
@@ -29,7 +30,7 @@ import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
 const WAIT_MS = 30_000;
 const MANY = 200;
 
-/** What the contract does not know of: zygotes, inits, and what is left on the machine. */
+/** Tests what the driver contract does not cover: zygotes, inits, and residue on the machine. */
 describe('the process driver', { timeout: 120_000 }, () => {
   let fixture: ProcessFixture;
   let driver: ProcessDriver;
@@ -38,8 +39,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   beforeAll(async () => {
     fixture = new ProcessFixture();
     driver = fixture.driver();
-    const probe = await driver.probe();
-    if (!probe.available) throw new Error(probe.reason);
+    await available(driver);
   });
 
   afterEach(async () => {
@@ -103,15 +103,16 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('the zygote of a server that might open few files serves none that may open more', async () => {
-    // Long enough for the next server to find it.
+    // Long enough for the next server to find the zygote.
     const idle = { zygoteIdleExitMs: 10_000 };
     const own = new ProcessFixture(idle);
     const file = join(own.dataDir, 'server.mts');
     writeFileSync(
       file,
       `import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+       import { available } from ${JSON.stringify(join(ROOT, 'test/parts/available.ts'))};
        const options = ${JSON.stringify({ ...idle, dataDir: own.dataDir })};
-       await new ProcessFixture(options).driver().probe();
+       await available(new ProcessFixture(options).driver());
        process.kill(process.pid, 'SIGKILL');`,
     );
     const server = ['prlimit', '--nofile=1000:1000', process.execPath, '--import', 'tsx', file];
@@ -160,7 +161,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
     await next.close();
     const left = ['instances', 'root', 'spares'];
-    // Waited for with a bound, which a busy machine can pass.
+    // Removal has a time limit, which a busy machine may exceed.
     await expect.poll(() => readdirSync(join(own.dataDir, 'run')).sort(), { timeout: WAIT_MS }).toEqual(left);
     for (const name of left) expect(readdirSync(join(own.dataDir, 'run', name))).toEqual([]);
     await own.dispose();
@@ -208,7 +209,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
       writeFileSync(join(run, name), '', { flag: 'a' });
       utimesSync(join(run, name), anHourAgo, anHourAgo);
     }
-    // One with other settings has a zygote of its own.
+    // A driver with other settings has its own zygote.
     const next = own.driver({ spares: 1 });
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
     expect(readdirSync(run).filter(name => [...old, oldTemplate].includes(name))).toEqual([]);
@@ -235,17 +236,18 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('a zygote whose server was killed ends by itself after its time', async () => {
-    const own = new ProcessFixture({ zygoteIdleExitMs: 3_000 });
+    const own = new ProcessFixture({ zygoteIdleExitMs: 1_000 });
     const script = `
       import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
+      import { available } from ${JSON.stringify(join(ROOT, 'test/parts/available.ts'))};
       import { ProcessDriver } from ${JSON.stringify(join(import.meta.dirname, '../../src/sandbox/process/driver.ts'))};
       const silent = () => undefined;
       const logger = { trace: silent, debug: silent, info: silent, warn: silent, error: silent, fatal: silent, child: () => logger };
       const driver = new ProcessDriver({
         environment: process.env,
-        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, zygoteIdleExitMs: 3_000, spares: 1,
+        dataDir: ${JSON.stringify(own.dataDir)}, mountPolicy: { closed: ['/x', '/y'], allow: null }, logger, zygoteIdleExitMs: 1_000, spares: 1,
       });
-      await driver.probe();
+      await available(driver);
       process.kill(process.pid, 'SIGKILL');
     `;
     const file = join(own.dataDir, 'server.mts');
@@ -277,7 +279,10 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  /** A zygote of the same program, but that something of it is killed once, where `change` puts the words for that. */
+  /**
+   * Runs `check` with a zygote that kills one of its processes once, at the place where `change` inserts the
+   * kill.
+   */
   const withKilled = async (
     file: string,
     change: (source: string, killOnce: (pid: string) => string) => string,
@@ -289,8 +294,9 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
     const source = join(pythonDir, 'rookery_zygote', file);
     const killed = join(pythonDir, 'killed');
-    // Two may come here at one time, and one that comes late is in the root of its sandbox already, where nothing can be made: its start goes on. A kill
-    // takes effect in its own time: until then the one that is killed takes what is sent to it, and a start has succeeded.
+    // Two processes may get here at once. A late one is already in the root of its sandbox and cannot make
+    // the directory, so its start continues. The script waits for the kill to take effect. Until then the
+    // process accepts what it receives, and a start would succeed.
     const program = [
       'import os',
       'try:',
@@ -329,13 +335,13 @@ describe('the process driver', { timeout: 120_000 }, () => {
     [
       'a user’s process that is killed before it has its orders: the start goes on with another one',
       'user_process.py',
-      // Its first breath of Python: it has just been forked, and its worker may not be ready yet.
+      // The process was just forked, and its worker may not be ready yet.
       (source, killOnce) => source.replace(/^( *)(rookery_runtime\.after_fork\(\))$/m, `$1${killOnce(ITSELF)}\n$1$2`),
     ],
     [
       'a user’s process that is killed while its worker waits: the start goes on with another one',
       'zygote.py',
-      // The only child of the first process, which says that it is ready.
+      // The process is the only child of the first process, which reports it as ready.
       (source, killOnce) =>
         source.replace(
           /^( *)(one\.pid = message\["ready"\])$/m,
@@ -346,17 +352,21 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await withKilled(file, change, async (own, isKilled) => {
       const start = async () => {
         const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
-        expect(await own.driver().inspect(handle)).toEqual({ state: 'running' });
+        return await own.driver().inspect(handle);
       };
-      await start();
-      // A worker that waits is for the next one.
+      const first = await start();
+      // If the orders arrived before the kill, the start succeeded and the driver reports the end.
+      if (first.state === 'exited') expect(first.exit).toMatchObject({ signal: 'SIGKILL', oomKilled: false });
+      else expect(first).toEqual({ state: 'running' });
+      // A waiting worker serves the next start.
       await expect.poll(isKilled, { timeout: WAIT_MS }).toBe(true);
-      await start();
+      expect(await start()).toEqual({ state: 'running' });
     });
   });
 
   test('a worker that is killed between taking its directory and answering: the start fails, is not tried again, and leaves nothing', async () => {
-    // Its user's process does not read the orders, which are more than waits for it in between: there the worker stays until it is killed.
+    // The user's process stops reading. The orders exceed the buffer, so the worker blocks until it is
+    // killed.
     const hold = (source: string) =>
       source
         .replace(
@@ -404,7 +414,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   test('control groups that a killed zygote’s workers leave are removed when the server stops', async () => {
     const own = new ProcessFixture();
     const first = own.driver();
-    expect((await first.probe()).available).toBe(true);
+    await available(first);
     const lock = readdirSync(join(own.dataDir, 'run')).find(name => name.endsWith('.lock')) ?? '';
     const zygote = lock.slice(0, -'.lock'.length);
     const pid = pidOf(`rookery: zygote ${zygote}`);
@@ -413,7 +423,8 @@ describe('the process driver', { timeout: 120_000 }, () => {
       groupParents().flatMap(parent => readdirSync(parent).filter(name => isOf(name, zygote, pid)));
     if (groupParents().length > 0) await expect.poll(groupsOf, { timeout: WAIT_MS }).not.toEqual([]);
     process.kill(pid, 'SIGKILL');
-    // Not its title, which goes first: the server must have seen its connections close.
+    // The test checks the process and not its title, which changes first. The server must have seen the
+    // closed connections.
     await expect.poll(() => existsSync(`/proc/${pid}`), { timeout: WAIT_MS }).toBe(false);
     await first.close();
     expect(groupsOf()).toEqual([]);
@@ -453,13 +464,13 @@ describe('the process driver', { timeout: 120_000 }, () => {
   test('a sandbox whose state cannot be read now does not count as dead: its files and its process stay', async () => {
     const { handle } = await startWith('echo');
     const directory = join(fixture.dataDir, 'run/instances', handle.instanceId);
-    // A file that is there and cannot be read, whoever asks.
+    // The path exists, and no user can read it as a file.
     mkdirSync(join(directory, 'exit.json'));
     await expect(driver.inspect(handle)).rejects.toSatisfy(isError('unavailable', /exit\.json cannot be read/));
     await expect(driver.list()).rejects.toSatisfy(isError('unavailable', /exit\.json cannot be read/));
     rmSync(join(directory, 'exit.json'), { recursive: true });
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
-    // One that a full disk has cut off tells nothing.
+    // A file that a full disk has truncated gives no information.
     writeFileSync(join(directory, 'exit.json'), '{"code"');
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
   });
@@ -547,7 +558,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
 
   test('a start that its server did not live to see is listed and can be removed', async () => {
     const { handle, spec } = await startWith('echo');
-    // The server died before it stored the handle: only the list knows of it.
+    // The server died before it stored the handle, so only the list finds the sandbox.
     const second = fixture.driver();
     const [listed] = await second.list();
     expect(listed).toEqual({ instanceId: spec.instanceId, handle, running: true });
@@ -562,8 +573,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await expect(next.start(own.spec({ requireIsolation: true }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
       isError('failed_precondition', /^isolation is required, and this machine does not allow: pid, seccomp/),
     );
-    const probe = await next.probe();
-    if (!probe.available) throw new Error(probe.reason);
+    const probe = await available(next);
     expect(probe.degraded.join('\n')).toMatch(/pid is not available here \(switched off by a setting\)/);
     const { facts } = await startWith('echo', {}, next);
     expect(facts.isolation).not.toContain('pid');
@@ -591,7 +601,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test(`${MANY} creates and removes leave nothing behind`, async () => {
-    // Compares the leftovers of many with those of one.
+    // Compares the residue of many starts with that of one.
     await startWith('echo').then(({ handle, channel }) => {
       channel.close();
       return driver.remove(handle);
@@ -623,7 +633,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 });
 
-/** Whether a group is that of a worker of this zygote. */
+/** Returns true if a control group belongs to a worker of this zygote. */
 function isOf(group: string, zygote: string, pid: number): boolean {
   return group.startsWith(`${zygote}-`) && new RegExp(`-${pid}-\\d+$`).test(group);
 }
@@ -642,7 +652,7 @@ async function logText(driver: ProcessDriver, handle: SandboxHandle): Promise<st
   return Buffer.concat(chunks).toString();
 }
 
-/** Processes in the control groups of a sandbox; without groups there is nothing to ask. */
+/** Returns the processes in the control groups of a sandbox; none without control groups. */
 function processesIn({ data }: SandboxHandle): readonly string[] {
   const [path] = Object.values(data.groups as Record<string, string>);
   if (path === undefined) return [];
@@ -651,7 +661,7 @@ function processesIn({ data }: SandboxHandle): readonly string[] {
     .filter(line => line !== '');
 }
 
-/** What a fixture's driver holds of the machine. */
+/** Returns the resources of the machine that a fixture's driver uses. */
 function footprint(dataDir: string): object {
   const run = join(dataDir, 'run');
   const lock = readdirSync(run).find(name => name.endsWith('.lock')) ?? '';
@@ -669,7 +679,7 @@ function footprint(dataDir: string): object {
   };
 }
 
-/** Our parts of the hierarchies in which groups can be made. */
+/** Returns our directories in the hierarchies where groups can be made. */
 function groupParents(): readonly string[] {
   const mounts = readFileSync('/proc/self/mountinfo', 'utf8').split('\n');
   const points = mounts.filter(line => / - cgroup2? /.test(line)).map(line => line.split(' ')[4] ?? '');

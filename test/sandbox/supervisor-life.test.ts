@@ -6,6 +6,7 @@ import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { describeExit } from '../../src/sandbox/driver.ts';
 import type { SupervisorDriver } from '../../src/sandbox/supervisor/driver.ts';
+import { available } from '../parts/available.ts';
 import { type SupervisordOptions, TestSupervisord } from '../parts/supervisor.ts';
 import { describeWith } from '../probe.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
@@ -30,7 +31,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     return made;
   };
   const start = (driver: SupervisorDriver, spec: SandboxSpec) => driver.start(spec, AbortSignal.timeout(WAIT_MS));
-  /** Once its runtime serves: before, a SIGTERM just ends it. */
+  /** Starts a sandbox and waits until its runtime serves. An earlier SIGTERM would just end the process. */
   const startServing = async (driver: SupervisorDriver, spec: SandboxSpec) => {
     const started = await start(driver, spec);
     (await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS))).close();
@@ -76,8 +77,8 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver({ spares: 1 });
-    // The first has a program that waits for it, and is in its midst; the others wait for one.
-    expect((await driver.probe()).available).toBe(true);
+    // The first start uses a waiting program and is in progress. The others wait for a program.
+    await available(driver);
     const starts = Array.from({ length: 3 }, () => start(driver, under.spec()));
     let over = 0;
     for (const one of starts) void one.catch(() => undefined).finally(() => (over += 1));
@@ -298,7 +299,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await reasonOf(driver)).toContain(`put \`files = ${on.includeDir}/*.conf\` into the section [include]`);
     expect(on.included()).toEqual([]);
     expect(await reasonOf(under.driver({ includeDir: join(on.directory, 'none') }))).toContain('is not a directory');
-    // supervisord reads its configuration again with each program: no restart is needed.
+    // supervisord reads its configuration again with each program, so no restart is needed.
     on.configure({});
     expect(await reasonOf(driver)).toBe('');
   });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
+import { available } from '../parts/available.ts';
 import { TestSupervisord } from '../parts/supervisor.ts';
 import { describeWith } from '../probe.ts';
 import { call, initOf } from '../suites/sandbox-driver.ts';
@@ -20,7 +21,10 @@ interface Subject {
   dispose(): Promise<void>;
 }
 
-/** Takes one after another until there is none, prints how many there were, and leaves a process that keeps them when it is asked to. */
+/**
+ * Script that takes objects until the limit and prints their number. On request it leaves a process that
+ * keeps them.
+ */
 const TAKE = `
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -84,7 +88,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
         facts,
         attempt,
         command,
-        /** How many of these the code, or a command, can have. */
+        /** Returns how many objects of a kind the code, or a command, can take. */
         takeAsCode: async (kind: string, keep: string) =>
           Number(
             await attempt(
@@ -94,7 +98,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
         takeAsCommand: async (kind: string, keep: string) => Number(await command('python3', '-c', TAKE, kind, keep)),
       };
     };
-    // No more than one: the host's programs need theirs meanwhile.
+    // Takes at most one object, because the host's programs need theirs meanwhile.
     const takeOnHost = (kind: string) =>
       Number(execFileSync('python3', ['-c', TAKE, kind, 'leave', '1'], { encoding: 'utf8' }));
 
@@ -159,7 +163,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
               /^PermissionError/,
             );
           }
-          // A command may look at what the code has open, and end it; not at init.
+          // A command may inspect and end what the code has open, but not what init has.
           expect(await command('readlink', '/proc/2/fd/0')).toBe('/dev/null\n');
           expect(await attempt("os.readlink('/proc/1/ns/user')")).toMatch(/^PermissionError/);
           expect(await command('readlink', '/proc/self/ns/user')).toBe(
@@ -211,7 +215,8 @@ try {
 }
 `,
       );
-      // In a user namespace where all ids are the host's: its limits hold for nobody else. The parent, which is outside, maps them.
+      // The command runs in a user namespace that maps all ids of the host, so that its limits affect no
+      // other program. The parent outside writes the map.
       const wrapper = `
 import os, sys
 from rookery_zygote import syscalls
@@ -253,8 +258,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     const fixture = new ProcessFixture({ disable: ['user_limits'] });
     try {
       const driver = fixture.driver();
-      const probe = await driver.probe();
-      expect(probe).toMatchObject({
+      expect(await available(driver)).toMatchObject({
         available: true,
         degraded: [expect.stringContaining('user_limits is not available')],
       });

@@ -10,19 +10,22 @@ import { SupervisorFixture } from './supervisor-fixture.ts';
 import { zygotePids } from './zygote-processes.ts';
 
 const WAIT_MS = 30_000;
-/** Of this file alone, so that its programs differ from others. */
+/** Beginning of the addresses of this file alone, by which its programs are recognized. */
 const BEGINNING = '10.223.0.';
 const OWN = { use: 'own', range: '10.223.0.0/16', setForwarding: false } as const;
 const TCP = { protocol: 'tcp', port: 8080 } as const;
 const UDP = { protocol: 'udp', port: 8053 } as const;
 const SILENT_SECONDS = 2;
 const ANSWER_SECONDS = 20;
-/** What the host's name server knows, where it is one of `ordinary-user.test.ts`. */
+/** Name that the host's name server knows, if `ordinary-user.test.ts` started that server. */
 const NAME = process.env.ROOKERY_TEST_NAME;
 
 vi.setConfig({ testTimeout: 60_000 });
 
-/** Run as an ordinary user; `ordinary-user.test.ts` does so for root, once with each program. */
+/**
+ * Tests for an ordinary user. When root runs the tests, `ordinary-user.test.ts` runs this file once with each
+ * program.
+ */
 describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordinary user', () => {
   const fixture = new ProcessFixture({ network: OWN, spares: 1 });
   let driver: ProcessDriver = fixture.driver();
@@ -51,7 +54,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(await attempt('interfaces')).toEqual(expect.arrayContaining(['eth0', 'lo']));
     expect(await attempt('resolver')).toContain(`nameserver ${BEGINNING}3\n`);
     await driver.start(fixture.spec({ requireIsolation: true }), AbortSignal.timeout(WAIT_MS)).catch(error => {
-      // Where this machine has no control groups for an ordinary user; the network is not what is missing.
+      // The machine may lack control groups for ordinary users, but the refusal must not name the network.
       expect(error.message).not.toContain('network');
     });
   });
@@ -65,7 +68,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
       SILENT_SECONDS,
     );
     expect(found).not.toContain('ok');
-    // The program that passes packets on answers for itself, never for the host: nothing has come here.
+    // The forwarding program answers for itself, never for the host: no connection has arrived here.
     let callers = 0;
     listener.on('connection', () => {
       callers += 1;
@@ -142,7 +145,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await driver.close();
     driver = fixture.driver({ spares: 0 });
     const [goes, dies] = await Promise.all([start(), start()]);
-    // Those of tests before end with their sandboxes, a moment after these have been removed.
+    // The programs of earlier tests end shortly after the removal of their sandboxes.
     await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(2);
     await driver.remove(goes.handle);
     await expect.poll(programs, { timeout: WAIT_MS }).toHaveLength(1);
@@ -186,7 +189,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
   });
 });
 
-/** Those that pass on for sandboxes of this file. */
+/** Returns the forwarding programs of this file's sandboxes. */
 function programs(): readonly number[] {
   return processes(argv => /\/(pasta|slirp4netns)$/.test(argv[0] ?? '') && argv.some(text => text.includes(BEGINNING)));
 }

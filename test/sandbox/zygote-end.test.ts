@@ -1,4 +1,4 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
   mkdtempSync,
@@ -14,18 +14,19 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { messageOf } from '../../src/core/error.ts';
+import { available } from '../parts/available.ts';
 import { ProcessFixture } from './process-fixture.ts';
 import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
 
 const WAIT_MS = 30_000;
-/** Where the kernel counts the processes of groups, version 1. */
+/** Directory where the kernel counts the processes of groups, version 1. */
 const PIDS_GROUP = '/sys/fs/cgroup/pids';
 const HAS_PIDS_GROUP = existsSync(`${PIDS_GROUP}/cgroup.procs`) && process.getuid?.() === 0;
-/** Longer than any test waits: a zygote that is seen to end was asked to. */
+/** Longer than any test waits, so that a zygote ends only on request. */
 const NEVER_IDLE = { zygoteIdleExitMs: 600_000 };
 
-/** What becomes of zygotes when their server ends, whatever happened to them before. */
-describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () => {
+/** Tests that zygotes end with their server, whatever happened to them before. */
+describe('zygotes when their server closes cleanly', { timeout: 120_000 }, () => {
   const zygoteOf = ({ dataDir }: ProcessFixture) => {
     const [title = ''] = zygoteTitles(dataDir);
     const pid = pidOf(title);
@@ -33,22 +34,24 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
     return { title, pid };
   };
 
-  /** A zygote, and what it has forked that is no instance. */
+  /** Returns a zygote and its forks that are not instances. */
   const familyOf = (title: string) => pids().filter(pid => commandLine(pid) === title);
 
   const haveEnded = async (title: string) => await expect.poll(() => familyOf(title), { timeout: WAIT_MS }).toEqual([]);
 
-  /** As a server that was killed leaves it. */
+  /** Starts a zygote and kills its server. */
   const leaveZygote = ({ dataDir }: ProcessFixture) => {
     const file = join(dataDir, 'server.mts');
     writeFileSync(
       file,
       `import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
-       await new ProcessFixture(${JSON.stringify({ ...NEVER_IDLE, dataDir })}).driver().probe();
+       import { available } from ${JSON.stringify(join(ROOT, 'test/parts/available.ts'))};
+       await available(new ProcessFixture(${JSON.stringify({ ...NEVER_IDLE, dataDir })}).driver());
        process.kill(process.pid, 'SIGKILL');`,
     );
     const server = ['--import', 'tsx', file];
-    expect(() => execFileSync(process.execPath, server, { cwd: ROOT, stdio: 'pipe' })).toThrow();
+    const { signal, stderr } = spawnSync(process.execPath, server, { cwd: ROOT, encoding: 'utf8' });
+    expect(signal, stderr).toBe('SIGKILL');
   };
 
   const logOf = ({ dataDir }: ProcessFixture) => {
@@ -57,20 +60,24 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
     return join(run, name);
   };
 
-  /** A start takes a worker, and the next ones cannot be made in the meantime. */
+  /**
+   * Starts a sandbox, and makes the creation of further workers fail until `mend`. Then the zygote must end
+   * with its driver.
+   */
   const withFailedWorkers = async (own: ProcessFixture, spoil: () => void, mend: () => void, isLogged = true) => {
     const driver = own.driver();
     const start = () => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS)).then(() => 'started', messageOf);
     expect(await start()).toBe('started');
     const { title, pid } = zygoteOf(own);
     spoil();
-    // Waiters for such a one get an error.
+    // A start that waits for such a worker fails.
     await expect.poll(start, { timeout: WAIT_MS }).toMatch(/the sandbox cannot be made/);
-    // Each of them, now that none is left that was made before. Their workers have reported it too then.
+    // Every further start fails, because no earlier worker is left. The failed workers have logged the reason
+    // by then.
     for (let each = 0; each < 10; each++) expect(await start()).toMatch(/the sandbox cannot be made/);
     if (isLogged) expect(readFileSync(logOf(own), 'utf8')).toMatch(/cannot be made/);
     mend();
-    // It serves on; only what was being made before fails.
+    // The zygote continues to serve. Only the workers in creation fail.
     await expect.poll(start, { timeout: WAIT_MS }).toBe('started');
     expect(pidOf(title)).toBe(pid);
     for (const { handle } of await driver.list()) await driver.remove(handle);
@@ -79,7 +86,7 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
     await own.dispose();
   };
 
-  test('end although workers of them could not be made: their directory is away', async () => {
+  test('zygotes end although their workers could not be made: the directory of workers is missing', async () => {
     const own = new ProcessFixture(NEVER_IDLE);
     const workers = join(own.dataDir, 'run/spares');
     await withFailedWorkers(
@@ -92,7 +99,7 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
   test.runIf(process.getuid?.() === 0).each([
     ['the disk is full', true],
     ['the disk is full, their log included', false],
-  ])('end although workers of them could not be made: %s', async (_, isLogged) => {
+  ])('zygotes end although their workers could not be made: %s', async (_, isLogged) => {
     const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
     try {
@@ -100,7 +107,7 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
       await withFailedWorkers(
         own,
         () => {
-          // Where it begins there is room for its words then.
+          // Allocates the first block of the log, so that the full disk still has capacity for its lines.
           if (isLogged) writeFileSync(logOf(own), 'begun\n', { flag: 'r+' });
           expect(() => {
             for (let part = 0; ; part++) writeFileSync(join(disk, `filler-${part}`), Buffer.alloc(4096));
@@ -115,29 +122,32 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
     }
   });
 
-  test.runIf(HAS_PIDS_GROUP)('end although no worker could be forked, and who waits is told why', async () => {
-    const own = new ProcessFixture(NEVER_IDLE);
-    const group = mkdtempSync(`${PIDS_GROUP}/rookery-test-`);
-    const forkServer = () => {
-      const title = zygoteOf(own).title.replace('zygote', 'fork server');
-      return String(pids().find(pid => commandLine(pid) === title));
-    };
-    let usual = '';
-    await withFailedWorkers(
-      own,
-      () => {
-        const pid = forkServer();
-        const line = readFileSync(`/proc/${pid}/cgroup`, 'utf8').match(/:pids:(.*)$/m);
-        usual = join(PIDS_GROUP, line?.[1] ?? '');
-        writeFileSync(join(group, 'pids.max'), '1');
-        writeFileSync(join(group, 'cgroup.procs'), pid);
-      },
-      () => writeFileSync(join(usual, 'cgroup.procs'), forkServer()),
-    );
-    rmdirSync(group);
-  });
+  test.runIf(HAS_PIDS_GROUP)(
+    'zygotes end although no worker could be forked, and waiting starts fail with the reason',
+    async () => {
+      const own = new ProcessFixture(NEVER_IDLE);
+      const group = mkdtempSync(`${PIDS_GROUP}/rookery-test-`);
+      const forkServer = () => {
+        const title = zygoteOf(own).title.replace('zygote', 'fork server');
+        return String(pids().find(pid => commandLine(pid) === title));
+      };
+      let usual = '';
+      await withFailedWorkers(
+        own,
+        () => {
+          const pid = forkServer();
+          const line = readFileSync(`/proc/${pid}/cgroup`, 'utf8').match(/:pids:(.*)$/m);
+          usual = join(PIDS_GROUP, line?.[1] ?? '');
+          writeFileSync(join(group, 'pids.max'), '1');
+          writeFileSync(join(group, 'cgroup.procs'), pid);
+        },
+        () => writeFileSync(join(usual, 'cgroup.procs'), forkServer()),
+      );
+      rmdirSync(group);
+    },
+  );
 
-  test('end although one was killed while several starts waited for it', async () => {
+  test('zygotes end although one was killed while several starts waited for it', async () => {
     const own = new ProcessFixture(NEVER_IDLE);
     const driver = own.driver();
     const start = () => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS));
@@ -156,11 +166,11 @@ describe('the zygotes of a server that ends cleanly', { timeout: 120_000 }, () =
   test.each([
     ['the server has spoken to them', false],
     ['a server that was killed has left them, and this one never spoke to them', true],
-  ])('end although they are stopped when they are asked: %s', async (_, isLeft) => {
+  ])('zygotes end although they are stopped when the request arrives: %s', async (_, isLeft) => {
     const own = new ProcessFixture(NEVER_IDLE);
     const driver = own.driver();
     if (isLeft) leaveZygote(own);
-    else expect(await driver.probe()).toMatchObject({ available: true });
+    else await available(driver);
     const { title, pid } = zygoteOf(own);
     process.kill(pid, 'SIGSTOP');
     try {

@@ -13,7 +13,7 @@ export function commandLine(pid: string): string {
   }
 }
 
-/** The process whose parent is none of ours: a zygote, and nothing that it has forked. */
+/** Returns the process with this title whose parent is no process of Rookery: a zygote, not its forks. */
 export function pidOf(title: string): number | null {
   const isChild = (pid: string) => commandLine(parentOf(pid)).startsWith('rookery: ');
   const [first] = pids().filter(pid => commandLine(pid) === title && !isChild(pid));
@@ -21,14 +21,14 @@ export function pidOf(title: string): number | null {
 }
 
 /**
- * The zygotes of this data directory that run. What one forks bears its title at first: the init of an instance a moment longer than its start
- * takes to be answered.
+ * Returns the running zygotes of this data directory. A fork keeps the title of its zygote at first; the init
+ * of an instance keeps it slightly longer than its start takes.
  */
 export function zygotePids(dataDir: string): readonly number[] {
   return zygoteTitles(dataDir).flatMap(title => pidOf(title) ?? []);
 }
 
-/** Of the zygotes that have begun in this data directory and have not ended cleanly. */
+/** Returns the titles of zygotes that have started in this data directory and have not ended cleanly. */
 export function zygoteTitles(dataDir: string): readonly string[] {
   const names = readdirSync(join(dataDir, 'run')).filter(name => name.endsWith('.lock'));
   return names.map(name => `rookery: zygote ${name.slice(0, -'.lock'.length)}`);

@@ -11,22 +11,25 @@ export interface SoakOptions {
   /** `maxInstance` of each function. */
   readonly instancesEach: number;
   readonly callers: number;
-  /** Handlers take up to this long; with 600 callers and 400 ms, 50 functions keep their 4 instances busy. */
+  /** Longest duration of a handler. With 600 callers and 400 ms, 50 functions keep their 4 instances busy. */
   readonly handlerMs: number;
   readonly durationMs: number;
-  /** Between two `kill -9` of an instance. */
+  /** Interval between two `kill -9` of an instance. */
   readonly killEveryMs: number;
-  /** `kill -9` of the server in the middle. */
+  /** Ends the server with `kill -9` in the middle of the run. */
   readonly killServer: boolean;
 }
 
-/** What happened. Everything in `faults` must not have. */
+/** Results of a run. `faults` must be empty. */
 export interface SoakReport {
   readonly faults: readonly string[];
   readonly calls: number;
   readonly outcomes: Readonly<Record<string, number>>;
   readonly killed: number;
-  /** Calls that failed because their instance was killed, and the longest that one took to hear of it. */
+  /**
+   * Number of calls that failed because their instance was killed, and the longest time until such a call
+   * failed.
+   */
   readonly lost: number;
   readonly slowestLossMs: number;
   readonly slowestCallMs: number;
@@ -68,20 +71,23 @@ const HANDLERS = ['quick', 'busy', 'waiting', 'stream', 'fail'] as const;
 const CONCURRENCY = 2;
 const SCALE_DOWN_MS = 1000;
 const CALL_SECONDS = 60;
-/** A killed instance is heard of by its connection, not when the time of its calls is over. */
+/** Longest time until a call of a killed instance fails. Its connection reports the end, not its timeout. */
 const AT_ONCE_MS = 20_000;
-/** Longer than any handler, start and wait for a slot under this load. */
+/** Longest time of a call. A handler, a start and a wait for a slot together take less under this load. */
 const LONGEST_CALL_MS = 40_000;
-/** Mounts and control groups are those of the whole machine, where others may be at work. */
+/**
+ * Resources that are counted. Mounts and control groups are left out: other programs of the machine change
+ * them.
+ */
 const COUNTED = ['processes', 'files', 'descriptors'] as const;
-/** What the heap may keep between two collections. */
+/** Memory that the heap may keep between two collections. */
 const MEMORY_MARGIN_MB = 80;
-/** V8 gives memory back when it has been idle for half a minute. */
+/** V8 returns memory after half a minute without work. */
 const MEMORY_REST_MS = 90_000;
 
 /**
- * Mixed calls of many functions while instances are killed. Only calls that ran on a killed instance may fail, and nothing may be left
- * when it is over.
+ * Runs mixed calls of many functions while instances are killed. Only calls that ran on a killed instance may
+ * fail, and no resource may remain at the end.
  */
 export async function soakFunctions(options: SoakOptions): Promise<SoakReport> {
   await using bed = await Bed.start({ 'fn.py': CODE });
@@ -101,9 +107,12 @@ class Soak {
   #slowestLossMs = 0;
   #slowestCallMs = 0;
   #mostInstances = 0;
-  /** Set while the server is away: connections that break are its end. */
+  /** True while the server is down. Broken connections are then expected. */
   #isServerAway = false;
-  /** How often it has been killed: a call that was under way then may be lost, whenever that is heard of. */
+  /**
+   * Number of kills of the server. A call that was in flight during a kill may be lost, whenever it reports
+   * that.
+   */
   #serverKills = 0;
 
   constructor(bed: Bed, options: SoakOptions) {
@@ -118,7 +127,7 @@ class Soak {
   async run(): Promise<SoakReport> {
     const { functions, callers, durationMs, killEveryMs, killServer } = this.#options;
     for (let index = 0; index < functions; index++) await this.#register(index);
-    // Everything that is loaded late is loaded, and has gone again, before anything is counted.
+    // Loads everything that is loaded late, and waits for its end, before resources are counted.
     for (let index = 0; index < functions; index++) await this.#call(index);
     await this.#quiet();
     const before = { ...(await settled(this.#bed)), ...this.#memory() };
@@ -139,7 +148,7 @@ class Soak {
     await this.#agent.close();
     this.#agent = newAgent();
     const { rssMb } = before;
-    // A server that was killed leaves nothing, but its successor need not be the same to the last descriptor.
+    // A new server may differ from the killed one by a few descriptors.
     const allowed = killServer ? 5 : 0;
     const leftIn = (now: Footprint) => COUNTED.filter(what => now[what] > before[what] + allowed);
     const footprint = await settled(this.#bed, now => leftIn(now).length === 0);
@@ -235,7 +244,7 @@ class Soak {
     }
   }
 
-  /** As its function answers, or lost with an instance that was killed. */
+  /** Returns true if the answer is the function's own, or the call was lost with a killed instance. */
   #isExpected(index: number, status: number, text: string, instanceId: string): boolean {
     const isStream = handlerOf(index) === 'stream';
     if (status === 200 && (!isStream || text.endsWith('data: [DONE]\n\n'))) {
@@ -278,7 +287,7 @@ class Soak {
       process.kill(data.pid, 'SIGKILL');
       this.#killedAtMs.set(row.id, performance.now());
     } catch {
-      // It has ended by itself meanwhile.
+      // The process has exited on its own.
     }
   }
 
@@ -297,7 +306,7 @@ class Soak {
     const count = this.#rows().length;
     this.#mostInstances = Math.max(this.#mostInstances, count);
     const { functions, instancesEach } = this.#options;
-    // Those whose end is being recorded are beside the maximum.
+    // Instances whose end is being recorded do not count towards the maximum.
     if (count > functions * instancesEach * 2) this.#faults.push(`${count} instances are recorded`);
   }
 
@@ -312,7 +321,7 @@ class Soak {
     return { adopted, before: before.size };
   }
 
-  /** Every asynchronous call ends, as its function ends, or lost with its instance or its server. */
+  /** Checks that every asynchronous call ends: as its function does, or lost with its instance or server. */
   async #checkAsync(): Promise<void> {
     const deadlineMs = performance.now() + 60_000;
     for (const id of this.#asyncIds) {
@@ -334,7 +343,7 @@ class Soak {
     }
   }
 
-  /** Until no instance is left: everything returns to the minimum. */
+  /** Waits until no instance is left, because every function returns to its minimum. */
   async #quiet(): Promise<void> {
     const deadlineMs = performance.now() + 30_000;
     while (this.#rows().length > 0) {
@@ -346,7 +355,7 @@ class Soak {
     }
   }
 
-  /** As soon as it is no more than `wantedMb`, else what it is at last. */
+  /** Returns the memory as soon as it is at most `wantedMb`, else the last value after the wait. */
   async #memoryAtRest(wantedMb: number): Promise<Memory> {
     const untilMs = performance.now() + MEMORY_REST_MS;
     for (;;) {

@@ -1,6 +1,7 @@
 /**
- * `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--handler-ms 80] [--kill-server]`: many functions under mixed load while instances are
- * killed. Exit code 1 when a call failed that should not have, or when something is left. Needs a build.
+ * Command `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--handler-ms 80] [--kill-server]`.
+ * Many functions run under mixed load while instances are killed. The exit code is 1 when a call failed
+ * without an excuse, or when a resource remains. Needs a build.
  */
 import { parseArgs } from 'node:util';
 import { ARGUMENTS } from '../../scripts/command.ts';

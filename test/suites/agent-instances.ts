@@ -4,10 +4,10 @@ import type { InstanceSpec, InstanceStatus } from '../../src/core/instance.ts';
 import type { Call } from '../../src/runtime/call.ts';
 import { callOf, specOf, TENANT } from '../agents/harness.ts';
 
-/** Agents whose handler answers with what it was sent, and a way to make one end by itself. */
+/** Agents whose handler returns its event, and a way to let one exit on its own. */
 export interface AgentsBed extends AsyncDisposable {
   readonly agents: AgentInstances;
-  /** It ends with exit code 3. Resolves when that is known. */
+  /** Lets the agent exit with code 3. Resolves when the service knows the exit. */
   end(id: string): Promise<void>;
 }
 
@@ -16,7 +16,7 @@ const EXEC = { argv: ['true'], env: {}, workingDir: '', stdin: '', timeoutMs: 5_
 const LOGS = { tail: null, sinceMs: null, follow: false };
 const notFound = (id: string) => ({ code: 'not_found', message: `instance not found: ${id}` });
 
-/** Every method that asks for one instance. */
+/** Methods that take the id of one agent. */
 const ASKED: readonly [string, (agents: AgentInstances, tenant: string, id: string) => Promise<unknown>][] = [
   ['get', (agents, tenant, id) => agents.get(tenant, id)],
   ['invoke', (agents, tenant, id) => agents.invoke(tenant, id, callOf())],
@@ -28,7 +28,7 @@ const ASKED: readonly [string, (agents: AgentInstances, tenant: string, id: stri
   ['logs', (agents, tenant, id) => agents.logs(tenant, id, LOGS, NEVER)],
 ];
 
-/** The contract `AgentInstances` as tests. */
+/** Tests the contract `AgentInstances`. */
 export function describeAgents(title: string, open: () => Promise<AgentsBed>): void {
   describe(`agent instances, ${title}`, () => {
     const create = (bed: AgentsBed, name: string, changes: Partial<InstanceSpec> = {}, more = {}) =>
@@ -36,7 +36,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
     const list = async (bed: AgentsBed, query: Record<string, unknown> = {}) =>
       await bed.agents.list({ tenant: TENANT, limit: 100, cursor: null, ...query });
 
-    test('a create answers with what get answers with: RUNNING, never restarted, with the spec that was asked for', async () => {
+    test('create returns the same as get: RUNNING, never restarted, with the requested spec', async () => {
       await using bed = await open();
       const instance = await create(bed, 'a');
       expect(instance).toMatchObject({ status: 'RUNNING', statusReason: '', loadError: '', restarts: 0 });
@@ -45,7 +45,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await list(bed)).instances).toEqual([instance]);
     });
 
-    test('a call is answered with the value of the handler', async () => {
+    test('a call returns the value of the handler', async () => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       const outcome = await bed.agents.invoke(TENANT, id, callOf({ n: 1 }) as Call);
@@ -53,7 +53,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect(bed.agents.refusal(TENANT, id)).toBeUndefined();
     });
 
-    test('a name belongs to one agent of its tenant and namespace; the refusal names the holder', async () => {
+    test('a name belongs to one agent of its tenant and namespace, and a refusal names the holder', async () => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       const taken = { code: 'already_exists', message: 'agent ns/a already exists', body: { instance_id: id } };
@@ -66,7 +66,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await create(bed, 'a')).id).not.toBe(id);
     });
 
-    test('of many creates of a name at one moment one wins', async () => {
+    test('exactly one of many concurrent creates of a name succeeds', async () => {
       await using bed = await open();
       const results = await Promise.allSettled(Array.from({ length: 5 }, () => create(bed, 'a')));
       const [won, ...more] = results.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []));
@@ -79,7 +79,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await list(bed)).instances).toEqual([won]);
     });
 
-    test('an idempotency key stands for one request of its tenant, until its agent is deleted', async () => {
+    test('an idempotency key stands for one request of its tenant until its agent is deleted', async () => {
       await using bed = await open();
       const idempotency = { key: 'k', requestHash: 'h' };
       const same = await Promise.all([1, 2, 3].map(() => create(bed, 'a', {}, { idempotency })));
@@ -96,7 +96,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await create(bed, 'a', {}, { idempotency })).id).not.toBe(id);
     });
 
-    test.each(ASKED)('%s answers for another tenant as for an agent that does not exist', async (_, ask) => {
+    test.each(ASKED)('%s answers another tenant as for an agent that does not exist', async (_, ask) => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       await expect(ask(bed.agents, 'other', id)).rejects.toMatchObject(notFound(id));
@@ -106,7 +106,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect(await bed.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 0 });
     });
 
-    test.each(ASKED)('%s answers not_found once an agent is deleted', async (_, ask) => {
+    test.each(ASKED)('%s answers not_found when the agent is deleted', async (_, ask) => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       await bed.agents.delete(TENANT, id, 0);
@@ -114,7 +114,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await list(bed)).instances).toEqual([]);
     });
 
-    test('a restart keeps id, name and spec, and counts', async () => {
+    test('a restart keeps id, name and spec, and increments the counter', async () => {
       await using bed = await open();
       const before = await create(bed, 'a');
       for (const restarts of [1, 2]) {
@@ -124,7 +124,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       }
     });
 
-    test('one that ended by itself is FAILED: calls say why, its sandbox cannot be entered, its logs stay', async () => {
+    test('an agent that exited is FAILED: calls return the reason, access is refused, logs remain', async () => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       await bed.end(id);
@@ -141,7 +141,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       await expect(create(bed, 'a')).rejects.toMatchObject({ code: 'already_exists' });
     });
 
-    test('one that is FAILED can be restarted, and deleted', async () => {
+    test('a FAILED agent can be restarted and deleted', async () => {
       await using bed = await open();
       const [restarted, deleted] = [await create(bed, 'a'), await create(bed, 'b')];
       for (const { id } of [restarted, deleted]) await bed.end(id);
@@ -152,7 +152,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await list(bed)).instances.map(({ id }) => id)).toEqual([restarted.id]);
     });
 
-    test('a list is ordered by id, in pages whose cursors lead to all of it', async () => {
+    test('a list is ordered by id, and its cursors lead through all pages', async () => {
       await using bed = await open();
       const ids = [];
       for (const name of ['a', 'b', 'c', 'd']) ids.push((await create(bed, name)).id);
@@ -176,7 +176,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       ['a namespace and a name', { namespace: 'other', name: 'a' }, ['a']],
       ['a status', { status: 'FAILED' satisfies InstanceStatus }, ['b']],
       ['what nobody has', { name: 'nobody' }, []],
-    ])('a list is narrowed to %s', async (_, query, names) => {
+    ])('a list can be filtered by %s', async (_, query, names) => {
       await using bed = await open();
       await create(bed, 'a');
       const { id } = await create(bed, 'b');

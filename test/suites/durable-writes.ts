@@ -5,22 +5,23 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { PoolSpec } from '../../src/core/pool.ts';
 import { createPools, removePools } from '../../src/registry/pool-writes.ts';
 import type { Database } from '../../src/storage/database.ts';
-import type { DurableWrites } from '../../src/storage/durable.ts';
-import { listPools } from '../../src/storage/pools.ts';
+import { listPools } from '../../src/storage/queries/pools.ts';
+import type { DurableWrites } from '../../src/storage/writes/durable.ts';
 
 export interface OpenWrites {
-  /** For reads. */
+  /** Database for reads. */
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** As a service ends: the writes first. */
+  /** Closes as a service does: the writes first. */
   close(): Promise<unknown>;
 }
 
 const pool = (id: string) => ({ id, group: 'g' }) as PoolSpec;
 
 /**
- * The contract `DurableWrites` as tests, with the durable writes that the service has (`write-operations.ts`), to a database that `open` makes
- * for the first name of a file and finds again for the same one. `isOrdered`: one write is done after the other.
+ * Tests the contract `DurableWrites` with the write operations of the service (`write-operations.ts`). `open`
+ * makes a database for a new file name and reopens it for a known one. `isOrdered` is true when writes are
+ * done one after another.
  */
 export function describeDurableWrites(
   title: string,
@@ -52,14 +53,14 @@ export function describeDurableWrites(
     const idsIn = async (database: Database) =>
       (await listPools(database, { id: '', group: '' }, 1000, 0)).pools.map(({ spec }) => spec.id).sort();
 
-    test('the next read finds an answered write', async () => {
+    test('the next read finds a write whose promise has resolved', async () => {
       for (let round = 0; round < 50; round++) {
         expect(await create(`p${round}`)).toEqual([true]);
         expect(await idsIn(opened.database)).toHaveLength(round + 1);
       }
     });
 
-    test('writes at one time are all done, each with its own answer', async () => {
+    test('concurrent writes are all done, and each gets its own answer', async () => {
       const ids = Array.from({ length: 200 }, (_, index) => `p${String(index % 100).padStart(3, '0')}`);
       const answers = await Promise.all(ids.map(id => create(id)));
       expect(answers.flat().filter(Boolean)).toHaveLength(100);
@@ -67,13 +68,13 @@ export function describeDurableWrites(
     });
 
     if (isOrdered)
-      test('writes of one turn are done in the order in which they were asked for', async () => {
+      test('writes of one turn are done in the order of their calls', async () => {
         const answers = Array.from({ length: 100 }, () => [create('a'), remove('a')]).flat();
         expect(await Promise.all(answers)).toEqual(Array.from({ length: 100 }, () => [[true], undefined]).flat());
         expect(await idsIn(opened.database)).toEqual([]);
       });
 
-    test('the error of a write operation comes through with its code and number, and nothing of the write operation is there', async () => {
+    test('a failed write operation rejects with its code and number, and changes nothing', async () => {
       await expect(remove('a')).rejects.toMatchObject({
         ...{ code: 'not_found', number: 4120, message: expect.stringContaining('pool does not exist') },
       });
@@ -81,8 +82,8 @@ export function describeDurableWrites(
       expect(await create('a')).toEqual([true]);
     });
 
-    test('a write operation that fails in the middle is undone whole, and touches none of those that wait with it', async () => {
-      // The second of its pools is none.
+    test('a write operation that fails in the middle is rolled back, and other queued writes succeed', async () => {
+      // The second pool of the operation is invalid.
       const broken = opened.writes.write(createPools, [pool('undone'), null as unknown as PoolSpec]);
       const outcomes = await Promise.allSettled([create('a'), broken, create('b'), remove('nobody'), create('c')]);
       expect(outcomes.map(({ status }) => status)).toEqual([
@@ -91,14 +92,14 @@ export function describeDurableWrites(
       expect(await idsIn(opened.database)).toEqual(['a', 'b', 'c']);
     });
 
-    test('close waits for the writes that were taken in', async () => {
+    test('close waits for the writes that were accepted', async () => {
       const ids = Array.from({ length: 100 }, (_, index) => `p${index}`);
       const writes = Promise.all(ids.map(id => create(id)));
       await close();
       expect((await writes).flat()).toEqual(ids.map(() => true));
     });
 
-    test('acknowledged writes are there when the database is opened again', async () => {
+    test('acknowledged writes exist when the database is opened again', async () => {
       await create('a', 'b');
       await remove('a');
       await close();

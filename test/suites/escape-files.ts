@@ -1,5 +1,6 @@
 import {
   existsSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -29,7 +30,7 @@ const POLL = { timeout: WAIT_MS };
 /** Sandboxes with the usual small programs inside, and root or `daemon` as their user. */
 export interface EscapeFilesSubject {
   readonly driver: SandboxDriver;
-  /** Where `test/sandbox/code` is inside, read-only. */
+  /** Path of `test/sandbox/code` inside, which is read-only. */
   readonly codePath: string;
   spec(changes?: Partial<SandboxSpec>): SandboxSpec;
   dispose(): Promise<void>;
@@ -42,9 +43,10 @@ export interface EscapeFilesFacts {
 }
 
 /**
- * What code inside tries with names and links while the platform reads and writes files for its owner, and how each try ends. `isSeen`:
- * the platform's process is a process of the sandbox, counted to it; else nobody inside sees it. `program`: its command line. `holdsFiles`:
- * what is written below /tmp is in the memory of the sandbox.
+ * Tests how attacks with names and links end while the platform reads and writes files for its owner.
+ * `isSeen`: the platform's process is a process of the sandbox and counts towards its limits; otherwise code
+ * inside cannot see it. `program`: command line of that process. `holdsFiles`: files below /tmp are in the
+ * memory of the sandbox.
  */
 export function describeEscapeFiles(
   name: string,
@@ -57,7 +59,7 @@ export function describeEscapeFiles(
     let driver: SandboxDriver;
     let outside: string;
     let workspace: string;
-    /** The sandbox of tests that leave nothing in it. */
+    /** Sandbox for tests that leave nothing in it. */
     let shared: SandboxHandle | undefined;
 
     beforeAll(async () => {
@@ -91,7 +93,7 @@ export function describeEscapeFiles(
       return access;
     };
 
-    /** A sandbox with the workspace at /data. */
+    /** Starts a sandbox with the workspace at /data. */
     const startOne = async (user?: string) => {
       const { mounts, rootfs } = fixture.spec();
       const workspaceMount = { source: workspace, target: '/data', readonly: false };
@@ -158,18 +160,41 @@ export function describeEscapeFiles(
       const access = await start();
       symlinkSync(outside, join(workspace, 'link'));
       const make = access.makeDirectory('/data/link/a/b', { mode: null, recursive: true }, signal());
-      // The link leads nowhere inside, and is in the way.
+      // The link has no target inside and occupies the name.
       await expect(make).rejects.toSatisfy(isError('already_exists'));
       await run(access, `mkdir -p ${outside}`);
       await access.makeDirectory('/data/link/a/b', { mode: null, recursive: true }, signal());
       expect(await run(access, `ls -d ${outside}/a/b`)).toBe(`${outside}/a/b\n`);
     });
 
-    test('a file over a link that points outside replaces the link', async () => {
-      const access = await share();
-      symlinkSync(join(outside, 'secret'), join(workspace, 'link'));
-      await put(access, '/data/link');
-      expect(readFileSync(join(workspace, 'link'), 'utf8')).toBe('new');
+    test.each([
+      ['an absolute path', (path: string) => path],
+      ['a path with ..', (path: string) => `${'../'.repeat(20)}${path.slice(1)}`],
+      ['the root of init', (path: string) => `/proc/1/root${path}`],
+    ])('a file over a link to %s outside is written inside or not at all', async (_name, targetOf) => {
+      const access = await start();
+      symlinkSync(targetOf(join(outside, 'secret')), join(workspace, 'link'));
+      const isOut = (error: unknown) => isKept(error) || isError('permission_denied')(error);
+      await expect(put(access, '/data/link')).rejects.toSatisfy(isOut);
+      expect(lstatSync(join(workspace, 'link')).isSymbolicLink()).toBe(true);
+      await run(access, `mkdir -p ${outside}`);
+      await put(access, '/data/link').catch((error: unknown) => expect(error).toSatisfy(isOut));
+    });
+
+    test('a file that is swapped for a link to the outside while it is written leads nowhere', async () => {
+      const access = await start();
+      const swapper = await shell(
+        access,
+        `cd /data; echo inside > real; ln -s ${outside}/secret link; echo up; while :; do ln -sfn ${outside}/secret way; ln -f real way; done`,
+      );
+      swapper.stdout.resume();
+      await new Promise(resolve => swapper.stdout.once('data', resolve));
+      for (let race = 0; race < RACES; race++) {
+        const written = await put(access, '/data/way').catch((error: unknown) => error);
+        if (written instanceof Error) expect(written).toSatisfy(isKept);
+      }
+      swapper.kill();
+      await swapper.ended;
     });
 
     test('a directory that is swapped for a link to the outside while files are written and read leads nowhere', async () => {
@@ -216,7 +241,7 @@ export function describeEscapeFiles(
     test.runIf(!isSeen)('code inside does not see the process that writes and reads', async () => {
       const access = await start('daemon');
       await run(access, 'head -c 1000000 /dev/zero > /tmp/file');
-      // The engine may take a moment to collect the process of the command before: two equal counts are the truth.
+      // The engine may collect the process of the previous command late. Two equal counts are reliable.
       let before = '';
       const isSettled = async () => {
         const last = before;
@@ -242,7 +267,7 @@ export function describeEscapeFiles(
           '  ls /proc/$pid/fd || readlink /proc/$pid/root || head -c1 /proc/$pid/mem || head -c1 /proc/$pid/environ || echo closed',
           'done 2>/dev/null',
         ].join('\n');
-        // The one of the file and the one of this command.
+        // Two processes appear: that of the file operation and that of this command.
         expect(await run(access, script)).toBe('user\nclosed\nuser\nclosed\n');
         file.close();
       },
@@ -251,7 +276,7 @@ export function describeEscapeFiles(
     test.runIf(isSeen)('… from its first moment on, however fast one is', async () => {
       const access = await start('daemon');
       await run(access, 'echo content > /tmp/file');
-      // Says its name for each process that it could open.
+      // The script prints its name for each process that it could open.
       const script = [
         'import os, sys',
         'last = os.getpid()',

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { chmodSync, lstatSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import net, { type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -10,39 +11,45 @@ import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../../src/sandb
 import { available } from '../parts/available.ts';
 import { call, type DriverUnderTest, initOf, isError } from './sandbox-driver.ts';
 
-/** A driver that claims to isolate, and what has to be known of the machine to attack it. */
+/** A driver that isolates, and the facts of the machine that an attack needs. */
 export interface EscapeSubject extends Pick<DriverUnderTest, 'driver' | 'codePath' | 'dispose'> {
   spec(changes?: Partial<SandboxSpec>): SandboxSpec;
-  /** The server's data directory. */
+  /** Data directory of the server. */
   readonly dataDir: string;
-  /** A process of the sandbox as the host numbers it. */
+  /** Returns the host's process id of a process of the sandbox. */
   hostPid(started: StartedSandbox): number | Promise<number>;
 }
 
-/** What is so of every sandbox of a driver, known before there is one. */
+/** Facts that hold for every sandbox of a driver, known before the first start. */
 export interface EscapeFacts {
-  /** The users to attack as: what they are, and as a `rootfs` names them. */
+  /** Users that attack: their kind, and their name in a `rootfs`. */
   readonly users: readonly (readonly [who: 'root' | 'an ordinary user', user: string])[];
-  /** The host's own files, read-only, and an init of ours (process, supervisor); otherwise a container of an image. */
+  /**
+   * True if the sandbox uses the host's own files, read-only, and our init (process, supervisor). False for a
+   * container of an image.
+   */
   readonly onHostFiles: boolean;
-  /** The bounding set of root keeps what nobody can get from it: there are no new privileges. */
+  /** True if root keeps its bounding set. No program can use it, because new privileges are forbidden. */
   readonly keepsBounding?: true;
-  /** Its network is its machinery's: `network: none` cannot be asked for. */
+  /** True if the engine owns the network, so that `network: none` is refused. */
   readonly refusesNoNetwork?: true;
-  /** Of what `create` waits for. */
+  /** Timeout of `create`, in milliseconds. */
   readonly makeMs?: number;
 }
 
 const WAIT_MS = 30_000;
 const CLONE_NEWUSER = 0x10000000;
 
-/** What code inside tries against the host, its neighbours and the platform, and how each try ends: docs/security.md as tests. */
+/**
+ * Tests how attacks on the host, on neighbours and on the platform end. docs/security-evidence.md cites these
+ * tests.
+ */
 export function describeEscape(name: string, facts: EscapeFacts, create: () => Promise<EscapeSubject>): void {
   describe(`from inside ${name}`, { timeout: 60_000 }, () => {
     let subject: EscapeSubject;
     let driver: SandboxDriver;
     const channels = new Map<string, Channel>();
-    /** Those that many attacks use, which change nothing in them when they fail. */
+    /** Sandboxes that many attacks share. A failed attack changes nothing in them. */
     const kept = new Set<string>();
 
     beforeAll(async () => {
@@ -50,7 +57,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       driver = subject.driver;
       const probe = await available(driver);
       for (const layer of ['mount', 'pid', 'seccomp', 'no_new_privs', 'capabilities']) {
-        // Where the machine forbids a layer the sandbox says so, and nothing here can hold.
+        // The probe omits a layer that the machine forbids. Without the layer the tests cannot pass.
         if (!probe.capabilities.isolation.includes(layer)) throw new Error(`this machine has no ${layer}`);
       }
     }, facts.makeMs);
@@ -97,12 +104,32 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         await endAll();
       });
 
-      test('the server’s data directory and its sockets are not there, not even their names', async () => {
+      test('the server’s data directory and its sockets are not there', async () => {
         writeFileSync(join(subject.dataDir, 'database'), 'secret');
         const { attempt } = shared;
         expect(await attempt(`os.listdir('${subject.dataDir}')`)).toMatch(/^FileNotFoundError/);
         expect(await attempt(`open('${subject.dataDir}/database').read()`)).toMatch(/^FileNotFoundError/);
         expect(await attempt(`os.stat('${subject.dataDir}/run')`)).toMatch(/^FileNotFoundError/);
+      });
+
+      test.runIf(facts.onHostFiles)('the service’s sockets refuse a sandbox that reaches them', async () => {
+        const instanceId = randomUUID();
+        const platformMounts = [{ source: join(subject.dataDir, 'run'), target: '/stolen', readonly: true }];
+        const { attempt } = await startAs({ instanceId, platformMounts });
+        const replies = JSON.parse(await attempt(`knock('/stolen', '${instanceId}')`)) as object;
+        // A user other than root may not even search the directory.
+        if (who === 'root') expect(Object.keys(replies)).toContain('init.sock');
+        const unheard =
+          /^$|^PermissionError|^ConnectionResetError|^BrokenPipeError|only the service itself may start a sandbox/;
+        for (const reply of Object.values(replies)) expect(reply).toMatch(unheard);
+      });
+
+      // In a pod the container runtime of the cluster decides what /proc shows.
+      test.skipIf(facts.refusesNoNetwork)('the machine’s own files in /proc are hidden', async () => {
+        const { attempt } = shared;
+        const pages = ['kpagecgroup', 'kpagecount', 'kpageflags', 'pagetypeinfo', 'slabinfo', 'vmallocinfo'];
+        for (const name of [...pages, 'kcore', 'keys', 'timer_list', 'sched_debug', 'iomem', 'zoneinfo', 'buddyinfo'])
+          expect(await attempt(`open('/proc/${name}', 'rb').read(8)`)).toMatch(/^b''$|Error/);
       });
 
       test('the socket of the docker daemon is not there', async () => {
@@ -126,7 +153,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         const { attempt } = await startAs();
         const seen = await attempt("sorted(int(name) for name in os.listdir('/proc') if name.isdigit())");
         expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
-        // The numbers of a process are its own: a low one inside is never one of these outside.
+        // Process ids inside are separate from those of the host: all are low.
         expect(Math.max(...JSON.parse(seen))).toBeLessThan(200);
         for (const pid of [await subject.hostPid(shared), process.pid]) {
           if (pid >= 200) expect(await attempt(`os.kill(${pid}, 9)`)).toMatch(/^ProcessLookupError/);
@@ -137,7 +164,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       test('it has no capability and cannot get one', async () => {
         const { attempt } = shared;
         const zero = '0000000000000000';
-        // Rights and filters are each thread's own.
+        // Rights and filters belong to each thread.
         const task = "'/proc/self/task/%s/status' % one";
         const threads = await attempt(
           `import json\njson.dumps([open(${task}).read() for one in os.listdir('/proc/self/task')])`,
@@ -213,7 +240,10 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await attempt(connect)).toMatch(/^FileNotFoundError|^PermissionError|path too long/);
       });
 
-      /** A directory of the host that everybody may write to, at /writable inside; afterwards nothing in it may have one of the bits. */
+      /**
+       * Runs `body` with a world-writable directory of the host at /writable. Afterwards no file in it may
+       * have a set-id bit.
+       */
       const withWritable = async (body: (inside: Awaited<ReturnType<typeof start>>) => Promise<readonly string[]>) => {
         const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
         chmodSync(workspace, 0o777);
@@ -242,7 +272,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
             expect(await attempt(`os.open('/writable', os.O_TMPFILE | os.O_WRONLY, ${mode})`)).toMatch(refused);
             expect(await attempt(`os.mknod('/writable/c', 0o100000 | ${mode})`)).toMatch(refused);
           }
-          // An old libseccomp does not know the newest calls, and makes them calls that are not there.
+          // An old libseccomp does not know the newest calls and reports them as absent.
           const refusedOrAbsent = /^PermissionError|^OSError: \[Errno 38\]/;
           if (process.arch === 'x64') {
             for (const code of [
@@ -269,7 +299,8 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       test('… nor through the calls of another architecture', async () => {
         if (process.arch !== 'x64') return;
         await withWritable(async ({ attempt }) => {
-          // Each in a child, which may be killed for it: chmod of x32, and chmod of 32-bit programs by its machine code.
+          // Each call runs in a child, because the kernel may kill the caller. Tests chmod of x32, and chmod
+          // of 32-bit programs by machine code.
           const inChild = (code: string) =>
             attempt(
               `pid = os.fork()\nif pid == 0:\n    try:\n        ${code}\n    finally: os._exit(0)\nos.waitpid(pid, 0)[1] >= 0`,
@@ -347,7 +378,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
 
       test('sockets of families that only the kernel or the machine needs cannot be made', async () => {
         const { attempt } = shared;
-        // AF_PACKET, AF_ALG, AF_VSOCK, AF_XDP
+        // The numbers are AF_PACKET, AF_ALG, AF_VSOCK and AF_XDP.
         for (const family of [17, 38, 40, 44]) {
           expect(await attempt(`socket.socket(${family}, socket.SOCK_DGRAM, 0)`)).toMatch(/^(PermissionError|OSError)/);
         }
@@ -426,7 +457,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
 
     if (facts.onHostFiles) {
       test('a process of the sandbox does not see what a neighbour’s request held', async () => {
-        // A zygote that read requests would leave them in the memory that the next instance is forked from.
+        // A zygote that read requests would keep them in its memory, which later forks of the zygote inherit.
         const marker = `neighbour-${subject.spec().secret}`;
         for (let turn = 0; turn < 3; turn++) await start({ env: { SECRET: `${marker}-${turn}` } });
         const { attempt } = await start();
@@ -458,7 +489,9 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       });
     } else {
       test('with network none it reaches its own loopback and nothing else', async () => {
-        const server = net.createServer(socket => socket.end('host')).listen(0, '127.0.0.1');
+        const server = net
+          .createServer(socket => socket.on('error', () => socket.destroy()).end('host'))
+          .listen(0, '127.0.0.1');
         try {
           const { port } = await new Promise<AddressInfo>(resolve =>
             server.once('listening', () => resolve(server.address() as AddressInfo)),

@@ -4,22 +4,22 @@ import type { FunctionCatalog } from '../../src/functions/catalog.ts';
 export const FUNCTION = 'sn:cn:yrk:default:function:0@svc@';
 const urnOf = (name: string) => `${FUNCTION}${name}:$latest`;
 
-/** A catalog, and ways to change its entries. Each resolves when the change is stored and reported. */
+/** A catalog, and methods that change its entries. Each resolves when the change is stored and reported. */
 export interface CatalogBed extends AsyncDisposable {
   readonly catalog: FunctionCatalog;
-  /** A function `0@svc@<name>` of the tenant `default`, kind faas. */
+  /** Registers a function `0@svc@<name>` of the tenant `default`, kind faas. */
   register(name: string, minInstances: number): Promise<void>;
-  /** A new revision of it. */
+  /** Stores a new revision of the function. */
   update(name: string, minInstances: number): Promise<void>;
   remove(name: string): Promise<void>;
-  /** Instances of `$latest` that are reserved for a label. */
+  /** Reserves instances of `$latest` for a label. */
   reserve(name: string, label: string, min: number, max: number): Promise<void>;
 }
 
-/** The contract `FunctionCatalog` as tests. */
+/** Tests the contract `FunctionCatalog`. */
 export function describeCatalog(title: string, open: () => Promise<CatalogBed>): void {
   describe(`the function catalog, ${title}`, () => {
-    test('finds a version by its URN, with all that its instances need', async () => {
+    test('find returns a version by its URN with all that its instances need', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
       expect(await bed.catalog.find(urnOf('hello'))).toMatchObject({
@@ -39,13 +39,13 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       ['another tenant', urnOf('hello').replace(':default:', ':other:')],
       ['a text that is no URN', 'hello'],
       ['nothing', ''],
-    ])('finds null for %s', async (_, urn) => {
+    ])('find returns null for %s', async (_, urn) => {
       await using bed = await open();
       await bed.register('hello', 0);
       expect(await bed.catalog.find(urn)).toBeNull();
     });
 
-    test('after an update finds another revision, after a delete nothing', async () => {
+    test('find returns a new revision after an update, and null after a delete', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
       const before = await bed.catalog.find(urnOf('hello'));
@@ -57,7 +57,7 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       expect(await bed.catalog.find(urnOf('hello'))).toBeNull();
     });
 
-    test('reports each change by the URN of the function, after the fact, to all listeners', async () => {
+    test('the catalog reports each stored change with the URN of the function to all listeners', async () => {
       await using bed = await open();
       const told: (string | null)[] = [];
       const seen: (number | undefined)[] = [];
@@ -75,7 +75,7 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       expect(seen).toEqual([1, 2, undefined]);
     });
 
-    test('reports a change of the reservations too, and nothing to a listener that has left', async () => {
+    test('the catalog reports changes of reservations, and a removed listener gets no reports', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
       const told: (string | null)[] = [];
@@ -87,7 +87,7 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       expect({ told, left }).toEqual({ told: [`${FUNCTION}hello`], left: [] });
     });
 
-    test('has the bounds of each label; none where nothing is reserved', async () => {
+    test('labels returns the bounds of each label, and nothing when the version has no reservation', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
       expect(await bed.catalog.labels(urnOf('hello'))).toEqual(new Map());
@@ -101,7 +101,7 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       );
     });
 
-    test('knows the versions that have instances without a call: by a minimum or a reservation with one', async () => {
+    test('warm returns the versions whose minimum or reservation is at least one instance', async () => {
       await using bed = await open();
       await bed.register('minimum', 1);
       await bed.register('cold', 0);
@@ -118,14 +118,14 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
       }
     });
 
-    test('does not take a function for another one whose name begins with its name', async () => {
+    test('warm does not return a function whose name only begins with the given name', async () => {
       await using bed = await open();
       await bed.register('hello', 0);
       await bed.register('hello2', 1);
       expect(await bed.catalog.warm(`${FUNCTION}hello`)).toEqual([]);
     });
 
-    test('says only of what has no instances that it may not be warm', async () => {
+    test('the catalog reports a version as cold only when it has no instances', async () => {
       await using bed = await open();
       const cold: (string | null)[] = [];
       bed.catalog.onChange((urn, mayBeWarm) => {

@@ -14,8 +14,8 @@ import { FRAME, type Init, PROTOCOL_VERSION } from '../../src/runtime/protocol.t
 import { everyFrame } from '../fakes/every-frame.ts';
 
 /**
- * The suite needs these entries from a language, with the behaviour that is said here. All may be in one file.
- * Events and results are JSON; `boom` is the text of every failure.
+ * Entries that the suite needs from a language, with the behaviour of each. All may be in one file. Events
+ * and results are JSON; `boom` is the text of every failure.
  */
 export interface RuntimeEntries {
   /** Returns the event. */
@@ -25,11 +25,14 @@ export interface RuntimeEntries {
   readonly exit: string;
   /** Adds 1 to a number that the instance keeps (0 at first) and returns it. */
   readonly count: string;
-  /** Waits until the file `event.file` exists (not at all without it), then appends `event.number` to a list of the instance; `{order: <the list>, most: <most calls of it that ran at once>}`. */
+  /**
+   * Waits until the file `event.file` exists, or not at all without it, then appends `event.number` to a list
+   * of the instance. Returns `{order: <the list>, most: <largest number of concurrent calls>}`.
+   */
   readonly gate: string;
   /** Sleeps `event.seconds`, in a way that a cancel can end. */
   readonly sleep: string;
-  /** Returns a value that JSON does not have. */
+  /** Returns a value that JSON cannot represent. */
   readonly notJson: string;
   /** Returns a text of `event.length` characters `x`. */
   readonly text: string;
@@ -41,29 +44,29 @@ export interface RuntimeEntries {
   readonly log: string;
   /** Writes `event.lines` lines of 1 KiB to stdout and returns `"printed"`. */
   readonly flood: string;
-  /** Everything of the context under the names of INIT and CALL, and `remainingMs`. */
+  /** Returns everything of the context under the names of INIT and CALL, and `remainingMs`. */
   readonly facts: string;
-  /** Initializers: the number of `count` becomes 100; fails; takes a minute. */
+  /** Initializers. They set the number of `count` to 100, fail, or take a minute. */
   readonly start: string;
   readonly startFails: string;
   readonly startSlow: string;
-  /** pre_stop: writes `pre_stop has run`; fails; takes a minute. */
+  /** pre_stop hooks. They write `pre_stop has run`, fail, or take a minute. */
   readonly stop: string;
   readonly stopFails: string;
   readonly stopSlow: string;
-  /** Entries that cannot be loaded, and what the error says of each. */
+  /** Entries that cannot be loaded, each with the expected error text. */
   readonly unloadable: Readonly<Record<string, string>>;
 }
 
-/** One runtime that was started and listens. */
+/** A started runtime that listens. */
 export interface StartedRuntime {
   readonly endpoint: RuntimeEndpoint;
   readonly secret: string;
-  /** Its exit code, when it ends. */
+  /** Resolves with its exit code when the runtime ends. */
   readonly exited: Promise<number | null>;
-  /** What it and its code have written so far, stdout and stderr. */
+  /** Returns the output of the runtime and its code so far, stdout and stderr. */
   log(): string;
-  /** Ends it if it still lives and removes what it has left. */
+  /** Ends the runtime if it still runs, and removes its files. */
   dispose(): Promise<void>;
 }
 
@@ -71,17 +74,20 @@ export interface RuntimeUnderTest {
   readonly codePath: string;
   readonly entries: RuntimeEntries;
   /**
-   * `code` (absent): the runtime loads user code. `server`: it passes calls on to a server of HTTP (docs/runtimes.md), so that nothing is
-   * loaded, a text is a value, the context is headers, a stream has no value after it, and the end is SIGTERM.
+   * Kind of the runtime. `code` (the default): the runtime loads user code. `server`: it passes calls on to
+   * an HTTP server (docs/languages/http.md). Then nothing is loaded, a text is a value, and headers carry the
+   * context. A stream has no final value, and SIGTERM ends the server.
    */
   readonly kind?: 'code' | 'server';
-  /** Its log goes another way than its answers. */
+  /** True if the runtime reads no more calls while `concurrency` calls run. */
+  readonly readsInTurn?: boolean;
+  /** True if the log uses another stream than the answers and may arrive later. */
   readonly isLogLate?: boolean;
-  /** With `slowToStop`, a server takes no notice of SIGTERM. */
+  /** Starts a runtime. With `slowToStop`, a server ignores SIGTERM. */
   start(options?: { readonly slowToStop: boolean }): Promise<StartedRuntime>;
 }
 
-/** Bound of each wait of a test. */
+/** Timeout of each wait of a test. */
 const WAIT_MS = 20_000;
 
 export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
@@ -138,7 +144,10 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       return channel;
     }
 
-    /** Asks until so many calls run and, if asked for, wait. (A runtime need not have read those that wait.) */
+    /**
+     * Polls until `running` calls run and, if given, `queued` calls wait. A runtime need not have read the
+     * waiting calls.
+     */
     async function counts(channel: Channel, running: number, queued?: number): Promise<void> {
       const signal = AbortSignal.timeout(WAIT_MS);
       for (;;) {
@@ -217,7 +226,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         const echo = await ready(entries.echo);
         const body = Buffer.from('['.repeat(100_000) + ']'.repeat(100_000));
         const outcome = await echo.call({ ...callOf(null), body });
-        // A language without a limit of depth may answer it.
+        // A language without a depth limit may return the value.
         if (!outcome.ok) expect([4002, 4007]).toContain(outcome.code);
         expect(resultOf(await echo.call(callOf(1)))).toBe(1);
       });
@@ -261,7 +270,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       test('lines are in the log when the call is answered', async () => {
         const channel = await ready(entries.log);
         await channel.call(callOf({}));
-        // The two streams come on ways of their own.
+        // Stdout and stderr arrive independently.
         for (const line of subject.isLogLate ? ['a line on stdout\n', 'a line on stderr\n'] : [])
           await expect.poll(() => runtime.log(), { timeout: WAIT_MS }).toContain(line);
         expect(runtime.log()).toContain('a line on stdout\n');
@@ -307,7 +316,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         await counts(channel, 3, 5);
         writeFileSync(file, '');
         const most = (await Promise.all(calls)).map(outcome => (resultOf(outcome) as { most: number }).most);
-        // The runtime counts three as running, above; a thread of a cold machine may reach its first line only after the gate is open.
+        // The runtime counts three as running, above. On a slow machine a thread may reach its first line
+        // only after the gate opens.
         expect(Math.max(...most)).toBeLessThanOrEqual(3);
       });
 
@@ -421,12 +431,62 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         await counts(channel, 1);
         caller.abort();
         await expect(waiting).rejects.toMatchObject({ code: 'unavailable' });
-        // Answered while the other one still runs.
+        // The runtime answers the cancelled call while the other one still runs.
         while (channel.inFlight > 1) await counts(channel, 1);
         writeFileSync(file, '');
         await running;
         expect(resultOf(await channel.call(callOf({ number: 3 })))).toEqual({ order: [1, 3], most: 1 });
       });
+
+      const waits: [title: string, eventBytes: number, sent: number, most: number][] = [
+        ['512 calls', 0, 1100, 512],
+        ['8 MiB of events', 1_000_000, 30, 9],
+      ];
+      test.each(waits)('the runtime stops reading a connection of which %s wait', async (_, eventBytes, sent, most) => {
+        const { file, waiting, running, channel } = await fill(sent, 'x'.repeat(eventBytes));
+        if (subject.readsInTurn) await counts(channel, 2);
+        else await counts(channel, 2, most);
+        // A runtime that continued to read would have read everything by the last poll.
+        for (let look = 0; look < 100; look++) {
+          expect((await channel.ping(AbortSignal.timeout(WAIT_MS))).queued).toBeLessThanOrEqual(most);
+        }
+        writeFileSync(file, '');
+        for (const outcome of await Promise.all([...running, ...waiting])) expect(outcome.ok).toBe(true);
+      });
+
+      test.skipIf(subject.readsInTurn)('the runtime reads on when half of what waited is done', async () => {
+        const callers = Array.from({ length: 300 }, () => new AbortController());
+        const { file, waiting, running, channel } = await fill(1100, '', callers);
+        await counts(channel, 2, 512);
+        const outcomes = Promise.allSettled([...running, ...waiting]);
+        for (const caller of callers.slice(0, 255)) caller.abort();
+        await counts(channel, 2, 257);
+        for (let look = 0; look < 100; look++) {
+          expect((await channel.ping(AbortSignal.timeout(WAIT_MS))).queued).toBe(257);
+        }
+        callers[255]?.abort();
+        await counts(channel, 2, 512);
+        writeFileSync(file, '');
+        const states = (await outcomes).map(outcome => outcome.status);
+        expect(states.filter(state => state === 'rejected')).toHaveLength(256);
+      });
+
+      /**
+       * Sends two calls that run until `file` exists, and `sent` calls that wait. `callers` cancel the first
+       * of these.
+       */
+      async function fill(sent: number, text: string, callers: readonly AbortController[] = []) {
+        const channel = await ready(entries.gate, { concurrency: 2 });
+        const file = join(directory, 'go');
+        const running = [1, 2].map(number => channel.call(callOf({ number, file })));
+        await counts(channel, 2);
+        const waiting = Array.from({ length: sent }, (_unused, index) => {
+          const call = callOf({ number: index + 3, text });
+          const caller = callers[index];
+          return channel.call(caller === undefined ? call : { ...call, signal: caller.signal });
+        });
+        return { file, waiting, running, channel };
+      }
 
       test('cancels at any moment hit only their own call', async () => {
         const channel = await ready(entries.count);
@@ -470,7 +530,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           header: { ...HEADER, stream: true, credit: 6 },
           onChunk: (event, callId) => {
             events.push(event.toString());
-            // It owes 4 after the second; the third and the fourth use up its next credit.
+            // After the second event the runtime has overdrawn its credit by 4. The grant of 14 covers this
+            // and the last two events.
             if (events.length === 2 && grant) {
               grant = false;
               void channel.ping(AbortSignal.timeout(WAIT_MS)).then(pong => {
@@ -575,26 +636,26 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
 
       test('STOP cancels the running call and refuses the waiting ones', async () => {
         const channel = await ready(entries.sleep, { preStop: entries.stop });
-        // Heard from the beginning: the end of the connection may come before the answer of the stop.
+        // Handles the outcome from the beginning, because the connection may end before the answer of the
+        // stop.
         const outcomeOf = () => channel.call(callOf({ seconds: 60 })).catch((error: unknown) => error);
         const running = outcomeOf();
         await counts(channel, 1);
         const waiting = outcomeOf();
         expect(await stop(channel, 10_000)).toEqual({});
-        for (const [call, code] of [
-          [running, 4002],
-          [waiting, 4000],
-        ] as const) {
-          // Its answer, or the end of the connection, whichever is seen first.
-          const outcome = await call;
-          if (!(outcome instanceof ChannelClosed)) expect(outcome).toMatchObject({ ok: false, code });
-        }
+        // The outcome is the answer or the end of the connection, whichever arrives first.
+        const outcome = await running;
+        if (!(outcome instanceof ChannelClosed)) expect(outcome).toMatchObject({ ok: false, code: 4002 });
+        expect(await waiting).toSatisfy(
+          (refusal: unknown) =>
+            refusal instanceof ChannelClosed || String(refusal).includes('instance exited: it is stopping'),
+        );
         expect(await runtime.exited).toBe(0);
         expect(runtime.log()).toContain('pre_stop has run');
       });
 
       test('a pre_stop that fails or takes too long is 4009, and the runtime exits all the same', async () => {
-        // A server is asked by SIGTERM, which cannot be answered with a failure.
+        // A server is stopped by SIGTERM, which cannot be answered with a failure.
         if (!isServer) {
           const channel = await ready(entries.echo, { preStop: entries.stopFails });
           expect(await stop(channel, 10_000)).toMatchObject({
@@ -646,12 +707,12 @@ async function connectTo(endpoint: RuntimeEndpoint): Promise<net.Socket> {
   if (endpoint.kind === 'unix') return net.connect(endpoint.path);
   if (endpoint.kind === 'tcp') return net.connect(endpoint.port, endpoint.host);
   const socket = await connectProven(endpoint, AbortSignal.timeout(WAIT_MS), frameOf(Buffer.from('{"op":"runtime"}')));
-  // As a plain one.
+  // Closes the socket when the peer ends, as a plain socket does.
   socket.allowHalfOpen = false;
   return socket.resume();
 }
 
-/** Resolves when the other side has ended the connection. */
+/** Sends bytes and resolves when the other side has closed the connection. */
 async function sendAndWaitForEnd(endpoint: RuntimeEndpoint, bytes: Buffer): Promise<void> {
   const socket = await connectTo(endpoint);
   return await new Promise(resolve => {

@@ -13,7 +13,10 @@ const TEST_TIMEOUT_MS = 60_000;
 const WAIT_MS = 30_000;
 const MOST_EXECS = 32;
 const TERMINAL = { columns: 80, rows: 24 };
-/** Answers each connection with what it got, reversed, once that has ended; the port is its first line. */
+/**
+ * Script of a server that answers each connection with its reversed input at the end of input. Its first line
+ * of output is the port.
+ */
 const REVERSER = `
 import socket, sys, threading
 family = socket.AF_INET6 if sys.argv[1] == '::1' else socket.AF_INET
@@ -35,8 +38,8 @@ while True:
 `;
 
 /**
- * The contract of `src/sandbox/access.ts` as tests. Inside there are a shell, the usual small programs and `python3`.
- * `closedFile`: one that the driver's other user may not open.
+ * Tests the contract of `src/sandbox/access.ts`. The sandbox contains a shell, the usual small programs and
+ * `python3`. `closedFile` is a file that the driver's other user may not open.
  */
 export function describeAccess(
   name: string,
@@ -49,7 +52,10 @@ export function describeAccess(
     let driver: SandboxDriver;
     const directories: string[] = [];
     const execs: OpenExec[] = [];
-    /** For all tests that change nothing but their own directory: on some drivers a sandbox takes a second, and the suite is long. */
+    /**
+     * Sandbox for all tests that change only their own directory. A start takes a second on some drivers, and
+     * the suite is long.
+     */
     let standing: SandboxHandle | null = null;
 
     beforeAll(async () => {
@@ -63,7 +69,7 @@ export function describeAccess(
       for (const { instanceId, handle } of await driver.list()) {
         if (instanceId !== standing?.instanceId) await driver.remove(handle);
       }
-      // Where the files of the host are those inside.
+      // Some sandboxes use files of the host, so the directories exist on the host too.
       for (const directory of directories.splice(0)) await rm(directory, { recursive: true, force: true });
     });
 
@@ -80,13 +86,16 @@ export function describeAccess(
       return access;
     };
 
-    /** A sandbox of the test's own, and an empty directory in it. */
+    /** Starts a sandbox for one test, with an empty directory in it. */
     const startOwn = async (changes: Partial<SandboxSpec> = {}) => {
       const { handle } = await driver.start({ ...under.spec(), ...changes }, signal());
       return { handle, ...(await enter(handle)) };
     };
 
-    /** An empty directory in the sandbox that stands. A test that has ended it for the others fails alone. */
+    /**
+     * Makes an empty directory in the shared sandbox. Starts another one if a test has ended it, so that only
+     * that test fails.
+     */
     const start = async () => {
       if (standing === null || (await driver.inspect(standing)).state !== 'running')
         standing = (await driver.start(under.spec(), signal())).handle;
@@ -163,7 +172,7 @@ export function describeAccess(
         const writing = access.writeFile(`${directory}/new`, { mode: null }, content, signal());
         writing.catch(() => undefined);
         content.write('half');
-        // It has begun when somebody reads of it; until then it is not open.
+        // The driver opens the file when it first reads from `content`.
         await vi.waitFor(() => expect(content.readableLength).toBe(0), { timeout: WAIT_MS, interval: 5 });
         const ends = [exec.stdout, exec.stderr, exec.stdin, connection].map(stream =>
           finished(stream).catch(() => undefined),
@@ -179,7 +188,7 @@ export function describeAccess(
       });
     });
 
-    /** Starts the reverser inside. */
+    /** Starts the reversing server inside. */
     const serve = async (access: SandboxAccess, host = '127.0.0.1') => {
       const exec = await run(access, ['python3', '-c', REVERSER, host]);
       return { exec, port: Number(String(await firstOf(exec.stdout))) };
@@ -223,7 +232,7 @@ export function describeAccess(
       });
 
       test('in a directory that is not there it does not run anywhere else', async context => {
-        // A fake sandbox runs programs of this machine, and has no init to say so.
+        // A fake sandbox runs programs of this machine and has no init to report this.
         if (!isReal()) return context.skip();
         const { access } = await start();
         const exec = await shell(access, 'echo ran', { workingDir: '/no-such-directory' });
@@ -286,7 +295,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(0);
       });
 
-      /** Whether a process with this in its command line lives inside. */
+      /** Returns true if a process with this marker in its command line runs inside. */
       const lives = async (access: SandboxAccess, marker: string) =>
         (await output(access, 'cat /proc/[0-9]*/cmdline | tr "\\0" " "')).includes(`sleep ${marker}`);
 
@@ -342,7 +351,7 @@ export function describeAccess(
       test('the command has a terminal of that size, which takes both outputs', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
-        // A daemon may give the terminal its size a moment after the command has begun.
+        // A daemon may set the size of the terminal after the command has started.
         const sized = 'while [ "$(stty size)" = "0 0" ]; do :; done; stty size';
         const script = `test -t 0 && test -t 1 && test -t 2 && tty >/dev/null && ${sized} && echo err >&2`;
         const exec = await shell(access, script, { terminal: { columns: 91, rows: 17 } });
@@ -356,7 +365,7 @@ export function describeAccess(
       test('the command sees a resize, and gets its signal', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
-        // The first size may come a moment after the beginning, and is reported as a change too.
+        // The first size may arrive after the start, and then counts as a change too.
         const script = `trap 'stty size; [ "$(stty size)" = "43 132" ] && exit 3' WINCH; echo up; while :; do sleep 0.01; done`;
         const exec = await shell(access, script, { terminal: TERMINAL });
         await firstOf(exec.stdout);
@@ -599,13 +608,34 @@ export function describeAccess(
         await expect(writing).rejects.toSatisfy(isError('invalid_request', /too large/));
       });
 
-      test('replaces a link and not what it leads to', async () => {
+      test('replaces what a link leads to and not the link', async () => {
         const { access, directory } = await start();
-        await output(access, `cd ${directory}; echo target > target; ln -s target link; ln -s missing dangling`);
-        for (const name of ['link', 'dangling']) await put(access, `${directory}/${name}`, 'new');
-        expect(await output(access, `cd ${directory}; ls; cat target link dangling; find . -type l`)).toBe(
-          'dangling\nlink\ntarget\ntarget\nnewnew',
+        await output(
+          access,
+          `cd ${directory}; echo old > target; ln -s target second; ln -s second link; ln -s fresh dangling`,
         );
+        for (const name of ['link', 'dangling']) await put(access, `${directory}/${name}`, 'new');
+        expect(await output(access, `cd ${directory}; ls; cat target fresh; find . -type l | sort`)).toBe(
+          'dangling\nfresh\nlink\nsecond\ntarget\nnewnew./dangling\n./link\n./second\n',
+        );
+      });
+
+      test('keeps the mode of the file that it replaces when no mode is given', async () => {
+        const { access, directory } = await start();
+        await output(access, `cd ${directory}; echo old > script; chmod 750 script; ln -s script link`);
+        await put(access, `${directory}/link`, 'new');
+        expect(await output(access, `ls -l ${directory}/script | cut -c1-10`)).toBe('-rwxr-x---\n');
+      });
+
+      test('refuses what is no file and leaves it', async () => {
+        const { access, directory } = await start();
+        await output(access, `cd ${directory}; mkfifo pipe; ln -s pipe link`);
+        for (const path of [`${directory}/pipe`, `${directory}/link`, '/dev/null']) {
+          await expect(put(access, path, 'new')).rejects.toSatisfy(
+            isError('invalid_request', /is a (pipe|device), not a file/),
+          );
+        }
+        expect(await output(access, `ls -l ${directory}/pipe | cut -c1`)).toBe('p\n');
       });
 
       test('does not change what else is a name of the file that was there', async () => {
@@ -631,7 +661,7 @@ export function describeAccess(
 
       test('no room: resource_exhausted, and nothing is left', async context => {
         const { access } = await startOwn();
-        // Only a sandbox has a file system of its own that can be filled without harm.
+        // Only a real sandbox has its own file system that a test can fill safely.
         const size = Number((await output(access, "df -k /tmp | tail -1 | awk '{print $2}'")).trim());
         if (!isReal() || size > 512 * 1024) return context.skip();
         const endless = Readable.from(
@@ -684,7 +714,7 @@ export function describeAccess(
         await expect(put(access, `${directory}/closed/file`, 'x')).rejects.toSatisfy(denied);
         const options = { maxDepth: 5, maxEntries: 10 };
         await expect(access.listFiles(`${directory}/closed`, options, signal())).rejects.toSatisfy(denied);
-        // The list leaves out its content, and reports the rest.
+        // The list omits the content of the directory and reports the others.
         const { entries } = await access.listFiles(directory, options, signal());
         expect(entries.map(({ path }) => path)).toEqual([`${directory}/closed`, `${directory}/file`]);
       });
@@ -806,7 +836,7 @@ export function describeAccess(
   });
 }
 
-/** The first piece of a stream that is read on afterwards. */
+/** Returns the first piece of a stream without closing it. */
 function firstOf(stream: Readable): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const take = (piece: Buffer) => {

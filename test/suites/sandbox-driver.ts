@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -17,8 +17,8 @@ import type {
 import { available } from '../parts/available.ts';
 
 /**
- * Entries of the code inside that the suite calls; `test/sandbox/code/behaviours.py` is the reference. A driver without real
- * sandboxes leaves `real` out: then only what the control plane sees is tested.
+ * Entries of the code inside that the suite calls. `test/sandbox/code/behaviours.py` is the reference.
+ * Without `real`, which a driver without real sandboxes omits, only the view of the control plane is tested.
  */
 export interface DriverEntries {
   /** Returns the event. */
@@ -30,40 +30,43 @@ export interface DriverEntries {
   /** Prints `line <n>` for n from `event.from` up to `event.to`. */
   readonly printLines: string;
   readonly real?: {
-    /** Sends `event.signal` to itself. */
+    /** Sends `event.signal` to its own process. */
     readonly killSelf: string;
-    /** The environment. */
+    /** Returns the environment. */
     readonly environment: string;
-    /** `{uid, gid, directory, …}` of its own process. */
+    /** Returns `{uid, gid, directory, …}` of its own process. */
     readonly process: string;
     /** Writes `event.text` to `event.path` and returns the owner's uid. */
     readonly write: string;
-    /** The text of `event.path`. */
+    /** Returns the text of `event.path`. */
     readonly read: string;
-    /** Allocates without end. */
+    /** Allocates memory without limit. */
     readonly eatMemory: string;
-    /** Forks without end. */
+    /** Forks without limit. */
     readonly forkBomb: string;
-    /** Leaves processes behind in sessions of their own. */
+    /** Leaves processes running in their own sessions. */
     readonly leaveChildren: string;
   };
 }
 
-/** One driver under test with what is around it. */
+/** A driver under test, with its surroundings. */
 export interface DriverUnderTest {
   readonly driver: SandboxDriver;
   readonly entries: DriverEntries;
-  /** The directory of the code, as INIT names it. */
+  /** Directory of the code, as INIT names it. */
   readonly codePath: string;
-  /** A spec that this driver can start, code included. */
+  /** Returns a spec that this driver can start, code included. */
   spec(): SandboxSpec;
-  /** A second driver over the same machinery, as after a restart of the control plane; null when there is none. */
+  /**
+   * Opens a second driver over the same engine, as a restart of the control plane does; null when that is
+   * impossible.
+   */
   reopen: (() => SandboxDriver) | null;
-  /** What is asked for is set aside somewhere, and more than there is cannot be. */
+  /** True if the engine reserves requested memory and refuses more than it has. */
   readonly reservesMemory?: true;
-  /** The parts of a start that it tells, in their order; absent: none. */
+  /** Stages of a start that the driver reports, in order. Without it the driver reports none. */
   readonly stages?: readonly string[];
-  /** A user that exists where sandboxes run, and its uid; null when users cannot be switched. */
+  /** A user that exists in sandboxes, with its uid; null when the user cannot be changed. */
   readonly user: { readonly name: string; readonly uid: number } | null;
   /** Removes everything that `create` made. */
   dispose(): Promise<void>;
@@ -72,7 +75,7 @@ export interface DriverUnderTest {
 const TEST_TIMEOUT_MS = 60_000;
 const WAIT_MS = 30_000;
 
-/** The contract of `src/sandbox/driver.ts` as tests. */
+/** Tests the contract of `src/sandbox/driver.ts`. */
 export function describeDriver(name: string, create: () => Promise<DriverUnderTest>, makeMs?: number): void {
   describe(name, { timeout: TEST_TIMEOUT_MS }, () => {
     let under: DriverUnderTest;
@@ -80,7 +83,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     let capabilities: DriverCapabilities;
     const channels: Channel[] = [];
     const directories: string[] = [];
-    /** Of several tests that only run commands in it: on some drivers a sandbox takes a second. */
+    /** Sandbox that several tests share to run commands, because a start takes a second on some drivers. */
     let standing: SandboxHandle | null = null;
 
     beforeAll(async () => {
@@ -357,7 +360,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       test('ends the process group when the caller goes away', async () => {
         const handle = await enter();
         const controller = new AbortController();
-        // A number that no other process of the machine has in its command line.
+        // Number that no other process of the machine has in its command line.
         const marker = `600.${process.pid}${Date.now()}`;
         const running = driver.exec(handle, command(['sleep', marker]), controller.signal);
         controller.abort();
@@ -609,6 +612,25 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         },
       );
 
+      test.for(['/', '/etc', '..', 'directory', 'file'])(
+        'a mount of the platform fails the start when a link to %s stands on the path of its source',
+        async (to, context) => {
+          if (!capabilities.mounts) return context.skip();
+          const around = directory();
+          mkdirSync(join(around, 'directory'));
+          writeFileSync(join(around, 'file'), 'content');
+          mkdirSync(join(around, 'etc'));
+          symlinkSync(to, join(around, 'link'));
+          for (const source of [join(around, 'link'), join(around, 'link/etc'), `${join(around, 'link')}/.`]) {
+            const platformMounts = [{ source, target: '/data', readonly: true }];
+            await expect(start({ platformMounts })).rejects.toSatisfy(
+              isError('failed_precondition', /^mount source (leads through a symbolic link|does not exist): /),
+            );
+          }
+          expect(await driver.list()).toEqual([]);
+        },
+      );
+
       test('a link in one mount does not lead the target of another out of the sandbox', async context => {
         const { real } = under.entries;
         if (real === undefined || !capabilities.mounts) return context.skip();
@@ -688,7 +710,7 @@ async function logs(
   return text === '' ? [] : text.trimEnd().split('\n');
 }
 
-/** The INIT of a spec, as the scheduler would send it. */
+/** Returns the INIT of a spec, as the scheduler would send it. */
 export function initOf(spec: SandboxSpec, codePath: string, handler: string) {
   return {
     codePath,
@@ -709,7 +731,7 @@ export function initOf(spec: SandboxSpec, codePath: string, handler: string) {
   };
 }
 
-/** Calls the handler; a failure of the code throws its text. */
+/** Calls the handler. Throws the text of a failure of the code. */
 export async function call(channel: Channel, event: unknown): Promise<unknown> {
   const outcome = await channel.call({
     header: { traceId: 'suite', traceparent: '', requestId: randomUUID() },
@@ -720,7 +742,7 @@ export async function call(channel: Channel, event: unknown): Promise<unknown> {
   return JSON.parse(outcome.data.toString());
 }
 
-/** Whether an error is a `ServiceError` of this code and text. */
+/** Returns a predicate for a `ServiceError` of this code and text. */
 export function isError(code: ErrorCode, text = /./): (error: unknown) => boolean {
   return error => error instanceof ServiceError && error.code === code && text.test(error.message);
 }

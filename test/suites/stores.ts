@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { listAgents } from '../../src/storage/agents.ts';
+import type { Database } from '../../src/storage/database.ts';
+import { listAgents } from '../../src/storage/queries/agents.ts';
 import {
   claimAsyncCall,
   dropAsyncCalls,
@@ -11,19 +12,17 @@ import {
   ROW_BYTES,
   readAsyncCall,
   sumAsyncCallBytes,
-} from '../../src/storage/async-calls.ts';
-import type { Database } from '../../src/storage/database.ts';
-import type { DurableWrites } from '../../src/storage/durable.ts';
-import { readInstallationId } from '../../src/storage/installation-id.ts';
-import { findInstance, insertInstance, updateInstance } from '../../src/storage/instances.ts';
+} from '../../src/storage/queries/async-calls.ts';
+import { readInstallationId } from '../../src/storage/queries/installation-id.ts';
+import { findInstance, insertInstance, updateInstance } from '../../src/storage/queries/instances.ts';
 import {
   deleteJobSchedule,
   findJobSchedule,
   insertJobSchedule,
   listJobSchedules,
   putJobSchedule,
-} from '../../src/storage/job-schedules.ts';
-import { insertJob, type JobDraft } from '../../src/storage/job-submits.ts';
+} from '../../src/storage/queries/job-schedules.ts';
+import { insertJob, type JobDraft } from '../../src/storage/queries/job-submits.ts';
 import {
   claimJob,
   countOpenJobs,
@@ -32,7 +31,8 @@ import {
   listJobs,
   markJobRunning,
   readJob,
-} from '../../src/storage/jobs.ts';
+} from '../../src/storage/queries/jobs.ts';
+import type { DurableWrites } from '../../src/storage/writes/durable.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
 
 export interface OpenDatabase {
@@ -41,7 +41,7 @@ export interface OpenDatabase {
   close(): Promise<unknown>;
 }
 
-/** What a text may hold that databases treat in different ways. */
+/** Texts that databases treat in different ways. */
 const ODD_TEXTS = [
   ...['', ' ', 'a', 'B', 'b', 'A', 'ä', 'Z', '_', '-', '10', '9', '~', '\u{1F600}', 'e\u0301', '\u00e9'],
   ...[
@@ -69,7 +69,7 @@ const job = (id: string, more: Partial<JobDraft> = {}): JobDraft => ({
   ...{ attempt: 1, nodeId: 'n', nodeEpoch: 0, isForAnother: false, instanceId: '', pid: '' },
   ...{ submittedAtMs: 0, startedAtMs: null, endedAtMs: null, ...more },
 });
-/** A number of a job that is exact, and larger than 32 bits. */
+/** Exact job number above 32 bits. */
 const LARGEST = 9_007_199_254_740_000;
 const OWNER = { nodeId: 'n', epoch: 0 };
 const BOUNDS = { maxOpen: 1000, maxOpenPerTenant: 1000 };
@@ -89,7 +89,7 @@ const call = (id: string, more: object = {}) => ({
 
 const ENDED = { status: 'SUCCEEDED', message: '', errorType: '', exitCode: 0, endedAtMs: 5 } as const;
 
-/** The common behaviour of all databases of the service, as tests. `open` makes an empty one. */
+/** Tests the common behaviour of all databases of the service. `open` makes an empty one. */
 export function describeStores(title: string, open: () => Promise<OpenDatabase>): void {
   describe(`stored rows, ${title}`, () => {
     let opened: OpenDatabase;
@@ -104,7 +104,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
     });
     const order = (...args: Parameters<DurableWrites['write']>) => opened.writes.write(...args);
 
-    test('a text comes back as it was written, a NUL as the sign for what cannot be written, and is found by itself only', async () => {
+    test('a text is stored unchanged, except that NUL becomes a replacement sign, and matches only itself', async () => {
       for (const [index, text] of ODD_TEXTS.entries()) {
         const inserted = await opened.writes.write(insertJob, job(text, { message: text }), text, BOUNDS);
         expect(inserted).toEqual({ sequence: index + 1 });
@@ -120,7 +120,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       }
     });
 
-    test('texts are in the order of their bytes, as pages of a list rely on it', async () => {
+    test('texts are ordered by their bytes, on which pages of a list rely', async () => {
       for (const text of ODD_TEXTS) {
         await opened.writes.write(
           insertJobSchedule,
@@ -151,12 +151,12 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(behind.map(({ id }) => id)).toEqual(listed.slice(listed.indexOf(pivot) + 1));
     });
 
-    test('half of a pair of surrogates becomes what every encoder makes of it, and fails nothing', async () => {
+    test('a lone surrogate becomes the replacement character and makes no write fail', async () => {
       await opened.writes.write(insertJob, job('x', { message: 'a\ud800b' }), '', BOUNDS);
       expect((await readJob(opened.database, 1))?.job.message).toBe('a\ufffdb');
     });
 
-    test('numbers are numbers up to the largest that is exact, and counts and sums too', async () => {
+    test('numbers are stored exactly up to the largest safe integer, and so are counts and sums', async () => {
       await opened.writes.write(insertJob, job('first'), '', BOUNDS);
       const latest = job('latest', { exitCode: -1, submittedAtMs: LARGEST / 1000 });
       expect(await opened.writes.write(insertJob, latest, '', BOUNDS)).toEqual({ sequence: LARGEST });
@@ -166,7 +166,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await countOpenJobs(opened.database, 'n')).toEqual({ running: 0, waiting: 2 });
     });
 
-    test('bytes come back as bytes, and what is kept is counted', async () => {
+    test('bytes are stored as bytes, and their total is counted', async () => {
       await opened.writes.write(insertAsyncCall, call('a'), null);
       const stored = await readAsyncCall(opened.database, 'a');
       expect([...(stored?.body ?? [])]).toEqual([0, 1, 255]);
@@ -187,7 +187,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await oldestCompletionMs(opened.database)).toBe(9);
     });
 
-    test('of a call that is over its end is kept and counted, and what it was asked with is not', async () => {
+    test('a finished call keeps its outcome, which counts towards the total, and drops its request', async () => {
       for (const id of ['a', 'b', 'c']) await opened.writes.write(insertAsyncCall, call(id), null);
       const error = '{"message":"ä"}';
       const failed = { status: 'failed', result: null, error, completed_at_ms: 9 } as const;
@@ -207,7 +207,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect((await findAsyncCall(opened.database, 'a'))?.error).toBe(error);
     });
 
-    test('a claim of a job is one claim, and its instance ends with it', async () => {
+    test('a job can be claimed once, and its instance ends with the job', async () => {
       await opened.writes.write(insertJob, job('x'), '', BOUNDS);
       const instance = storedInstance({ id: 'i-1', owner: { kind: 'job', key: '1' } });
       expect(await opened.writes.write(claimJob, 1, OWNER, instance)).toBe(true);
@@ -223,7 +223,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await listExpiredJobs(opened.database, bounds)).toEqual([1]);
     });
 
-    test('of too many jobs that are over a tenant with many loses its own oldest, and a tenant with few none', async () => {
+    test('a tenant with too many finished jobs loses the oldest of its own, and other tenants lose none', async () => {
       const ids = ['few-1', 'many-1', 'many-2', 'many-3', 'few-2', 'many-4', 'open'];
       for (const [index, id] of ids.entries()) {
         await opened.writes.write(insertJob, job(id, { tenant: id.split('-')[0] as string }), '', BOUNDS);
@@ -237,12 +237,12 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await expired(4)).toEqual(['many-1', 'many-2']);
       expect(await expired(3)).toEqual(['many-1', 'many-2', 'few-1']);
       expect(await expired(0, 0, 2)).toEqual(['many-1', 'many-2']);
-      // Those that are too old go anyway, and make room.
+      // Jobs that are too old are removed in any case, which frees capacity.
       expect(await expired(5, 11)).toEqual(['few-1']);
       expect(await expired(3, 11)).toEqual(['few-1', 'many-1', 'many-2']);
     });
 
-    test('an instance is inserted once by id, by name and by key, and changed only in the state that is meant', async () => {
+    test('an instance is inserted once per id, name and key, and updated only in the expected state', async () => {
       const named = { namespace: 'ns', name: 'a', idempotency: { key: 'k', requestHash: 'h' } };
       const insert = (id: string, agent = named) =>
         insertInstance(opened.database, storedInstance({ id, status: 'RUNNING' }), agent);
@@ -261,7 +261,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       ]);
     });
 
-    test('a schedule is inserted and deleted once', async () => {
+    test('a schedule is inserted once and deleted once', async () => {
       const row = {
         tenant: 't',
         id: 's',
@@ -278,17 +278,17 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
     });
 
-    test('a schedule that is put replaces the one of its id, as a later one, and keeps what is decided', async () => {
+    test('a put of a schedule replaces the one of the same id, as a later one, and keeps what is decided', async () => {
       const common = { tenant: 't', id: 's', timezone: 'UTC', overlap: 'skip', submission: '{}' } as const;
       const row = { ...common, cron: '0 3 * * *', created_at_ms: 100, decided_until_ms: 100 };
       const put = (changes: object, most = 1) => opened.writes.write(putJobSchedule, { ...row, ...changes }, [], most);
       const stored = () => findJobSchedule(opened.database, 't', 's');
       expect(await put({})).toEqual(row);
-      // At the same moment, and of the same clock.
+      // The put happens at the same moment by the same clock.
       const again = { ...row, submission: '[]', created_at_ms: 101, decided_until_ms: 100 };
       expect(await put({ submission: '[]', decided_until_ms: 200 })).toEqual(again);
       expect(await stored()).toEqual(again);
-      // With another pattern nothing from before it is due.
+      // With another pattern no earlier time is due.
       const other = { ...row, cron: '0 4 * * *', created_at_ms: 300, decided_until_ms: 300 };
       expect(await put(other)).toEqual(other);
       expect(await put({ ...other, cron: '0 5 * * *', decided_until_ms: 250 })).toMatchObject({
@@ -300,7 +300,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect((await listJobSchedules(opened.database, 't')).map(({ id }) => id)).toEqual(['other', 's']);
     });
 
-    test('of schedules that are put at one moment each is another one, and the last stays', async () => {
+    test('concurrent puts of a schedule get distinct creation times, and the last one is stored', async () => {
       const row = { tenant: 't', id: 's', cron: '', timezone: '', overlap: 'skip', decided_until_ms: 1 } as const;
       const puts = Array.from({ length: 8 }, (_, index) =>
         opened.writes.write(putJobSchedule, { ...row, submission: `{"n":${index}}`, created_at_ms: 1 }, [], 10),
@@ -317,13 +317,13 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(written).toContainEqual(last);
     });
 
-    test('the installation has an id, which stays', async () => {
+    test('the id of the installation exists and never changes', async () => {
       const id = await readInstallationId(opened.database);
       expect(id).toMatch(/^[0-9a-f-]{36}$/);
       expect(await readInstallationId(opened.database)).toBe(id);
     });
 
-    test('an error of a query comes through, and the next query works', async () => {
+    test('a query rejects with its error, and the next query works', async () => {
       await expect(sql`select 1 from nowhere`.execute(opened.database)).rejects.toThrow(/nowhere/);
       await expect(order(insertAsyncCall as never, call('a') as never, null as never)).resolves.toBeUndefined();
       await expect(order(insertAsyncCall as never, call('a') as never, null as never)).rejects.toThrow(/unique/i);

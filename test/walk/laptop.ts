@@ -17,21 +17,23 @@ import { ROOT } from '../../scripts/command.ts';
 
 export interface Said {
   readonly code: number;
-  /** Both outputs. */
+  /** Standard output and standard error. */
   readonly out: string;
   readonly seconds: number;
 }
 
-/** What of this machine is there too: its programs, read-only. Nothing of a service, no home, no temporary files. */
+/**
+ * Paths of this machine that the laptop sees read-only: programs, but no service, home or temporary files.
+ */
 const SHARED = ['/usr', '/etc/ssl', '/etc/alternatives'];
 const OURS = ['dist', 'node_modules', 'package.json'];
 
 /**
- * Another machine, as far as a service can tell: a network of its own that reaches `server` and nothing else, and files of its own, with the
- * command line installed. For root. `remove` leaves nothing.
+ * A second machine from the view of a service. It has its own network, which reaches `server` only, and its
+ * own files with the command line installed. Needs root. `remove` removes everything.
  */
 export class Laptop {
-  /** The address of this machine, as the laptop reaches it. */
+  /** Address of this machine, as the laptop reaches it. */
   readonly server: string;
   readonly #network: string;
   readonly #root: string;
@@ -44,7 +46,7 @@ export class Laptop {
 
   static make(): Laptop {
     const network = `rkw${randomBytes(4).toString('hex')}`;
-    // RFC 2544 keeps these for tests.
+    // RFC 2544 reserves these addresses for tests.
     const subnet = `198.18.${randomInt(256)}`;
     const host = randomInt(63) * 4;
     const [server, own] = [`${subnet}.${host + 1}`, `${subnet}.${host + 2}`];
@@ -65,11 +67,11 @@ export class Laptop {
     }
   }
 
-  /** Runs a line of a shell in a directory below the home of its user. Never rejects. */
+  /** Runs a shell command in a directory below the home of the laptop's user. Never rejects. */
   run(line: string, directory = '.'): Promise<Said> {
     const begunMs = performance.now();
     return new Promise(resolve => {
-      // The mounts are of this run's own namespace, and go with it.
+      // The mounts belong to the namespace of this run and end with it.
       const args = [
         'netns',
         'exec',
@@ -103,7 +105,7 @@ export class Laptop {
     });
   }
 
-  /** Writes a file of its user. */
+  /** Writes a file of the laptop's user. */
   write(path: string, content: string): void {
     const file = this.#home(path);
     mkdirSync(dirname(file), { recursive: true });
@@ -119,7 +121,7 @@ export class Laptop {
   }
 
   remove(): void {
-    // Its end of the pair takes the other along.
+    // Deleting one end of the pair deletes the other.
     spawnSync('ip', ['link', 'delete', this.#network]);
     spawnSync('ip', ['netns', 'delete', this.#network]);
     rmSync(this.#root, { recursive: true, force: true });
@@ -145,7 +147,10 @@ export class Laptop {
   }
 }
 
-/** `$1`: its files, `$2`: the project, `$3`: Node, `$4`: what is shared, `$5`: what of the project is installed, `$6`: what to run. */
+/**
+ * Script with six arguments: the laptop's files, the project, Node, the shared paths, the installed parts of
+ * the project, and the command.
+ */
 const MACHINE = `root=$1 project=$2 node=$3 line=$6
 bind() { mount --bind "$1" "$2" && mount -o remount,bind,ro "$2"; }
 for path in $4; do [ ! -e "$path" ] || bind "$path" "$root$path"; done

@@ -4,19 +4,19 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Laptop } from './laptop.ts';
 
-/** One kind of program, from nothing to its end. */
+/** One kind of program, from its creation to its removal. */
 export interface Program {
   readonly name: string;
   readonly template: string;
-  /** What the template does not write: done on the laptop before the first deploy. */
+  /** Adds what the template does not write, on the laptop before the first deploy. */
   readonly prepare?: (laptop: Laptop, directory: string) => void;
-  /** A command of its own before each deploy. */
+  /** Build command that runs before each deploy. */
   readonly build?: string;
-  /** A call whose output has `first`, and `second` after the edit. */
+  /** Command that calls the program. Its output contains `first`, and `second` after the edit. */
   readonly call: (server: string) => string;
   readonly first: string;
   readonly second: string;
-  /** What its log has. */
+  /** Text that the program's log contains. */
   readonly logs?: string;
   readonly edit: { readonly file: string; readonly from: string; readonly to: string };
 }
@@ -109,7 +109,7 @@ export const PROGRAMS: readonly Program[] = [
     template: 'typescript',
     prepare(laptop, directory) {
       laptop.write(`${directory}/index.ts`, EXPRESS);
-      // The lock is made here: the laptop reaches no registry.
+      // The lock file is made on this machine, because the laptop reaches no registry.
       const scratch = mkdtempSync(join(tmpdir(), 'rookery-lock-'));
       try {
         const manifest = { name: 'express-app', private: true, type: 'module', dependencies: { express: '^5.1.0' } };

@@ -14,7 +14,10 @@ export interface Step extends Said {
 const SECRET = 'a secret that is at least 32 bytes long';
 const TENANT = 'default';
 
-/** A service on this machine with authentication, at the address where the laptop reaches it, and a token of a developer. */
+/**
+ * Starts a service with authentication at the address that the laptop reaches, and returns it with a
+ * developer's token.
+ */
 export async function serveFor(
   laptop: Laptop,
 ): Promise<{ server: Served; token: string; remove: () => Promise<void> }> {
@@ -43,14 +46,14 @@ export async function serveFor(
   }
 }
 
-/** Logs the laptop in. Fails when it cannot. */
+/** Logs the laptop in. Fails when the login fails. */
 export async function login(laptop: Laptop, { server, token }: { server: Served; token: string }): Promise<Step> {
   laptop.write('token', token);
   const command = `rookery login ${server.frontendUrl} --meta-address ${server.metaUrl} --token-file token`;
   return checked({ program: '', command, ...(await laptop.run(command)) }, '');
 }
 
-/** From `init` to `delete`, step by step. Fails at the first one that does not do what it is to. */
+/** Yields each step from `init` to `delete`. Fails at the first step with an unexpected result. */
 export async function* walk(laptop: Laptop, server: Served, program: Program, runtime?: string): AsyncGenerator<Step> {
   const { name, template, prepare, build, call, first, second, logs = '', edit } = program;
   const step = async (command: string, expected: string, directory = name) =>

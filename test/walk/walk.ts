@@ -1,7 +1,8 @@
 /**
- * `npm run walk [-- name…]`: from another machine (a network namespace with files of its own) every kind of program is made, deployed, called,
- * changed, deployed again, looked at and deleted, with the commands, their seconds and their output printed. For root; needs a build, Go, npm,
- * and an index of Python packages.
+ * Command `npm run walk [-- name…]`. Its user works on another machine, which is a network namespace with its own
+ * files. Every kind of program is made, deployed, called, changed, deployed again, inspected and deleted.
+ * Prints the commands, their seconds and their output. Needs root, a build, Go, npm, and an index of Python
+ * packages.
  */
 import { ARGUMENTS } from '../../scripts/command.ts';
 import { Laptop } from './laptop.ts';

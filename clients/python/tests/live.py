@@ -1,4 +1,7 @@
-"""Both clients against a service that runs: `ROOKERY_ADDRESS`, and `ROOKERY_LOSSY_ADDRESS` of one that breaks off a create."""
+"""Tests both clients against the running service at `ROOKERY_ADDRESS`.
+
+The proxy at `ROOKERY_LOSSY_ADDRESS` loses the answer of a create.
+"""
 
 import asyncio
 import os
@@ -25,7 +28,7 @@ def handle(event, context):
     print("called by", event["name"], flush=True)
     return {"text": "Hello, " + event["name"], "calls": calls}
 """
-#: Of the service: the newest that it has.
+#: Newest Python runtime of the service.
 RUNTIME = os.environ["ROOKERY_TEST_RUNTIME"]
 
 

@@ -1,3 +1,4 @@
+import base64
 import os
 import tarfile
 import tempfile
@@ -5,11 +6,12 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Callable, Iterator
 
 from rookery import Rookery, RookeryError
 from rookery._error import Unreachable
 from rookery._pack import pack
-from rookery._wire import EventReader, LineReader, Request, retry_after, seconds_until
+from rookery._wire import EventReader, LineReader, LogPosition, Request, retry_after, seconds_until
 
 
 def answer(status: int, code: "int | None" = None, message: str = "no", after: "float | None" = None) -> RookeryError:
@@ -54,6 +56,66 @@ class Streams(unittest.TestCase):
     def test_a_character_that_is_cut_in_two_is_whole_in_its_line(self) -> None:
         reader, text = LineReader(), "ä\nb".encode()
         self.assertEqual([*reader.take(text[:1]), *reader.take(text[1:]), *reader.end()], ["ä", "b"])
+
+
+class FollowedLogs(unittest.TestCase):
+    END = b"event: end\ndata:\n\n"
+
+    def event(self, text: str) -> bytes:
+        return b"data: " + base64.b64encode(text.encode()) + b"\n\n"
+
+    def followed(self, log: bytes, streams: "list[bytes]", follow: "Callable[[Rookery], Iterator[str]]") -> "list[str]":
+        """Returns the lines of a followed log. Each connection sends one of the streams.
+
+        A stream without `END` is a broken connection.
+        """
+        accepted = []
+
+        class Service(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                is_followed = "follow=true" in self.path
+                if is_followed:
+                    accepted.append(self.headers["accept"])
+                self.send_response(200)
+                self.send_header("content-type", "text/event-stream" if is_followed else "text/plain")
+                self.end_headers()
+                self.wfile.write(streams.pop(0) if is_followed else log)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+            threading.Thread(target=service.serve_forever).start()
+            try:
+                with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=5, retries=2) as rookery:
+                    lines = list(follow(rookery))
+            finally:
+                service.shutdown()
+        self.assertEqual(set(accepted), {"text/event-stream, text/plain"})
+        return lines
+
+    def test_a_log_goes_on_behind_its_last_byte_when_the_connection_breaks(self) -> None:
+        streams = [self.event("one\ntw"), b":\n\n" + self.event("one\n") + self.event("two\nthree\n") + self.END]
+        lines = self.followed(b"", streams, lambda rookery: rookery.jobs.follow("j"))
+        self.assertEqual(lines, ["one", "two", "three"])
+
+    def test_a_log_goes_on_when_only_its_last_lines_were_wanted(self) -> None:
+        position = LogPosition(is_whole=False, of_instances=False)
+        position.begin()
+        self.assertEqual(position.advance(b"two\n"), b"two\n")
+        position.find(b"one\ntwo\n")
+        position.begin()
+        self.assertEqual(position.advance(b"one\ntwo\nthree\n"), b"three\n")
+
+    def test_the_lines_of_each_instance_are_counted_when_those_of_several_come_in_another_order(self) -> None:
+        first, second = b"[aaaaaaaa] ", b"[bbbbbbbb] "
+        now = second + b"1\n" + second + b"2\n" + first + b"1\n"
+        position = LogPosition(is_whole=True, of_instances=True)
+        position.begin()
+        position.advance(first + b"1\n" + second + b"1\n")
+        position.find(now)
+        position.begin()
+        self.assertEqual(position.advance(now + first + b"2\n"), second + b"2\n" + first + b"2\n")
 
 
 class Packages(unittest.TestCase):

@@ -1,27 +1,30 @@
 import type { Connection, RequestOptions } from './connection.ts';
 import { Files } from './files.ts';
+import { followLog } from './followed-log.ts';
 import type { AgentExecRequest, AgentExecResponse, Agent as AgentRecord, AgentStatsResponse } from './generated.ts';
-import { readLines } from './lines.ts';
 import { openTerminal, type Terminal, type TerminalOptions } from './terminal.ts';
 
 export interface InvokeOptions extends RequestOptions {
-  /** How long the service lets the handler run. */
+  /** Milliseconds after which the service stops the handler; the call then fails. */
   readonly runMs?: number;
 }
 
 export interface LogOptions extends RequestOptions {
-  /** Only so many of the newest lines. */
+  /** Maximum number of lines to return, counted from the newest. Absent: all lines. */
   readonly tail?: number;
-  /** Only lines from then on: RFC 3339. */
+  /** Time of the earliest line to return: RFC 3339, or an age such as `10m`. Absent: no limit. */
   readonly since?: string;
-  /** Of the run before (1), or the one before that. */
+  /**
+   * Number of an earlier run whose log to return: 1 (the previous run) to 3; excludes `since`. Absent: the
+   * current run.
+   */
   readonly previous?: number;
 }
 
-/** One agent instance. */
+/** One agent instance. Methods fail with `RookeryError`. */
 export class Agent {
   readonly id: string;
-  /** As it was when it was read last: see `refresh`. */
+  /** The agent's record at the time of the last read; `refresh` reads it again. */
   record: AgentRecord;
   readonly files: Files;
   readonly #connection: Connection;
@@ -38,7 +41,10 @@ export class Agent {
     return this.record.name;
   }
 
-  /** Where its exposed port is: by its own host name, else by path; null when none is exposed. */
+  /**
+   * URL of the exposed port: a host name of its own if there is one, otherwise a path. Null without an
+   * exposed port.
+   */
   get address(): string | null {
     const { expose } = this.record;
     if (expose === undefined) return null;
@@ -49,13 +55,17 @@ export class Agent {
     return { params: { instanceId: this.id } };
   }
 
+  /** Reads the record again, stores it in `record` and returns it. */
   async refresh(options: RequestOptions = {}): Promise<AgentRecord> {
     const { instance } = await this.#connection.call('getAgent', { ...options, ...this.#params });
     this.record = instance;
     return instance;
   }
 
-  /** Calls the handler and answers what it returns. It is sent again only when it has certainly not begun. */
+  /**
+   * Calls the handler and returns its result. Without `timeoutMs` only the service limits the time.
+   * The client retries only if the service has certainly not started the call.
+   */
   async invoke<T = unknown>(event: unknown = {}, options: InvokeOptions = {}): Promise<T> {
     const answer = await this.#connection.call('invokeAgent', {
       ...options,
@@ -67,7 +77,11 @@ export class Agent {
     return answer.data as T;
   }
 
-  /** Runs a command to its end: a text by `/bin/sh -c`, or a list of arguments. */
+  /**
+   * Runs a command in the sandbox and returns its exit code and output. `/bin/sh -c` runs a string; a list is
+   * an argument vector. The client stops waiting after `timeoutMs` milliseconds. The service kills the
+   * process group after `timeout` seconds.
+   */
   async exec(
     command: AgentExecRequest['command'],
     options: RequestOptions & Omit<AgentExecRequest, 'command'> = {},
@@ -77,27 +91,34 @@ export class Agent {
     return await this.#connection.call('agentExec', { ...request, ...this.#params, body: { command, ...rest } });
   }
 
-  /** A command (else a login shell) with open streams; with a terminal unless `tty` is false. */
+  /**
+   * Starts a command with open input and output streams, by default a login shell. The command gets a
+   * terminal unless `tty` is false.
+   */
   async terminal(options: TerminalOptions = {}): Promise<Terminal> {
     return await openTerminal(this.#connection, this.id, options);
   }
 
+  /** Returns the log of the current run, or of an earlier one (`previous`). */
   async logs({ tail, since, previous, ...options }: LogOptions = {}): Promise<string> {
     const query = { tail, since, previous };
     return await this.#connection.text('agentLogs', { ...options, ...this.#params, query });
   }
 
-  /** The lines of its log as they come, until it ends or `signal` aborts. */
+  /** Yields lines of the log as the service receives them, until the log ends or `signal` aborts. */
   async *follow({ tail, since, ...options }: Omit<LogOptions, 'previous'> = {}): AsyncGenerator<string> {
     const query = { tail, since, follow: true };
-    yield* readLines(await this.#connection.stream('agentLogs', { ...options, ...this.#params, query }));
+    yield* followLog(this.#connection, { name: 'agentLogs', options: { ...options, ...this.#params, query } });
   }
 
+  /** Returns the resources that the agent uses now. */
   async stats(options: RequestOptions = {}): Promise<AgentStatsResponse> {
     return await this.#connection.call('agentStats', { ...options, ...this.#params });
   }
 
-  /** Where a TCP port inside is for HTTP, published or not. What asks there has to send the token. */
+  /**
+   * Returns the HTTP URL of a TCP port in the sandbox, published or not. Requests to the URL need the token.
+   */
   portUrl(port: number, path = '/'): string {
     const base = new URL(this.#connection.url);
     const asked = new URL(path, 'http://inside');
@@ -108,19 +129,23 @@ export class Agent {
     return base.href;
   }
 
-  /** A signed link to the exposed port, for a browser. */
+  /**
+   * Returns a signed link to the exposed port, which a browser can open without a token. The link expires
+   * after `expiresSeconds`: 10 to 604800, by default 3600.
+   */
   async link(expiresSeconds?: number, options: RequestOptions = {}): Promise<string> {
     const body = expiresSeconds === undefined ? {} : { expires_seconds: expiresSeconds };
     const { url } = await this.#connection.call('linkAgent', { ...options, ...this.#params, body });
     return url;
   }
 
-  /** Starts it anew: what it had in memory is gone. */
+  /** Replaces the sandbox by a new one under the same id and reads the record. The agent loses its memory. */
   async restart(options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('restartAgent', { ...options, ...this.#params, isUnbounded: true });
     await this.refresh(options);
   }
 
+  /** Runs `pre_stop`, then stops the agent and removes its sandbox. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('deleteAgent', { ...options, ...this.#params, isUnbounded: true });
   }

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { Rookery } from './rookery.ts';
 
-test('the name that an agent gets of its directory can stand in an address, however long that is', async () => {
+test('agents.create makes a name that is valid in an address from a directory whose name is too long', async () => {
   const names: string[] = [];
   const server = createServer(async (request, answer) => {
     const text = (await request.toArray()).join('');
@@ -16,7 +16,7 @@ test('the name that an agent gets of its directory can stand in an address, howe
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const rookery = new Rookery({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` });
-  // The thirtieth character is no letter.
+  // Character 30 of the name is a hyphen. The cut at 30 characters has to remove the hyphen, too.
   const code = mkdtempSync(join(tmpdir(), `_${'a'.repeat(29)}-_`));
   try {
     await rookery.agents.create({ code });

@@ -8,24 +8,35 @@ import type { CreateAgentRequest, Mount, Operations } from './generated.ts';
 import { type RunOptions, runFields } from './runs.ts';
 
 export interface CreateOptions extends RunOptions, RequestOptions {
-  /** Absent: that of the directory, with something behind it that no other has. */
+  /** Name of the agent. Absent: the name of the directory and a suffix made from the idempotency key. */
   readonly name?: string;
-  /** `default` unless it is said. */
+  /** Namespace of the name; default: `default`. */
   readonly namespace?: string;
   readonly mounts?: readonly Mount[];
-  /** A directory of the service's machine. */
+  /** Absolute path of a directory on the service's machine. */
   readonly workspace?: string;
+  /** Rule for restarts after the sandbox exits on its own. Absent: no restart. */
   readonly restart?: CreateAgentRequest['restart_policy'];
-  /** The URN of a registered function of kind `agent`: everything about its code comes from there. */
+  /** URN of a registered function of kind `agent`, which supplies the code and all its settings. */
   readonly urn?: string;
-  /** The same key and options answer with the same agent; absent: one of this create, for its retries. */
+  /**
+   * Replaces the agent with this name. The old agent runs until the new one has loaded its code. Then the new
+   * one gets the name, and the service deletes the old one. If the code does not load, the create fails and
+   * the old agent continues.
+   */
+  readonly replace?: boolean;
+  /**
+   * Key that makes repeated creates return the same agent, if the options are the same too. Absent: a random
+   * key, which the retries of this create share.
+   */
   readonly idempotencyKey?: string;
 }
 
-/** Where the code is mounted. */
+/** Path in the sandbox at which the code is mounted. */
 const CODE_PATH = '/code';
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
+/** Creates and finds agents. */
 export class Agents {
   readonly #connection: Connection;
   readonly #code: Code;
@@ -36,8 +47,9 @@ export class Agents {
   }
 
   /**
-   * Creates an agent, and answers when it takes calls. Code that cannot be loaded does not fail it: `record.load_error` says why.
-   * `await using agent = …` deletes it at the end of the block.
+   * Creates an agent and returns it when it accepts calls. Without `timeoutMs` only the service limits the
+   * time. If the code does not load, the create succeeds and `record.load_error` has the reason (except with
+   * `replace`). `await using agent = …` deletes the agent at the end of the block.
    */
   async create(options: CreateOptions): Promise<Agent> {
     const { signal, timeoutMs, traceId, code, urn, idempotencyKey = randomUUID() } = options;
@@ -53,6 +65,7 @@ export class Agents {
       ...(options.workspace === undefined ? {} : { workspace: options.workspace }),
       ...(options.expose === undefined ? {} : { expose: options.expose }),
       ...(options.restart === undefined ? {} : { restart_policy: options.restart }),
+      ...(options.replace === undefined ? {} : { replace: options.replace }),
       ...(urn === undefined ? { runtime_spec: specOf(options) } : { urn }),
     };
     const { instance_id } = await this.#connection.call('createAgent', {
@@ -65,7 +78,7 @@ export class Agents {
     return await this.#read(instance_id, request);
   }
 
-  /** One by its id, or by its name in a namespace. */
+  /** Returns the agent with an id, or with a name in `namespace`. Fails with status 404 if there is none. */
   async get(idOrName: string, options: RequestOptions & { readonly namespace?: string } = {}): Promise<Agent> {
     if (UUID.test(idOrName)) return await this.#read(idOrName, options);
     const { namespace = 'default' } = options;
@@ -73,7 +86,7 @@ export class Agents {
     throw new RookeryError(`there is no agent ${namespace}/${idOrName}`, { status: 404 });
   }
 
-  /** All that fit, page by page as they are asked for. */
+  /** Yields the agents that match every filter, ordered by id. Each page is requested when it is needed. */
   async *list({
     signal,
     timeoutMs,
@@ -107,7 +120,7 @@ function specOf(options: CreateOptions): NonNullable<CreateAgentRequest['runtime
   };
 }
 
-/** It can stand in an address, and is the same for the same key. */
+/** Makes a name that is valid in an address. The same key and directory make the same name. */
 function madeUpName(code: string | undefined, key: string): string {
   const base = code === undefined || code.startsWith('code://') ? 'agent' : basename(resolve(code));
   const words = base

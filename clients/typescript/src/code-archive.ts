@@ -1,4 +1,4 @@
-// Made by `npm run generate` from src/cli/code-archive.ts.
+// Made by `npm run generate` from src/cli/code/archive.ts.
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream, type Dirent } from 'node:fs';
 import { lstat, readdir, readFile, readlink, stat } from 'node:fs/promises';
@@ -6,44 +6,52 @@ import { dirname, join, posix, resolve } from 'node:path';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
-import ignore, { type Ignore } from 'ignore';
 import tar, { type Pack } from 'tar-stream';
 import { usageError } from './error.ts';
+import { IgnoreRules } from './ignore-rules.ts';
 
 export interface PackOptions {
   /** The flag that named the directory, for errors. */
   readonly flag: string;
-  /** `kept`: as links, which must lead to something in the directory. `followed`: as what they lead to, directories too. */
+  /**
+   * `kept`: packs links as links, which must lead into the directory. `followed`: packs the targets,
+   * directories too.
+   */
   readonly links: 'kept' | 'followed';
-  /** A file that is no part of it wherever it stands: an absolute path. */
+  /** Absolute path of a file that the archive always omits. */
   readonly leftOut?: string;
 }
 
 export interface Packed {
-  /** Of the archive. */
+  /** SHA-256 of the archive. */
   readonly sha256: string;
-  /** Of what is in it, without the compression. */
+  /** SHA-256 of the uncompressed content. */
   readonly contentSha256: string;
   readonly files: number;
   readonly bytes: number;
+  /** Warnings: a sentence for each name of the directory that is of no use in the archive. */
+  readonly warnings: readonly string[];
 }
 
 export const IGNORE_FILE = '.rookeryignore';
-/** Never part of it: what belongs to this machine, or is made anew there. */
+/** Names that the archive always omits: they belong to this machine, or are made again at the target. */
 const LEFT_OUT = new Set(['.git', '__pycache__', 'node_modules', '.venv', IGNORE_FILE]);
-/** What editors keep beside a file while it is open: not there a moment later, and links that lead nowhere. */
+/** Temporary files of editors: they disappear a moment later, or are links that lead nowhere. */
 export const OF_EDITORS = /^(\.#.*|#.*#|.*~|\..*\.sw[a-p])$/;
 const MAX_FILES = 50_000;
 const EPOCH = new Date(0);
 
-/** What `.rookeryignore` of one directory leaves out, as a `.gitignore` does. */
+/** The rules of a directory's `.rookeryignore`, which work as in a `.gitignore`. */
 interface Rules {
-  /** Of the directory that has the file; `''`: the root. */
+  /** Directory of the ignore file; `''`: the root. */
   readonly below: string;
-  readonly rules: Ignore;
+  readonly rules: IgnoreRules;
 }
 
-/** A tar.gz of a directory. The same files give the same bytes: no times and no owners are in it, and its order is that of the names. */
+/**
+ * Packs a directory as tar.gz. Equal files give equal bytes: the archive has no times and no owners, and
+ * names are sorted.
+ */
 export async function packDirectory(directory: string, archive: string, options: PackOptions): Promise<Packed> {
   const pack = tar.pack();
   const content = counter();
@@ -66,7 +74,7 @@ export async function packDirectory(directory: string, archive: string, options:
       },
     ),
   ]).catch(error => {
-    // A full disk, for one; mistakes in the directory have their own sentences.
+    // Other errors, such as a full disk. Problems of the directory have their own messages.
     if ((error as NodeJS.ErrnoException).syscall === undefined) throw error;
     throw usageError(`${options.flag}: ${directory} cannot be packed (${(error as Error).message}).`);
   });
@@ -75,6 +83,7 @@ export async function packDirectory(directory: string, archive: string, options:
     contentSha256: content.sha256(),
     files: walk.files,
     bytes: compressed.bytes(),
+    warnings: walk.warnings,
   };
 }
 
@@ -89,6 +98,7 @@ export async function codeDirectory(code: string, flag = '--code'): Promise<stri
 
 class Walk {
   files = 0;
+  readonly warnings: string[] = [];
   readonly #root: string;
   readonly #pack: Pack;
   readonly #options: PackOptions;
@@ -103,7 +113,7 @@ class Walk {
     await this.#directory('', [], []);
   }
 
-  /** `around`: the directories that it stands in, whatever links led there. */
+  /** `around`: identities of the directories that contain this one, however links led here. */
   async #directory(below: string, above: readonly Rules[], around: readonly string[]): Promise<void> {
     const rules = [...above, ...(await rulesOf(this.#root, below))];
     const within = this.#options.links === 'kept' ? around : [...around, await this.#identity(below)];
@@ -117,7 +127,7 @@ class Walk {
       await this.#checkName(path);
       if (isLink && this.#options.links === 'kept') await this.#link(path);
       else if (!isDirectory) await this.#file(path);
-      // One that it stands in would have no end, and is there already.
+      // A link to a surrounding directory would never end, and that directory is already packed.
       else if (within.length === 0 || !within.includes(await this.#identity(path))) {
         this.#pack.entry({ name: `${path}/`, type: 'directory', mode: 0o755, mtime: EPOCH });
         await this.#directory(path, rules, within);
@@ -144,7 +154,10 @@ class Walk {
     return `${dev}:${ino}`;
   }
 
-  /** Names of an archive are UTF-8. Node reads what is none in another one as U+FFFD, and finds nothing under that. */
+  /**
+   * Refuses names that are not UTF-8, which an archive requires. Node reads their bytes as U+FFFD and finds
+   * no file under the result.
+   */
   async #checkName(path: string): Promise<void> {
     if (!path.includes('\ufffd') || (await lstat(join(this.#root, path)).catch(() => null)) !== null) return;
     throw usageError(
@@ -160,13 +173,20 @@ class Walk {
         `${this.#options.flag}: ${path} is a link to ${target}, which is not in ${this.#root}: leave it out with ${IGNORE_FILE}, or put what it leads to there.`,
       );
     }
+    if ((await stat(join(this.#root, path)).catch(() => null)) === null) {
+      this.warnings.push(`${this.#options.flag}: ${path} is a link to ${target}, which does not exist.`);
+    }
     this.#count();
     this.#pack.entry({ name: path, type: 'symlink', linkname: target, mode: 0o777, mtime: EPOCH });
   }
 
   async #file(path: string): Promise<void> {
     const found = await stat(join(this.#root, path)).catch(() => null);
-    if (!found?.isFile()) return;
+    if (!found?.isFile()) {
+      const why = found === null ? 'is a link that leads nowhere' : 'is neither a file nor a directory';
+      this.warnings.push(`${this.#options.flag}: ${path} ${why}, and is left out.`);
+      return;
+    }
     this.#count();
     const mode = (found.mode & 0o111) === 0 ? 0o644 : 0o755;
     const entry = this.#pack.entry({ name: path, size: found.size, mode, mtime: EPOCH });
@@ -188,18 +208,19 @@ class Walk {
 }
 
 async function rulesOf(root: string, below: string): Promise<readonly Rules[]> {
-  const text = await readFile(join(root, below, IGNORE_FILE), 'utf8').catch(() => null);
-  return text === null ? [] : [{ below, rules: ignore().add(text) }];
+  const content = await readFile(join(root, below, IGNORE_FILE)).catch(() => null);
+  return content === null ? [] : [{ below, rules: new IgnoreRules(content) }];
 }
 
-/** The file nearest to it decides, and in a file the last line that fits. */
+/**
+ * Returns true if the rules exclude a path. The nearest ignore file decides, and within a file the last line
+ * that matches.
+ */
 function isIgnored(all: readonly Rules[], path: string, isDirectory: boolean): boolean {
   let isLeftOut = false;
   for (const { below, rules } of all) {
     const own = below === '' ? path : path.slice(below.length + 1);
-    const { ignored, unignored } = rules.test(isDirectory ? `${own}/` : own);
-    if (ignored) isLeftOut = true;
-    else if (unignored) isLeftOut = false;
+    isLeftOut = rules.isExcluded(own, isDirectory) ?? isLeftOut;
   }
   return isLeftOut;
 }

@@ -7,7 +7,7 @@ import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
 import type { CodePackage } from './generated.ts';
 
-/** Uploaded code, named by its content. */
+/** Manages code packages: uploaded directories, each named by the SHA-256 of its archive. */
 export class Code {
   readonly #connection: Connection;
 
@@ -15,7 +15,7 @@ export class Code {
     this.#connection = connection;
   }
 
-  /** Packs a directory and uploads it unless the service has it already; answers its name, `code://<sha256>`. */
+  /** Packs a directory, uploads it unless the service has it, and returns its name, `code://<sha256>`. */
   async upload(directory: string, options: RequestOptions = {}): Promise<string> {
     const { sha256 } = await packed(directory, 'kept', async ({ sha256, bytes }, archive) => {
       if (await exists(this.#connection.call('getCode', { ...options, params: { sha256 } }))) return;
@@ -29,7 +29,10 @@ export class Code {
     return `code://${sha256}`;
   }
 
-  /** The working directory of jobs, which is another kind of package; answers its URI. */
+  /**
+   * Packs a working directory of jobs, uploads it unless the service has it, and returns its URI, `gcs://…`.
+   * Jobs use their own kind of package, in which symbolic links are followed.
+   */
   async uploadWorkingDirectory(directory: string, options: RequestOptions = {}): Promise<string> {
     const nameOf = ({ contentSha256 }: Packed) => `_rookery_pkg_${contentSha256.slice(0, 40)}.tar.gz`;
     const found = await packed(directory, 'followed', async (what, archive) => {
@@ -45,6 +48,7 @@ export class Code {
     return `gcs://${nameOf(found)}`;
   }
 
+  /** Yields all code packages. Each page is requested when it is needed. */
   async *list(options: RequestOptions = {}): AsyncGenerator<CodePackage> {
     let cursor: string | undefined;
     do {
@@ -54,7 +58,7 @@ export class Code {
     } while (cursor);
   }
 
-  /** Fails while something refers to it. */
+  /** Deletes a code package. Fails while any resource refers to the package. */
   async delete(sha256: string, options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('deleteCode', { ...options, params: { sha256 } });
   }
@@ -70,6 +74,7 @@ async function packed(
   try {
     const archive = join(work, 'code.tar.gz');
     const found = await packDirectory(directory, archive, { flag: 'code', links });
+    for (const warning of found.warnings) process.emitWarning(warning, 'RookeryWarning');
     await act(found, archive);
     return found;
   } finally {

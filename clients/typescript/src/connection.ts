@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { Agent, type IncomingMessage, request as plainRequest, validateHeaderValue } from 'node:http';
 import { Agent as SecureAgent, request as secureRequest } from 'node:https';
@@ -9,28 +10,32 @@ import { type Operations, PATHS } from './generated.ts';
 import { retryAfterMs, secondsUntil } from './retry.ts';
 
 export interface RookeryOptions {
-  /** Where the frontend is; else `$ROOKERY_ADDRESS`, else `http://127.0.0.1:8888`. */
+  /** URL of the frontend. Default: `$ROOKERY_ADDRESS`, otherwise `http://127.0.0.1:8888`. */
   readonly url?: string;
-  /** Else `$ROOKERY_TOKEN`, else what the file `$ROOKERY_TOKEN_FILE` has. */
+  /** Bearer token. Default: `$ROOKERY_TOKEN`, otherwise the content of the file `$ROOKERY_TOKEN_FILE`. */
   readonly token?: string;
-  /** Where authentication is off; else `$ROOKERY_TENANT`. */
+  /** Tenant, which counts only if the service has authentication off. Default: `$ROOKERY_TENANT`. */
   readonly tenant?: string;
-  /** How long a request may take where the service has no bound of its own for it; 5 minutes. */
+  /** Milliseconds for requests whose duration the service does not limit itself. Default: 5 minutes. */
   readonly timeoutMs?: number;
-  /** How often a request is sent again; 4. */
+  /** Maximum number of retries per request. Default: 4. */
   readonly retries?: number;
 }
 
-/** Of every method. */
+/** Options that every method accepts. */
 export interface RequestOptions {
+  /** Signal that cancels the request. The method then fails with the signal's reason or an `AbortError`. */
   readonly signal?: AbortSignal | undefined;
-  /** How long it may take with all its retries between them; an answer that is a stream has to begin until then. */
+  /**
+   * Milliseconds for the request and all its retries. A stream must begin within this time; it may end later.
+   */
   readonly timeoutMs?: number | undefined;
+  /** Trace id that the service logs and returns (`X-Trace-Id`). Absent: the service makes one. */
   readonly traceId?: string | undefined;
 }
 
 export type OperationName = keyof Operations;
-/** An answer of the registry that carries a code; `call` fails for it. */
+/** Failure answer of the registry, which has a code in its body. `call` throws a `RookeryError` for it. */
 type Refused = { code: number; message: string; warnings?: string[] };
 type Succeeded<T> = T extends unknown ? (Refused extends T ? (unknown extends T ? T : never) : T) : never;
 export type AnswerOf<N extends OperationName> = Succeeded<Operations[N]['answer']>;
@@ -39,12 +44,18 @@ export interface CallOptions<N extends OperationName> extends RequestOptions {
   readonly params?: Operations[N]['params'] | undefined;
   readonly query?: Operations[N]['query'] | undefined;
   readonly body?: Operations[N]['body'] | undefined;
-  /** Sent instead of `body`, as it is. */
+  /** Raw body, which is sent unchanged instead of `body`. */
   readonly content?: Content | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
-  /** Whether sending it twice is as good as once. */
+  /**
+   * True if sending the request twice has the same effect as once. Default: true for GET, PUT and DELETE,
+   * except `updateFunction`.
+   */
   readonly mayRepeat?: boolean;
-  /** The service bounds it itself: a call, a create. */
+  /**
+   * True if the service limits the duration itself, as for calls and creates. Then no default timeout
+   * applies.
+   */
   readonly isUnbounded?: boolean;
 }
 
@@ -58,16 +69,19 @@ const DEFAULT_URL = 'http://127.0.0.1:8888';
 const DEFAULT_TIMEOUT_MS = 5 * 60_000;
 const DEFAULT_RETRIES = 4;
 const PROBE_MS = 30_000;
-/** A timer of Node for longer than this fires at once. */
+/** Longest delay of a Node.js timer. A timer with a longer delay fires immediately. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-/** One of these is refused when its answer got lost: it names the revision that it changes. */
+/**
+ * PUT operations that must not be repeated. An update names the revision that it changes, so the service
+ * refuses a second one after the first has succeeded.
+ */
 const NOT_TWICE: ReadonlySet<OperationName> = new Set(['updateFunction']);
 const REPEATABLE = new Set(['GET', 'PUT', 'DELETE']);
 const META = '/api/meta/';
-/** `function [...] is not found`, of the registry. */
+/** Code of the registry for `function [...] is not found`. */
 const NO_FUNCTION = 4115;
 
-/** Sends operations of the service, again where that is safe, and reads their answers. */
+/** Sends operations to the service, retries them if that is safe, and reads their answers. */
 export class Connection {
   readonly url: URL;
   readonly #headers: Readonly<Record<string, string>>;
@@ -88,11 +102,12 @@ export class Connection {
     this.#agent = new (this.url.protocol === 'https:' ? SecureAgent : Agent)({ keepAlive: true });
   }
 
+  /** Closes all open connections. */
   close(): void {
     this.#agent.destroy();
   }
 
-  /** The answer's JSON. Fails with `RookeryError` for every answer that says no. */
+  /** Returns the JSON of the answer. Fails with `RookeryError` if the service reports a failure. */
   async call<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AnswerOf<N>> {
     const value = await this.#send(name, options, async answer => {
       const text = (await readAll(answer)).toString('utf8');
@@ -116,19 +131,33 @@ export class Connection {
     return await this.#send(name, options, readAll);
   }
 
-  /** The answer as it comes, once it has begun. Fails as everything here does when it breaks off. */
+  /** Returns the chunks of the answer once it has begun. A broken connection fails with `RookeryError`. */
   async stream<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AsyncGenerator<Buffer>> {
     return chunksOf(await this.#send(name, options, async answer => answer), options.signal);
   }
 
-  /** The same for who wants to pipe it. */
+  /** Maximum number of retries per request. @internal */
+  get retries(): number {
+    return this.#retries;
+  }
+
+  /** Returns the chunks of the answer and its content type (`''`: none) once it has begun. @internal */
+  async typedStream<N extends OperationName>(
+    name: N,
+    options: CallOptions<N> = {},
+  ): Promise<{ readonly type: string; readonly chunks: AsyncGenerator<Buffer> }> {
+    const answer = await this.#send(name, options, async answer => answer);
+    return { type: answer.headers['content-type'] ?? '', chunks: chunksOf(answer, options.signal) };
+  }
+
+  /** Returns the answer as a Node.js stream, which can be piped, once the answer has begun. */
   async readable<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<Readable> {
     const answer = await this.#send(name, options, async answer => answer);
-    // A generator that nobody has begun to read does not end what it reads.
+    // A generator that has not been read yet does not close the answer, so the stream closes it.
     return Readable.from(chunksOf(answer, options.signal), { objectMode: false }).once('close', () => answer.destroy());
   }
 
-  /** An open WebSocket, paused. @internal */
+  /** Opens a WebSocket and returns it paused. Not retried. @internal */
   async webSocket<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<WebSocket> {
     options.signal?.throwIfAborted();
     const url = this.#urlOf(name, options);
@@ -144,7 +173,7 @@ export class Connection {
     socket.once('close', () => signal?.removeEventListener('abort', abort));
     return await new Promise((resolve, reject) => {
       socket.once('open', () => {
-        // Messages that came with the handshake would be lost: nobody can listen yet.
+        // Messages that arrive with the handshake would be lost, because no listener is registered yet.
         socket.pause();
         resolve(socket);
       });
@@ -183,6 +212,8 @@ export class Connection {
     read: (answer: IncomingMessage) => Promise<T>,
   ): Promise<T> {
     const method = PATHS[name][0];
+    // One signal may serve any number of calls; Node.js would warn of a leak above 10 listeners.
+    if (options.signal !== undefined) setMaxListeners(0, options.signal);
     const { mayRepeat = REPEATABLE.has(method) && !NOT_TWICE.has(name), signal, isUnbounded = false } = options;
     const timeoutMs = options.timeoutMs ?? (isUnbounded ? null : this.#timeoutMs);
     const endsAtMs = timeoutMs === null ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
@@ -231,7 +262,7 @@ export class Connection {
       const timer = Number.isFinite(timeoutMs)
         ? setTimeout(
             () => {
-              // Without a cause: it is not sent again.
+              // Without `cause`, so that the request is not retried.
               late = new RookeryError('the request took longer than its timeout');
               request.destroy(late);
             },
@@ -275,7 +306,7 @@ async function* chunksOf(answer: IncomingMessage, signal: AbortSignal | undefine
   }
 }
 
-/** The value is in no error: it may be a token. */
+/** Checks that a header can be sent. The error leaves out the value, which may be a token. */
 function checkHeader(name: string, value: string): void {
   try {
     validateHeaderValue(name, value);

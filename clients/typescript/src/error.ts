@@ -1,19 +1,20 @@
 export interface RookeryErrorDetails {
-  /** Of the HTTP answer; 0: there was none. */
+  /** Status of the HTTP answer; 0 without an answer. */
   readonly status?: number;
-  /** Of the answer's body (docs/errors.md); else the status. */
+  /** Error code from the answer's body (docs/reference/errors.md), otherwise the status. */
   readonly code?: number;
+  /** Trace id of the request, by which the service's log can be searched. */
   readonly traceId?: string | undefined;
-  /** What the service says to do about it. */
+  /** Advice of the service on how to correct the request (`X-Advice`). */
   readonly advice?: string | undefined;
-  /** After how many seconds the service wants to be asked again. */
+  /** Seconds to wait before a retry, as the service demands (`Retry-After`). */
   readonly retryAfterSeconds?: number | undefined;
-  /** The answer's JSON object, where it was one. */
+  /** JSON object of the answer, if the answer has one. */
   readonly body?: Readonly<Record<string, unknown>> | undefined;
   readonly cause?: unknown;
 }
 
-/** Every failure of this client but for those of the caller's own `AbortSignal`. */
+/** Failure of any method of this client, except an abort by the caller's own `AbortSignal`. */
 export class RookeryError extends Error {
   override readonly name = 'RookeryError';
   readonly status: number;
@@ -34,7 +35,7 @@ export class RookeryError extends Error {
   }
 }
 
-/** What the caller gave is wrong: nothing was sent. */
+/** Makes the error for a wrong argument of the caller. The client has sent nothing. */
 export function usageError(message: string): RookeryError {
   return new RookeryError(message);
 }

@@ -1,7 +1,7 @@
 import type { Connection, RequestOptions } from './connection.ts';
 import { serverEvents } from './server-events.ts';
 
-/** docs/dashboard.md has the kinds, and what each tells. */
+/** One event of the service. docs/reference/events.md lists the types and the fields of their data. */
 export interface RookeryEvent {
   readonly id: string;
   readonly type: string;
@@ -9,14 +9,18 @@ export interface RookeryEvent {
 }
 
 export interface EventOptions extends RequestOptions {
-  /** Only these. */
+  /** Types of events to receive. Absent: all types. */
   readonly types?: readonly string[];
-  /** First those after the event with this id. */
+  /**
+   * Id of the last event received: the stream begins with the events after it. If the service no longer has
+   * them, the first event is `reset`.
+   */
   readonly after?: string;
-  /** First so many of those before. */
+  /** Number of past events to receive first, at most 1000; ignored with `after`. Default: 0. */
   readonly recent?: number;
 }
 
+/** Reads events of the service. */
 export class Events {
   readonly #connection: Connection;
 
@@ -24,7 +28,10 @@ export class Events {
     this.#connection = connection;
   }
 
-  /** What happens as it happens, until `signal` aborts or the connection ends: go on with `after`. */
+  /**
+   * Yields events as they happen, until `signal` aborts or the service ends the stream. A broken connection
+   * fails with `RookeryError`. To resume, pass the id of the last event as `after`.
+   */
   async *follow({ types, after, recent, ...options }: EventOptions = {}): AsyncGenerator<RookeryEvent> {
     const answer = await this.#connection.stream('followEvents', {
       ...options,

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import type { Connection, RequestOptions } from './connection.ts';
 import type { FileEntry } from './generated.ts';
 
-/** Files inside of a sandbox. A relative path begins at its working directory. */
+/** Files in the sandbox of an agent. Relative paths start at the sandbox's working directory. */
 export class Files {
   readonly #connection: Connection;
   readonly #params: { readonly instanceId: string };
@@ -14,16 +14,21 @@ export class Files {
     this.#params = { instanceId };
   }
 
+  /** Returns the whole content of a file. */
   async read(path: string, options: RequestOptions = {}): Promise<Buffer> {
     return await this.#connection.bytes('downloadFile', { ...options, params: this.#params, query: { path } });
   }
 
-  /** As it comes, for what is large. */
+  /** Returns the content of a file as a stream, for large files. */
   async readStream(path: string, options: RequestOptions = {}): Promise<Readable> {
     return await this.#connection.readable('downloadFile', { ...options, params: this.#params, query: { path } });
   }
 
-  /** Replaces the file at once when all of it is there. `mode` is octal: `755`. */
+  /**
+   * Writes a file. The service replaces an existing file atomically after all data has arrived.
+   * `mode` has the permission bits in octal (`755`). Default: the bits of the existing file, otherwise `644`.
+   * The client does not retry the write of a stream.
+   */
   async write(
     path: string,
     data: string | Uint8Array | Readable,
@@ -51,12 +56,16 @@ export class Files {
         type: `multipart/form-data; boundary=${boundary}`,
         data: isStream ? () => Readable.from(whole()) : Buffer.concat([head, Buffer.from(data), tail]),
       },
-      // A stream can be read once.
+      // A stream can be read only once.
       mayRepeat: !isStream,
       isUnbounded: true,
     });
   }
 
+  /**
+   * Lists a directory, ordered by path. With `recursive` the list includes subdirectories down to `maxDepth`
+   * levels (default and maximum: 64). Symbolic links are not followed.
+   */
   async list(
     path: string,
     {
@@ -70,7 +79,7 @@ export class Files {
     return files;
   }
 
-  /** Makes a directory and its parents; one that is there is fine. */
+  /** Creates a directory and its parents. Succeeds if the directory exists. */
   async makeDirectory(path: string, options: RequestOptions = {}): Promise<void> {
     const query = { path, recursive: true };
     await this.#connection.call('makeDirectory', { ...options, params: this.#params, query, mayRepeat: true });

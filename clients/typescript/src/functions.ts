@@ -1,34 +1,35 @@
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
+import { followLog } from './followed-log.ts';
 import type { FunctionInstance, FunctionVersion, Operations, RegisterFunctionRequest } from './generated.ts';
-import { readLines } from './lines.ts';
 import { untilThere } from './looks.ts';
 import { type RunOptions, runFields } from './runs.ts';
 import { serverEvents } from './server-events.ts';
 
 export interface RegisterOptions extends RunOptions, RequestOptions {
-  /** `faas` unless it is said; agents are made from one of kind `agent`. */
+  /** Kind of the function; default: `faas`. Agents can be created from functions of kind `agent`. */
   readonly kind?: 'faas' | 'agent';
   readonly description?: string;
-  /** Seconds that one call may take. */
+  /** Seconds after which the service stops a call. */
   readonly timeout?: number;
   readonly minInstances?: number;
   readonly maxInstances?: number;
-  /** Calls at once in one instance. */
+  /** Maximum number of concurrent calls in one instance. */
   readonly concurrency?: number;
 }
 
 export interface CallFunctionOptions extends RequestOptions {
-  /** All calls of a session reach the same instance. */
+  /** Session id: all calls of a session reach the same instance. */
   readonly session?: string;
-  /** Only instances that are reserved for it. */
+  /** Label of a reservation: only instances reserved under this label run the call. */
   readonly label?: string;
 }
 
 const LATEST = '$latest';
 const PAUSES = { firstMs: 50, longestMs: 2000 };
 
+/** Registers, changes and finds functions. */
 export class Functions {
   readonly #connection: Connection;
   readonly #code: Code;
@@ -38,14 +39,21 @@ export class Functions {
     this.#code = code;
   }
 
-  /** Registers a function: `hello`, `demo@hello` or `0@demo@hello`. Its code is uploaded. */
+  /**
+   * Registers a function, uploads its code, and returns its version `$latest`.
+   * The name is `hello`, `demo@hello` or `0@demo@hello`.
+   */
   async register(name: string, options: RegisterOptions): Promise<FunctionHandle> {
     const body: RegisterFunctionRequest = { name: wholeName(name), ...(await this.#fields(options)) };
     const answer = await this.#connection.call('registerFunction', { ...requestOf(options), body });
     return new FunctionHandle(this.#connection, answer.function);
   }
 
-  /** Changes `$latest`: every option is said again. Published versions stay. */
+  /**
+   * Changes `$latest` of a function and returns it. Published versions stay unchanged. An omitted option that
+   * has a default returns to the default: `runtime`, `handler`, `cpu`, `memory`, `image` and so on. Other
+   * omitted options keep their stored values. Fails if another client changed the function at the same time.
+   */
   async update(name: string, options: RegisterOptions): Promise<FunctionHandle> {
     const { record } = await this.get(name, requestOf(options));
     const body = { revisionId: record.revisionId, ...(await this.#fields(options)) };
@@ -54,7 +62,7 @@ export class Functions {
     return new FunctionHandle(this.#connection, answer.function);
   }
 
-  /** The latest one, or a published version. */
+  /** Returns `$latest` of a function, or its published version `version`. Fails if there is none. */
   async get(name: string, options: RequestOptions & { readonly version?: string } = {}): Promise<FunctionHandle> {
     const { version = LATEST, ...request } = options;
     const asked = { ...request, params: { name: wholeName(name) }, query: { versionNumber: version } };
@@ -62,6 +70,7 @@ export class Functions {
     return new FunctionHandle(this.#connection, answer.function);
   }
 
+  /** Yields all functions. Each page is requested when it is needed. */
   async *list(options: RequestOptions = {}): AsyncGenerator<FunctionHandle> {
     const pageSize = 100;
     for (let pageIndex = 1; ; pageIndex++) {
@@ -72,7 +81,7 @@ export class Functions {
     }
   }
 
-  /** What became of an asynchronous call. */
+  /** Returns a handle of an asynchronous call that was started before. Sends nothing. */
   asyncCall(id: string): AsyncCall {
     return new AsyncCall(this.#connection, id);
   }
@@ -97,7 +106,7 @@ export class Functions {
   }
 }
 
-/** One version of a function. */
+/** One version of a function. Methods fail with `RookeryError`. */
 export class FunctionHandle {
   readonly record: FunctionVersion;
   readonly #connection: Connection;
@@ -119,14 +128,20 @@ export class FunctionHandle {
     return { params: { urn: this.urn } };
   }
 
-  /** Calls it and answers what the handler returns. It is sent again only when it has certainly not begun. */
+  /**
+   * Calls the function and returns the result of its handler. Without `timeoutMs` only the service limits the
+   * time. The client retries only if the service has certainly not started the call.
+   */
   async invoke<T = unknown>(event: unknown = {}, options: CallFunctionOptions = {}): Promise<T> {
     const request = this.#callOf(event, options, {});
     const text = await this.#connection.text('invokeFunction', request);
     return (text === '' ? undefined : JSON.parse(text)) as T;
   }
 
-  /** What the handler writes or yields, piece by piece; its return value is the last. */
+  /**
+   * Calls the function and yields each piece that its handler writes or yields; the return value is the last
+   * piece. Fails if the handler fails or the stream breaks.
+   */
   async *stream(event: unknown = {}, options: CallFunctionOptions = {}): AsyncGenerator<string> {
     const request = this.#callOf(event, options, { accept: 'text/event-stream' });
     for await (const { type, data } of serverEvents(await this.#connection.stream('invokeFunction', request))) {
@@ -137,14 +152,17 @@ export class FunctionHandle {
     throw new RookeryError('the stream ended before its end');
   }
 
-  /** Calls it without waiting for its end. */
+  /** Starts an asynchronous call and returns its handle without waiting for the result. */
   async start(event: unknown = {}, options: CallFunctionOptions = {}): Promise<AsyncCall> {
     const request = this.#callOf(event, options, { 'x-invoke-type': 'async' });
     const text = await this.#connection.text('invokeFunction', request);
     return new AsyncCall(this.#connection, (JSON.parse(text) as { requestId: string }).requestId);
   }
 
-  /** Makes a version of the latest revision that never changes; without a name it gets a number. */
+  /**
+   * Publishes the latest revision as an immutable version. Without a name the service makes one from the
+   * time. Fails if the function has changed since `record` was read.
+   */
   async publish(
     version = '',
     options: RequestOptions & { readonly description?: string } = {},
@@ -156,22 +174,27 @@ export class FunctionHandle {
     return new FunctionHandle(this.#connection, answer.function);
   }
 
+  /** Returns the running instances of this version. */
   async instances(options: RequestOptions = {}): Promise<FunctionInstance[]> {
     const { instances } = await this.#connection.call('listFunctionInstances', { ...options, ...this.#params });
     return instances;
   }
 
+  /** Returns the logs of all running instances. Each line begins with the start of its instance id. */
   async logs(options: RequestOptions = {}): Promise<string> {
     return await this.#connection.text('readFunctionLogs', { ...options, ...this.#params });
   }
 
-  /** The lines of its log as they come, until `signal` aborts. */
+  /**
+   * Yields lines of all instances as the service receives them, until `signal` aborts. Instances that start
+   * later are included.
+   */
   async *follow(options: RequestOptions = {}): AsyncGenerator<string> {
     const request = { ...options, ...this.#params, query: { follow: true } };
-    yield* readLines(await this.#connection.stream('readFunctionLogs', request));
+    yield* followLog(this.#connection, { name: 'readFunctionLogs', options: request, isOfInstances: true });
   }
 
-  /** Deletes this version; with `$latest` goes the whole function. */
+  /** Deletes this version. Deleting `$latest` deletes the function with all its versions. */
   async delete(options: RequestOptions = {}): Promise<void> {
     const query = { versionNumber: this.record.versionNumber };
     await this.#connection.call('deleteFunction', { ...options, params: { name: this.name }, query });
@@ -189,7 +212,7 @@ export class FunctionHandle {
   }
 }
 
-/** A call that goes on by itself. */
+/** Handle of an asynchronous call, which continues without a connection. */
 export class AsyncCall {
   readonly id: string;
   readonly #connection: Connection;
@@ -199,11 +222,15 @@ export class AsyncCall {
     this.id = id;
   }
 
+  /** Returns the current state of the call. */
   async status(options: RequestOptions = {}) {
     return await this.#connection.call('getAsyncResult', { ...options, params: { id: this.id } });
   }
 
-  /** Waits for its end, without `timeoutMs` however long it takes, and answers what the handler returned. */
+  /**
+   * Waits until the call ends and returns the result of its handler. Fails with `RookeryError` if the call
+   * failed, or after `timeoutMs` milliseconds. Without `timeoutMs` the wait has no limit.
+   */
   async result<T = unknown>(options: RequestOptions = {}): Promise<T> {
     return await untilThere(options, PAUSES, async request => {
       const { status, result, error } = await this.status(request);
@@ -223,7 +250,7 @@ function callFailure(data: string): RookeryError {
   return new RookeryError(message, { status: 200, code, traceId });
 }
 
-/** As the command line reads them. */
+/** Completes a name to `0@SERVICE@FUNCTION`, by the rules of the command line. URNs stay unchanged. */
 function wholeName(given: string): string {
   const parts = given.split(/[@/]/);
   if (given.startsWith('sn:') || parts.length > 2) return given;

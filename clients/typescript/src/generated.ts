@@ -61,11 +61,13 @@ export type AgentExecResponse = {
   stdout: string;
   stderr: string;
   truncated: boolean;
+  /** The time limit ended it; `returncode` is -1 then. */
+  timed_out: boolean;
   /** Fields of the body that were ignored, and what else the caller should know. */
   warnings?: string[];
 };
 
-/** Gives a port an address of its own: docs/addresses.md. */
+/** Gives a port an address of its own: docs/guides/addresses.md. */
 export type AgentExpose = {
   /** A TCP port on 127.0.0.1 inside the sandbox. */
   port: number;
@@ -217,6 +219,8 @@ export type CreateAgentRequest = {
   expose?: AgentExpose;
   /** What follows when its sandbox ends by itself; absent: `never`. */
   restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
+  /** The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. Without an agent of this name it is a create whose code must load. */
+  replace?: boolean;
 };
 
 export type CreateBuildRequest = {
@@ -304,6 +308,8 @@ export type FileEntry = {
   /** Absolute, inside. */
   path: string;
   name: string;
+  /** Only where the path is not UTF-8: `path` and `name` have U+FFFD for each byte that is none, and no request can name the file. */
+  not_utf8?: true;
   type: "file" | "directory" | "symlink" | "other";
   /** Bytes. */
   size: number;
@@ -333,7 +339,7 @@ export type FunctionError = {
   trace_id?: string;
 };
 
-/** Gives a port of its instances an address: docs/addresses.md. */
+/** Gives a port of its instances an address: docs/guides/addresses.md. */
 export type FunctionExpose = {
   /** A TCP port on 127.0.0.1 inside; 0: none has an address. */
   port: number;
@@ -919,7 +925,7 @@ export type RestartPolicy = {
   backoff_seconds?: number;
 };
 
-/** `pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/jobs.md says more. Other keys are kept and ignored. */
+/** `pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored. */
 export type RuntimeEnv = {
   env_vars?: Record<string, string | SecretReference> | null;
   working_dir?: string | null;
@@ -1166,7 +1172,7 @@ export type UpdatePoolRequest = {
 export type UploadFileRequest = {
   /** Where it is to be. Ends it in `/` or is a directory there, the name of the file is added. */
   path: string;
-  /** Permission bits in octal; default `644`. */
+  /** Permission bits in octal; default those of the file that is there, else `644`. */
   mode?: string;
   /** At most 536870912 bytes. */
   file: string;

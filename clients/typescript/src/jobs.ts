@@ -1,21 +1,24 @@
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
+import { followLog } from './followed-log.ts';
 import type { Job, JobRequest } from './generated.ts';
-import { readLines } from './lines.ts';
 import { untilThere } from './looks.ts';
 import type { Environment } from './runs.ts';
 
 export interface SubmitOptions extends RequestOptions {
+  /** Id of the job. Absent: the service makes one. */
   readonly id?: string;
-  /** A directory that is packed and uploaded; the job runs in a copy of it. */
+  /** Directory to pack and upload. The job runs in a copy of it. */
   readonly code?: string;
   readonly env?: Environment;
-  /** Packages of Python that it needs. */
+  /** Python packages to install before the command starts. */
   readonly pip?: readonly string[];
   readonly metadata?: Readonly<Record<string, string>>;
+  /** Number of CPU cores; fractions are allowed. */
   readonly cpus?: number;
+  /** Memory in MiB. */
   readonly memoryMb?: number;
-  /** How often it runs again after it failed. */
+  /** Maximum number of runs after a failed one. */
   readonly retries?: number;
 }
 
@@ -23,6 +26,7 @@ const MEBIBYTE = 1024 * 1024;
 const PAUSES = { firstMs: 500, longestMs: 500 };
 const OVER = new Set(['SUCCEEDED', 'FAILED', 'STOPPED']);
 
+/** Submits and observes jobs. */
 export class Jobs {
   readonly #connection: Connection;
   readonly #code: Code;
@@ -32,7 +36,7 @@ export class Jobs {
     this.#code = code;
   }
 
-  /** Submits one line for `/bin/sh -c`; answers the job's id. */
+  /** Submits one line, which `/bin/sh -c` runs, and returns the id of the job. */
   async submit(command: string, options: SubmitOptions = {}): Promise<string> {
     const { signal, timeoutMs, traceId, code, env, pip, retries } = options;
     const request = { signal, timeoutMs, traceId };
@@ -61,18 +65,22 @@ export class Jobs {
     return await this.#connection.call('listJobs', options);
   }
 
+  /** Returns the current log of a job. */
   async logs(id: string, options: RequestOptions = {}): Promise<string> {
     const { logs } = await this.#connection.call('getJobLogs', { ...options, params: { id } });
     return logs;
   }
 
-  /** The lines of its log as they come, until it is over. */
+  /** Yields lines of the log as the service receives them, until the job ends or `signal` aborts. */
   async *follow(id: string, options: RequestOptions = {}): AsyncGenerator<string> {
     const request = { ...options, params: { id }, query: { follow: true } };
-    yield* readLines(await this.#connection.stream('getJobLogs', request));
+    yield* followLog(this.#connection, { name: 'getJobLogs', options: request, isWhole: true });
   }
 
-  /** Its record once it is over, however it ended. Without `timeoutMs` it is waited for however long it takes. */
+  /**
+   * Waits until the job has succeeded, failed or been stopped, and returns its record. Fails with
+   * `RookeryError` after `timeoutMs` milliseconds. Without `timeoutMs` the wait has no limit.
+   */
   async wait(id: string, options: RequestOptions = {}): Promise<Job> {
     return await untilThere(options, PAUSES, async request => {
       const job = await this.get(id, request);
@@ -80,11 +88,12 @@ export class Jobs {
     });
   }
 
+  /** Stops a job: sends SIGTERM to its processes, and SIGKILL later if needed. Does not wait for the end. */
   async stop(id: string, options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('stopJob', { ...options, params: { id }, mayRepeat: true });
   }
 
-  /** Forgets one that is over. */
+  /** Deletes the record and the log of a job that has ended. Fails while the job is queued or runs. */
   async delete(id: string, options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('deleteJob', { ...options, params: { id } });
   }

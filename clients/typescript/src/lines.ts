@@ -1,4 +1,4 @@
-/** Whole lines of a text as it comes; what stands behind the last line feed is one too. */
+/** Yields whole lines of a UTF-8 stream. Text behind the last line feed is a line too. */
 export async function* readLines(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let rest = '';

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { Rookery } from './rookery.ts';
 
-/** After so many looks it is over; `null`: never. */
+/** Number of status requests after which the work is reported as ended; `null`: never. */
 let overAfter: number | null = null;
 let looked = 0;
 const server = createServer((request, answer) => {
@@ -38,20 +38,26 @@ const waits = [
   ],
 ] as const;
 
-test.each(waits)('%s is waited for as long as its timeout says, all looks together', async (_, wait) => {
-  overAfter = null;
-  looked = 0;
-  await expect(wait(700)).rejects.toMatchObject({ name: 'RookeryError', message: expect.stringContaining('timeout') });
-});
+test.each(waits)(
+  'a wait for %s fails after its timeout, which covers all status requests together',
+  async (_, wait) => {
+    overAfter = null;
+    looked = 0;
+    await expect(wait(700)).rejects.toMatchObject({
+      name: 'RookeryError',
+      message: expect.stringContaining('timeout'),
+    });
+  },
+);
 
-test.each(waits)('%s is waited for without an end where no timeout is given', async (_, wait, answer) => {
+test.each(waits)('a wait for %s continues without a limit when no timeout is given', async (_, wait, answer) => {
   overAfter = 2;
   looked = 0;
   expect(await wait()).toEqual(typeof answer === 'number' ? answer : expect.objectContaining(answer));
   expect(looked).toBe(3);
 });
 
-test.each(waits)('%s is no longer waited for once the caller aborts', async (_, wait) => {
+test.each(waits)('a wait for %s fails when the caller aborts', async (_, wait) => {
   overAfter = null;
   const aborts = new AbortController();
   const waited = wait(undefined, aborts.signal);

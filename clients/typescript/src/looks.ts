@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
 
-/** The first pause between two looks, and what it grows to. */
+/** First and longest pause between two status requests, in milliseconds. */
 export interface Pauses {
   readonly firstMs: number;
   readonly longestMs: number;
@@ -10,7 +10,10 @@ export interface Pauses {
 
 const GROWTH = 1.5;
 
-/** Looks until there is something; `timeoutMs` is for all looks and pauses together. */
+/**
+ * Calls `look` until it returns a value, and returns that value. `timeoutMs` limits all calls and pauses
+ * together; without it the wait has no limit. Fails with `RookeryError` after `timeoutMs`.
+ */
 export async function untilThere<T>(
   options: RequestOptions,
   { firstMs, longestMs }: Pauses,

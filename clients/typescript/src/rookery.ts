@@ -6,7 +6,7 @@ import { Functions } from './functions.ts';
 import { Jobs } from './jobs.ts';
 import { Secrets } from './secrets.ts';
 
-/** A client of one service. It keeps connections open; an idle one does not keep the process alive. */
+/** Client of a Rookery service. It reuses connections; idle connections do not keep the process alive. */
 export class Rookery {
   readonly agents: Agents;
   readonly functions: Functions;
@@ -26,11 +26,12 @@ export class Rookery {
     this.events = new Events(this.#connection);
   }
 
-  /** Any operation of openapi/rookery.json by its id, for what has no method. */
+  /** Sends any operation of openapi/rookery.json by its id and returns the JSON of the answer. */
   async call<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<AnswerOf<N>> {
     return await this.#connection.call(name, options);
   }
 
+  /** Closes all open connections. */
   close(): void {
     this.#connection.close();
   }

@@ -4,34 +4,42 @@ import type { AgentExpose, CreateAgentRequest } from './generated.ts';
 
 export type Environment = NonNullable<CreateAgentRequest['env_vars']>;
 
-/** What an agent and a function have in common, with the names of `rookery.yaml` (docs/deploy.md). */
+/** Options common to agents and functions, named as in `rookery.yaml` (docs/start/deploy.md). */
 export interface RunOptions {
-  /** A directory. It is packed and uploaded; `.rookeryignore` leaves things out. Or a package that is there: `code://<sha256>`. */
+  /**
+   * Directory to pack and upload, without the paths that its `.rookeryignore` excludes. Or the name of an
+   * uploaded package: `code://<sha256>`.
+   */
   readonly code?: string;
-  /** `nodejs` unless it is said. */
+  /** Runtime that loads the code; default: `nodejs`. */
   readonly runtime?: string;
-  /** `module.function`; `index.handle` for Node.js, else `handler.handle`. */
+  /** Handler, `module.function`. Default: `index.handle` for Node.js, otherwise `handler.handle`. */
   readonly handler?: string;
+  /** Function that runs once before the first call, `module.function`. */
   readonly initializer?: string;
+  /** Function that runs before the instance stops, `module.function`. */
   readonly preStop?: string;
-  /** `auto`: what the files beside the code ask for is installed. That is so when they are there. */
+  /**
+   * `auto` installs the packages that files beside the code list, such as `package.json` or
+   * `requirements.txt`. Default: `auto` if `code` is a directory with such a file.
+   */
   readonly dependencies?: 'auto' | 'none';
   readonly env?: Environment;
-  /** Thousandths of a core; 1000. */
+  /** CPU in thousandths of a core; default: 1000. */
   readonly cpu?: number;
-  /** MB; 2048. */
+  /** Memory in MB; default: 2048. */
   readonly memory?: number;
-  /** The type of the sandbox; absent: the default of the service. */
+  /** Type of the sandbox. Absent: the default of the service. */
   readonly sandbox?: 'docker' | 'supervisor' | 'kubernetes';
-  /** `host`: the files of the service's machine. */
+  /** Container image. Default: `host`, the files of the service's machine. */
   readonly image?: string;
   readonly user?: string;
-  /** Published ports: `tcp:8080`. */
+  /** Ports to publish, such as `tcp:8080`. */
   readonly ports?: string[];
   readonly expose?: AgentExpose;
 }
 
-/** The fields that follow from options alone, whichever way they are sent. */
+/** Returns the fields that requests for agents and for functions have in common. */
 export function runFields(options: RunOptions) {
   const { runtime = 'nodejs', code } = options;
   const isNode = runtime.startsWith('nodejs');
@@ -39,7 +47,7 @@ export function runFields(options: RunOptions) {
   const { dependencies = code !== undefined && asksForDependencies(code, isNode) ? 'auto' : undefined } = options;
   return {
     runtime,
-    // A server of HTTP has none.
+    // The runtime `http` has no handler: the program serves HTTP.
     ...(runtime === 'http' && options.handler === undefined ? {} : { handler }),
     ...(dependencies === undefined ? {} : { dependencies }),
     cpu: options.cpu ?? 1000,

@@ -1,18 +1,18 @@
-// Made by `npm run generate` from src/cli/server-events.ts.
-/** One event of a stream, as the HTML standard (§9.2) cuts them. */
+// Made by `npm run generate` from src/cli/shared/server-events.ts.
+/** An event of a stream, as defined by the HTML standard (§9.2). */
 export interface ServerEvent {
   /** `message` unless the stream names another. */
   readonly type: string;
-  /** Its lines, joined by newlines. */
+  /** The lines of the event, joined by newlines. */
   readonly data: string;
   /** The newest id that the stream has named; `''`: none. */
   readonly id: string;
 }
 
-/** The longest line that is taken. */
+/** The longest line that is accepted. */
 const MAX_LINE_CHARS = 64 * 1024 * 1024;
 
-/** The events of a `text/event-stream` as they come. An event that is cut off at the end does not count. */
+/** Yields the events of a `text/event-stream`. Ignores an event that is cut off at the end. */
 export async function* serverEvents(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
   let rest = '';

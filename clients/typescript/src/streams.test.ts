@@ -15,15 +15,15 @@ afterEach(() => {
   server?.closeAllConnections();
 });
 
-async function connectionTo(service: RequestListener, token = 'a.b.c'): Promise<Connection> {
+async function connectionTo(service: RequestListener, retries = 0, token = 'a.b.c'): Promise<Connection> {
   server = createServer(service).listen(0, '127.0.0.1');
   await once(server, 'listening');
-  return new Connection({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, token, retries: 0 }, {});
+  return new Connection({ url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, token, retries }, {});
 }
 
 const agentOf = (connection: Connection) => new Agent(connection, { instance_id: 'x' } as AgentRecord);
 
-/** Begins an answer, and breaks it off once the first of it was read. */
+/** Makes a service that writes the start of an answer and closes the connection when `end` is called. */
 function brokenAnswer(first: string) {
   let end: () => void = () => undefined;
   const service: RequestListener = (_, answer) => {
@@ -33,7 +33,7 @@ function brokenAnswer(first: string) {
   return { service, end: () => end() };
 }
 
-test('a stream that breaks off fails as everything does: events, lines, files', async () => {
+test('a stream of events, log lines or a file fails with RookeryError when its connection breaks', async () => {
   const events = brokenAnswer('event: ready\ndata: {}\n\n');
   const followed = new Events(await connectionTo(events.service)).follow();
   expect((await followed.next()).value).toMatchObject({ type: 'ready' });
@@ -55,7 +55,7 @@ test('a stream that breaks off fails as everything does: events, lines, files', 
   await expect(content.next()).rejects.toThrow(RookeryError);
 });
 
-test('a stream that its caller aborts fails with the reason of the caller', async () => {
+test('a stream fails with the reason of the caller when the caller aborts', async () => {
   const { service } = brokenAnswer('a line\n');
   const ends = new AbortController();
   const lines = agentOf(await connectionTo(service)).follow({ signal: ends.signal });
@@ -64,7 +64,7 @@ test('a stream that its caller aborts fails with the reason of the caller', asyn
   await expect(lines.next()).rejects.toThrow('enough');
 });
 
-test('a file that nobody reads keeps no connection', async () => {
+test('a file stream closes its connection when it is destroyed before the first read', async () => {
   let told: () => void = () => undefined;
   const closed = new Promise<void>(resolve => {
     told = resolve;
@@ -77,8 +77,8 @@ test('a file that nobody reads keeps no connection', async () => {
   await closed;
 });
 
-test('a token that no header can have is in no error', async () => {
-  const failure = await agentOf(await connectionTo(() => undefined, 'secret\nsecret'))
+test('an error leaves out the token when the token is not valid in a header', async () => {
+  const failure = await agentOf(await connectionTo(() => undefined, 0, 'secret\nsecret'))
     .refresh()
     .catch(error => error);
   expect(failure).toBeInstanceOf(RookeryError);
@@ -92,7 +92,7 @@ async function terminalWith(onSocket: (socket: WebSocket) => void, signal?: Abor
   return await agentOf(connection).terminal({ tty: false, ...(signal === undefined ? {} : { signal }) });
 }
 
-test('a reader of a terminal may leave its loop and come back for the rest', async () => {
+test('a terminal yields the rest of its output when a reader leaves its loop and reads again', async () => {
   const terminal = await terminalWith(socket => {
     socket.send(Buffer.from('\x01ready'));
     socket.once('message', typed => {
@@ -111,16 +111,52 @@ test('a reader of a terminal may leave its loop and come back for the rest', asy
   expect({ read, returncode: terminal.returncode }).toEqual({ read: ['ready', 'typed'], returncode: 3 });
 });
 
-test('a terminal that its owner closes has not broken off; writing to it says that it is closed', async () => {
+test('a terminal ends without an error, and refuses writes, when its owner closes it', async () => {
   const terminal = await terminalWith(() => undefined);
   terminal.close();
   expect(await terminal.wait()).toBeNull();
   await expect(terminal.write('more')).rejects.toThrow(/^the terminal is closed: /);
 });
 
-test('a terminal that is aborted fails with the reason of the caller', async () => {
+test('a terminal fails with the reason of the caller when the caller aborts', async () => {
   const ends = new AbortController();
   const terminal = await terminalWith(() => undefined, ends.signal);
   ends.abort(new Error('enough'));
   await expect(terminal.wait()).rejects.toThrow('enough');
+});
+
+const event = (text: string) => `data: ${Buffer.from(text).toString('base64')}\n\n`;
+
+test('a followed log resumes behind its last byte when the connection breaks', async () => {
+  const streams = [event('one\ntw'), `:\n\n${event('one\n')}${event('two\nthree\n')}event: end\ndata:\n\n`];
+  const accepted: (string | undefined)[] = [];
+  const connection = await connectionTo(({ url = '', headers }, answer) => {
+    if (!url.includes('follow=true')) {
+      answer.end('one\ntwo\n');
+      return;
+    }
+    accepted.push(headers.accept);
+    const stream = streams.shift() ?? '';
+    answer.writeHead(200, { 'content-type': 'text/event-stream' });
+    answer.write(stream, () => (streams.length > 0 ? answer.destroy() : answer.end()));
+  }, 2);
+  const lines: string[] = [];
+  for await (const line of agentOf(connection).follow()) lines.push(line);
+  expect(lines).toEqual(['one', 'two', 'three']);
+  expect(accepted).toEqual(['text/event-stream, text/plain', 'text/event-stream, text/plain']);
+});
+
+test('a signal that 30 concurrent calls share causes no warning of a leak', async () => {
+  const warned: string[] = [];
+  const onWarning = ({ name }: Error) => void warned.push(name);
+  process.on('warning', onWarning);
+  try {
+    const { signal } = new AbortController();
+    const agent = agentOf(await connectionTo((_, answer) => void answer.end('text')));
+    await Promise.all(Array.from({ length: 30 }, () => agent.logs({ signal })));
+    await new Promise(resolve => setImmediate(resolve));
+  } finally {
+    process.off('warning', onWarning);
+  }
+  expect(warned).toEqual([]);
 });

@@ -4,29 +4,37 @@ import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
 
 export interface TerminalOptions extends RequestOptions {
-  /** Absent: a login shell. A text is run by `/bin/sh -c`. */
+  /** Command to run. `/bin/sh -c` runs a string; a list is an argument vector. Absent: a login shell. */
   readonly command?: string | readonly string[];
+  /** False: the command gets no terminal, and its stderr stays separate. Default: true. */
   readonly tty?: boolean;
+  /** Width of the terminal in characters; default: 80. */
   readonly cols?: number;
+  /** Height of the terminal in lines; default: 24. */
   readonly rows?: number;
+  /** Working directory of the command. Default: the working directory of the sandbox. */
   readonly workingDir?: string;
+  /** Variables to add to the environment of the sandbox. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** A piece of what a command wrote. With a terminal all of it is `stdout`. */
+/** One piece of a command's output. With a terminal every piece is `stdout`. */
 export interface Output {
   readonly from: 'stdout' | 'stderr';
   readonly data: Buffer;
 }
 
 const STDERR = 2;
-/** Messages that wait for the reader. */
+/** Number of unread messages above which the client pauses the connection. */
 const HIGH_WATER = 64;
 const NORMAL = 1000;
 
-/** A command in a sandbox with open streams. Read it (`for await`) to its end, or `wait`: a reader who pauses holds it up. */
+/**
+ * A command in a sandbox with open streams. Read the output to its end (`for await`) or call `wait`: unread
+ * output blocks the command.
+ */
 export class Terminal implements AsyncIterable<Output> {
-  /** Its exit code, once all was read; null when it ended without one. */
+  /** Exit code of the command after all output was read; null if the command ended without one. */
   returncode: number | null = null;
   readonly #socket: WebSocket;
   readonly #hasTerminal: boolean;
@@ -48,7 +56,7 @@ export class Terminal implements AsyncIterable<Output> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Output> {
-    // Not `for await` over them: a reader who leaves its loop may come back for the rest.
+    // `for await` would end the iterator when the reader leaves its loop; the reader may continue later.
     for (;;) {
       const next = await this.#messages.next();
       if (next.done === true) break;
@@ -66,14 +74,15 @@ export class Terminal implements AsyncIterable<Output> {
     }
   }
 
-  /** Reads what is left, and answers the exit code. */
+  /** Discards the remaining output and returns the exit code, or null if the command ended without one. */
   async wait(): Promise<number | null> {
     for await (const _ of this) {
-      // Whoever wants it reads it.
+      // The caller does not want the output.
     }
     return this.returncode;
   }
 
+  /** Sends input to the command. Fails with `RookeryError` if the terminal is closed. */
   write(data: string | Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.send(Buffer.from(data as string), { binary: true }, cause =>
@@ -82,19 +91,20 @@ export class Terminal implements AsyncIterable<Output> {
     });
   }
 
+  /** Changes the size of the terminal. */
   resize(cols: number, rows: number): void {
     this.#socket.send(JSON.stringify({ type: 'resize', cols, rows }));
   }
 
-  /** No more input will come. */
+  /** Closes the input of the command. */
   endInput(): void {
     this.#socket.send(JSON.stringify({ type: 'stdin-end' }));
   }
 
-  /** Ends the command, too. */
+  /** Closes the connection, which also ends the command. */
   close(): void {
     this.#socket.close(NORMAL);
-    // Whatever nobody has read stands before the answer to this.
+    // Unread messages precede the peer's close message, so reading must continue.
     this.#socket.resume();
   }
 
@@ -115,7 +125,7 @@ export async function openTerminal(
     rows,
     working_dir: workingDir,
     command: typeof command === 'object' ? JSON.stringify(command) : command,
-    // May be repeated.
+    // The parameter may be repeated, which its type does not say.
     env: Object.entries(env).map(([name, value]) => `${name}=${value}`) as unknown as string,
   };
   const socket = await connection.webSocket('openExec', { ...options, params: { instanceId }, query });

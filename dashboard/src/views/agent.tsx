@@ -6,6 +6,7 @@ import { sample, useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
 import {
   Action,
+  agentStatus,
   ago,
   bytes,
   Failure,
@@ -48,7 +49,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
   return (
     <>
       <Title text={`${value.namespace}/${value.name}`}>
-        <Status text={value.status} />
+        <Status text={agentStatus(value)} />
         {may('write') ? (
           <>
             <Action
@@ -148,7 +149,7 @@ function Record({ agent }: { readonly agent: Agent }) {
           <Fields
             rows={[
               ['Type', agent.sandbox_type || 'default'],
-              ['Its id', agent.sandbox_id],
+              ['Sandbox id', agent.sandbox_id],
               ['Address', agent.sandbox_ip],
               ['Isolation', agent.isolation.join(', ')],
               ['Files', rootfs.type === 'image' ? rootfs.imageurl : 'those of the host'],

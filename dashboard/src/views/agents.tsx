@@ -1,7 +1,7 @@
 import { useMemo, useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
-import { ago, brief, Failure, Input, Loading, Shown, Status, Table, Title } from '../parts.tsx';
+import { agentStatus, ago, brief, Failure, Input, Loading, Shown, Status, Table, Title } from '../parts.tsx';
 
 export type Agent = AnswerOf<'getAgent'>['instance'];
 
@@ -67,7 +67,7 @@ export function AgentsView() {
           label="Agents"
           rows={rows}
           keyOf={agent => agent.instance_id}
-          empty={value.length === 0 ? 'There is no agent yet.' : 'No agent is like that.'}
+          empty={value.length === 0 ? 'There is no agent yet.' : 'No agent matches.'}
           columns={[
             {
               title: 'Name',
@@ -77,7 +77,7 @@ export function AgentsView() {
                 </a>
               ),
             },
-            { title: 'Status', cell: agent => <Status text={agent.status} /> },
+            { title: 'Status', cell: agent => <Status text={agentStatus(agent)} /> },
             { title: 'Runtime', cell: agent => agent.runtime },
             { title: 'Sandbox', cell: agent => agent.sandbox_type || 'default', isWide: true },
             { title: 'Millicores', cell: agent => agent.resources.cpu, isNumber: true, isWide: true },

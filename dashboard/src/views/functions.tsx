@@ -43,7 +43,7 @@ export function FunctionsView() {
           empty={
             value.length === 0
               ? 'There is no function yet: “rookery function register” makes one.'
-              : 'No function is like that.'
+              : 'No function matches.'
           }
           columns={[
             { title: 'Name', cell: fn => <a href={`#/functions/${encodeURIComponent(fn.name)}`}>{fn.name}</a> },
@@ -57,7 +57,7 @@ export function FunctionsView() {
           ]}
         />
       )}
-      <Note>The list is read when the page is opened: registering is no event.</Note>
+      <Note>The list is read when the page opens. Reload the page to see functions registered since.</Note>
     </>
   );
 }

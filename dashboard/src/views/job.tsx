@@ -57,7 +57,7 @@ export function JobView({ id }: { readonly id: string }) {
           label="Log"
         />
       </Panel>
-      <Panel title="All of it">
+      <Panel title="Record">
         <Json value={value} label="Record" />
       </Panel>
     </>

@@ -3,7 +3,7 @@ import { type AnswerOf, ask, call, may, pathOf } from '../api.ts';
 import { elementsOf } from '../json-stream.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Action, ago, brief, Failure, Input, Loading, Panel, Shown, Status, Table, Title } from '../parts.tsx';
+import { Action, ago, brief, Failure, Input, Loading, moment, Panel, Shown, Status, Table, Title } from '../parts.tsx';
 
 type Job = AnswerOf<'getJob'>;
 
@@ -54,7 +54,7 @@ export function JobsView() {
           label="Jobs"
           rows={rows}
           keyOf={job => job.submission_id}
-          empty={value.length === 0 ? 'There is no job yet.' : 'No job is like that.'}
+          empty={value.length === 0 ? 'There is no job yet.' : 'No job matches.'}
           columns={[
             {
               title: 'Id',
@@ -114,7 +114,7 @@ function Schedules() {
             cell: schedule =>
               schedule.next_run_time === null
                 ? 'never'
-                : new Date(Number(schedule.next_run_time) || schedule.next_run_time).toLocaleString(),
+                : moment(Number(schedule.next_run_time) || schedule.next_run_time),
           },
           {
             title: 'Command',

@@ -2,7 +2,7 @@ import { useState } from 'preact/hooks';
 import { call, session } from '../api.ts';
 import { CallLines, type History, LazyChart, OfNodes, RangeChoice, useHistory } from '../history.tsx';
 import { useLoaded } from '../live.ts';
-import { Failure, Input, Loading, Note, Panel, short, Title } from '../parts.tsx';
+import { agentStatus, Failure, Input, Loading, Note, Panel, short, Title } from '../parts.tsx';
 import { AGENTS, type Agent } from './agents.tsx';
 import { EventList } from './events.tsx';
 
@@ -80,12 +80,12 @@ function Tiles({ history: { series, step_seconds: step } }: { readonly history: 
       <Tile
         name="CPU"
         value={share('cpu_millis', 'machine_cpu_millis')}
-        more={`${share('promised_cpu_millis', 'limit_cpu_millis')} promised`}
+        more={`${share('promised_cpu_millis', 'machine_cpu_millis')} promised`}
       />
       <Tile
         name="Memory"
         value={share('memory_mb', 'machine_memory_mb')}
-        more={`${share('promised_memory_mb', 'limit_memory_mb')} promised`}
+        more={`${share('promised_memory_mb', 'machine_memory_mb')} promised`}
       />
     </ul>
   );
@@ -174,13 +174,14 @@ function Own() {
     () => true,
   );
   if (value === undefined) return error === '' ? <Loading /> : <Failure text={error} />;
-  const agents = (status: string) => short(value.agents.filter(agent => agent.status === status).length);
+  const agents = (status: string) => short(value.agents.filter(agent => agentStatus(agent) === status).length);
   const jobs = (status: string) => short(value.jobs.filter(job => job.status === status).length);
   return (
     <>
       <ul class="tiles">
         <Tile name="Agents running" value={agents('RUNNING')} href="#/agents" />
         <Tile name="Agents failed" value={agents('FAILED')} />
+        <Tile name="Agents without their code" value={agents('RUNNING (code not loaded)')} />
         <Tile name="Jobs running" value={jobs('RUNNING')} href="#/jobs" />
         <Tile name="Jobs waiting" value={jobs('PENDING')} />
       </ul>

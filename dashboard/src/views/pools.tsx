@@ -38,7 +38,7 @@ export function PoolsView() {
           label="Pools"
           rows={rows}
           keyOf={pool => pool.id}
-          empty={value.length === 0 ? 'There is no pool.' : 'No pool is like that.'}
+          empty={value.length === 0 ? 'There is no pool.' : 'No pool matches.'}
           columns={[
             { title: 'Id', cell: pool => pool.id },
             { title: 'Group', cell: pool => pool.group },

@@ -58,7 +58,7 @@ export function SettingsView() {
             label="Settings"
             rows={rows}
             keyOf={setting => setting.name}
-            empty="No setting is like that."
+            empty="No setting matches."
             columns={[
               { title: 'Name', cell: setting => <code>{setting.name}</code> },
               {

@@ -26,10 +26,14 @@ app.kubernetes.io/component: server
 {{- end }}
 
 {{- define "rookery.sandboxNamespace" -}}
-{{ .Values.sandboxNamespace | default .Release.Namespace }}
+{{ .Values.sandboxNamespace }}
 {{- end }}
 
-{{/* The settings that the chart makes; those of .Values.settings are over them. */}}
+{{- define "rookery.podSecret" -}}
+{{ .Values.podSecret | default (printf "%s-pods" (include "rookery.name" .)) }}
+{{- end }}
+
+{{/* Settings that the chart makes. .Values.settings overrides them. */}}
 {{- define "rookery.settings" -}}
 {{- $name := include "rookery.name" . -}}
 {{- $hosts := list -}}
@@ -43,7 +47,8 @@ app.kubernetes.io/component: server
   "allowedHosts" (concat $hosts .Values.allowedHosts)
   "defaultExecutor" "kubernetes"
   "storage" (dict "urlFile" "/etc/rookery/storage/url")
-  "kubernetes" (dict "namespace" (include "rookery.sandboxNamespace" .) "image" (include "rookery.image" .))
+  "pools" (dict "tenants" .Values.pools.tenants "images" .Values.pools.images)
+  "kubernetes" (dict "namespace" (include "rookery.sandboxNamespace" .) "image" (include "rookery.image" .) "secret" (include "rookery.podSecret" .))
 -}}
 {{- if .Values.kubeconfig.existingSecret }}{{ $_ := set $settings.kubernetes "kubeconfig" "/etc/rookery/kubernetes/kubeconfig" }}{{ end -}}
 {{- if .Values.cluster.existingSecret -}}
@@ -63,9 +68,10 @@ app.kubernetes.io/component: server
 {{- toYaml (mergeOverwrite $settings (deepCopy .Values.settings)) -}}
 {{- end }}
 
-{{/* What cannot work is refused here, and not by a server that does not start. */}}
+{{/* At installation, rejects values with which the server would fail to start. */}}
 {{- define "rookery.check" -}}
 {{- if not .Values.storage.existingSecret }}{{ fail "storage.existingSecret is needed: the Secret with the URL of PostgreSQL" }}{{ end -}}
+{{- if not .Values.sandboxNamespace }}{{ fail (printf "sandboxNamespace is needed: a namespace for pods of instances, so that the server can reach no Secret of the release; sandboxNamespace=%s accepts that it can" .Release.Namespace) }}{{ end -}}
 {{- if and (gt (int .Values.replicas) 1) (not .Values.cluster.existingSecret) }}{{ fail "cluster.existingSecret is needed with more than one replica: the Secret that servers know each other by" }}{{ end -}}
 {{- if not (or .Values.auth.insecure .Values.auth.existingSecret .Values.auth.jwksUrl) }}{{ fail "one of auth.existingSecret, auth.jwksUrl and auth.insecure=true is needed: without it anybody could run code in this cluster" }}{{ end -}}
 {{- end }}

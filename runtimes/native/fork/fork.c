@@ -51,6 +51,46 @@ enum { RSEQ_SIGNATURE = 0x53053053 };
 /* The kernel knows no smaller one. */
 enum { SMALLEST_RSEQ = 32 };
 
+#define WHOLE(type) {#type, 0, sizeof(struct type)}
+#define MEMBER(type, member) {#type "." #member, offsetof(struct type, member), sizeof((struct type *)0)->member}
+
+const struct layout fork_layout[] = {
+    WHOLE(forking),
+    MEMBER(forking, program),
+    MEMBER(forking, facts),
+    MEMBER(forking, own_pid_namespace),
+    MEMBER(forking, has_user_namespace),
+    MEMBER(forking, makes_pid_namespace_inside),
+    MEMBER(forking, uid),
+    MEMBER(forking, gid),
+    MEMBER(forking, namespaces),
+    MEMBER(forking, group_count),
+    MEMBER(forking, group_parents),
+    MEMBER(forking, group_files),
+    MEMBER(forking, group_layers),
+    MEMBER(forking, drops_capabilities),
+    MEMBER(forking, has_no_new_privileges),
+    MEMBER(forking, filter),
+    MEMBER(forking, filter_size),
+    MEMBER(forking, runs),
+    MEMBER(forking, run_count),
+    WHOLE(run),
+    MEMBER(run, start),
+    MEMBER(run, size),
+    MEMBER(run, is_written),
+    WHOLE(order),
+    MEMBER(order, network),
+    MEMBER(order, control),
+    MEMBER(order, teller),
+    MEMBER(order, tie),
+    MEMBER(order, words),
+    MEMBER(order, name),
+    {"HOST_NETWORK", HOST_NETWORK, 0},
+    {"OWN_NETWORK", OWN_NETWORK, 0},
+    {"NO_NETWORK", NO_NETWORK, 0},
+    {"", 0, 0},
+};
+
 /* What the native program is executed with. */
 static char title[TITLE_SPACE + 1], facts[16], told[TOLD];
 
@@ -324,7 +364,7 @@ int fork_worker(const struct forking *forking, const struct order *order)
         PyOS_BeforeFork();
     sigfillset(&every);
     sigprocmask(SIG_BLOCK, &every, &usual);
-    int pid = own >= 0 && unshare(CLONE_NEWPID) < 0 ? -1 : borrow(forking, order);
+    int pid = own >= 0 && unshare(CLONE_NEWPID) < 0 ? NOT_FORKED : borrow(forking, order);
     if (pid == 0) {
         sigset_t none;
         sigemptyset(&none);
@@ -335,8 +375,13 @@ int fork_worker(const struct forking *forking, const struct order *order)
             PyOS_AfterFork();
         return 0;
     }
-    if (own >= 0)
-        setns(own, CLONE_NEWPID);
+    if (own >= 0 && setns(own, CLONE_NEWPID) < 0) {
+        int number = errno;
+        if (pid > 0 && kill(pid, SIGKILL) == 0)
+            waitpid(pid, NULL, 0);
+        errno = number;
+        pid = ASTRAY;
+    }
     sigprocmask(SIG_SETMASK, &usual, NULL);
     if (PyOS_AfterFork_Parent)
         PyOS_AfterFork_Parent();
@@ -390,5 +435,7 @@ int serve_forks(const struct forking *forking, int connection)
             tell_failure(&order, "", "a worker cannot be forked");
         for (int index = 0; index < count; index++)
             close(given[index]);
+        if (pid == ASTRAY)
+            return 1;
     }
 }

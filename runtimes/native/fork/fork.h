@@ -54,16 +54,35 @@ struct order {
     char name[LONGEST_NAME];
 };
 
+/* One line of what an interpreter compares with its own copy of the structures: `forking`, `forking.program`, `HOST_NETWORK`. */
+struct layout {
+    char name[48];
+    /* Of a structure: 0. Of an enumerator: its value. */
+    unsigned offset;
+    /* Of an enumerator: 0. */
+    unsigned size;
+};
+
+/* Every member of the three structures in their order, then the networks. The last line has no name. */
+SHOWN extern const struct layout fork_layout[];
+
+enum {
+    /* The worker cannot be forked. */
+    NOT_FORKED = -1,
+    /* This process cannot go back to its own pid namespace: its next children would be in another worker's. It must fork no more. */
+    ASTRAY = -2,
+};
+
 /*
  * Forks a worker: its first process executes the native program, and that one's child, the user's process, returns from here with 0 once the
- * program has made the sandbox. Elsewhere the pid of the worker's first process, as it is known here; -1 when it cannot be made. What goes
- * wrong afterwards the control connection tells.
+ * program has made the sandbox. Elsewhere the pid of the worker's first process, as it is known here, or NOT_FORKED or ASTRAY. What goes wrong
+ * afterwards the control connection tells.
  */
 SHOWN int fork_worker(const struct forking *forking, const struct order *order);
 
 /*
  * Forks the workers that are ordered over this SEQPACKET connection (a `struct order` whose descriptors come along), and tells over it which
- * children have ended (the pid of each, an int). Returns 0 in the user's processes, 1 when the other side has gone.
+ * children have ended (the pid of each, an int). Returns 0 in the user's processes; 1 when the other side has gone, or this process is ASTRAY.
  */
 SHOWN int serve_forks(const struct forking *forking, int connection);
 

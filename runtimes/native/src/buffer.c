@@ -30,6 +30,13 @@ void *reallocate(void *old, size_t size)
     return found;
 }
 
+char *copy_text(const char *text, size_t size)
+{
+    char *made = memcpy(allocate(size + 1), text, size);
+    made[size] = '\0';
+    return made;
+}
+
 char *buffer_room(struct buffer *buffer, size_t size)
 {
     char *start = buffer->data - buffer->taken;

@@ -19,6 +19,8 @@ extern void (*memory_is_over)(void);
 /* As malloc and realloc, and never NULL. */
 void *allocate(size_t size);
 void *reallocate(void *old, size_t size);
+/* A copy of `size` bytes of a text, with a NUL behind them. Never NULL. */
+char *copy_text(const char *text, size_t size);
 
 /* Room for `size` more bytes; `size` grows only with what is added. */
 char *buffer_room(struct buffer *buffer, size_t size);

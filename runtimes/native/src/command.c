@@ -4,12 +4,15 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "frames.h"
 #include "moment.h"
 #include "program.h"
+#include "reason.h"
+#include "refusals.h"
 #include "rights.h"
 #include "ways.h"
 
@@ -129,19 +132,29 @@ static int wait_for(struct command *command, int connection, double timeout_ms)
     }
 }
 
-static bool start(struct command *command, const struct sandbox *sandbox, const struct json *request)
+/* A process that ends without a word would look like the end of the sandbox. */
+_Noreturn static void refuse_command(int connection, const char *what, int number)
+{
+    refuse(connection, "unavailable", "%s: %s", what, reason_of(number));
+    _exit(1);
+}
+
+/* Refuses, and ends this process, when there is no process or no pipe for it. */
+static void start(struct command *command, int connection, const struct sandbox *sandbox, const struct json *request)
 {
     int input[2], output[2], error[2];
     command->watch = watch_children();
     if (pipe2(input, O_CLOEXEC) < 0 || pipe2(output, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
-        return false;
+        refuse_command(connection, "no pipes can be opened inside", errno);
     command->pid = fork();
     if (command->pid < 0)
-        return false;
+        refuse_command(connection, "no process can be started inside", errno);
     if (command->pid == 0) {
         detach((int[]){input[0], output[1], error[1]});
         if (!become_user(sandbox))
-            _exit(126);
+            fail_to_run(reason_of(errno));
+        /* It must not outlive the one that would end it. A change of the user takes this back, so it comes behind. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         run_program(&(struct program){
             .argv = json_get(request, "argv"),
             .env = {sandbox->env, json_get(request, "env")},
@@ -161,7 +174,6 @@ static bool start(struct command *command, const struct sandbox *sandbox, const 
         fcntl(one->descriptor, F_SETFL, O_NONBLOCK);
     }
     fcntl(command->stdin_writer, F_SETFL, O_NONBLOCK);
-    return true;
 }
 
 _Noreturn void serve_command(int connection, const struct sandbox *sandbox)
@@ -169,11 +181,16 @@ _Noreturn void serve_command(int connection, const struct sandbox *sandbox)
     static struct buffer held, answer;
     static struct command command;
     struct json request;
-    keep_only(connection);
+    if (!keep_only(connection))
+        refuse_command(connection, "the command cannot be prepared inside", errno);
     signal(SIGPIPE, SIG_IGN);
     set_timeout(connection, SECONDS);
-    if (!read_message(connection, LARGEST_FRAME, &held, &request) || !start(&command, sandbox, &request))
+    refuse_when_without_memory(connection, "the memory of the sandbox is not enough for the command and its output");
+    if (!read_message(connection, LARGEST_FRAME, &held, &request)) {
+        refuse(connection, "internal", "the request for a command is none: a JSON object was expected");
         _exit(1);
+    }
+    start(&command, connection, sandbox, &request);
     const struct json *input = json_get(&request, "stdin");
     command.input = input->text;
     command.input_left = input->size;

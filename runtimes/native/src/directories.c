@@ -40,6 +40,13 @@ static int compare_entries(const void *one, const void *other)
     return strcmp(((const struct entry *)one)->path, ((const struct entry *)other)->path);
 }
 
+/* `qsort` must not be given NULL, which an empty list is. */
+static void sort(void *items, size_t count, size_t size, int (*compare)(const void *, const void *))
+{
+    if (count > 1)
+        qsort(items, count, size, compare);
+}
+
 static int compare_names(const void *one, const void *other)
 {
     return strcmp(*(char *const *)one, *(char *const *)other);
@@ -90,7 +97,7 @@ static struct entry pop(struct queue *queue)
 static void cut(struct queue *queue, size_t most)
 {
     /* What is sorted is a heap. */
-    qsort(queue->entries, queue->count, sizeof *queue->entries, compare_entries);
+    sort(queue->entries, queue->count, sizeof *queue->entries, compare_entries);
     while (queue->count > most)
         free(queue->entries[--queue->count].path);
     queue->is_cut = true;
@@ -98,7 +105,7 @@ static void cut(struct queue *queue, size_t most)
 
 static size_t keep_smallest(char **names, size_t count, size_t most)
 {
-    qsort(names, count, sizeof *names, compare_names);
+    sort(names, count, sizeof *names, compare_names);
     while (count > most)
         free(names[--count]);
     return count;
@@ -279,7 +286,7 @@ void make_directory(int connection, const char *path, const struct json *request
     const struct json *asked = json_get(request, "mode");
     mode_t mode = asked->kind == JSON_NUMBER ? (mode_t)asked->number & GIVEN_PERMISSIONS : 0755;
     bool is_recursive = json_is_true(request, "recursive");
-    char *made = strdup(path);
+    char *made = copy_text(path, strlen(path));
     /* Exactly the mode that was asked for. */
     umask(0);
     for (size_t size = strlen(made); size > 1 && made[size - 1] == '/'; size--)

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,9 @@ enum {
     CHUNK = 1048576,
     SEND_BUFFER = 1048576,
     TRIES_OF_NAMES = 100,
+    /* As many as the kernel follows in one path. */
+    MOST_LINKS = 40,
 };
-
-static int caller;
 
 /* Reading */
 
@@ -97,6 +98,8 @@ struct new_file {
     int connection;
     const char *path, *name;
     int parent, descriptor;
+    /* Of the file whose place it takes; without one what a new file gets. */
+    mode_t mode;
     /* Of the one beside its place; empty while there is none. */
     char temporary[48];
     bool has_answered;
@@ -163,26 +166,69 @@ static bool is_full(int number)
     return number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM || number == EMLINK;
 }
 
-static void open_new(struct new_file *file, const char *parent)
+/* The directory above `path`, which may be relative to the one that is open, becomes the one that is open; the rest is the name. */
+static void enter_parent(struct new_file *file, const char *path)
 {
-    struct stat about;
-    file->parent = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *slash = strrchr(path, '/');
+    file->name = slash ? slash + 1 : path;
+    if (file->name[0] == '\0' || strcmp(file->name, ".") == 0 || strcmp(file->name, "..") == 0) {
+        refuse(file->connection, "invalid_request", "%s names a directory, not a file", shown(file->path));
+        _exit(0);
+    }
+    char *parent = slash ? copy_text(path, (size_t)(slash - path)) : copy_text(".", 1);
+    /* Slashes alone are the root. */
+    for (size_t size = strlen(parent); size > 0 && parent[size - 1] == '/'; size--)
+        parent[size - 1] = '\0';
+    const char *directory = parent[0] != '\0' ? parent : "/";
+    int base = file->parent;
+    file->parent = openat(base, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (file->parent < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        refuse(file->connection, "not_found", "the directory %s does not exist in the sandbox", shown(parent));
+        const char *by = path == file->path ? "" : ", where a symbolic link leads,";
+        refuse(file->connection, "not_found", "the directory %s%s does not exist in the sandbox", shown(directory), by);
         _exit(0);
     }
     if (file->parent < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
         /* One that may be entered and written to, and not be read. */
-        file->parent = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        file->parent = openat(base, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (file->parent < 0)
         fail(file, errno);
-    if (fstatat(file->parent, file->name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
-        if (errno != ENOENT)
+    if (base != AT_FDCWD)
+        close(base);
+    free(parent);
+}
+
+/* The place of the new file: where the symbolic links at `path` lead. What is there already is a file, whose mode it gets. */
+static void find_place(struct new_file *file)
+{
+    struct stat about;
+    enter_parent(file, file->path);
+    for (int links = 0;; links++) {
+        char target[PATH_MAX];
+        if (fstatat(file->parent, file->name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
+            if (errno != ENOENT)
+                fail(file, errno);
+            return;
+        }
+        if (!S_ISLNK(about.st_mode))
+            break;
+        if (links == MOST_LINKS)
+            fail(file, ELOOP);
+        ssize_t size = readlinkat(file->parent, file->name, target, sizeof target);
+        /* Something else took the place of the link since: look again. */
+        if (size < 0 && (errno == EINVAL || errno == ENOENT))
+            continue;
+        if (size < 0)
             fail(file, errno);
-    } else if (S_ISDIR(about.st_mode)) {
-        refuse(file->connection, "invalid_request", "%s is a directory, not a file", shown(file->path));
-        _exit(0);
+        enter_parent(file, copy_text(target, (size_t)size));
     }
+    demand_regular(file->connection, about.st_mode, file->path);
+    file->mode = about.st_mode & GIVEN_PERMISSIONS;
+}
+
+static void open_new(struct new_file *file)
+{
+    struct stat about;
+    find_place(file);
     /* It gets its name through /proc. */
     if (stat("/proc/self/fd", &about) == 0) {
         file->descriptor = openat(file->parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -253,48 +299,24 @@ static void take_place(struct new_file *file, mode_t mode)
 static void write_file(int connection, const char *path, const struct json *request)
 {
     const struct json *mode = json_get(request, "mode");
-    const char *slash = strrchr(path, '/');
-    struct new_file file = {.connection = connection, .path = path, .name = slash ? slash + 1 : path, .descriptor = -1};
-    if (file.name[0] == '\0' || strcmp(file.name, ".") == 0 || strcmp(file.name, "..") == 0) {
-        refuse(connection, "invalid_request", "%s names a directory, not a file", shown(path));
-        return;
-    }
-    char *parent = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    /* Slashes alone are the root. */
-    for (size_t size = strlen(parent); size > 0 && parent[size - 1] == '/'; size--)
-        parent[size - 1] = '\0';
-    open_new(&file, parent[0] != '\0' ? parent : "/");
+    struct new_file file = {.connection = connection, .path = path, .parent = AT_FDCWD, .descriptor = -1, .mode = 0644};
+    open_new(&file);
     send_format(connection, "{\"ok\":true}");
     file.has_answered = true;
     set_timeout(connection, STALLED_SECONDS);
     unsigned long long size;
     if (receive(&file, &size)) {
-        take_place(&file, mode->kind == JSON_NUMBER ? (mode_t)mode->number & GIVEN_PERMISSIONS : 0644);
+        take_place(&file, mode->kind == JSON_NUMBER ? (mode_t)mode->number & GIVEN_PERMISSIONS : file.mode);
         send_format(connection, "{\"ok\":true,\"sizeBytes\":%llu}", size);
     }
     discard(&file);
 }
 
-/* Written before it is needed: then there is no memory for it. */
-static struct buffer memory_refusal;
-
-_Noreturn static void refuse_memory(void)
-{
-    send_all(caller, memory_refusal.data, memory_refusal.size);
-    _exit(0);
-}
-
 static void prepare_for_no_memory(int connection, const char *path)
 {
-    struct buffer sentence = {0}, message = {0};
+    struct buffer sentence = {0};
     buffer_format(&sentence, "the memory of the sandbox is not enough for %s", shown(path));
-    buffer_format(&message, "{\"ok\":false,\"code\":\"resource_exhausted\",\"message\":");
-    buffer_add(&sentence, "", 1);
-    json_write_bytes(&message, sentence.data);
-    buffer_add(&message, "}", 1);
-    add_frame(&memory_refusal, message.data, message.size);
-    caller = connection;
-    memory_is_over = refuse_memory;
+    refuse_when_without_memory(connection, sentence.data);
 }
 
 _Noreturn void serve_files(int connection, const struct json *request)

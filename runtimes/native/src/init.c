@@ -97,12 +97,21 @@ static void add_connection(int connection, int seconds)
     hears_end[waits_count++] = false;
 }
 
+/* Whether the peer may give orders: the service has the user of this process, and no pid in the pid namespace of the sandbox. */
+static bool is_service(int connection)
+{
+    struct ucred peer;
+    socklen_t size = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid() &&
+           (!sandbox->has_pid || peer.pid == 0);
+}
+
 static void accept_one(void)
 {
     int connection = accept4(sandbox->listener, NULL, NULL, SOCK_CLOEXEC);
     if (connection < 0)
         return;
-    if (waits_count == FIRST_CONNECTION + MOST_CONNECTIONS)
+    if (waits_count == FIRST_CONNECTION + MOST_CONNECTIONS || !is_service(connection))
         close(connection);
     else
         add_connection(connection, REQUEST_SECONDS);
@@ -143,7 +152,7 @@ static void serve_child_of(int connection)
     if (child == 0)
         serve_command(connection, sandbox);
     if (child < 0)
-        send_format(connection, "{\"error\":\"no process can be started inside: %s\"}", reason_of(errno));
+        refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
 }
 
 /* A child serves it; here it is counted and no connection any more, so that long ones are in nobody's way. */

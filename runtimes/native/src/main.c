@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "init.h"
 #include "making.h"
 #include "rights.h"
@@ -25,7 +26,7 @@ int main(int count, char *arguments[])
         return 0;
     signal(SIGPIPE, SIG_IGN);
     int descriptor = count > 1 ? atoi(arguments[1]) : -1;
-    char *told = count == 3 ? strdup(arguments[2]) : NULL;
+    char *told = count == 3 ? copy_text(arguments[2], strlen(arguments[2])) : NULL;
     if (told == NULL && (count != 2 || !worker_read(&worker, descriptor))) {
         fprintf(stderr, "this program is the first process of a sandbox, and is started by what makes one\n");
         return WRONG_USE;

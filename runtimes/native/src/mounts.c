@@ -15,11 +15,6 @@
 
 enum { MOST_LINKS = 40, DESCRIPTOR_PATH = 32 };
 
-static const char *const FORBIDDEN_TREES[] = {"/etc", "/proc", "/sys", "/dev", "/boot"};
-/* What users' own engines keep in their homes. */
-static const char *const USERS_ENGINES[] = {
-    "/.docker", "/.local/share/docker", "/.local/share/containers", "/.local/share/containerd",
-};
 /* What is not only a directory of files: in these nothing may be mounted either. */
 static const char *const KERNEL_TREES[] = {"/proc", "/dev"};
 /* The part of it that is for whoever wants it. */
@@ -35,34 +30,45 @@ static bool is_within(const char *path, const char *tree)
     return strcmp(path, tree) == 0 || (strncmp(path, tree, size) == 0 && path[size] == '/');
 }
 
-static bool is_of_engine(const char *path)
+static bool is_same_or_parent(const char *path, const char *tree)
 {
-    for (size_t index = 0; index < COUNT(USERS_ENGINES); index++) {
-        size_t size = strlen(USERS_ENGINES[index]);
-        for (const char *at = path; (at = strstr(at, USERS_ENGINES[index])) != NULL; at++) {
-            if (at[size] == '\0' || at[size] == '/')
-                return true;
-        }
+    return is_within(path, tree) || is_within(tree, path);
+}
+
+static bool has_text(const char *path, const char *text)
+{
+    return strstr(path, text) != NULL;
+}
+
+/* Whether the path has these names one after the other, whole. */
+static bool has_names(const char *path, const char *names)
+{
+    size_t size = strlen(names);
+    for (const char *at = path; (at = strstr(at, names)) != NULL; at++) {
+        if (at[size] == '\0' || at[size] == '/')
+            return true;
     }
     return false;
 }
 
-static bool is_closed(const char *path, const struct json *closed)
+/* Whether one of the rules closes the path. A rule that is no path closes every path. */
+static bool is_closed_by(const struct json *rules, const char *path, bool (*closes)(const char *, const char *))
 {
-    if (strcmp(path, "/") == 0 || strstr(path, "docker.sock") != NULL || is_of_engine(path))
-        return true;
-    for (size_t index = 0; index < COUNT(FORBIDDEN_TREES); index++) {
-        if (is_within(path, FORBIDDEN_TREES[index]))
-            return true;
-    }
-    for (size_t index = 0; index < closed->count; index++) {
-        char *tree = json_bytes(&closed->items[index]);
-        bool is_in_sight = tree == NULL || is_within(path, tree) || is_within(tree, path);
-        free(tree);
-        if (is_in_sight)
+    for (size_t index = 0; index < rules->count; index++) {
+        char *rule = json_bytes(&rules->items[index]);
+        bool is_closed = rule == NULL || closes(path, rule);
+        free(rule);
+        if (is_closed)
             return true;
     }
     return false;
+}
+
+static bool is_closed(const char *path, const struct json *policy)
+{
+    return is_closed_by(json_get(policy, "closed"), path, is_same_or_parent) ||
+           is_closed_by(json_get(policy, "closedNames"), path, has_names) ||
+           is_closed_by(json_get(policy, "closedTexts"), path, has_text);
 }
 
 static bool is_allowed(const char *path, const struct json *allow)
@@ -76,10 +82,10 @@ static bool is_allowed(const char *path, const struct json *allow)
     return is_found;
 }
 
-/* The rule of `src/core/host-path.ts` on what was opened: where it is, and what. NULL, or what stands behind the path in the refusal. */
+/* The rule of `src/core/host-path.ts`, which also has the lists, on what was opened: where it is, and what. NULL, or what stands behind the path in the refusal. */
 static const char *refusal_of(const char *path, mode_t mode, const struct json *policy)
 {
-    if (is_closed(path, json_get(policy, "closed")))
+    if (is_closed(path, policy))
         return "";
     if (!is_allowed(path, json_get(policy, "allow")))
         return " (mounts.allow does not name it)";
@@ -110,12 +116,49 @@ static bool is_at(const struct stat *about, const char *path)
     return stat(path, &found) == 0 && found.st_dev == about->st_dev && found.st_ino == about->st_ino;
 }
 
-int open_path(const struct json *path)
+/* Opens what `name` is in a directory, which is closed. A symbolic link fails with ELOOP. */
+static int open_next(int directory, const char *name)
+{
+    struct stat about;
+    int found = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    close(directory);
+    if (found >= 0 && (fstat(found, &about) < 0 || S_ISLNK(about.st_mode))) {
+        close(found);
+        found = -1;
+        error = ELOOP;
+    }
+    errno = error;
+    return found;
+}
+
+/* Opens an absolute path on which no symbolic link stands, from its first directory to its last. */
+static int open_without_links(const char *path)
+{
+    char name[NAME_MAX + 1];
+    int here = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (path += strspn(path, "/"); here >= 0 && *path != '\0'; path += strspn(path, "/")) {
+        size_t length = strcspn(path, "/");
+        if (length > NAME_MAX) {
+            close(here);
+            errno = ENAMETOOLONG;
+            return -1;
+        }
+        memcpy(name, path, length);
+        name[length] = '\0';
+        here = open_next(here, name);
+        path += length;
+    }
+    return here;
+}
+
+static int open_absolute(const struct json *path, bool follows_links)
 {
     char *bytes = path->kind == JSON_STRING && path->text[0] == '/' && !json_has_nul(path) ? json_bytes(path) : NULL;
     if (bytes == NULL)
         fail_start(AS_ASKED, "mount source must be an absolute path: %s", path->kind == JSON_STRING ? path->text : "");
-    int descriptor = open(bytes, O_PATH | O_CLOEXEC);
+    int descriptor = follows_links ? open(bytes, O_PATH | O_CLOEXEC) : open_without_links(bytes);
+    if (descriptor < 0 && !follows_links && errno == ELOOP)
+        fail_start(AS_ASKED, "mount source leads through a symbolic link: %s", bytes);
     if (descriptor < 0 && (errno == ENOENT || errno == ENOTDIR))
         fail_start(AS_ASKED, "mount source does not exist: %s", bytes);
     if (descriptor < 0)
@@ -124,9 +167,14 @@ int open_path(const struct json *path)
     return descriptor;
 }
 
+int open_own(const struct json *path)
+{
+    return open_absolute(path, false);
+}
+
 int open_source(const struct json *path, const struct json *policy)
 {
-    int descriptor = open_path(path);
+    int descriptor = open_absolute(path, true);
     char resolved[PATH_MAX];
     struct stat about;
     path_of(descriptor, resolved);

@@ -14,8 +14,8 @@ struct needed {
     size_t count;
 };
 
-/* A descriptor of a source that the platform chose itself. */
-int open_path(const struct json *path);
+/* A descriptor of a source that the platform chose itself. A symbolic link on the path fails the start: foreign code may have put it there. */
+int open_own(const struct json *path);
 /* A descriptor of the source as it is now, checked: whatever happens to the path afterwards, this is what is mounted. */
 int open_source(const struct json *path, const struct json *policy);
 /* Binds an opened source at `target` of the root at `root`, unless that hides what is needed. */

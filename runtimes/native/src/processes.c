@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ enum {
     LARGEST_FILE = 1024,
     /* Bound of killing what is left where there is no pid namespace to do it at once. */
     KILL_MS = 5000,
+    /* The pause between two looks at what is left doubles up to this. */
+    LONGEST_PAUSE_MS = 32,
 };
 
 /* A NUL stands behind what was read; false when it is gone. */
@@ -117,6 +120,7 @@ void kill_all(bool has_pid)
         reap_all(0);
         return;
     }
+    int pause_ms = 1;
     for (long long end = after_ms(KILL_MS); !is_over(end);) {
         size_t count;
         pid_t *left = descendants(getpid(), &count);
@@ -127,5 +131,8 @@ void kill_all(bool has_pid)
         reap_all(WNOHANG);
         if (count == 0)
             return;
+        /* A process ends a moment after its signal, and one in the kernel's hands even later. */
+        poll(NULL, 0, pause_ms);
+        pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
     }
 }

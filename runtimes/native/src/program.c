@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "buffer.h"
@@ -19,6 +20,7 @@
 enum { CANNOT_RUN = 127, MOST_DESCRIPTORS = 4096, SYS_CLOSE_RANGE = 436 };
 
 static const char DEFAULT_PATH[] = "/bin:/usr/bin";
+static const char CANNOT_RUN_WORDS[] = "the command cannot be run: ";
 
 void reset_signals(void)
 {
@@ -39,19 +41,36 @@ static void close_range_of(unsigned first, unsigned last)
         close((int)descriptor);
 }
 
-void keep_only(int connection)
+bool keep_only(int connection)
 {
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0)
-        _exit(1);
+        return false;
     for (int number = 0; number < 3; number++)
         dup2(nothing, number);
     close_range_of(3, (unsigned)connection - 1);
     close_range_of((unsigned)connection + 1, UINT_MAX);
+    return true;
+}
+
+/* Allocates nothing: this is also how a child without memory ends. */
+_Noreturn void fail_to_run(const char *reason)
+{
+    struct iovec parts[] = {
+        {(char *)CANNOT_RUN_WORDS, sizeof CANNOT_RUN_WORDS - 1}, {(char *)reason, strlen(reason)}, {"\n", 1}};
+    /* Where the line cannot be written, the code alone says it. */
+    (void)!writev(2, parts, sizeof parts / sizeof *parts);
+    _exit(CANNOT_RUN);
+}
+
+static void end_without_memory(void)
+{
+    fail_to_run(reason_of(ENOMEM));
 }
 
 void detach(const int standard[3])
 {
+    memory_is_over = end_without_memory;
     reset_signals();
     setsid();
     umask(022);
@@ -63,8 +82,9 @@ void detach(const int standard[3])
 
 void enter_directory(const char *path)
 {
+    /* The root of a process is always a directory; one that may not be entered leaves it where it is. */
     if (chdir(path) < 0 && chdir("/") < 0)
-        _exit(1);
+        return;
 }
 
 _Noreturn static void fail(const char *what, const char *where, const char *reason)

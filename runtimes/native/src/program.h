@@ -2,14 +2,15 @@
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "json.h"
 
 /* Signals as a program expects them. */
 void reset_signals(void);
-/* Only this one and what is there as 0, 1 and 2, which lead nowhere from here on: a path can be /proc/self/fd/1. */
-void keep_only(int connection);
+/* Only this one and what is there as 0, 1 and 2, which lead nowhere from here on: a path can be /proc/self/fd/1. False with `errno`. */
+bool keep_only(int connection);
 /* A session of its own, ordinary signals, and no descriptors but these, as 0, 1 and 2. */
 void detach(const int standard[3]);
 void enter_directory(const char *path);
@@ -25,6 +26,8 @@ struct program {
     const char *asked_dir;
 };
 
+/* Ends a child that cannot become the program: 127, and a line on standard error. */
+_Noreturn void fail_to_run(const char *reason);
 /* Becomes the program, or ends with 127 and a line that says why not. */
 _Noreturn void run_program(const struct program *program);
 

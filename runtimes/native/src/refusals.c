@@ -67,6 +67,27 @@ const char *refusal_of(int number, const char *path, const char *doing, const ch
     return sentence.data;
 }
 
+static int caller;
+static struct buffer memory_refusal;
+
+_Noreturn static void refuse_memory(void)
+{
+    send_all(caller, memory_refusal.data, memory_refusal.size);
+    _exit(0);
+}
+
+void refuse_when_without_memory(int connection, const char *sentence)
+{
+    struct buffer message = {0};
+    buffer_format(&message, "{\"ok\":false,\"code\":\"resource_exhausted\",\"message\":");
+    json_write_bytes(&message, sentence);
+    buffer_add(&message, "}", 1);
+    add_frame(&memory_refusal, message.data, message.size);
+    buffer_free(&message);
+    caller = connection;
+    memory_is_over = refuse_memory;
+}
+
 _Noreturn void refuse_error(int connection, int number, const char *path, const char *doing)
 {
     const char *code, *sentence = refusal_of(number, path, doing, &code);

@@ -1,5 +1,6 @@
 #include "root.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,9 +24,12 @@ static const char *const DEVICE_LINKS[][2] = {
     {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}};
 /* What container runtimes hide or protect: the parts of /proc that are the machine's, not the process's. */
 static const char *const PROC_READ_ONLY[] = {"bus", "fs", "irq", "mtrr", "sys", "sysrq-trigger"};
-static const char *const PROC_HIDDEN_FILES[] = {"config.gz", "interrupts",    "kallsyms", "kcore",       "keys",       "key-users",
-                                                "kmsg",      "latency_stats", "modules",  "sched_debug", "timer_list", "timer_stats"};
-static const char *const PROC_HIDDEN_DIRECTORIES[] = {"acpi", "asound", "dynamic_debug", "scsi"};
+/* All else that is neither a process nor a link is hidden: a newer kernel may have more files about the machine. */
+static const char *const PROC_SHOWN[] = {
+    "bus",       "cgroups", "consoles", "cpuinfo",  "crypto",  "devices", "diskstats",     "dma",     "driver", "execdomains", "fb",
+    "filesystems", "fs",    "irq",      "loadavg",  "locks",   "mdstat",  "meminfo",       "misc",    "mtrr",   "partitions",  "pressure",
+    "stat",      "swaps",   "sys",      "sysrq-trigger", "sysvipc", "tty", "uptime",       "version", "version_signature",
+};
 /* Terminals of one sandbox. The kernel has a bound for all of the machine. */
 static const char TERMINALS[] = "newinstance,ptmxmode=0666,mode=620,max=256";
 enum { DEVICE_NAME = 32 };
@@ -123,8 +127,11 @@ static bool show_more(const struct json *plan)
 static int write_resolvers(const char *text)
 {
     int names = open(at("etc/", "resolv.conf"), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    if (names >= 0)
-        (void)!write(names, text, strlen(text));
+    /* Without it the sandbox would ask the name servers of the host. */
+    if (names >= 0 && write(names, text, strlen(text)) != (ssize_t)strlen(text)) {
+        close(names);
+        return -1;
+    }
     return names;
 }
 
@@ -133,7 +140,10 @@ static bool build_etc(const struct json *plan)
     const struct json *directories = json_get(plan, "etcDirectories"), *resolvers = json_get(plan, "resolvers");
     char source[PATH_MAX];
     struct stat about;
-    int names = resolvers->kind == JSON_STRING ? write_resolvers(resolvers->text) : -1;
+    bool has_own = resolvers->kind == JSON_STRING;
+    int names = has_own ? write_resolvers(resolvers->text) : -1;
+    if (has_own && names < 0)
+        return false;
     if (mount(json_text(plan, "etc"), at("", "etc"), NULL, MS_BIND, NULL) < 0)
         return false;
     if (names >= 0) {
@@ -175,6 +185,38 @@ static bool build_devices(void)
     return symlink("pts/ptmx", at("dev/", "ptmx")) == 0;
 }
 
+static bool is_shown(const char *name)
+{
+    for (size_t index = 0; index < COUNT(PROC_SHOWN); index++) {
+        if (strcmp(PROC_SHOWN[index], name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* `null`: a device to put over files. */
+static bool hide_rest_of_proc(const char *null)
+{
+    DIR *all = opendir(at("", "proc"));
+    bool is_done = all != NULL;
+    errno = 0;
+    for (struct dirent *entry; is_done && (entry = readdir(all)) != NULL; errno = 0) {
+        bool is_process = entry->d_name[0] == '.' || (entry->d_name[0] >= '0' && entry->d_name[0] <= '9');
+        if (is_process || entry->d_type == DT_LNK || is_shown(entry->d_name))
+            continue;
+        at("proc/", entry->d_name);
+        if (entry->d_type == DT_DIR)
+            is_done = mount("rookery", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=0") == 0;
+        else
+            is_done = mount(null, path, NULL, MS_BIND, NULL) == 0;
+    }
+    int error = errno;
+    if (all != NULL)
+        closedir(all);
+    errno = error;
+    return is_done && error == 0;
+}
+
 static bool build_proc(void)
 {
     const unsigned long kept = MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -188,16 +230,7 @@ static bool build_proc(void)
             (mount(path, path, NULL, MS_BIND, NULL) < 0 || mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | kept, NULL) < 0))
             return false;
     }
-    for (size_t index = 0; index < COUNT(PROC_HIDDEN_FILES); index++) {
-        if (lstat(at("proc/", PROC_HIDDEN_FILES[index]), &about) == 0 && mount(null, path, NULL, MS_BIND, NULL) < 0)
-            return false;
-    }
-    for (size_t index = 0; index < COUNT(PROC_HIDDEN_DIRECTORIES); index++) {
-        if (stat(at("proc/", PROC_HIDDEN_DIRECTORIES[index]), &about) == 0 && S_ISDIR(about.st_mode) &&
-            mount("rookery", path, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "size=0") < 0)
-            return false;
-    }
-    return true;
+    return hide_rest_of_proc(null);
 }
 
 static bool hide(const struct json *plan)

@@ -29,7 +29,7 @@ struct sandbox {
     /* Whether a process of the user sets these ids; else it has them. */
     bool sets_ids;
     double memory_mb, most_open_files, most_processes;
-    /* The layers that hold here (docs/process-sandbox.md). */
+    /* The layers that hold here (docs/internals/process-sandbox.md). */
     bool has_pid, has_user, has_capabilities, has_memory_group, has_pids_group;
     /* The user's process is a program of its own, with children that nobody else looks after. */
     bool is_program;

@@ -302,10 +302,13 @@ static void for_each_mount(const struct needed *needed, void (*use)(const struct
     static const struct needed nothing;
     const struct json *own = json_get(&request, "platformMounts"), *asked = json_get(&request, "mounts");
     const struct json *policy = json_get(&request, "policy");
-    if (asked->count > 0 && policy->kind != JSON_OBJECT)
-        fail_start("internal", "there is no rule for mounts");
+    static const char *const lists[] = {"closed", "closedNames", "closedTexts"};
+    for (size_t index = 0; asked->count > 0 && index < sizeof lists / sizeof *lists; index++) {
+        if (policy->kind != JSON_OBJECT || json_get(policy, lists[index])->count == 0)
+            fail_start("internal", "there is no rule for mounts");
+    }
     for (size_t index = 0; index < own->count; index++) {
-        int source = open_path(json_get(&own->items[index], "source"));
+        int source = open_own(json_get(&own->items[index], "source"));
         use(&own->items[index], source, &nothing);
         close(source);
     }

@@ -330,11 +330,13 @@ static bool converse(struct conversation *one)
     return true;
 }
 
-static void open_pipes(int ours[3], int theirs[3])
+static void open_pipes(int connection, int ours[3], int theirs[3])
 {
     int input[2], output[2], error[2];
-    if (pipe2(input, O_CLOEXEC) < 0 || pipe2(output, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
-        _exit(1);
+    if (pipe2(input, O_CLOEXEC) < 0 || pipe2(output, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0) {
+        refuse(connection, "unavailable", "no pipes can be opened inside: %s", reason_of(errno));
+        _exit(0);
+    }
     memcpy(ours, (int[]){input[1], output[0], error[0]}, 3 * sizeof *ours);
     memcpy(theirs, (int[]){input[0], output[1], error[1]}, 3 * sizeof *theirs);
 }
@@ -361,7 +363,7 @@ _Noreturn void serve_stream(int connection, const struct sandbox *sandbox, const
     if (has_terminal)
         open_terminal(connection, terminal, ours, theirs);
     else
-        open_pipes(ours, theirs);
+        open_pipes(connection, ours, theirs);
     pid_t pid = fork();
     if (pid < 0) {
         refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
@@ -372,7 +374,7 @@ _Noreturn void serve_stream(int connection, const struct sandbox *sandbox, const
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         detach(theirs);
         if (has_terminal && ioctl(0, TIOCSCTTY, 0) < 0)
-            _exit(126);
+            fail_to_run(reason_of(errno));
         run_program(&(struct program){
             .argv = json_get(request, "argv"),
             .env = {sandbox->env, json_get(request, "env")},

@@ -1,5 +1,6 @@
 #include "ways.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include "frames.h"
 #include "kernel.h"
 #include "program.h"
+#include "reason.h"
 #include "rights.h"
 
 enum { REQUEST_SECONDS = 10 };
@@ -51,11 +53,19 @@ static void be_the_first_to_die(void)
     write_to("/proc/self/oom_score_adj", "1000");
 }
 
+/* A process that ends without a word would look like the end of the sandbox. */
+_Noreturn static void refuse_way(int connection, const char *what, int number)
+{
+    refuse(connection, "unavailable", "the sandbox cannot be entered: %s: %s", what, reason_of(number));
+    _exit(1);
+}
+
 _Noreturn void serve_way(int connection, const struct sandbox *sandbox, enum way way)
 {
     static struct buffer held;
     struct json request;
-    keep_only(connection);
+    if (!keep_only(connection))
+        refuse_way(connection, "it cannot be prepared", errno);
     reset_signals();
     /* A reader that has left is an error of the write, which then undoes its beginning. */
     signal(SIGPIPE, SIG_IGN);
@@ -63,12 +73,14 @@ _Noreturn void serve_way(int connection, const struct sandbox *sandbox, enum way
     umask(022);
     be_the_first_to_die();
     if (!become_user(sandbox))
-        _exit(1);
+        refuse_way(connection, "its user cannot be taken on", errno);
     /* It runs with the rights of the user, and is still not the user's to look into, whatever a change of ids means on this machine. */
     close_to_others();
     set_timeout(connection, REQUEST_SECONDS);
-    if (!read_message(connection, LARGEST_FRAME, &held, &request))
+    if (!read_message(connection, LARGEST_FRAME, &held, &request)) {
+        refuse(connection, "internal", "the request to the sandbox is none: a JSON object was expected");
         _exit(1);
+    }
     enter_directory(sandbox->working_dir);
     if (way == EXEC)
         serve_stream(connection, sandbox, &request);

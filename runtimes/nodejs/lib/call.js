@@ -6,7 +6,7 @@ const { CallStream } = require('./stream.js');
 /** One CALL, from its arrival to its answer. */
 class Call {
   isRunning = false;
-  /** Why it was cancelled; null when it was not. */
+  /** Reason of the cancellation; null while the call is not cancelled. */
   reason = null;
   #headerBytes;
   #header = null;
@@ -24,7 +24,10 @@ class Call {
     this.eventBytes = event.length;
   }
 
-  /** Parsed when it is asked for: most handlers never do. */
+  /**
+   * Returns the fields of the header; `{}` if it is not JSON. Parses on first use: most handlers never read
+   * them.
+   */
   header() {
     if (this.#header === null) {
       try {
@@ -36,14 +39,16 @@ class Call {
     return this.#header;
   }
 
-  /** Once: what came is let go of. */
+  /** Returns the parsed event. May be called once, because the received bytes are released. */
   takeEvent() {
     const event = this.#event;
     this.#event = null;
     return JSON.parse(event.toString());
   }
 
-  /** When it ends, as `performance.now()` counts; null without a bound. */
+  /**
+   * Returns the time at which the call ends, in milliseconds of `performance.now()`; null without a limit.
+   */
   endMs() {
     const { remainingMs, atMs } = this.header();
     if (!(remainingMs > 0)) return null;
@@ -59,14 +64,14 @@ class Call {
     return this.#controller.signal;
   }
 
-  /** null when its caller takes no stream. */
+  /** Returns the call's stream, or null when the caller did not ask for one. Creates it on first use. */
   stream() {
     const { stream, credit } = this.header();
     if (this.#stream === null && stream === true) this.#stream = new CallStream(this, credit ?? 0);
     return this.#stream;
   }
 
-  /** The stream when somebody has asked for it. */
+  /** Returns the stream if it has been created, otherwise null. */
   openedStream() {
     return this.#stream;
   }

@@ -5,9 +5,12 @@ const { Execution } = require('./execution.js');
 const { cancelledFailure } = require('./failure.js');
 const { ProtocolError, errorFrame } = require('./protocol.js');
 
-/** The calls of this instance: at most `concurrency` run at once, in the order of their arrival over all connections. */
+/**
+ * Queues and runs the calls of this instance: at most `concurrency` at once, in order of arrival over all
+ * connections.
+ */
 class Calls {
-  /** Set by who makes both. */
+  /** Set by the Server, which creates both objects. */
   lifecycle = null;
   #queue = new Set();
   #running = new Set();
@@ -54,7 +57,7 @@ class Calls {
     data.calls.get(callId)?.openedStream()?.grant(bytes);
   }
 
-  /** Drops the calls of a data connection that wait and cancels those that run. */
+  /** Drops the waiting calls of a data connection and cancels its running calls. */
   endConnection(connection) {
     for (const call of connection.calls.values()) {
       if (call.isRunning) call.cancel('caller');
@@ -62,7 +65,7 @@ class Calls {
     }
   }
 
-  /** The code is loaded: calls run. */
+  /** Starts to run calls, once the code is loaded. */
   open(facts, handler) {
     this.#execution = new Execution(facts, handler);
     this.#concurrency = facts.init.concurrency;
@@ -85,7 +88,9 @@ class Calls {
     });
   }
 
-  /** A loop and no recursion: plain handlers end before `run` returns. */
+  /**
+   * Starts waiting calls in a loop. Recursion could be deep, since plain handlers end before `run` returns.
+   */
   #startNext() {
     if (this.#isStarting) return;
     this.#isStarting = true;

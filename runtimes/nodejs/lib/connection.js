@@ -3,19 +3,19 @@
 const { log } = require('./failure.js');
 const { FrameReader, ProtocolError } = require('./protocol.js');
 
-/** A control plane that takes nothing for so long has lost its connection. */
+/** Time after which a control plane that reads nothing loses its connection. */
 const TAKE_NOTHING_MS = 30_000;
 const MAX_QUEUED_CALLS = 512;
 const MAX_QUEUED_BYTES = 8 * 1024 * 1024;
-/** CANCELs that came before their CALL was read. */
+/** Limit for stored CANCELs that arrived before their CALL was read. */
 const MAX_EARLY_CANCELS = 4096;
 
-/** One connection of a control plane. */
+/** A connection of a control plane. */
 class Connection {
-  /** Set by the handshake. */
+  /** Id of the client. The handshake sets `client` and `role`. */
   client = '';
   role = null;
-  /** Call id → call, of those that wait or run. */
+  /** The waiting and running calls by call id. */
   calls = new Map();
   isEnded = false;
   isPaused = false;
@@ -28,11 +28,14 @@ class Connection {
   #takingTimer = null;
   #hasTold = false;
 
-  /** `owner`: `receive(connection, frame)`, which may throw ProtocolError, and `ended(connection)`. */
+  /**
+   * `owner` has the methods `receive(connection, frame)`, which may throw ProtocolError, and
+   * `ended(connection)`.
+   */
   constructor(socket, owner) {
     this.#socket = socket;
     this.#owner = owner;
-    // Without effect on a unix socket.
+    // Has no effect on a unix socket.
     socket.setNoDelay(true);
     socket.on('data', chunk => this.#receive(chunk));
     socket.on('error', () => undefined);
@@ -46,7 +49,7 @@ class Connection {
     this.#takingTimer.unref();
   }
 
-  /** Resolves when all that was sent is out of the process. */
+  /** Resolves when the kernel has accepted everything that was sent. */
   flushed() {
     return new Promise(resolve => {
       if (this.isEnded) resolve();
@@ -60,14 +63,14 @@ class Connection {
     this.#end();
   }
 
-  /** Says a last word and closes. */
+  /** Sends a last frame and closes the connection. */
   refuse(frame) {
     this.#socket.end(frame);
     this.#socket.destroySoon();
     this.isEnded = true;
   }
 
-  /** A call waits: of a connection with many of them no more is read. */
+  /** Counts a waiting call. Pauses reading when too many calls of the connection wait. */
   enqueued(call) {
     this.#queuedCalls++;
     this.#queuedBytes += call.eventBytes;
@@ -82,7 +85,7 @@ class Connection {
     if (!this.isPaused) return;
     if (this.#queuedCalls > MAX_QUEUED_CALLS / 2 || this.#queuedBytes > MAX_QUEUED_BYTES / 2) return;
     this.isPaused = false;
-    // Not here: the frames that were received with the last one would start calls out of order.
+    // Deferred, because frames that were received with the last one would otherwise start calls out of order.
     setImmediate(() => {
       if (this.isPaused || this.isEnded) return;
       this.#socket.resume();
@@ -95,7 +98,9 @@ class Connection {
     if (this.#earlyCancels.size > MAX_EARLY_CANCELS) this.#earlyCancels.delete(this.#earlyCancels.keys().next().value);
   }
 
-  /** The reason of a CANCEL that overtook this call; undefined when none did. */
+  /**
+   * Returns the reason of a CANCEL that arrived before this call, or undefined. Removes the stored CANCEL.
+   */
   takeEarlyCancel(callId) {
     if (this.#earlyCancels.size === 0) return undefined;
     const reason = this.#earlyCancels.get(callId);

@@ -2,7 +2,7 @@
 
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})/;
 
-/** What handlers and hooks get. Everything of the call is worked out when it is asked for. */
+/** The `context` parameter of handlers and hooks. Values of the call are computed on access. */
 class CallContext {
   #facts;
   #call;
@@ -10,7 +10,10 @@ class CallContext {
   #traceparent;
   #logger;
 
-  /** `call` null: of the initializer or pre_stop, which end at `endMs` of the monotonic clock (null: no bound). */
+  /**
+   * For an initializer or pre_stop `call` is null. `endMs` is then the time limit (`performance.now()`);
+   * null: none.
+   */
   constructor(facts, call, endMs, signal) {
     this.#facts = facts;
     this.#call = call;
@@ -22,7 +25,7 @@ class CallContext {
     return text(this.#header.traceId);
   }
 
-  /** The caller's trace, with a span of this call. */
+  /** W3C trace context with the caller's trace id, or a random one, and a span id of this call. */
   get traceparent() {
     if (this.#traceparent === undefined) {
       const known = TRACEPARENT.exec(text(this.#header.traceparent));
@@ -69,7 +72,9 @@ class CallContext {
     return text(this.#facts.init.version);
   }
 
-  /** The service in the function's name (`0@service@function`), else the namespace. */
+  /**
+   * The service in the function's name (`0@service@function`), or the namespace if the name has no service.
+   */
   get package() {
     const parts = this.functionName.split('@');
     return parts.length === 3 ? parts[1] : this.namespace;
@@ -87,7 +92,7 @@ class CallContext {
     return this.#facts.state;
   }
 
-  /** As `Date.now()` would say it. */
+  /** Time at which the call ends, in milliseconds since the epoch; undefined without a limit. */
   get deadline() {
     const left = this.remainingMs();
     return left === undefined ? undefined : Date.now() + left;
@@ -122,7 +127,7 @@ class CallContext {
   }
 }
 
-/** Lines in the instance's log, with the trace id. */
+/** Writes lines to the instance's log (stderr), with the trace id. */
 class Logger {
   #traceId;
 

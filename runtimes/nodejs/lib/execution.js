@@ -5,10 +5,13 @@ const { CODE, errorFrame, resultFrame } = require('./protocol.js');
 const { assertSize, toJson } = require('./values.js');
 const { CallContext } = require('./context.js');
 
-/** How long a cancelled call may take to end by itself; then it is answered, and what its code still does is no call any more. */
+/**
+ * Time that a cancelled call has to end by itself. Then it is answered, and the result of its code is
+ * ignored.
+ */
 const CANCELLED_MS = 1000;
 
-/** Runs calls of one handler, from the event to the answer. */
+/** Runs calls of a handler, from the event to the answer. */
 class Execution {
   #facts;
   #handler;
@@ -20,7 +23,7 @@ class Execution {
     this.#maxBytes = facts.init.maxResultBytes;
   }
 
-  /** Answers the call and then says `done`, before it returns when the handler is a plain function. */
+  /** Answers the call and then calls `done`. For a plain function this happens before `run` returns. */
   run(call, done) {
     const startedMs = performance.now();
     let isOver = false;
@@ -46,7 +49,7 @@ class Execution {
     }
   }
 
-  /** The handler's own code has ended, but for a generator's. */
+  /** Completes a call whose handler has returned. A returned generator still has to run. */
   #end(call, value, settle, fail) {
     try {
       if (isGenerator(value)) {
@@ -61,7 +64,10 @@ class Execution {
     }
   }
 
-  /** Streams what a generator yields to a caller who takes a stream, else collects it in an array. */
+  /**
+   * Runs a generator: sends its values to the stream if the caller asked for one, else collects them in an
+   * array.
+   */
   async #sequence(call, values) {
     const stream = call.stream();
     const collected = [];
@@ -81,7 +87,7 @@ class Execution {
         collected.push(value);
       }
     } catch (error) {
-      // Its `finally` blocks run; it may not have got as far as the next `yield`.
+      // Runs the generator's `finally` blocks. The generator may not have reached its next `yield`.
       Promise.resolve(values.return?.()).catch(late => logError('a generator failed when it was ended', late));
       throw error;
     }
@@ -101,7 +107,7 @@ class Execution {
         why = error instanceof Failure ? error : handlerFailure(textOf(error));
       }
     }
-    // Only code that was interrupted, knows it and goes on may still have a value.
+    // Only code that caught an interrupt and continued may still return a value.
     if (call.reason !== null && !(call.reason === 'interrupt' && why === null)) why = cancelledFailure(call.reason);
     const micros = Math.round((performance.now() - startedMs) * 1000);
     call.connection.send(why === null ? resultFrame(call.id, micros, json, bytes) : errorFrame(call.id, why, micros));
@@ -109,7 +115,7 @@ class Execution {
 
   #failureOf(call, error) {
     if (error instanceof Failure) return error;
-    // A cancelled call's code usually ends with an error that says nothing new.
+    // The error of a cancelled call usually contains nothing new.
     if (call.reason === null) logError(`call failed, trace id ${call.header().traceId || '-'}`, error);
     return handlerFailure(textOf(error));
   }

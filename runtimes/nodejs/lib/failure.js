@@ -4,6 +4,7 @@ const { inspect } = require('node:util');
 const { CODE, MAX_MESSAGE_CHARS } = require('./protocol.js');
 
 const OURS = `${__dirname}/`;
+const NODES_OWN = /^\s+at .*\(?node:internal\//;
 const CANCELLED = new Map([
   ['timeout', 'the call timed out'],
   ['caller', 'the caller went away'],
@@ -11,7 +12,7 @@ const CANCELLED = new Map([
   ['stop', 'the instance is stopping'],
 ]);
 
-/** A failure with a code of the protocol. */
+/** A failure with an error code of the protocol. */
 class Failure extends Error {
   constructor(code, message) {
     super(message.length > MAX_MESSAGE_CHARS ? `${message.slice(0, MAX_MESSAGE_CHARS)}...` : message);
@@ -19,7 +20,7 @@ class Failure extends Error {
   }
 }
 
-/** What the code of a cancelled call gets: the reason of its signal. */
+/** The reason of the signal in a cancelled call. */
 class CallCancelled extends Error {
   constructor(reason) {
     super(CANCELLED.get(reason) ?? 'the call was cancelled');
@@ -27,7 +28,7 @@ class CallCancelled extends Error {
   }
 }
 
-/** The answer of a call that was cancelled. */
+/** Returns the failure that answers a cancelled call. */
 function cancelledFailure(reason) {
   if (reason === 'timeout') return new Failure(CODE.TIMEOUT, CANCELLED.get(reason));
   return handlerFailure(`CallCancelled: ${CANCELLED.get(reason)}`);
@@ -41,7 +42,9 @@ function stopping() {
   return new Failure(CODE.PROTOCOL, CANCELLED.get('stop'));
 }
 
-/** `TypeError: boom`, whatever was thrown and whatever its own code does. */
+/**
+ * Returns a text such as `TypeError: boom`. Never throws, whatever was thrown and whatever its own code does.
+ */
 function textOf(error) {
   try {
     if (error instanceof Error || (typeof error === 'object' && error !== null && 'message' in error)) {
@@ -55,13 +58,15 @@ function textOf(error) {
   }
 }
 
-/** Writes what the user's code threw to stderr, in one piece and without lines of ours. */
+/**
+ * Writes an error of the user's code to stderr in one piece, without stack frames of the runtime and of Node.
+ */
 function logError(title, error) {
   let trace;
   try {
     trace = inspect(error)
       .split('\n')
-      .filter(line => !line.includes(OURS))
+      .filter(line => !line.includes(OURS) && !NODES_OWN.test(line))
       .join('\n');
   } catch {
     trace = textOf(error);
@@ -69,12 +74,12 @@ function logError(title, error) {
   log(`${title}\n${trace}`);
 }
 
-/** One message in the instance's log; never fails. */
+/** Writes one message to the instance's log. Never throws. */
 function log(text) {
   try {
     process.stderr.write(`${text}\n`);
   } catch {
-    // The user's code has closed or replaced it.
+    // The user's code has closed or replaced stderr.
   }
 }
 

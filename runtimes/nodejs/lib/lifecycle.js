@@ -7,24 +7,24 @@ const { CODE, FRAME, errorFrame, messageFrame } = require('./protocol.js');
 
 const MAX_CONCURRENCY = 1000;
 const MAX_RESULT_BYTES = 7 * 1024 * 1024 - 9;
-/** So that a grace of 0 still lets an instance say that nothing had to be stopped. */
+/** Minimum for the grace of a STOP, so that with a grace of 0 the instance can still send STOPPED. */
 const LEAST_GRACE_MS = 100;
-/** How long the last answers may take to leave the process. */
+/** Time limit for sending the last answers. */
 const FLUSH_MS = 1000;
 
-/** Ends the process as it was meant, whatever the user's code has made of `process.exit`. */
+/** Ends the process even if the user's code has replaced `process.exit`. */
 const exit = process.exit.bind(process);
 
-/** The life of the instance: INIT, the initializer, pre_stop, the end. */
+/** Runs the phases of an instance: INIT, the initializer, pre_stop, the end. */
 class Lifecycle {
-  /** `new`, `initializing`, `ready`, `failed` or `stopping`. */
+  /** State of the instance: `new`, `initializing`, `ready`, `failed` or `stopping`. */
   state = 'new';
-  /** Why the code could not be loaded, in state `failed`. */
+  /** Reason why the code could not be loaded; set in state `failed`. */
   failure = null;
   #calls;
   #facts = null;
   #preStop = null;
-  /** The answer of every INIT, once there is one. */
+  /** The frame that answers every INIT; null until the outcome is known. */
   #initAnswer = null;
   #waiting = [];
   #stoppers = new Set();
@@ -36,14 +36,14 @@ class Lifecycle {
     this.#calls = calls;
   }
 
-  /** Why a call cannot be taken; null when it can. */
+  /** Returns the failure that refuses a new call; null if the call is accepted. */
   refusal() {
     if (this.state === 'new') return new Failure(CODE.PROTOCOL, 'a CALL came before INIT');
     if (this.state === 'failed') return this.failure;
     return this.state === 'stopping' ? stopping() : null;
   }
 
-  /** Drops a connection that waited for STOPPED. */
+  /** Removes a closed connection from those that wait for STOPPED. */
   forget(connection) {
     this.#stoppers.delete(connection);
   }
@@ -102,7 +102,7 @@ class Lifecycle {
     const { initializer, preStop, codePath, initTimeoutMs } = init;
     const late = new Failure(CODE.INITIALIZER_TIMEOUT, `initializer timed out after ${seconds(initTimeoutMs)}`);
     if (preStop) {
-      // It is told when it would be needed: an instance without it serves calls.
+      // An instance serves calls without its pre_stop, so a failure is reported when pre_stop would run.
       this.#preStop = await loadEntry(preStop, codePath, 'pre_stop').catch(error => () => Promise.reject(error));
     }
     if (!initializer) return;
@@ -122,7 +122,10 @@ class Lifecycle {
     }
   }
 
-  /** Ends the instance within its grace, once. `connection` learns of it; null: nobody does. */
+  /**
+   * Stops the instance within its grace; has an effect once. `connection` then gets STOPPED; null: no
+   * connection does.
+   */
   stop(connection, graceMs) {
     if (connection !== null) this.#stoppers.add(connection);
     const before = this.state;
@@ -131,7 +134,7 @@ class Lifecycle {
     this.#windUp(before, graceMs).then(failure => this.#end(failure));
   }
 
-  /** Why it did not end well; null when it did. */
+  /** Ends all calls and runs pre_stop. Returns the failure, or null if everything ended well. */
   async #windUp(before, graceMs) {
     const endMs = performance.now() + Math.max(graceMs, LEAST_GRACE_MS);
     const late = what => new Failure(CODE.PRE_STOP, `${what} timed out after ${seconds(graceMs)}`);
@@ -161,7 +164,7 @@ class Lifecycle {
     }
   }
 
-  /** Says how it ended and ends the process. */
+  /** Sends STOPPED and ends the process with exit code 0. */
   async #end(failure) {
     const stopped = failure === null ? {} : { error: { code: failure.code, message: failure.message } };
     setTimeout(() => exit(0), FLUSH_MS);
@@ -179,7 +182,10 @@ function isWithin(value, most) {
   return Number.isInteger(value) && value >= 1 && value <= most;
 }
 
-/** As `promise`, or fails with `late` after so long, or with the reason of `signal`; 0 is no bound. */
+/**
+ * Resolves like `promise`. Rejects with `late` after `timeoutMs` (0: never), or with the reason of `signal`
+ * when that is aborted.
+ */
 function within(promise, timeoutMs, late, signal) {
   return new Promise((resolve, reject) => {
     const timer = timeoutMs > 0 ? setTimeout(() => reject(late), timeoutMs) : undefined;

@@ -1,6 +1,6 @@
 'use strict';
 
-/** The program: serves one instance, whose code INIT names. */
+/** The program of the runtime: serves one instance, whose code INIT names. */
 
 const fs = require('node:fs');
 const net = require('node:net');
@@ -19,7 +19,10 @@ const NAMES = {
   portFile: 'ROOKERY_RUNTIME_PORT_FILE',
 };
 
-/** Settings that the control plane gives by the environment; the user's code does not see them. */
+/**
+ * Reads the control plane's settings from the environment and removes them, so that the user's code does not
+ * see them.
+ */
 function takeSettings() {
   const settings = {};
   for (const [key, name] of Object.entries(NAMES)) {
@@ -42,7 +45,7 @@ function listen(listener, { socket, fd, portFile }) {
   } else if (socket.startsWith('tcp:')) {
     listenOnTcp(listener, socket, portFile);
   } else if (socket !== '') {
-    // The directory's mode and the secret decide who may connect: the control plane is often another user.
+    // The control plane often runs as another user. The directory's mode and the secret protect the socket.
     removeLeftOver(socket);
     const mask = process.umask(0);
     listener.listen({ path: socket, backlog: BACKLOG });
@@ -59,13 +62,13 @@ function listenOnTcp(listener, address, portFile) {
   listener.listen({ host, port: Number(port), backlog: BACKLOG }, () => {
     if (portFile === '') return;
     const bound = listener.address();
-    // Renamed into its place, so that nobody reads half of it.
+    // The rename makes the complete file appear at once.
     fs.writeFileSync(`${portFile}.new`, `${bound.address}:${bound.port}\n`);
     fs.renameSync(`${portFile}.new`, portFile);
   });
 }
 
-/** Of a process of this sandbox that has ended. */
+/** Removes a socket that an earlier process of this sandbox has left. Exits if the path is not a socket. */
 function removeLeftOver(path) {
   const found = fs.lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
@@ -73,7 +76,10 @@ function removeLeftOver(path) {
   fs.unlinkSync(path);
 }
 
-/** Blocks in the kernel until the orders of an instance come, and makes them this process's own. */
+/**
+ * Blocks in the kernel until the orders of an instance arrive, and applies its environment and working
+ * directory.
+ */
 function takeOrders(fd) {
   const length = readExactly(fd, 4);
   const { env, workingDir } = JSON.parse(readExactly(fd, length.readUInt32BE(0)).toString());
@@ -87,7 +93,10 @@ function takeOrders(fd) {
   }
 }
 
-/** Ends the process when the other side has: nobody wants it any more. */
+/**
+ * Reads exactly `bytes` bytes. Ends the process if the other side has closed, because the process is then not
+ * needed.
+ */
 function readExactly(fd, bytes) {
   const data = Buffer.alloc(bytes);
   for (let at = 0; at < bytes; ) {

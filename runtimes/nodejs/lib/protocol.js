@@ -1,6 +1,6 @@
 'use strict';
 
-/** Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md. */
+/** Wire format of the runtime protocol, version 1. Specified in docs/reference/runtime-protocol.md. */
 
 const VERSION = 1;
 
@@ -33,14 +33,14 @@ const CODE = Object.freeze({
   INITIALIZER_TIMEOUT: 4211,
 });
 
-/** Type and call id, which a frame's length counts. */
+/** Size of the type and the call id, which a frame's length includes. */
 const OVERHEAD_BYTES = 5;
 const HEADER_BYTES = 4 + OVERHEAD_BYTES;
 const MAX_FRAME_BYTES = 7 * 1024 * 1024;
-/** An error's own text may be of any length. */
+/** Limit for the text of an ERROR, since an error's own text may have any length. */
 const MAX_MESSAGE_CHARS = 64 * 1024;
 
-/** The other side said something that the protocol does not have. */
+/** The other side violated the protocol. */
 class ProtocolError extends Error {}
 
 function frame(type, callId, payload) {
@@ -55,7 +55,7 @@ function messageFrame(type, callId, message) {
   return frame(type, callId, JSON.stringify(message));
 }
 
-/** `json` is a text of so many bytes. */
+/** Returns a RESULT frame. `json` is a text of `bytes` bytes. */
 function resultFrame(callId, micros, json, bytes) {
   const made = start(FRAME.RESULT, callId, 4 + bytes);
   made.writeUInt32BE(Math.min(micros, 0xffff_ffff), HEADER_BYTES);
@@ -77,7 +77,7 @@ function start(type, callId, bytes) {
   return made;
 }
 
-/** The object that a payload is; fails with ProtocolError. */
+/** Returns the object in a payload. Throws ProtocolError. */
 function readMessage(payload, what) {
   let value;
   try {
@@ -91,7 +91,10 @@ function readMessage(payload, what) {
   return value;
 }
 
-/** Cuts bytes as they come into frames. Payloads are parts of what came: who keeps one for long copies it. */
+/**
+ * Splits received bytes into frames. Payloads share memory with the received chunks: copy one before keeping
+ * it long.
+ */
 class FrameReader {
   #chunks = [];
   #bytes = 0;
@@ -102,7 +105,7 @@ class FrameReader {
     this.#bytes += chunk.length;
   }
 
-  /** The next frame, null when more bytes must come; fails with ProtocolError. */
+  /** Returns the next frame, or null until more bytes arrive. Throws ProtocolError. */
   next() {
     if (this.#bytes < this.#needed) return null;
     const data = this.#chunks.length === 1 ? this.#chunks[0] : Buffer.concat(this.#chunks, this.#bytes);

@@ -1,8 +1,11 @@
 'use strict';
 
 /**
- * One life of an instance before the orders of a real one come. V8 compiles a function when it is first called, and Node makes what
- * loads modules with the first one: here that happens while nobody waits. Of 16 ms between the orders and the first result 5 are left.
+ * Runs one complete session of an instance before the orders of a real one arrive.
+ *
+ * V8 compiles a function on its first call, and Node creates its module loaders with the first module. The
+ * rehearsal moves that work to a time when no caller waits: of 16 ms between the orders and the first result
+ * 5 ms remain.
  */
 
 const fs = require('node:fs');
@@ -12,7 +15,9 @@ const { FRAME, FrameReader, frame, messageFrame, VERSION } = require('./protocol
 const { Server } = require('./server.js');
 
 const DEADLINE_MS = 2000;
-/** An ECMAScript module and one of CommonJS: they are loaded in different ways. */
+/**
+ * The INIT of the rehearsal: an ECMAScript module and a CommonJS module, since Node loads them differently.
+ */
 const INIT = {
   handler: 'handler.handle',
   preStop: 'hook.stop',
@@ -25,8 +30,9 @@ const CALL_HEADER = Buffer.from(JSON.stringify({ traceId: '', requestId: '', rem
 const CALL_ID = 1;
 
 /**
- * Resolves when nothing of it is open any more, after the deadline whatever is, with whether its call was answered. It never rejects: whatever
- * goes wrong, the instance only starts more slowly.
+ * Resolves when everything that the rehearsal opened is closed, or at the deadline. Never rejects.
+ *
+ * The value is true if the call was answered. After a failed rehearsal the instance only starts more slowly.
  */
 function rehearse() {
   return new Promise(resolve => {
@@ -38,7 +44,7 @@ function rehearse() {
       return;
     }
     const server = new Server(secret);
-    /** Its own connection, and those of strangers: where sandboxes share the network of the host, the address is no secret. */
+    /** All accepted connections. Other processes may connect too if sandboxes share the host's network. */
     const accepted = [];
     const listener = net.createServer({ noDelay: true }, socket => {
       accepted.push(socket);
@@ -49,7 +55,8 @@ function rehearse() {
     const end = () => {
       client?.destroy();
       for (const socket of accepted) socket.destroy();
-      // All connections have closed when it answers; one that never listened answers too.
+      // `close` calls back when all connections have closed. It also calls back for a listener that never
+      // listened.
       listener.close(() => {
         clearTimeout(deadline);
         resolve(isAnswered);
@@ -60,7 +67,7 @@ function rehearse() {
       resolve(false);
     }, DEADLINE_MS);
     listener.on('error', end);
-    // Of the abstract namespace: no file, which the root of the sandbox may not allow.
+    // An abstract address needs no file, which the root of the sandbox may not allow.
     const address = `\0rookery-rehearsal-${Math.random()}`;
     listener.listen({ path: address }, () => {
       client = net.connect({ path: address });
@@ -79,7 +86,10 @@ function rehearse() {
   });
 }
 
-/** Nobody but this process may rehearse: it may be root, and it will be an instance of somebody. `node:crypto` would be loaded for nothing else. */
+/**
+ * Returns a random secret, so that only this process can use the rehearsal: it may be root. Loading
+ * `node:crypto` would take longer.
+ */
 function newSecret() {
   const bytes = Buffer.alloc(16);
   const random = fs.openSync('/dev/urandom', 'r');
@@ -97,7 +107,10 @@ function callPayload(event) {
   return Buffer.concat([length, CALL_HEADER, Buffer.from(event)]);
 }
 
-/** `answers`: type of a frame → what gives the frame that follows it. */
+/**
+ * Answers received frames. `answers` maps the type of a frame to a function that returns the next frame to
+ * send.
+ */
 function answerEach(socket, answers) {
   const reader = new FrameReader();
   socket.on('data', chunk => {

@@ -12,14 +12,14 @@ const MAX_HANDSHAKES = 64;
 const MAX_GRACE_MS = 1e12;
 const CANCEL_REASONS = new Set(['timeout', 'caller', 'interrupt']);
 
-/** Shakes hands with control planes and gives their frames to the parts that they are for. */
+/** Performs handshakes with control planes and passes their frames to the calls and the lifecycle. */
 class Server {
   #secret;
   #calls = new Calls();
   #lifecycle = new Lifecycle(this.#calls);
-  /** Client → its connections by role. */
+  /** The connections of each client by role. */
   #clients = new Map();
-  /** Connections that have not said HELLO, with the timers that end them. */
+  /** Connections that have not sent HELLO, with the timers that close them. */
   #strangers = new Map();
 
   constructor(secret) {
@@ -43,7 +43,7 @@ class Server {
     this.#lifecycle.stop(null, graceMs);
   }
 
-  /** Fails with ProtocolError: the connection is to be closed. */
+  /** Handles one frame. Throws ProtocolError if the connection has to be closed. */
   receive(connection, frame) {
     if (connection.role === null) this.#greet(connection, frame);
     else if (connection.role === 'data') this.#receiveData(connection, frame);
@@ -61,7 +61,7 @@ class Server {
       return;
     }
     this.#lifecycle.forget(connection);
-    // Of a connection that is not read nobody would see the end.
+    // The end of a paused data connection would remain unnoticed, so it is closed together with this one.
     if (client.data?.isPaused) client.data.close();
   }
 
@@ -138,7 +138,10 @@ class Server {
   }
 }
 
-/** In a time that says nothing of where they differ; the module with Node's own takes long to load. */
+/**
+ * Compares two buffers in a time that does not depend on where they differ. Loading Node's module for this
+ * takes long.
+ */
 function isSame(left, right) {
   let difference = left.length ^ right.length;
   for (let index = 0; index < left.length; index++) difference |= left[index] ^ right[index % right.length];

@@ -6,7 +6,7 @@ const { toJson } = require('./values.js');
 
 const MAX_CHUNK_BYTES = MAX_FRAME_BYTES - OVERHEAD_BYTES;
 
-/** CHUNK frames of one call, under the credit of their reader. */
+/** Sends CHUNK frames of a call within the credit that their reader grants. */
 class CallStream {
   #call;
   #credit;
@@ -18,11 +18,14 @@ class CallStream {
   constructor(call, credit) {
     this.#call = call;
     this.#credit = credit;
-    /** What the user's code gets of it. */
+    /** The part of the stream that the user's code gets. */
     this.writer = Object.freeze({ write: event => this.write(event) });
   }
 
-  /** Resolves when the event is on its way: a text as it is, another value as JSON; null and undefined are nothing. */
+  /**
+   * Resolves when the event has been sent: a string as it is, another value as JSON. null and undefined send
+   * nothing.
+   */
   write(event) {
     if (event === null || event === undefined) return Promise.resolve();
     let data;
@@ -53,39 +56,42 @@ class CallStream {
     if (this.#waiting.length === 0) this.#onFlushed?.resolve();
   }
 
-  /** Whether all that was written is on its way. */
+  /** Returns true if no write waits. */
   isFlushed() {
     return this.#waiting.length === 0;
   }
 
-  /** Resolves when it is. */
+  /** Resolves when no write waits. Rejects when the stream is closed before. */
   flush() {
     return new Promise((resolve, reject) => {
       this.#onFlushed = { resolve, reject };
     });
   }
 
-  /** No event follows; writes that wait fail. */
+  /** Ends the stream. Writes that wait fail with `error`. */
   close(error = ended()) {
     this.#closed = true;
     for (const { reject } of this.#waiting.splice(0)) reject(error);
     this.#onFlushed?.reject(error);
   }
 
-  /** Why no event can follow; null when one can. */
+  /** Returns the error for further writes, or null if the stream is open. */
   #whyOver() {
     if (this.#call.reason !== null) return new CallCancelled(this.#call.reason);
     return this.#closed ? ended() : null;
   }
 
-  /** One event may overdraw the credit; an empty one costs a byte. */
+  /** Sends an event and subtracts its size from the credit: at least 1. One event may overdraw the credit. */
   #send(data) {
     this.#credit -= Math.max(1, data.length);
     this.#call.connection.send(frame(FRAME.CHUNK, this.#call.id, data));
   }
 }
 
-/** Who does not wait for a write learns of the end of its call by the signal, and has no rejection to handle: that would end the instance. */
+/**
+ * Prevents an unhandled rejection, which would end the instance, if code does not await a write. The signal
+ * also reports the end.
+ */
 function quietly(written) {
   written.catch(() => undefined);
   return written;

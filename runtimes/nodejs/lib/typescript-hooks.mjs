@@ -5,7 +5,10 @@ import typescript from './typescript.js';
 
 const TYPESCRIPT = /^file:[^?#]*\.[cm]?ts(?:[?#]|$)/;
 
-/** The `load` hook of Node: TypeScript without its types. CommonJS is loaded as by `require`, which has its own. */
+/**
+ * Node's `load` hook, which removes the types of TypeScript. For CommonJS it leaves the work to the hooks of
+ * `require`.
+ */
 export async function load(url, context, nextLoad) {
   if (!TYPESCRIPT.test(url)) return nextLoad(url, context);
   const file = fileURLToPath(url);

@@ -1,6 +1,9 @@
 'use strict';
 
-/** Types are taken out of TypeScript by Node itself where it can, and else by what Node has for it inside, as a library. */
+/**
+ * Removes types from TypeScript: with Node itself if possible, otherwise with `amaro`, the library inside
+ * Node.
+ */
 
 const fs = require('node:fs');
 const Module = require('node:module');
@@ -17,11 +20,14 @@ function prepareTypeScript() {
     Module._extensions[extension] = (module, file) =>
       module._compile(withoutTypes(fs.readFileSync(file, 'utf8'), file), file);
   }
-  // For `import`; these hooks run in a thread of their own.
+  // The hooks for `import` run in a separate thread.
   Module.register(pathToFileURL(`${__dirname}/typescript-hooks.mjs`));
 }
 
-/** Each line stays where it was. Fails with SyntaxError, whose stack begins with the place. */
+/**
+ * Returns the source without types; lines keep their numbers. Throws SyntaxError, whose stack begins with the
+ * place.
+ */
 function withoutTypes(source, file) {
   const { transformSync } = require('amaro');
   try {

@@ -1,9 +1,9 @@
 """
-Makes requirements.txt and constraints.txt, as pip and uv read them, of a pyproject.toml and the lock beside it.
+Converts a pyproject.toml and the lock beside it to requirements.txt and constraints.txt for pip and uv.
 
-    python requirements_of.py <directory of the files> <directory that it makes>
+    python requirements_of.py <directory of the files> <directory to create>
 
-Runs in the sandbox of a build, with the interpreter that the packages are for.
+Runs in the sandbox of a build, with the interpreter for which the packages are built.
 """
 import os
 import re
@@ -44,7 +44,7 @@ def _read(path):
 
 
 def _wanted(project):
-    """The packages that the project itself asks for."""
+    """Returns the packages that the project itself requires, as lines of requirements.txt."""
     standard = project.get('project', {})
     if 'dependencies' in standard.get('dynamic', []) and 'poetry' not in project.get('tool', {}):
         sys.exit('pyproject.toml: project.dependencies is dynamic: name them, or write a requirements.txt')
@@ -82,7 +82,7 @@ def _of_poetry(name, value):
 
 
 def _range(text):
-    """`^1.2` and `~1.2` of Poetry, as everybody else writes them."""
+    """Converts Poetry's ranges, such as `^1.2` and `~1.2`, to the standard form."""
     return ','.join(part for part in (_bounds(each.strip()) for each in text.split(',')) if part)
 
 
@@ -103,7 +103,12 @@ def _bounds(part):
 
 
 def _constraints(lock):
-    """Each package of the lock in its version. One that has several is left to the requirements, unless markers tell them apart."""
+    """
+    Returns a line for each package of the lock with its version.
+
+    A package with several versions is left out, unless markers distinguish them: then the requirements
+    decide.
+    """
     versions = {}
     for package in lock.get('package', []):
         source = package.get('source', {})

@@ -1,7 +1,7 @@
-"""What an instance can leave behind in a pod when nothing of it runs any more, and how that is undone for the next one.
+"""Removes what an instance may leave in a pod when all its processes have ended, before the next instance.
 
-As the root file system is read-only, it is in what is mounted beside it, in System V IPC, in what its processes shared with the manager
-(standard output), and in what a process may change of another one of its user.
+The root file system is read-only. So residue can be in writable mounts, in System V IPC, in what processes
+share with the manager (standard output), and in what a process may change of other processes of its user.
 """
 
 import ctypes
@@ -15,18 +15,18 @@ from rookery_zygote import syscalls
 
 #: File systems that show the kernel's own state.
 _OF_THE_KERNEL = ("proc", "sysfs", "cgroup", "cgroup2", "devpts")
-#: The only file that anybody may write to: the cluster reads it at the end of a container.
+#: The only file that may stay writable for all users. The cluster reads it at the end of a container.
 _MESSAGE_OF_THE_END = "/dev/termination-log"
 _IPC_RMID = 0
 _IPC = (("shm", "shmctl", 2), ("msg", "msgctl", 2), ("sem", "semctl", 3))
 
 
 class Dirty(Exception):
-    """Something is left: nobody else may get this pod."""
+    """Residue is left: this pod may not be used for another instance."""
 
 
 def find_places():
-    """Every directory and file that is mounted here and may be written to. Fails with Dirty when that is too much."""
+    """Returns every writable mounted directory and file. Raises Dirty if too much is writable to clean."""
     if os.geteuid() == 0:
         raise Dirty("it runs as root, to whom more is open than can be looked after")
     if not os.statvfs("/").f_flag & os.ST_RDONLY:
@@ -37,7 +37,7 @@ def find_places():
             fields = line.split()
             path = os.fsdecode(fields[4].decode("unicode_escape").encode("latin-1"))
             kind = fields[fields.index(b"-") + 1].decode()
-            # What cannot be written to by this user was not by the code.
+            # The code cannot have written to places that this user cannot write to.
             if kind in _OF_THE_KERNEL or not os.access(path, os.W_OK) or path.startswith("/proc/"):
                 continue
             places.append(path)
@@ -45,7 +45,7 @@ def find_places():
 
 
 def clean(places):
-    """Empties these. Fails with Dirty when something stays."""
+    """Empties these places. Raises Dirty when something stays."""
     try:
         for path in places:
             if os.path.isdir(path):
@@ -60,7 +60,9 @@ def clean(places):
 
 def _empty(top, mounted):
     """
-    To any depth and of any length: what is found deeper than one step moves up first. Only what is mounted below it stays.
+    Empties a directory of any depth and with paths of any length, except for mounts below it.
+
+    Moves directories that are deeper than one step up first.
     """
     descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -89,7 +91,7 @@ def _remove(parent, name, count):
     try:
         for child in os.listdir(inner):
             if stat.S_ISDIR(os.stat(child, dir_fd=inner, follow_symlinks=False).st_mode):
-                # To move a directory is to write to it.
+                # Moving a directory requires the right to write to it.
                 os.chmod(child, 0o700, dir_fd=inner)
                 while True:
                     count += 1
@@ -108,7 +110,7 @@ def _remove(parent, name, count):
 
 
 def remove_ipc():
-    """System V's, which nothing holds. Fails with Dirty."""
+    """Removes all objects of System V IPC, which no process uses any more. Raises Dirty."""
     for kind, control, arguments in _IPC:
         for number in _ipc_ids(kind):
             getattr(syscalls.LIBC, control)(*([number] + [0] * (arguments - 2) + [_IPC_RMID, ctypes.c_void_p()]))
@@ -125,23 +127,27 @@ def _ipc_ids(kind):
 
 
 class Bearing:
-    """What a process of the same user may change of this one, so that a change is seen."""
+    """The settings of this process that another process of its user may change, to detect a change."""
 
     def __init__(self):
         self._found = self._look()
 
     def restore_streams(self):
-        """The flags of standard output are those of all that have it."""
+        """
+        Clears O_NONBLOCK and O_ASYNC of stdout and stderr.
+
+        All processes with the same file share these flags.
+        """
         for descriptor in (1, 2):
             try:
                 flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
                 fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~(os.O_NONBLOCK | os.O_ASYNC if hasattr(os, "O_ASYNC") else os.O_NONBLOCK))
             except OSError:
-                # It is closed.
+                # The descriptor is closed.
                 pass
 
     def check(self):
-        """Fails with Dirty."""
+        """Raises Dirty if limits, priority, scheduler or processors were changed."""
         if self._look() != self._found:
             raise Dirty("limits or the priority of the manager were changed")
 

@@ -1,7 +1,8 @@
-"""A Python that runs in any image, one without a libc too: `python3 closure.py DIRECTORY`, when our image is built.
+"""Makes a Python that runs in any image, even without a libc: `python3 closure.py DIRECTORY`. Run when
+Rookery's image is built.
 
-It is the interpreter that runs this, with its standard library, its shared libraries and its own loader. All of it finds itself below
-one fixed path, wherever the image has other files of those names. Needs `patchelf`.
+Copies the current interpreter with its standard library, its shared libraries and its loader. All parts find
+each other below one fixed path, even if the image has other files of those names. Needs `patchelf`.
 """
 
 import compileall
@@ -13,10 +14,10 @@ import subprocess
 import sys
 import sysconfig
 
-#: Where a pod has it.
+#: Path of the copy in a pod.
 HOME = "/rookery"
 _OURS = ("rookery_pod", "rookery_runtime", "rookery_zygote")
-#: Parts of a standard library that a pod has no use for, and what a distribution has added.
+#: Parts of the standard library that a pod does not need, and additions of the distribution.
 _LEFT_OUT = shutil.ignore_patterns(
     "__pycache__", "test", "tests", "idlelib", "lib2to3", "tkinter", "turtledemo", "turtle.py", "ensurepip", "pydoc_data",
     "site-packages", "dist-packages", "config-*", "sitecustomize.py", "EXTERNALLY-MANAGED", "*.a", "_test*.so", "_xxtest*.so",
@@ -59,7 +60,11 @@ def main():
 
 
 def _copy_libraries(interpreter, modules, target):
-    """All that the interpreter and its modules are linked with. A module for which one is missing does not work here either."""
+    """
+    Copies the libraries of the interpreter and its modules.
+
+    Skips missing ones: their modules fail here too.
+    """
     found = {}
     programs = [interpreter]
     for directory, _directories, files in os.walk(modules):
@@ -75,7 +80,7 @@ def _copy_libraries(interpreter, modules, target):
 
 
 def _compile(directory, shown_as):
-    """Nobody writes there, so nobody need look whether it has changed."""
+    """Compiles the modules without a check for changes, since no process writes to the directory."""
     options = {}
     if sys.version_info >= (3, 7):
         import py_compile

@@ -1,4 +1,8 @@
-"""Where a pod can be connected to. Anybody in the cluster's network may try: those who have proven nothing are few, and not for long."""
+"""
+Listens for connections to a pod.
+
+Any process in the cluster's network may connect, so unproven connections are limited in number and time.
+"""
 
 import select
 import socket
@@ -10,12 +14,16 @@ _BACKLOG = 128
 _MOST_UNPROVEN = 32
 _MOST_PROVEN = 512
 PROOF_SECONDS = 10
-#: A node that has lost its power says nothing: its connections end when it has not answered for so long.
+#: Time after which a connection without a sign of life ends, for example when a node has lost its power.
 _SILENT_SECONDS = 60
 
 
 def listen(host, port):
-    """A listener for both protocols where there are two. `host`: empty for every address of the pod."""
+    """
+    Returns a listener for IPv6 and IPv4, as available.
+
+    An empty `host` means every address of the pod. Raises OSError.
+    """
     family = socket.AF_INET if "." in host else socket.AF_INET6
     try:
         listener = _listen(family, host or "::", port)
@@ -43,19 +51,19 @@ def _listen(family, host, port):
 
 class Gate:
     def __init__(self, loop, listener, keys, serve, proof_seconds=PROOF_SECONDS):
-        """`serve(link, request)` gets the first frame of each connection that has proven that it may speak."""
+        """Calls `serve(link, request)` with the first frame of each connection that has proven its key."""
         self._loop = loop
         self._listener = listener
         self._keys = keys
         self._serve = serve
         self._proof_seconds = proof_seconds
-        #: `{link: timer}`, oldest first.
+        #: Connections without a proof, as `{link: timer}`, oldest first.
         self._unproven = {}
         self._proven = 0
         loop.want(listener.fileno(), select.POLLIN, self._on_listener)
 
     def is_busy(self):
-        """Whether somebody who may speak is still connected."""
+        """Returns True while a proven connection is open."""
         return self._proven > 0
 
     def _on_listener(self, _event):

@@ -1,5 +1,8 @@
 #!/usr/bin/python3 -IB
-"""The init container of a pod: copies what the manager needs into the pod's volume, and makes its key and its certificate."""
+"""
+The init container of a pod: copies the manager's files into the pod's volume, and makes its key and
+certificate.
+"""
 
 import argparse
 import os
@@ -30,11 +33,11 @@ def main():
     if len(secret) < _FEWEST_SECRET_BYTES:
         sys.exit("%s has %d bytes, and a secret has at least %d" % (arguments.secret, len(secret), _FEWEST_SECRET_BYTES))
     for path in filter(None, os.environ.get("ROOKERY_POD_DIRECTORIES", "").split(":")):
-        # The code of an instance, perhaps another user's.
+        # The directory of an instance's code, which may run as another user.
         os.makedirs(path, exist_ok=True)
         os.chmod(path, 0o755)
     os.umask(0o077)
-    # A node that has lost its power in the middle begins again.
+    # Removes the files of an earlier attempt, for example when the node lost its power.
     for name in keys.FILES:
         if os.path.exists(os.path.join(arguments.run, name)):
             os.unlink(os.path.join(arguments.run, name))
@@ -52,7 +55,7 @@ def _make_certificate(run):
     names = ("-keyout", os.path.join(run, keys.TLS_KEY), "-out", os.path.join(run, keys.CERTIFICATE))
     kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", _CERTIFICATE_DAYS)
     argv = ("openssl", "req", "-x509", "-subj", "/CN=rookery-pod") + kind + names
-    # It writes a file of random state to HOME otherwise.
+    # Without RANDFILE openssl writes a file of random state to HOME.
     env = {"PATH": os.environ.get("PATH", os.defpath), "RANDFILE": os.devnull}
     return subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
@@ -63,7 +66,8 @@ def _copy(source, target):
         if os.path.isdir(place):
             shutil.rmtree(place)
         shutil.copytree(os.path.join(source, name), place, symlinks=True)
-        # Its mode came along; the volume's own is the cluster's.
+        # Only the directories below have the mode of the source. The mode of the volume itself belongs to the
+        # cluster.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""The key and the certificate of a pod: files that an init container makes, and the manager reads and removes."""
+"""
+The key and the certificate of a pod.
+
+An init container makes the files; the manager reads and removes them.
+"""
 
 import hashlib
 import os
@@ -7,18 +11,18 @@ import ssl
 KEY, TLS_KEY, CERTIFICATE = "key", "tls.key", "tls.crt"
 FILES = (KEY, TLS_KEY, CERTIFICATE)
 _KEY_BYTES = 32
-#: What this manager can do, newest first (`src/lib/proven-tls.ts`): since the second one the code may come with the order. A server that is older
-#: names none, and one that is newer names what it can live with; both are heard.
+#: Protocols of this manager, newest first (`src/lib/proven-tls.ts`). Since version 2 an order may contain the
+#: code. An older server names no protocol, and a newer one names all that it supports; both are accepted.
 PROTOCOLS = ["rookery-pod/2"]
 
 
 class NoKeys(Exception):
-    """They are not there: a container that was started again has none."""
+    """The files do not exist, as after a restart of the container."""
 
 
 class Keys:
     def __init__(self, directory):
-        """Reads them, and removes them. Fails with NoKeys."""
+        """Reads the files and removes them. Raises NoKeys."""
         paths = [os.path.join(directory, name) for name in FILES]
         try:
             with open(paths[0], "rb") as source:
@@ -39,7 +43,7 @@ class Keys:
 
 def _context(certificate, key):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # The Python of our image has all of this; tests run with older ones.
+    # The Python of Rookery's image has both attributes. Tests also run with older versions.
     if hasattr(ssl, "TLSVersion"):
         context.minimum_version = ssl.TLSVersion.TLSv1_3  # novm
     if hasattr(context, "num_tickets"):

@@ -1,4 +1,4 @@
-"""One connection of a control plane: TLS, the proof, one request, and then whatever that is about."""
+"""One connection of a control plane: TLS, the proof, one request, and the data that follows."""
 
 import json
 import select
@@ -11,14 +11,16 @@ from . import proof
 
 _CHUNK = 65536
 _IN, _OUT = select.POLLIN, select.POLLOUT
-#: How long one that has been answered may take to go.
+#: Time that an answered client has to disconnect.
 _GO_SECONDS = 10
 
 
 class Link:
     """
-    Nothing that it says is heard before it is proven. Its owner gets the request, and then answers, joins it with a plain socket, or leaves
-    it open; `on_end` is called once when it has gone.
+    A connection whose input is used only after its proof.
+
+    The owner gets the request. Then it answers, joins the link with a plain socket, or leaves the link open.
+    `on_end` is called once when the link has ended.
     """
 
     def __init__(self, loop, connection, keys, on_request):
@@ -30,11 +32,11 @@ class Link:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = keys.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._step = self._shake
-        #: Decrypted and not taken.
+        #: Decrypted bytes that were not used yet.
         self._received = bytearray()
-        #: Encrypted and not sent.
+        #: Encrypted bytes that were not sent yet.
         self._unsent = memoryview(b"")
-        #: For the plain socket, and not sent.
+        #: Bytes for the plain socket that were not sent yet.
         self._left = memoryview(b"")
         self._plain = None
         self._input_ended = self._input_passed = self._is_deaf = False
@@ -46,7 +48,7 @@ class Link:
         self._want()
 
     def answer(self, message):
-        """The last word. The client goes then, or is left."""
+        """Sends the last message. The link closes when the client disconnects, or after 10 s."""
         if not self.is_open:
             return
         self._tls.write(frames.packed(json.dumps(message).encode("utf-8")))
@@ -56,7 +58,7 @@ class Link:
         self._settle()
 
     def join(self, plain):
-        """From here on all bytes go to and come from this socket, which is the link's now."""
+        """Passes all further bytes to and from this socket, which then belongs to the link."""
         if not self.is_open:
             plain.close()
             return
@@ -67,7 +69,7 @@ class Link:
         self._settle()
 
     def close(self):
-        """Without another word."""
+        """Closes the link without a message."""
         if not self.is_open:
             return
         self.is_open = False
@@ -81,7 +83,7 @@ class Link:
             on_end()
 
     def _break_off(self):
-        """The other side sees that it was no orderly end."""
+        """Closes with a reset, so that the other side detects an abnormal end."""
         try:
             self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         except OSError:
@@ -103,7 +105,7 @@ class Link:
         self._settle()
 
     def _settle(self):
-        """Does all that can be done now."""
+        """Does everything that is possible without waiting."""
         if not self.is_open:
             return
         try:
@@ -120,7 +122,7 @@ class Link:
             self._want()
 
     def _want(self):
-        # One that has closed without a word has been dropped; one that has closed its half has no more to say.
+        # A side that has closed has nothing more to send. Reading pauses while too much is unsent.
         is_held_up = self._left or len(self._received) >= _CHUNK and self._step == self._watch
         incoming = 0 if self._input_ended or is_held_up else _IN
         self._loop.want(self._connection.fileno(), incoming | (_OUT if self._unsent else 0), self._on_connection)
@@ -136,7 +138,7 @@ class Link:
         except BlockingIOError:
             return
         if not data:
-            # Without the end of TLS before it: broken off.
+            # The connection ended without the end of TLS, so it was broken off.
             raise OSError("the connection was closed")
         self._incoming.write(data)
 
@@ -152,7 +154,7 @@ class Link:
                 return
 
     def _read(self):
-        """What the client says; None when there is nothing now, empty at its end."""
+        """Returns decrypted data of the client; None when there is none now, empty at its end."""
         try:
             return self._tls.read(_CHUNK)
         except ssl.SSLWantReadError:
@@ -161,17 +163,21 @@ class Link:
             return b""
 
     def _say_end(self):
-        """Once everything that has come is decrypted: OpenSSL takes what it finds then for a mistake."""
+        """
+        Sends the end of TLS, once all received bytes are decrypted.
+
+        Otherwise OpenSSL reports them as an error.
+        """
         if not self._output_ended or self._has_said_end or self._incoming.pending:
             return
         self._has_said_end = True
         try:
             self._tls.unwrap()
         except ssl.SSLError:
-            # It has been said; the client's own end comes later, or has come.
+            # The end has been sent. The client's own end comes later, or has arrived.
             pass
 
-    # The steps: each returns whether another may follow at once
+    # The steps. Each returns True if the next one may follow immediately.
 
     def _shake(self):
         try:
@@ -228,7 +234,7 @@ class Link:
         return True
 
     def _watch(self):
-        """While the owner works, the client's leaving is the end; more than a little it has not to say before it is joined."""
+        """Waits while the owner works. The end of the client ends the link; too much data pauses reading."""
         while len(self._received) < _CHUNK:
             data = self._read()
             if data is None:
@@ -248,7 +254,7 @@ class Link:
         return True
 
     def _pass_in(self):
-        """From the client to the plain socket."""
+        """Passes data from the client to the plain socket."""
         if self._left:
             if not self._is_deaf:
                 try:
@@ -256,7 +262,7 @@ class Link:
                 except BlockingIOError:
                     return False
                 except OSError:
-                    # Nobody reads it there any more; what is still to be read from there goes out.
+                    # The reader of the socket has closed it. Data from the socket is still passed out.
                     self._is_deaf = True
             if self._is_deaf:
                 self._left = memoryview(b"")
@@ -276,7 +282,7 @@ class Link:
         return True
 
     def _pass_out(self):
-        """From the plain socket to the client, unless that has not taken what was before."""
+        """Passes data from the plain socket to the client, unless earlier data is still unsent."""
         if self._unsent or self._output_ended:
             return
         try:
@@ -293,5 +299,5 @@ def _end_sending(side):
     try:
         side.shutdown(socket.SHUT_WR)
     except OSError:
-        # It has closed already.
+        # The side has closed already.
         pass

@@ -1,4 +1,4 @@
-"""The one thread of the manager: waits for descriptors, for children and for moments."""
+"""The manager's only thread: waits for descriptors, children and timers."""
 
 import heapq
 import itertools
@@ -10,7 +10,7 @@ from rookery_zygote import waiting
 
 class Loop:
     def __init__(self, on_child):
-        """`on_child` is called after every signal; a child may have ended."""
+        """`on_child` is called after every signal, when a child may have ended."""
         self._poll = select.poll()
         self._handlers = {}
         self._timers = []
@@ -20,10 +20,14 @@ class Loop:
         self.want(self._wake.fileno(), select.POLLIN, self._on_wake)
 
     def want(self, descriptor, events, handler):
-        """Calls `handler(events)` whenever one of `events` is there; 0: no more. It must bear to be called without need."""
+        """
+        Calls `handler(events)` whenever one of `events` is ready; 0 stops that.
+
+        The handler may be called without need.
+        """
         _handler, known = self._handlers.get(descriptor, (None, 0))
         if events == 0:
-            # One that is only listed would report the end of its other side over and over.
+            # A descriptor that is registered without events would report a hang-up again and again.
             if known:
                 self._poll.unregister(descriptor)
                 del self._handlers[descriptor]
@@ -33,7 +37,7 @@ class Loop:
         self._handlers[descriptor] = (handler, events)
 
     def after(self, seconds, action):
-        """Calls it once. What is returned is for `cancel`."""
+        """Calls `action` once after that time. Returns a timer for `cancel`."""
         timer = [time.monotonic() + seconds, next(self._numbers), action]
         heapq.heappush(self._timers, timer)
         return timer
@@ -57,7 +61,7 @@ class Loop:
                 action()
 
     def leave(self):
-        """In a child: its copies are nobody's."""
+        """Detaches a child's copies of the descriptors."""
         self._wake.detach()
 
     def _on_wake(self, _event):

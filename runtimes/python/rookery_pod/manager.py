@@ -1,7 +1,9 @@
-"""Pid 1 of a pod's main container: starts what is asked for over a proven connection, reaps, and tells how it ended.
+"""Pid 1 of a pod's main container: starts the instance for a proven connection, reaps processes, and reports
+the end.
 
-The code runs beside it, as the same user on our own image. So everything secret is in the memory of this process, which nobody may look
-into, and of its forks until they execute something; what waits for an instance is a program of its own.
+The instance's code runs beside the manager, as the same user in Rookery's own image. So all secrets are in
+the memory of this process, which other processes cannot inspect, and in its forks until they execute a
+program. The worker that waits for an instance is a separate program.
 """
 
 import argparse
@@ -21,18 +23,18 @@ from .link import Link
 from .loop import Loop
 from .worker import Layers, Worker
 
-#: When the cluster asks for the end.
+#: Grace when the cluster ends the pod.
 _GRACE_MS = 10000
-#: The cluster says why a moment later.
+#: Cause of that end. The cluster reports its own reason a moment later.
 _CLUSTER_ENDS_IT = "the cluster ended its pod"
 _KILL_SECONDS = 10
 _STEP_SECONDS = 0.002
-#: How long a runtime may take until it can be connected to.
+#: Time limit for connecting to a runtime.
 _RUNTIME_SECONDS = 120
 _RETRY_SECONDS = 0.005
 _MOST_RUNTIME = 64
 _MOST_COMMANDS = 32
-#: What those who wait for the end may take to hear it.
+#: Time that waiting clients have to read the answer before the manager exits.
 _HEARD_SECONDS = 3
 _WORKER_SECONDS = 60
 _NO_FILTER = "the pod has the system call filter of its cluster alone: its kernel takes no other"
@@ -46,7 +48,7 @@ class Manager:
         self._run = options.run
         self._host, self._port = options.listen
         self._proof_seconds = options.proof_seconds
-        #: What a reset empties; None: find it out.
+        #: The directories that a reset empties; None to search for them.
         self._writable = options.writable
         self._own_env = own_env
         self._is_first = os.getpid() == 1
@@ -59,33 +61,34 @@ class Manager:
         self._is_asked_to_end = False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # Without a handler pid 1 hears no signal from inside; this one would end it elsewhere.
+        # Without a handler pid 1 ignores signals from inside. SIGHUP and SIGPIPE would end this process when
+        # it has another pid.
         for number in (signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self._loop = Loop(self._on_wake)
         self._gate = None
         self._worker = None
         self._worker_timer = None
-        #: Who waits for a reset.
+        #: The link that waits for a reset.
         self._resetting = None
         self._exit_code = None
         self._begin()
 
     def _begin(self):
-        """As it is without an instance."""
+        """Sets the state of a pod without an instance."""
         self._instance = None
-        #: The wait status of its process, then how it ended.
+        #: The wait status of the instance's process, and the description of its end.
         self._status = self._exit = None
         self._cause = None
         self._deadline = None
         self._waiting = []
-        #: `{pid: way}` of the children that serve ways into it, and connections to its runtime.
+        #: The children that serve accesses, as `{pid: way}`, and the connections to the runtime.
         self._ways = {}
         self._runtimes = set()
         self._has_children = True
 
     def run(self):
-        """Never returns."""
+        """Serves until the pod ends. Never returns."""
         self._start_worker()
         while self._exit_code is None or self._gate is not None and self._gate.is_busy():
             self._loop.run_once()
@@ -98,7 +101,7 @@ class Manager:
     def _on_worker(self):
         self._loop.cancel(self._worker_timer)
         if self._gate is None:
-            # Whoever can connect finds a pod that is ready.
+            # The pod listens only now, so that a client that connects finds a ready pod.
             listener = gate.listen(self._host, self._port)
             if self._port == 0:
                 sys.stdout.write("%d\n" % listener.getsockname()[1])
@@ -109,7 +112,7 @@ class Manager:
             link.answer({"ok": True})
 
     def _break_down(self, reason):
-        """Nobody can use this pod any more."""
+        """Ends the process because the pod is unusable. Never returns."""
         sys.stderr.write("the manager of this pod ends: %s\n" % reason)
         sys.stderr.flush()
         self._worker = None
@@ -130,7 +133,7 @@ class Manager:
         except (Refusal, StartFailure) as failure:
             link.answer({"ok": False, "code": failure.code, "message": failure.message})
         except Exception as error:
-            # The instance of the pod has nothing to do with it.
+            # The failure of a request must not affect the instance.
             message = "the manager of the pod failed: %s: %s" % (type(error).__name__, error)
             link.answer({"ok": False, "code": code_of(error), "message": message})
 
@@ -140,10 +143,10 @@ class Manager:
         if self._exit_code is not None or self._is_asked_to_end:
             raise Refusal("unavailable", "the pod is ending")
         request["env"] = orders.code_env(request, self._own_env)
-        # The cluster bounds both.
+        # The cluster enforces both limits.
         made = sandbox.Sandbox(dict(request, memoryMb=0, maxProcesses=0), self._layers)
         made.identity, warnings = orders.find_identity(request["user"])
-        # Little: everybody else waits meanwhile. Before the instance there is nobody.
+        # Only small archives, since all other clients wait meanwhile. No instance exists yet.
         for code in request.get("code", ()):
             put.unpack(code)
         told = orders.make(request, made, self._worker)
@@ -163,7 +166,7 @@ class Manager:
                 os.makedirs(home, exist_ok=True)
                 os.chown(home, made.identity.uid, made.identity.gid)
         except OSError:
-            # It is somebody else's, or there is no room for it: then it is as it is.
+            # The directory belongs to another user, or there is no space for it.
             pass
 
     def _wait(self, link, _request):
@@ -184,7 +187,11 @@ class Manager:
         self._wait(link, request)
 
     def _reset(self, link, _request):
-        """The pod as it was before its instance. A pod in which something stays is of no use: its manager ends."""
+        """
+        Restores the pod to the state before its instance.
+
+        If that fails, the pod is unusable and the manager ends.
+        """
         if self._resetting is not None or self._exit_code is not None:
             raise Refusal("failed_precondition", "the pod is being reset, or ends")
         if self._instance is not None and self._exit is None:
@@ -192,7 +199,7 @@ class Manager:
             if not self._kill_all():
                 self._break_down("a process does not end")
             self._tell_end()
-        # Its end is no news.
+        # The end of the worker is expected from now on.
         self._worker = None
         try:
             self._clean()
@@ -227,7 +234,7 @@ class Manager:
         self._join_runtime(link, time.monotonic() + _RUNTIME_SECONDS)
 
     def _join_runtime(self, link, deadline):
-        """Tries until it listens, or the instance has ended."""
+        """Tries until the runtime listens, the instance has ended, or the deadline has passed."""
         if not link.is_open:
             return
         connection = self._connect_runtime()
@@ -239,7 +246,11 @@ class Manager:
             self._loop.after(_RETRY_SECONDS, lambda: self._join_runtime(link, deadline))
 
     def _connect_runtime(self):
-        """None while nothing listens. A program of another user made the socket, perhaps for itself alone."""
+        """
+        Returns a connection, or None while nothing listens.
+
+        Another user's program may have made the socket for its user only.
+        """
         uid, gid = self._instance.identity.uid, self._instance.identity.gid
         is_other = os.geteuid() == 0 and uid != 0
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -262,7 +273,7 @@ class Manager:
     def _open_way(self, link, request):
         self._demand_running()
         way = request.get("way")
-        # Ends that were not heard of yet make room.
+        # Reaps first, so that ended accesses free their slots.
         self._reap()
         refusal = access.refusal_when_full(way, list(self._ways.values()).count(way))
         if refusal is not None:
@@ -283,7 +294,7 @@ class Manager:
         self._fork(link, "put", lambda connection: _serve_put(connection, request, identity))
 
     def _fork(self, link, way, serve):
-        """A child serves it; here it is counted."""
+        """Serves the link in a child, and counts the child."""
         ours, theirs = socket.socketpair()
         try:
             child = os.fork()
@@ -348,7 +359,7 @@ class Manager:
     def _look_for_end(self):
         if self._instance is None or self._status is None or self._exit is not None:
             return
-        # A program was asked to end and did, and processes of it still use the time that they were given.
+        # The program has ended as requested, but its child processes may use the rest of the grace.
         if self._deadline is not None and self._is_program and self._is_first and self._has_children:
             return
         if not self._kill_all():
@@ -356,10 +367,10 @@ class Manager:
         self._tell_end()
 
     def _end_within(self, grace_ms):
-        """A second time can only shorten the first."""
+        """Ends the instance within a grace. A second call can only shorten the first grace."""
         moment = time.monotonic() + grace_ms / 1000.0
         if self._deadline is None:
-            # A runtime sees to its own children; those of a program (a shell's) have to be asked too.
+            # A runtime ends its own children. Those of a program, such as a shell, have to be signalled too.
             try:
                 os.kill(-1 if self._is_program and self._is_first else self._worker.pid, signal.SIGTERM)
             except OSError:
@@ -377,7 +388,7 @@ class Manager:
         self._look_for_end()
 
     def _kill_all(self):
-        """Everything but this process. False when something does not end."""
+        """Kills all processes except this one. Returns False when one does not end within 10 s."""
 
         def is_done():
             if self._is_first:
@@ -401,7 +412,7 @@ class Manager:
             self._finish(self._exit["code"] if self._exit["signal"] is None else 128 + os.WTERMSIG(self._status))
 
     def _finish(self, code):
-        """Ends when everybody has heard."""
+        """Ends the manager when all clients have disconnected, or after 3 s."""
         self._exit_code = code
         self._loop.after(_HEARD_SECONDS, lambda: os._exit(code))
 
@@ -416,7 +427,7 @@ def _serve_put(connection, request, identity):
         os._exit(0)
     except Refusal as refusal:
         access.refuse(connection, refusal.code, refusal.message)
-        # Until it is read, when what is refused still comes.
+        # Reads until the client has read the refusal, since the refused data may still arrive.
         connection.settimeout(_HEARD_SECONDS)
         while connection.recv(1 << 16):
             pass
@@ -429,7 +440,11 @@ def _ids(identity):
 
 
 def _filter_calls():
-    """For this process and all that come from it: whatever it starts is the code's. False where it is refused."""
+    """
+    Installs the system call filter for this process and all its children.
+
+    Returns False if the kernel refuses.
+    """
     try:
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         seccomp.install()
@@ -444,7 +459,7 @@ def _address(text):
 
 
 def main():
-    """Never returns."""
+    """Runs the manager. Never returns."""
     parser = argparse.ArgumentParser(prog="manager", description="The manager of a pod.")
     parser.add_argument("--run", default="/run/rookery", help="where its keys are, and its sockets will be")
     parser.add_argument("--listen", type=_address, default=("", gate.PORT), metavar="[HOST]:PORT",
@@ -456,7 +471,7 @@ def main():
         parser.error("--writable is needed where this is not pid 1: everything that is found would be emptied")
     own_env = dict(os.environ)
     os.umask(0o077)
-    # Before the keys are there.
+    # Set before the keys are read.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.set_name("rookery")
     try:

@@ -1,4 +1,4 @@
-"""What the container uses and what the kernel ended in it, as its control groups and /proc tell."""
+"""Usage of the container, and its OOM kills, from control groups and /proc."""
 
 import os
 
@@ -23,7 +23,7 @@ _FILES = {
 
 
 class Measures:
-    """`groups`: where they are mounted. As far as they can be seen."""
+    """The measurable usage. `groups` is the path where control groups are mounted."""
 
     def __init__(self, groups=_GROUPS):
         self._groups = groups
@@ -35,12 +35,12 @@ class Measures:
         self._cpu_before = self._kills_before = 0
 
     def begin(self):
-        """From now on an instance uses it."""
+        """Starts to measure for a new instance."""
         self._cpu_before = self._cpu_micros() or 0
         self._kills_before = cgroups.read_oom_kills(self._kills)
 
     def has_killed(self):
-        """Whether the kernel has ended something of the instance because its memory was full."""
+        """Returns True if the kernel has killed a process of the instance for lack of memory."""
         return cgroups.read_oom_kills(self._kills) > self._kills_before
 
     def stats(self):
@@ -57,7 +57,7 @@ class Measures:
         return os.path.join(self._groups, _FILES[self._version][name])
 
     def _memory_bytes(self):
-        """Without what the kernel can drop at once."""
+        """Returns the used memory without page cache that the kernel can drop at once; None if unknown."""
         total = self._number("memory")
         if total is None:
             return None

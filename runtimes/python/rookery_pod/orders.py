@@ -1,4 +1,4 @@
-"""From a request to start an instance to the orders of the worker that becomes it."""
+"""Converts a request to start an instance into the orders of the worker that becomes the instance."""
 
 import json
 import os
@@ -17,12 +17,16 @@ _ASK_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_SECONDS = 20
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Variables that the cluster adds, and what is the manager's own.
+#: Variables of the cluster and of the manager itself.
 _OF_THE_CLUSTER = re.compile("^(KUBERNETES_.*|HOSTNAME|PWD|SHLVL|_|LC_CTYPE)$")
 
 
 def code_env(request, own_env):
-    """The environment of the code; `own_env`: as this container was started."""
+    """
+    Returns the environment of the code.
+
+    `own_env` is the environment in which this container was started.
+    """
     env = {}
     if request["ofImage"]:
         env = {name: value for name, value in own_env.items() if not _OF_THE_CLUSTER.match(name)}
@@ -31,7 +35,11 @@ def code_env(request, own_env):
 
 
 def find_identity(asked):
-    """Who the code runs as, and a sentence when that is somebody else than was asked for."""
+    """
+    Returns the identity of the code, with a warning if that differs from the requested one.
+
+    Raises StartFailure.
+    """
     uid, gid = os.geteuid(), os.getegid()
     if not asked:
         return identity.Identity(str(uid), uid, gid, os.getgroups() if uid else [gid], "/"), []
@@ -43,7 +51,7 @@ def find_identity(asked):
 
 
 def make(request, sandbox, worker):
-    """The orders for this worker. Fails with StartFailure."""
+    """Returns the orders for this worker. Raises StartFailure."""
     asked = request["command"]
     orders = {
         "instanceId": sandbox.instance_id,
@@ -59,7 +67,7 @@ def make(request, sandbox, worker):
         if sandbox.identity.uid != os.geteuid():
             program.check_for_user(asked["argv"][0], sandbox.identity)
     if asked["kind"] in ("http", "image"):
-        # The command of an image is known to its own container, beside which this one is.
+        # The image's command runs in a separate container of the pod, so this one does not know it.
         return dict(orders, secret=request["secret"], server=asked.get("argv", []))
     if asked["kind"] == "exec" and asked["argv"]:
         if "javaVersion" in asked:
@@ -88,7 +96,11 @@ def _program(request, sandbox, worker):
 
 
 def _of_image(request, sandbox, worker):
-    """The image's own Python runs our runtime, by the path of its starter; the code sees neither that nor its orders."""
+    """
+    Returns the orders to run the runtime with the image's own Python, by the path of its starter.
+
+    The code sees neither that path nor the orders.
+    """
     interpreter = _find_python(request, sandbox)
     worker.leave_socket_to_program()
     path = os.path.join(worker.sockets, "orders")
@@ -100,7 +112,7 @@ def _of_image(request, sandbox, worker):
         "argv": [],
         "unset": [],
     }
-    # It is removed by whoever reads it, perhaps another user, before the code begins.
+    # The reader, perhaps another user, removes the file before the code begins.
     with open(path, "w") as out:
         json.dump(orders, out)
     os.chmod(path, 0o644)
@@ -138,7 +150,7 @@ def _unavailable(runtime, why):
 
 
 def _output(sandbox, argv):
-    """What it prints, as the user; empty when it cannot be run."""
+    """Returns the output of a command that runs as the user; empty when the command cannot be run."""
     become = None
     if sandbox.identity.uid != os.geteuid():
         def become():

@@ -1,8 +1,8 @@
-"""What both sides of a connection prove: that they know the pod's key, and speak over the same TLS.
+"""The mutual proof of a connection: both sides know the pod's key and use the same TLS session.
 
-Directly after the handshake the client sends a nonce; the manager answers with one of its own and its proof; then comes the proof of
-the client. A proof is bound to the manager's certificate: it is of no use to somebody in the middle, who has another one.
-`src/lib/proven-tls.ts` is the client.
+After the handshake the client sends a nonce. The manager answers with its own nonce and its proof. Then the
+client sends its proof. A proof is bound to the manager's certificate, so a man in the middle, who has another
+certificate, cannot use it. `src/lib/proven-tls.ts` is the client.
 """
 
 import hashlib
@@ -28,5 +28,5 @@ def is_proof(given, key, role, client_nonce, server_nonce, certificate_hash):
 
 
 def key_of(secret, pod_uid):
-    """The key of one pod, from the secret of the installation."""
+    """Returns the key of a pod, derived from the secret of the installation."""
     return hmac.new(secret, pod_uid.encode(), hashlib.sha256).digest()

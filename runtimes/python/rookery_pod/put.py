@@ -1,4 +1,6 @@
-"""The code of an instance comes as a tar stream into a directory of the pod, before anything runs there."""
+"""
+Receives the code of an instance as a tar stream into a directory of the pod, before the instance starts.
+"""
 
 import base64
 import io
@@ -10,7 +12,7 @@ import tarfile
 from rookery_zygote import frames
 from rookery_zygote.failure import Refusal
 
-#: Largest frame of the stream.
+#: Size limit of a frame of the stream.
 _LARGEST = 1 << 20
 _STALLED_SECONDS = 60
 _WRITE_BITS = 0o222
@@ -18,7 +20,11 @@ _MODES = 0o777
 
 
 def serve(connection, request):
-    """Answers when it can begin; then frames with the archive come, and an empty one; and the answer that all of it is there. Fails with Refusal."""
+    """
+    Receives an archive in frames, which end with an empty frame. Raises Refusal.
+
+    Answers first when the client may send, and again when everything is unpacked.
+    """
     _make_room(request["target"])
     frames.write_message(connection, {"ok": True})
     connection.settimeout(_STALLED_SECONDS)
@@ -27,7 +33,7 @@ def serve(connection, request):
 
 
 def unpack(code):
-    """The same with an archive that came with an order, as the user of this process. Fails with Refusal."""
+    """Unpacks an archive that is part of an order, as the user of this process. Raises Refusal."""
     mask = os.umask(0o022)
     try:
         _make_room(code["target"])
@@ -57,7 +63,7 @@ def _put(stream, request):
 
 class _Bytes(io.BytesIO):
     def finish(self):
-        """All of it is here."""
+        """Does nothing, because all bytes are in memory."""
 
 
 class _Stream:
@@ -82,7 +88,7 @@ class _Stream:
         return b"".join(parts)
 
     def finish(self):
-        """An archive may have blocks behind its end."""
+        """Reads the rest of the frames: an archive may have blocks after its end."""
         while not self._has_ended:
             self.read(_LARGEST)
 
@@ -106,7 +112,7 @@ def _extract(stream, top, is_readonly):
             elif entry.isreg():
                 _write(archive.extractfile(entry), path, _mode(entry.mode, is_readonly), entry.mtime)
     stream.finish()
-    # Inner ones first: one without a write bit takes nothing more.
+    # Inner directories first, because a directory without a write bit accepts no changes.
     for path, mode in sorted(directories, reverse=True):
         os.chmod(path, _mode(mode, is_readonly) | stat.S_IRUSR | stat.S_IXUSR)
     if is_readonly:
@@ -119,7 +125,11 @@ def _mode(mode, is_readonly):
 
 
 def _place(top, name):
-    """None for the directory itself."""
+    """
+    Returns the path of an entry; None for the directory itself.
+
+    Raises TarError if the path leads out or through a link.
+    """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise tarfile.TarError("%s leads out of it" % name)

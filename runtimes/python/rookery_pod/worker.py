@@ -1,7 +1,8 @@
-"""A process that waits for the instance of a pod: everything that needs no orders is done, and nobody's code has run in it.
+"""A process that waits for the instance of a pod. All work that needs no orders is done, and no user code has
+run in it.
 
-It is a program of its own and no fork of the manager, whose memory has the pod's keys. From there on it is the user's process of
-`rookery_zygote.user_process`.
+The worker is a separate program and no fork of the manager, whose memory holds the pod's keys. With its
+orders it becomes the user's process of `rookery_zygote.user_process`.
 """
 
 import gc
@@ -17,18 +18,22 @@ from rookery_zygote import command, frames, process, rehearsal, user_process
 _BACKLOG = 128
 _HAND_OVER_SECONDS = 10
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from rookery_pod import worker; worker.main()"
-#: Room for the title that the program writes over its command line.
+#: Space for the title that the program writes over its command line.
 _TITLE_SPACE = " " * 64
 _ENV = {"PATH": os.defpath, "LANG": "C.UTF-8"}
-#: The directory of our packages.
+#: The directory of Rookery's packages.
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Layers:
-    """What holds around the code of a pod, as `user_process` asks for it: the cluster has seen to the rest."""
+    """
+    The layers around the code of a pod, as `user_process` expects them.
+
+    The cluster provides the others.
+    """
 
     def __init__(self, *more):
-        # One of a process that is not the first does not have its processes for itself.
+        # Only pid 1 has a pid namespace to itself.
         first = ("pid",) if os.getpid() == 1 else ()
         self._held = {"capabilities", "cgroup.memory", "cgroup.pids"}.union(first, more)
 
@@ -37,16 +42,20 @@ class Layers:
 
 
 class Worker:
-    """The manager's side."""
+    """The manager's handle of the worker process."""
 
     def __init__(self, run, loop, on_ready):
-        """Starts it. `run`: where its socket is; empty. `on_ready` is called when it waits."""
+        """
+        Starts the worker, with its socket in the empty directory `run`.
+
+        Calls `on_ready` when it waits for orders.
+        """
         self._loop = loop
         self._on_ready = on_ready
         self.is_ready = False
         self.sockets = os.path.join(run, "sockets")
         os.mkdir(self.sockets)
-        # The program of another user may put its own there. Nobody else is in this pod.
+        # A program of another user may create its socket here. The pod has no other users.
         os.chmod(self.sockets, 0o777)
         self.socket = os.path.join(self.sockets, "runtime")
         listener = unix_path.listen(self.socket, _BACKLOG)
@@ -78,7 +87,7 @@ class Worker:
         os.unlink(self.socket)
 
     def go(self, orders):
-        """Fails with OSError when it is no more."""
+        """Sends the orders and starts the code. Raises OSError when the worker has ended."""
         self._channel.settimeout(_HAND_OVER_SECONDS)
         frames.write_message(self._channel, orders)
         self._channel.sendall(user_process.GO)
@@ -86,7 +95,7 @@ class Worker:
 
 
 def main():
-    """The life of the worker. Never returns."""
+    """Runs the worker. Never returns."""
     gc.disable()
     sys.argv[1:] = []
     title = process.Title()

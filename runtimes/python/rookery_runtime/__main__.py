@@ -1,4 +1,4 @@
-"""The runtime as a program of its own: `python -m rookery_runtime --socket PATH`."""
+"""Starts the runtime as a separate program: `python -m rookery_runtime --socket PATH`."""
 import argparse
 import os
 import socket
@@ -16,7 +16,7 @@ def _listen_unix(path):
     except FileNotFoundError:
         pass
     listener = unix_path.listen(path, _BACKLOG)
-    # The directory's mode and the secret decide who may connect: the control plane is often another user.
+    # The control plane often runs as another user. The directory's mode and the secret protect the socket.
     os.chmod(path, 0o666)
     return listener
 
@@ -64,7 +64,7 @@ def main():
     else:
         parser.error('one of --socket, --fd and --tcp, or ROOKERY_RUNTIME_SOCKET, is needed')
     if arguments.http:
-        # Not imported for the others, which have no need of it.
+        # Imported here only: the other modes do not need this module.
         from rookery_runtime import http_bridge
 
         http_bridge.serve(listener, secret, arguments.argv)

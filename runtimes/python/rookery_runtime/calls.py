@@ -1,21 +1,21 @@
-"""What waits for the main thread: calls and initializations."""
+"""The items that wait for the main thread: calls and initializations."""
 from .protocol import ProtocolError
 from .streams import Stream
 from .values import decode
 
 
 class Call(object):
-    """One CALL, and also what stands for it where user code runs without one (initializer, pre_stop)."""
+    """One CALL. Also represents user code that runs without a call (initializer, pre_stop)."""
 
-    #: Why it was cancelled; None = it was not.
+    #: Reason of the cancellation; None while the call is not cancelled.
     reason = None
-    #: The signal handler shall raise CallCancelled in it.
+    #: True while the signal handler has yet to raise CallCancelled in this call.
     due = False
-    #: It has been raised at least once.
+    #: True once CallCancelled has been raised in this call.
     delivered = False
-    #: Its code has ended, and nothing more may be sent for it but its answer.
+    #: True once the user code has ended. From then on only the answer may be sent for this call.
     answered = False
-    #: Its thread (threads.py), its task (tasks.py).
+    #: The thread (threads.py) or the task (tasks.py) that runs this call.
     thread = None
     task = None
     _header = None
@@ -30,7 +30,7 @@ class Call(object):
 
     @property
     def header(self):
-        """The header's fields; parsed when somebody asks, since most handlers never do."""
+        """Returns the fields of the header. Parses them on first use, since most handlers never read them."""
         header = self._header
         if header is None:
             header = decode(self.header_bytes)
@@ -41,25 +41,35 @@ class Call(object):
 
     def stream(self):
         """
-        The call's stream; None when its caller did not ask for one. Made by whoever needs it first: user code or the control
-        thread (setdefault is one step, so there is one).
+        Returns the call's stream, or None when the caller did not request one.
+
+        User code or the control thread creates the stream on first use. `setdefault` is atomic, so there is
+        only one.
         """
         if self._stream is None and self.header.get('stream') is True:
             self.__dict__.setdefault('_stream', Stream(self, int(self.header.get('credit') or 0)))
         return self._stream
 
     def must_stop(self):
-        """Whether its code shall end: not any more where it was interrupted, knows it, and chose to go on."""
+        """
+        Returns True if the call's code has to end.
+
+        An interrupted call whose code caught CallCancelled and continued does not have to end.
+        """
         return self.reason is not None and (self.reason != 'interrupt' or not self.delivered)
 
     def wake_stream(self):
-        """Lets a writer that waits for credit see that the call was cancelled."""
+        """Wakes a writer that waits for credit, so that the writer sees the cancellation."""
         if self._stream is not None:
             self._stream.grant(0)
 
 
 class InitRequest(object):
-    """One INIT frame, or what it will say (`connection` is None then, and nobody waits for the answer)."""
+    """
+    One INIT frame, or the expected content of an INIT that has not arrived.
+
+    In the second case `connection` is None, and no client waits for the answer.
+    """
 
     def __init__(self, connection, message):
         self.connection = connection

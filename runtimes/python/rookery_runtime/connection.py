@@ -1,4 +1,4 @@
-"""One connection of a control plane: bytes in, frames out."""
+"""A connection of a control plane: parses received bytes into frames and sends frames."""
 import socket
 import struct
 import threading
@@ -9,17 +9,21 @@ from .protocol import HEADER_BYTES, MAX_FRAME_BYTES, ProtocolError, read_header
 _DONT_WAIT = socket.MSG_DONTWAIT
 _RECEIVE_BYTES = 64 * 1024
 _RECEIVE_LARGE_BYTES = 512 * 1024
-#: A control plane that takes nothing for so long has lost its connection.
+#: Time after which a control plane that reads nothing loses its connection.
 _SEND_TIMEOUT_SECONDS = 30
-#: CANCELs that came before their CALL was read; more than the kernel's buffers hold calls is not needed.
+#: Number of CANCELs that are kept because they arrived before their CALL. The kernel's buffers hold fewer
+#: calls.
 _EARLY_CANCELS = 4096
 
 
 class Connection(object):
     """
-    `receive` may be called by any thread: it hands frames on in the order of the bytes. `send` may be called by any
-    thread: frames are written whole. `queued` and `running` are the open calls of a data connection: a call is put in
-    `running` before it is taken from `queued`, and whoever takes it from `queued` decides what becomes of it.
+    Reads and writes the frames of one socket.
+
+    Any thread may call `receive`: it passes frames to `on_frame` in the order of the bytes. Any thread may
+    call `send`: it writes each frame as a whole. `queued` and `running` are the open calls of a data
+    connection. A thread puts a call into `running` before it removes the call from `queued`. The thread that
+    removes the call from `queued` decides whether the call runs.
     """
 
     def __init__(self, sock, on_frame):
@@ -37,7 +41,7 @@ class Connection(object):
         self.queued = {}
         self.running = {}
         self._early_cancels = {}
-        #: f(connection, kind, call_id, data, start, end): the payload is data[start:end].
+        #: Callback `f(connection, kind, call_id, data, start, end)`; the payload is `data[start:end]`.
         self.on_frame = on_frame
         self._buffer = bytearray()
         self._wanted = HEADER_BYTES
@@ -47,7 +51,11 @@ class Connection(object):
         self._write_lock = threading.Lock()
 
     def receive(self):
-        """Reads once and hands on every frame that is whole. False: the connection is of no use any more."""
+        """
+        Reads once and passes on every complete frame.
+
+        Returns False if the connection can no longer be used.
+        """
         with self._read_lock:
             if self.ended:
                 return False
@@ -96,42 +104,54 @@ class Connection(object):
             del buffer[:offset]
 
     def send(self, data):
-        """Writes one frame. A connection that cannot take it is ended; nobody learns of it, since nobody is there."""
+        """Writes one frame. Ends the connection if the write fails, and reports no error to the caller."""
         try:
             with self._write_lock:
                 self._send(data)
         except OSError:
             self.shut()
-        except CallCancelled:  # comes before or after a frame, never inside of one
+        except CallCancelled:  # raised before or after a frame, never within one
             raise
-        except BaseException:  # of a signal handler of the user's code: half a frame may be gone
+        except BaseException:  # raised by a signal handler of the user's code: half a frame may be sent
             self.shut()
             raise
 
     def shut(self):
-        """Ends the connection in both directions; the control thread sees it and closes it."""
+        """
+        Ends the connection in both directions.
+
+        The control thread then notices the end and closes the socket.
+        """
         try:
             self.socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
 
     def drop(self):
-        """Drops the calls that wait, and those that were not read yet."""
+        """Drops the waiting calls and ignores those that were not read yet."""
         with self._read_lock:
             self.ended = True
             self.queued.clear()
 
     def close(self):
-        """After `shut`, so that nobody stays blocked in it. Waits until nobody uses the descriptor."""
+        """
+        Closes the socket, after `shut` has unblocked all readers and writers.
+
+        Waits until no thread uses it.
+        """
         with self._read_lock, self._write_lock:
             self.socket.close()
 
     def cancel_early(self, call_id, reason):
-        """Notes a CANCEL whose CALL was not read yet, or was answered already."""
+        """Stores a CANCEL whose CALL was not read yet or has been answered."""
         if len(self._early_cancels) >= _EARLY_CANCELS:
             self._early_cancels.pop(next(iter(self._early_cancels)))
         self._early_cancels[call_id] = reason
 
     def take_early_cancel(self, call_id):
-        """The reason of a CANCEL that came before this call; None when none did."""
+        """
+        Returns the reason of a CANCEL that arrived before this call, or None.
+
+        Removes the stored CANCEL.
+        """
         return self._early_cancels.pop(call_id, None) if self._early_cancels else None

@@ -1,4 +1,4 @@
-"""What a handler gets as `context`."""
+"""The `context` parameter of handlers."""
 import logging
 import os
 import re
@@ -9,7 +9,7 @@ _TRACEPARENT = re.compile(r'^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2
 
 
 class Facts(object):
-    """What is the same for all calls of an instance; from INIT."""
+    """The facts from INIT that are the same for all calls of an instance."""
 
     def __init__(self, message):
         self.instance_id = _text(message, 'instanceId')
@@ -25,8 +25,10 @@ class Facts(object):
 
 class Context(object):
     """
-    The call and the instance that it runs in. Everything is worked out when it is asked for. `call` is None in the
-    initializer and in pre_stop: what belongs to a call is empty there.
+    The call and the instance in which it runs. Values are computed on access.
+
+    In the initializer and in pre_stop there is no call: `trace_id`, `request_id`, `session_id` and `headers`
+    are empty there, `get_stream` fails, and the time limit is that of the initializer, or None in pre_stop.
     """
 
     def __init__(self, facts, call=None, deadline=None):
@@ -34,7 +36,7 @@ class Context(object):
         self._call = call
         self._deadline = deadline
 
-    # The call.
+    # Members that describe the call.
 
     @property
     def trace_id(self):
@@ -50,7 +52,11 @@ class Context(object):
 
     @property
     def traceparent(self):
-        """W3C trace context: the caller's trace, a span of this call's own. Pass it on as it is."""
+        """
+        W3C trace context with the caller's trace id and a span id of this call. Pass it on unchanged.
+
+        Without a valid `traceparent` from the caller the trace id is random.
+        """
         value = self.__dict__.get('_traceparent')
         if value is None:
             match = _TRACEPARENT.match(self._header('traceparent'))
@@ -60,29 +66,36 @@ class Context(object):
 
     @property
     def headers(self):
-        """The call's own headers, names in lower case."""
+        """The headers of the call as a new dict, with names in lower case. Empty without a call."""
         headers = self._call.header.get('headers') if self._call is not None else None
         return dict(headers) if headers else {}
 
     @property
     def deadline(self):
-        """When the call ends, as time.time() would say it; None without a bound."""
+        """
+        Time at which the call is cancelled, in seconds since the epoch as `time.time()`; None without a
+        limit.
+        """
         remaining = self._remaining_seconds()
         return None if remaining is None else time.time() + remaining
 
     def remaining_ms(self):
-        """Milliseconds until the call is cancelled, at least 0; None without a bound."""
+        """Returns the milliseconds until the call is cancelled, at least 0; None without a limit."""
         remaining = self._remaining_seconds()
         return None if remaining is None else max(0, int(remaining * 1000))
 
     def get_stream(self):
-        """The call's stream, with `write(text)` and `await awrite(text)`. Fails when the caller does not take one."""
+        """
+        Returns the call's stream, with `write(value)` and `await awrite(value)`.
+
+        Raises RuntimeError if the caller did not ask for text/event-stream, or if there is no call.
+        """
         stream = self._call.stream() if self._call is not None else None
         if stream is None:
             raise RuntimeError('there is no stream: the caller did not ask for text/event-stream')
         return stream
 
-    # The instance.
+    # Members that describe the instance.
 
     @property
     def instance_id(self):
@@ -118,28 +131,31 @@ class Context(object):
 
     @property
     def state(self):
-        """A dict that lives as long as the instance; the same in every call."""
+        """A dict that exists as long as the instance. All calls share it."""
         return self._facts.state
 
     @property
     def package(self):
-        """The service in the function's name (`0@service@function`), else the namespace."""
+        """
+        The service in the function's name (`0@service@function`), or the namespace if the name has no
+        service.
+        """
         parts = self._facts.function_name.split('@')
         return parts[1] if len(parts) == 3 else self._facts.namespace
 
     def env(self, key, default=None):
-        """A variable of the environment."""
+        """Returns the environment variable `key`, or `default` if it is not set."""
         return os.environ.get(key, default)
 
     @property
     def logger(self):
-        """A logging.Logger whose lines go to the instance's log with the trace id."""
+        """A logging.Logger that writes to the instance's log (stderr) and adds the trace id to each line."""
         logger = self.__dict__.get('_logger')
         if logger is None:
             logger = self._logger = _CallLogger(self._facts.name or 'rookery', self.trace_id)
         return logger
 
-    # The names that functions written for other platforms use.
+    # Aliases for functions that were written for other platforms.
 
     def getRequestID(self):
         return self.request_id
@@ -175,11 +191,11 @@ class Context(object):
         return self.version
 
     def getMemorySize(self):
-        """Megabytes."""
+        """Returns the memory of the instance in megabytes."""
         return self.memory_mb
 
     def getCPUNumber(self):
-        """Thousandths of a core."""
+        """Returns the CPU share of the instance in thousandths of a core."""
         return self.cpu_millis
 
     def getRemainingTimeInMilliSeconds(self):
@@ -209,14 +225,15 @@ class Context(object):
         if self._call is not None:
             header = self._call.header
             remaining_ms = header.get('remainingMs')
-            # A call that waits behind another one is read when that has ended: its time began when it was sent.
+            # A waiting call is read late, when the call before it has ended. Its time limit starts when it
+            # was sent.
             began = header['atMs'] / 1000.0 if 'atMs' in header else self._call.arrived
             end = began + remaining_ms / 1000.0 if remaining_ms else None
         return None if end is None else end - time.monotonic()
 
 
 class _Stderr(logging.StreamHandler):
-    """Writes to what sys.stderr is at the moment."""
+    """Log handler that writes to the current value of `sys.stderr`."""
 
     def __init__(self):
         logging.Handler.__init__(self)

@@ -1,4 +1,4 @@
-"""The control thread: accepts, shakes hands, cancels, pings, stops, and notices who has gone."""
+"""The control thread: accepts connections, cancels calls, answers pings, stops and detects lost clients."""
 import _signal
 import _thread
 import collections
@@ -28,25 +28,29 @@ _HANDSHAKE_SECONDS = 10
 _MAX_HANDSHAKES = 64
 _ACCEPT_PAUSE_SECONDS = 1
 _INTERRUPT_AGAIN_SECONDS = 1
-#: epoll takes no more than 24 days; a longer wait is several.
+#: Limit of a single epoll wait, which takes at most 24 days. A longer wait is split.
 _LONGEST_WAIT_SECONDS = 24 * 60 * 60
-#: So that a grace of 0 still lets an instance say that nothing had to be stopped.
+#: Minimum for the grace of a STOP, so that with a grace of 0 the instance can still send its STOPPED.
 _LEAST_GRACE_SECONDS = 0.1
 _WATCH = select.EPOLLRDHUP
-#: But 32 and 33, which are the C library's own. (`_signal`, since `signal` makes an enumeration's member of every number.)
+#: All signals except 32 and 33, which the C library reserves. Uses `_signal`, because `signal` converts every
+#: number into an enum member.
 _SIGNALS = set(range(1, _signal.NSIG)) - {32, 33}
-#: How long the main thread may take to load the code before the control thread begins: it would take turns with it, which costs each more
-#: than a small load.
+#: Time that the main thread has to load the code before the control thread starts to serve. The two threads
+#: would compete for the interpreter lock, which costs each of them more than a small load.
 _LEAD_SECONDS = 0.02
-#: Reads of 64 KiB at the end.
+#: Maximum number of reads, of 64 KiB each, when the instance stops.
 _LAST_READS = 16
 
 
 class Control(object):
     """
-    Parked in the kernel without a timeout, but while something has a time limit. Everything here happens in this thread,
-    except `post`, `pause`, `resume`, `take_stop` and `end`, and what the main thread serves before this one begins (`lead`). It reads the data connections too when the main thread does not come back to them: at
-    the end, and while an initializer is stuck.
+    Serves the control connections and watches all connections.
+
+    The control thread waits in the kernel, without a timeout unless a timer is pending. All methods run in
+    this thread, except `post`, `pause`, `resume`, `take_stop` and `end`, and what the main thread serves in
+    `lead` before this thread starts. This thread also reads the data connections while the main thread
+    cannot: when the instance stops, and while an initializer is stuck.
     """
 
     def __init__(self, runtime, listener):
@@ -63,35 +67,35 @@ class Control(object):
         self._handshakes = 0
         self._data = []
         self._stoppers = []
-        #: Taken by whoever ends the process, and never given back.
+        #: Acquired by the thread that ends the process, and never released.
         self._end_lock = threading.Lock()
-        #: Guards who reads which connection.
+        #: Guards the assignment of connections to the threads that read them.
         self._places = threading.Lock()
-        #: Released when the control thread shall begin.
+        #: Released to let the control thread start to serve.
         self._begun = threading.Lock()
         self._begun.acquire()
-        #: Taken by whoever has the turns; by the control thread for good.
+        #: Held by the thread that serves. The control thread never releases it.
         self._turns = threading.Lock()
         self._lead_end = 0.0
-        #: Whether its thread is there.
+        #: True once the control thread has been created.
         self.is_started = False
         self._epoll.register(self._wake_in, select.EPOLLIN)
         self._epoll.register(listener.fileno(), select.EPOLLIN)
 
     def post(self, function, *arguments):
-        """Has the control thread do something; from any thread or signal handler."""
+        """Runs a function in the control thread. May be called from any thread or signal handler."""
         self._inbox.append((function, arguments))
         try:
             os.write(self._wake_out, b'.')
-        except BlockingIOError:  # it has plenty of reasons to wake up already
+        except BlockingIOError:  # the pipe is full, so the control thread wakes up anyway
             pass
 
     def descriptors(self):
-        """What a forked child must not keep open."""
+        """Returns the descriptors that a forked child must close."""
         return [self._wake_in, self._wake_out, self._epoll.fileno(), self._listener.fileno()]
 
     def discard(self):
-        """Of one that was never started: closes all but the listener."""
+        """Closes everything except the listener. For an object whose thread was never started."""
         self._epoll.close()
         os.close(self._wake_in)
         os.close(self._wake_out)
@@ -99,24 +103,29 @@ class Control(object):
     # The thread.
 
     def open(self, secret, lead_seconds=_LEAD_SECONDS):
-        """Before anything is served."""
-        # Not earlier: it is the listener of any program that the process may become.
+        """Sets the secret and starts the time limit of `lead`. Called once, before anything is served."""
+        # Only now: until then the process may still become another program, which expects a blocking
+        # listener.
         self._listener.setblocking(False)
         self._lead_end = monotonic() + lead_seconds
-        # Last: the thread may wait for it.
+        # Last, because the control thread waits until the secret is set.
         self._secret = secret.encode('utf-8')
 
     def start(self):
         """
-        Once. In a process that has the rights of the user: those are each thread's own. May come before `open`, where there is time: a new thread
-        takes turns with the one that loads the code. It sleeps until `begin` is called, after `open` for a moment at most.
+        Creates the control thread. Called once, in a process that already has the rights of the user, since
+        the kernel keeps those per thread.
+
+        May be called before `open` if there is time, because a new thread competes with the one that loads
+        the code. The thread sleeps until `begin` is called, but at most `lead_seconds` after `open`.
         """
         self.is_started = True
-        # Not of `threading`: nobody waits until it runs, and it is no thread of the user's code, which may count and join those.
+        # `_thread` does not wait until the thread runs. It also hides the thread from user code that counts
+        # or joins the threads of `threading`.
         _thread.start_new_thread(self.run, ())
 
     def run(self):
-        # Signals are the main thread's.
+        # The main thread handles all signals.
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
         wait = _LEAD_SECONDS
         while wait > 0 and not self._begun.acquire(True, wait):
@@ -127,12 +136,13 @@ class Control(object):
 
     def lead(self):
         """
-        In the main thread, once, after `start`: serves until a data connection has been greeted, or the time for it is over. False: it was
-        over before.
+        Serves in the main thread until a data connection has been greeted or the time limit is over.
+
+        Called once, after `start`. Returns False if the control thread already serves.
         """
         if not self._turns.acquire(False):
             return False
-        # A handler of the user's code must not cut what is done here.
+        # A signal handler of the user's code must not interrupt the following lines.
         mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _SIGNALS)
         try:
             while not self._data and not self._runtime.stopping:
@@ -146,18 +156,18 @@ class Control(object):
         return True
 
     def begin(self):
-        """The control thread serves from now on, if it does not yet."""
+        """Lets the control thread start to serve, if it does not serve yet."""
         self._begun.release()
 
     def serve(self, seconds):
-        """Waits for so long at most, and serves what there is; in the thread that has the turns."""
+        """Waits at most `seconds` (-1: without limit) and serves what is ready. Needs the lock `_turns`."""
         try:
             ready = self._epoll.poll(seconds)
         except (OSError, ValueError) as error:
             end_without_descriptors(error)
         try:
             self._turn(ready)
-        except Exception as error:  # a fault of ours must not end the instance
+        except Exception as error:  # a fault of the runtime must not end the instance
             log_exception('rookery_runtime: a fault in the control thread', error)
 
     def _turn(self, ready):
@@ -180,11 +190,11 @@ class Control(object):
         self.at(monotonic() + seconds, function, *arguments)
 
     def at(self, time, function, *arguments):
-        """As `after`, with the time of the monotonic clock."""
+        """Calls `function` at a time of the monotonic clock, in seconds."""
         heapq.heappush(self._timers, (time, next(self._timer_numbers), function, arguments))
 
     def forget(self, function):
-        """Takes back what `after` was asked for, so that an idle instance is not woken for nothing."""
+        """Cancels all timers of `function`, so that they do not wake an idle instance."""
         self._timers = [timer for timer in self._timers if timer[2] != function]
         heapq.heapify(self._timers)
 
@@ -198,14 +208,15 @@ class Control(object):
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                 raise
-            # The user's code has all descriptors: ask again later, not at once and for ever.
+            # The user's code has used up all descriptors. Pause before the next accept instead of trying in a
+            # loop.
             self._epoll.unregister(self._listener.fileno())
             self.after(_ACCEPT_PAUSE_SECONDS, self._epoll.register, self._listener.fileno(), select.EPOLLIN)
             return
         self.greet(sock)
 
     def greet(self, sock):
-        """Of a connection that was accepted: waits for its HELLO."""
+        """Waits for the HELLO of an accepted connection. Closes the socket if too many connections wait."""
         if self._handshakes >= _MAX_HANDSHAKES:
             sock.close()
             return
@@ -225,7 +236,8 @@ class Control(object):
             alive = read(connection)
             if self._runtime.queue:
                 self._runtime.reader.wake()
-        # An end that came with data: nobody waits for the last data on a data connection.
+        # If the end arrives together with data on a data connection, no client waits for the answer to that
+        # data.
         gone = events & (select.EPOLLHUP | select.EPOLLERR) or (events & _WATCH and connection.role != 'control')
         if not alive or gone:
             self._end(connection)
@@ -233,7 +245,7 @@ class Control(object):
     def _end(self, connection):
         if connection.ended:
             return
-        connection.shut()  # first, so that nobody stays blocked in it
+        connection.shut()  # first, so that no thread stays blocked in it
         connection.drop()
         if connection.role is None:
             self._handshakes -= 1
@@ -284,15 +296,19 @@ class Control(object):
             self._data.append(connection)
             self._place(connection)
 
-    # Who reads.
+    # Assignment of readers.
 
     def assign(self):
-        """Decides for every data connection who reads it; after any change of what the decision rests on."""
+        """
+        Decides for every data connection which thread reads it.
+
+        Called when a condition of that decision changes.
+        """
         for connection in self._data:
             self._place(connection)
 
     def pause(self, connection):
-        """Reads no more of it: enough of its calls wait. From the thread that reads it."""
+        """Stops reading a connection with too many waiting calls. Called from the thread that reads it."""
         connection.paused = True
         self._place(connection)
 
@@ -340,7 +356,7 @@ class Control(object):
             raise ProtocolError('a frame of type %d has no place on a control connection' % kind)
 
     def _find(self, client, call_id):
-        """The open calls of that id; there is at most one, since a client has one data connection."""
+        """Yields the open call with that id. There is at most one, since a client has one data connection."""
         for connection in list(self._data):
             if connection.client == client:
                 call = connection.queued.get(call_id) or connection.running.get(call_id)
@@ -352,7 +368,7 @@ class Control(object):
             if connection.client != client:
                 continue
             if call_id not in connection.queued and call_id not in connection.running and not connection.paused:
-                # It may wait in the kernel while a handler runs: read it, so that it is answered now.
+                # The CALL may wait in the kernel while a handler runs. Read it, so that it is answered now.
                 read(connection)
                 self._runtime.reader.wake()
             call = connection.queued.pop(call_id, None)
@@ -367,7 +383,12 @@ class Control(object):
                 self._cancel(call, reason)
 
     def _cancel(self, call, reason):
-        """A running call. Its code may swallow the exception, so it is raised again until the call has ended."""
+        """
+        Interrupts a running call.
+
+        The call's code may catch the exception, so `_interrupt` raises it again each second until the call
+        has ended.
+        """
         first = call.reason is None
         call.reason = reason
         if first:
@@ -382,16 +403,18 @@ class Control(object):
             self.after(_INTERRUPT_AGAIN_SECONDS, self._interrupt, call, True)
 
     def cancel_step(self, step):
-        """The same for code that runs on the main thread without a call."""
+        """
+        Interrupts code that runs on the main thread without a call, again each second until it has ended.
+        """
         if not step.over:
             step.reason = step.reason or 'timeout'
             self._runtime.interrupt_main(step)
             self.after(_INTERRUPT_AGAIN_SECONDS, self.cancel_step, step)
 
-    # The end.
+    # The end of the process.
 
     def take_stop(self, connection, grace_seconds):
-        """A STOP of a data connection, in the thread that read it."""
+        """Accepts a STOP from a data connection. Called in the thread that read the frame."""
         self._stoppers.append(connection)
         self.post(self.stop, grace_seconds)
 
@@ -403,7 +426,7 @@ class Control(object):
         runtime.stopping = True
         self.assign()
         for connection in self._data:
-            # To be refused.
+            # Calls that wait in the kernel are read here and refused below.
             read_rest(connection, _LAST_READS)
             for call_id in list(connection.queued):
                 if connection.queued.pop(call_id, None) is not None:
@@ -422,11 +445,15 @@ class Control(object):
         self.end({'code': protocol.CODE_PRE_STOP, 'message': message})
 
     def end(self, error):
-        """Says how it ended and ends the process; from any thread, and the first that comes says it."""
+        """
+        Sends STOPPED, with `error` if that is not None, and ends the process with exit code 0.
+
+        May be called from any thread. Only the first call has an effect.
+        """
         self._end_lock.acquire()
         try:
             for connection in self._data:
-                # An end with unread bytes would take the answers before it along.
+                # Closing a socket with unread bytes would discard answers that the client has not read yet.
                 read_rest(connection, _LAST_READS)
             for connection in self._stoppers:
                 connection.send(protocol.json_frame(protocol.STOPPED, 0, {} if error is None else {'error': error}))

@@ -1,23 +1,24 @@
-"""One call, from the event's bytes to the frame of its answer, in the thread of the caller."""
+"""Runs one call in the current thread: decodes the event, calls the handler, makes the answer's frame."""
 import asyncio
 import threading
 import types
 from time import monotonic
 
 from . import protocol
+from .forked import leave_child
 from .context import Context
 from .failures import CallFailure, log_exception, name_of_class, text_of
 from .interrupt import REASONS, CallCancelled, enter, enter_await, enter_with
 from .values import NotJson, decode, encode
 
-#: Results that have to be run or read before they are values. An exact type: one look per call.
+#: Types of results that must be run or read before they are values. Compared exactly: one lookup per call.
 UNFINISHED = frozenset((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType))
 
 _loops = threading.local()
 
 
 class Program(object):
-    """The user's code, loaded: what every call needs."""
+    """The loaded user code with what every call needs."""
 
     def __init__(self, handler, pre_stop, facts, max_result_bytes):
         self.handler = handler
@@ -27,7 +28,11 @@ class Program(object):
 
 
 def run(call, program):
-    """Runs a plain handler; the answer's frame. Raises nothing but what arrives after the user's code (threads.py)."""
+    """
+    Runs a plain handler and returns the answer's frame.
+
+    Raises only an interrupt that arrives after the user's code has ended (see threads.py).
+    """
     started = monotonic()
     try:
         value = enter(call, program.handler, decode(call.body), Context(program.facts, call))
@@ -41,7 +46,12 @@ def run(call, program):
 
 
 def result_frame(call, data, program, started):
-    """The answer of a call whose handler has returned `data` as JSON."""
+    """
+    Returns the RESULT frame of a call whose handler has returned `data` as JSON.
+
+    Raises CallCancelled if the call was cancelled meanwhile, except by an interrupt. Raises CallFailure if
+    the data exceeds the limit.
+    """
     if call.reason is not None and call.reason != 'interrupt':
         raise CallCancelled(REASONS[call.reason])
     if len(data) > program.max_result_bytes:
@@ -50,7 +60,8 @@ def result_frame(call, data, program, started):
 
 
 def failure_frame(call, error, started):
-    """The answer of a call that ended with an exception; the traceback goes to the log."""
+    """Returns the ERROR frame of a call that ended with an exception. Writes the traceback to the log."""
+    leave_child(error)
     try:
         return _failure_frame(call, error, started)
     except BaseException as broken:
@@ -76,13 +87,13 @@ def _failure_frame(call, error, started):
         return cancelled_frame(call, micros)
     try:
         log_exception('call failed, trace id %s' % (call.header.get('traceId') or '-'), error)
-    except BaseException as broken:  # a header that is not JSON, memory that is at its end
+    except BaseException as broken:  # a header that is not JSON, or too little memory
         log_exception('call failed', broken)
     return _handler_frame(call, text_of(error), started)
 
 
 def cancelled_frame(call, micros=None):
-    """The answer of a call that was cancelled."""
+    """Returns the ERROR frame of a cancelled call."""
     if call.reason == 'timeout':
         return protocol.error_frame(call.id, protocol.CODE_TIMEOUT, REASONS['timeout'], micros)
     message = 'Fail to run user call handler. err: CallCancelled: %s.' % REASONS.get(call.reason, 'the call was cancelled')
@@ -102,7 +113,7 @@ def run_hook(call, function, context):
 
 
 def own_loop():
-    """This thread's event loop."""
+    """Returns the event loop of this thread, and creates it on first use."""
     loop = getattr(_loops, 'loop', None)
     if loop is None:
         loop = _loops.loop = asyncio.new_event_loop()
@@ -111,20 +122,24 @@ def own_loop():
 
 
 def run_awaitable(call, awaitable):
-    """The result of an awaitable, run to its end in this thread."""
+    """Runs an awaitable to its end in this thread and returns its result."""
     loop = own_loop()
     task = loop.create_task(enter_await(call, awaitable))
     call.task = task
     try:
         return enter_with(call, loop.run_until_complete, task)
     except BaseException:
-        if not task.done():  # cut in the middle of the loop's own code: that loop cannot be trusted again
+        if not task.done():  # interrupted inside the loop's own code: the loop may be inconsistent
             _loops.loop = None
         raise
 
 
 class Collector(object):
-    """The values of a generator whose caller takes no stream, as one JSON array within the limit of a result."""
+    """
+    Collects the values of a generator as one JSON array, for callers without a stream.
+
+    `add` raises CallFailure when the array exceeds the size limit of a result.
+    """
 
     def __init__(self, program):
         self._program = program
@@ -143,7 +158,7 @@ class Collector(object):
 
 
 def _finish(call, value, program):
-    """JSON of a generator's or a coroutine's outcome."""
+    """Returns the outcome of a generator or a coroutine as JSON bytes."""
     if isinstance(value, types.GeneratorType):
         return read_generator(call, value, program)
     if isinstance(value, types.AsyncGeneratorType):
@@ -152,8 +167,23 @@ def _finish(call, value, program):
     return _finish(call, result, program) if type(result) in UNFINISHED else enter_with(call, encode, result)
 
 
+def _yielded(value):
+    """
+    Returns a generator's value for its stream.
+
+    Raises NotJson for bytes, as for a call without a stream.
+    """
+    if isinstance(value, (bytes, bytearray)):
+        encode(value)
+    return value
+
+
 def read_generator(call, generator, program):
-    """Streams a generator's values, or collects them. Its own return value is the result of a stream."""
+    """
+    Sends a generator's values to the stream, or collects them into a JSON array if there is no stream.
+
+    With a stream, the result is the generator's return value.
+    """
     stream = call.stream()
     collector = Collector(program)
     try:
@@ -163,7 +193,7 @@ def read_generator(call, generator, program):
             except StopIteration as end:
                 return collector.data() if stream is None else enter_with(call, encode, end.value)
             if stream is not None:
-                enter_with(call, stream.write, value)
+                enter_with(call, stream.write, _yielded(value))
             else:
                 enter_with(call, collector.add, value)
     finally:
@@ -171,7 +201,11 @@ def read_generator(call, generator, program):
 
 
 async def read_async_generator(call, generator, program):
-    """The same for an async generator."""
+    """
+    Sends an async generator's values to the stream, or collects them into a JSON array if there is no stream.
+
+    With a stream, the result is `null`, since an async generator has no return value.
+    """
     stream = call.stream()
     collector = Collector(program)
     try:
@@ -181,7 +215,7 @@ async def read_async_generator(call, generator, program):
             except StopAsyncIteration:
                 return collector.data() if stream is None else b'null'
             if stream is not None:
-                await stream.awrite(value)
+                await stream.awrite(_yielded(value))
             else:
                 enter_with(call, collector.add, value)
     finally:

@@ -1,13 +1,15 @@
 """
-The runtime of programs that speak HTTP: calls of the runtime protocol become requests to the user's server on 127.0.0.1:8000.
+The runtime of programs that speak HTTP.
 
-To the rest of the runtime it is user code, so order, cancelling, streams and limits are the same as everywhere.
+Translates calls of the runtime protocol into requests to the user's server on 127.0.0.1:8000. The rest of the
+runtime treats this module as user code, so order, cancellation, streams and limits are the usual ones.
 """
 import codecs
 import functools
 import io
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -18,18 +20,20 @@ from .failures import CallFailure, log
 from .http_exchange import FAILURES, ByteLimiter, Connection, length_of, read_pieces, text_of
 from .http_program import HttpProgram, Neighbour, NotServing
 from .runtime import Runtime
+from .values import NotJson
 
-#: How much of a failure's body is reported.
+#: Length of a failed answer's body that an error message repeats.
 _SHOWN_CHARS = 1000
 _CONNECTIONS_OF_A_CLIENT = 2
 _REFUSE_SECONDS = 10.0
 _EXIT_NOT_SERVING = 70
-#: Headers of a call that are about its connection or the form of its bodies, and so not about ours: the answer is read as it comes.
+#: Headers of a call that describe its connection or the encoding of its bodies. They do not apply to the
+#: request to the user's server.
 _OF_THE_CONNECTION = frozenset(('accept-encoding', 'connection', 'content-encoding', 'content-length', 'host', 'transfer-encoding'))
 
 
 class HttpFailure(Exception):
-    """The user's server failed: its status and the beginning of its answer."""
+    """The user's server failed. The text has its status and the beginning of its answer."""
 
 
 def serve(listener, secret, argv):
@@ -38,7 +42,7 @@ def serve(listener, secret, argv):
 
 
 def serve_when_ready(listener, secret, start):
-    """Serves one instance once the HttpProgram that `start` gives is ready. Never returns."""
+    """Serves one instance when the HttpProgram that `start()` returns is ready. Never returns."""
     program = None
     try:
         program = start()
@@ -57,7 +61,12 @@ def serve_program(listener, secret, program):
 
 
 def _refuse(listener, message):
-    """Tells whoever connects why there is nothing to connect to, and ends. Later than the answer, which an exit would hide."""
+    """
+    Answers connections with the reason of the failure for up to 10 s, then ends the process with exit code
+    70.
+
+    Exits only after the time limit, because an earlier exit could hide the answer.
+    """
     log(message)
     answer = protocol.error_frame(0, protocol.CODE_PROTOCOL, message)
     deadline = time.monotonic() + _REFUSE_SECONDS
@@ -77,7 +86,7 @@ def _refuse(listener, message):
 
 
 class _Code(object):
-    """The user's server as the functions that INIT loads."""
+    """The user's server, presented as the functions that INIT loads."""
 
     is_async = False
 
@@ -92,7 +101,7 @@ class _Code(object):
         self.pre_stop = self._stop
 
     def load(self, message):
-        """Instead of loading modules."""
+        """Reads the settings from INIT. Replaces the loading of modules and returns this object."""
         self._max_result_bytes = message['maxResultBytes']
         self._name = message.get('handler') or ''
         if message.get('initializer'):
@@ -113,7 +122,7 @@ class _Code(object):
     def _initialize(self, name, context):
         response = self._post('/init', b'{}', _headers(context, name))
         try:
-            _value(response, self._read(response))
+            _check_status(response, self._read(response))
         finally:
             self._limiter.hold(0, 0)
 
@@ -128,12 +137,16 @@ class _Code(object):
             connection.close()
             self._program.wait_for_end()
             raise HttpFailure('POST %s was not answered: %s' % (path, text_of(error)))
-        except BaseException:  # cancelled: the server sees that nobody waits for it
+        except BaseException:  # cancelled: the closed connection notifies the server
             connection.close()
             raise
 
     def _read(self, response):
-        """The whole body; the connection is free for the next call then, or closed."""
+        """
+        Returns the whole body. Afterwards the connection is free for the next call, or closed.
+
+        Raises CallFailure if the body exceeds the limit of a result.
+        """
         body, most = bytearray(), self._max_result_bytes
         length = length_of(response)
         try:
@@ -150,28 +163,38 @@ class _Code(object):
         return body
 
     def _pass_on(self, response, stream):
-        """Each event of an event stream, each piece of another body, as soon as it is there."""
+        """
+        Writes each event of an event stream to the call's stream as soon as it arrives.
+
+        For another type of body, writes each piece of text.
+        """
         is_events = response.headers.get('Content-Type', '').startswith('text/event-stream')
-        decoder = codecs.getincrementaldecoder('utf-8')('replace')
+        charset = 'utf-8' if is_events else _charset(response)
+        decoder = _decoder(charset)
         reader = _Events(stream.write, self._limiter, self._max_result_bytes) if is_events else None
         try:
             for piece in read_pieces(response):
-                text = decoder.decode(piece)
+                text = _decode(decoder, piece, False, charset, response)
                 if reader is not None:
                     reader.add(text)
                 elif text:
                     stream.write(text)
+            _decode(decoder, b'', True, charset, response)
         except BaseException as error:
             raise self._given_up(error)
         return None
 
     def _given_up(self, error):
-        """What ends a call whose answer was not read to its end: the server learns it by the end of the connection."""
+        """
+        Closes the connection of an answer that was not read to its end, and returns the exception to raise.
+
+        The closed connection notifies the server.
+        """
         self._connection().close()
         return HttpFailure('its answer was cut off: %s' % text_of(error)) if isinstance(error, FAILURES) else error
 
     def _connection(self):
-        """One per thread that runs calls."""
+        """Returns the connection of the current thread. Each thread that runs calls has one."""
         connection = getattr(self._local, 'connection', None)
         if connection is None:
             connection = self._local.connection = Connection(http_program.ADDRESS)
@@ -179,13 +202,17 @@ class _Code(object):
 
 
 class _Events(object):
-    """Takes the data of events out of an event stream. One that is too large ends the call: it would have to be held as a whole."""
+    """
+    Extracts the data of the events in an event stream.
+
+    An event above the limit ends the call with CallFailure, since it has to be held in memory as a whole.
+    """
 
     def __init__(self, write, limiter, max_chars):
         self._write = write
         self._limiter = limiter
         self._max_chars = max_chars
-        #: A line that has not ended: pieces of it may be small, and many.
+        #: The incomplete last line. It may arrive in many small pieces.
         self._rest = io.StringIO()
         self._data = []
         self._data_chars = 0
@@ -212,7 +239,7 @@ class _Events(object):
         elif line.startswith('data:'):
             data = line[6:] if line.startswith('data: ') else line[5:]
             self._data.append(data)
-            # An empty line of it costs something too.
+            # Counts 1 for the line itself, because empty lines use memory too.
             self._data_chars += len(data) + 1
 
 
@@ -221,7 +248,11 @@ def _too_large(size, most):
 
 
 def _headers(context, handler):
-    """Those of the call, and ours in place of any of the same name: a server may join two of one name to nonsense."""
+    """
+    Returns the headers of the request: those of the call, overridden by the runtime's own.
+
+    Each name occurs once, since a server may join two headers of one name into an invalid value.
+    """
     ours = {'Content-Type': 'application/json', 'X-Instance-Id': context.instance_id}
     for name, value in (('X-Trace-Id', context.trace_id), ('X-Request-Id', context.request_id),
                         ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id), ('X-Rookery-Handler', handler)):
@@ -234,13 +265,18 @@ def _headers(context, handler):
 
 
 def _parse_int(digits):
-    """As newer Pythons do: the time that older ones take grows with the square of the digits, and nothing else runs meanwhile."""
+    """
+    Parses an integer with the limit of 4300 digits that newer Pythons have. Raises ValueError above.
+
+    In older Pythons the time grows with the square of the digits, and no other thread runs meanwhile.
+    """
     if len(digits) > _MOST_DIGITS:
         raise ValueError('a number of %d digits' % len(digits))
     return int(digits)
 
 
 _MOST_DIGITS = 4300
+_LONG_NUMBER = re.compile('[0-9]{%d}' % (_MOST_DIGITS + 1))
 _PARSE_INT = None if hasattr(sys, 'set_int_max_str_digits') else _parse_int
 
 
@@ -248,14 +284,71 @@ def _is_json(response):
     return response.headers.get('Content-Type', '').split(';')[0].strip().lower() == 'application/json'
 
 
-def _value(response, body):
-    """JSON as its value, another text as a text. Fails with HttpFailure."""
-    text = body.decode('utf-8', 'replace')
+def _check_status(response, body):
     if not 200 <= response.status < 300:
-        raise HttpFailure('status %d: %s' % (response.status, text[:_SHOWN_CHARS]))
+        location = response.getheader('Location')
+        leads = '' if location is None else ' (Location: %s, which is not followed)' % location[:_SHOWN_CHARS]
+        shown = body.decode('utf-8', 'replace')[:_SHOWN_CHARS]
+        raise HttpFailure('status %d%s: %s' % (response.status, leads, shown))
+
+
+def _value(response, body):
+    """
+    Returns the value of a JSON body, or the text of another body; None for an empty one.
+
+    Raises HttpFailure if the status is not 2xx, and NotJson if the body is neither JSON nor text.
+    """
+    _check_status(response, body)
+    charset = _charset(response)
+    text = _decode(_decoder(charset), bytes(body), True, charset, response)
     if text == '':
         return None
     try:
         return json.loads(text, parse_int=_PARSE_INT)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        raise NotJson('it is nested too deeply')
+    except ValueError as error:
+        if _LONG_NUMBER.search(text) and _is_long_json(text):
+            raise NotJson('it has a number of more than %d digits' % _MOST_DIGITS)
+        if _is_json(response):
+            raise NotJson('its Content-Type is application/json, but its body is not JSON: %s' % error)
         return text
+
+
+def _is_long_json(text):
+    try:
+        json.loads(text, parse_int=len)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# Looks the codecs up while Python's own files are visible. The bridge of a container later runs inside the
+# container, where those files do not exist.
+for _name in ('ascii', 'cp1252', 'iso8859-1', 'iso8859-15', 'utf-8-sig', 'utf-16', 'utf-16-be', 'utf-16-le'):
+    codecs.lookup(_name)
+
+
+def _charset(response):
+    return response.headers.get_content_charset() or 'utf-8'
+
+
+def _decoder(charset):
+    """Returns an incremental decoder. Raises NotJson if the charset is unknown."""
+    try:
+        b' '.decode(charset)
+    except UnicodeError:  # the byte is half of a character
+        pass
+    except (LookupError, ValueError):
+        raise NotJson('the charset %.64s of its body is not known' % charset)
+    # `utf-8-sig` removes a byte order mark, which is no part of the text.
+    return codecs.getincrementaldecoder('utf-8-sig' if codecs.lookup(charset).name == 'utf-8' else charset)()
+
+
+def _decode(decoder, data, is_end, charset, response):
+    try:
+        return decoder.decode(data, is_end)
+    except UnicodeError:
+        coding = response.headers.get('Content-Encoding')
+        why = '' if coding is None else '; its Content-Encoding %.64s was not asked for' % coding
+        raise NotJson('its body is not text in %s%s' % (charset, why))

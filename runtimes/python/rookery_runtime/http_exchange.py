@@ -1,7 +1,8 @@
 """
-One request to the user's HTTP server, which the cancelling of its call can end at any point.
+Sends one request to the user's HTTP server. Cancelling the call can end the request at any point.
 
-What the server says is input: whatever it is, it ends as an answer or as an exception, and costs a bounded amount of memory.
+The server's output is untrusted input. Whatever arrives becomes an answer or an exception, and uses a bounded
+amount of memory.
 """
 import errno
 import http.client
@@ -13,19 +14,23 @@ import socket
 import threading
 import time
 
-#: An interrupt of a thread other than the main one is seen only between two waits.
+#: Limit of a single wait. Python raises an interrupt of a thread other than the main one only between two
+#: waits.
 _WAIT_SECONDS = 0.1
 _CHUNK_BYTES = 64 * 1024
-#: How much of an answer may be no body: head, interim answers, sizes of chunks, trailers. Twice what one read may take.
+#: Limit for the bytes of an answer outside its body: head, interim answers, sizes of chunks, trailers. Twice
+#: the size of a single read.
 _SPARE_BYTES = 2 * _CHUNK_BYTES
-#: Each byte of a body pays for so many beside it: a chunk of one byte has five around it.
+#: Bytes outside the body that each byte of the body allows in addition. A chunk of a single byte has five
+#: around it.
 _SPARE_PER_BYTE = 16
-#: How much of a server's own words an error repeats.
+#: Length of the server's own text that an error message repeats.
 _SHOWN_CHARS = 300
-#: The memory for all answers that are read at one time, and for one byte of an answer: as JSON it becomes objects.
+#: Memory limit for all answers that are read at one time, and the memory that one byte of an answer is
+#: counted with: as JSON it becomes objects.
 _LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 16
-#: So much of an answer is read before it is known how large it may become.
+#: Size up to which an answer counts with the bytes read so far instead of its possible size.
 _SMALL_BYTES = 16 * 1024
 
 _MOST_CHUNK_BYTES = 1 << 62
@@ -35,7 +40,12 @@ FAILURES = (OSError, http.client.HTTPException)
 
 
 class Connection(http.client.HTTPConnection):
-    """To the user's server; stays open between calls. With a `deadline` (monotonic) everything on it ends then, with socket.timeout."""
+    """
+    A connection to the user's server that stays open between calls.
+
+    With a `deadline` (monotonic clock, seconds) every operation on the connection ends at that time with
+    socket.timeout.
+    """
 
     def __init__(self, address, deadline=None):
         http.client.HTTPConnection.__init__(self, *address)
@@ -49,10 +59,15 @@ class Connection(http.client.HTTPConnection):
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def post(self, path, body, headers):
-        """The response, its body not read yet. Never sends twice: it first opens a connection again that is known to be closed."""
+        """
+        Sends a request and returns the response, whose body is not read yet.
+
+        Never sends a request twice. If the server has closed the connection, a new one is opened before
+        sending.
+        """
         if self.sock is not None:
             if self.sock.is_readable():
-                self.close()  # the server has ended it, or said something that nobody asked for
+                self.close()  # the server has closed it, or sent data without a request
             else:
                 self.sock.spare = _SPARE_BYTES
         self.request('POST', path, body, headers)
@@ -62,8 +77,8 @@ class Connection(http.client.HTTPConnection):
 
 
 def read_pieces(response):
-    """The body; where its length is not known, each piece as soon as it is there."""
-    # With a known length older Pythons' read1 waits for more behind the end.
+    """Yields the body in pieces. If its length is unknown, yields each piece as soon as it arrives."""
+    # With a known length, `read1` of older Pythons waits for data beyond the end.
     read = response.read1 if response.length is None else response.read
     while True:
         piece = read(_CHUNK_BYTES)
@@ -71,49 +86,62 @@ def read_pieces(response):
             break
         response.wire.spare = min(_SPARE_BYTES, response.wire.spare + _SPARE_PER_BYTE * len(piece))
         yield piece
+    missing = response.length
     response.close()
+    if missing:
+        # http.client reports this only for a body that is read in one call.
+        raise http.client.IncompleteRead(b'', missing)
 
 
 def length_of(response):
-    """None when the server does not say it."""
+    """Returns the Content-Length, or None when the server does not send one."""
     length = response.headers.get('Content-Length')
     return None if length is None else int(length)
 
 
 def text_of(error):
-    """`BadStatusLine: …`: a server's own words may be long."""
+    """
+    Returns a text such as `BadStatusLine: …`, cut to 300 characters because it may contain text of the
+    server.
+    """
     text = '%s: %s' % (type(error).__name__, error)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + '…'
 
 
 class ByteLimiter(object):
     """
-    Memory for the answers that all threads read at one time. A thread has one slot in it, so that whatever interrupts it leaves nothing
-    behind that its next `hold` does not put right; and there is no lock that it could take along.
+    Limits the memory for the answers that all threads read at one time.
+
+    Each thread has one entry and no lock is held. So if a thread is interrupted anywhere, its next `hold`
+    corrects the entry.
     """
 
     def __init__(self):
         self._held = {}
 
     def hold(self, size, most):
-        """Waits until an answer of `size` bytes, known to be so long at least and `most` at the most, may be held. 0: nothing is."""
+        """
+        Waits until the current thread may hold an answer. A `size` of 0 releases the thread's share.
+
+        The answer has at least `size` bytes and at most `most`.
+        """
         me = threading.get_ident()
         wanted = _GROWTH * (size if size <= _SMALL_BYTES else most)
         had = self._held.get(me, 0)
         if wanted < had and size > 0:
-            # An event stream may hold less again, and does once its event is out.
+            # An event stream may need less than before, and does after its event has been written.
             wanted = had if size > _SMALL_BYTES else wanted
         while True:
             self._held[me] = wanted
             if wanted <= had or sum(list(self._held.values())) <= max(_LIMIT_BYTES, wanted):
                 return
             self._held[me] = had
-            # Of two that come at once both may have stepped back.
+            # If two threads try at once, both may have stepped back. A random delay separates them.
             time.sleep(0.001 + 0.01 * random.random())
 
 
 def _check(response):
-    """Fails with HTTPException when the head of an answer can be read in two ways, or is that of none."""
+    """Raises HTTPException when the head of an answer is ambiguous or invalid."""
     lengths = response.headers.get_all('Content-Length') or []
     if len(lengths) > 1 or not all(_LENGTH.match(length) for length in lengths):
         raise http.client.HTTPException('its Content-Length is not one number')
@@ -131,7 +159,7 @@ class _Response(http.client.HTTPResponse):
     def _read_status(self):
         while True:
             version, status, reason = http.client.HTTPResponse._read_status(self)
-            # Interim answers are no answers. Their number is bounded by what may be no body.
+            # Skips interim answers. The limit for bytes outside the body bounds their number.
             if not 100 <= status < 200 or status == 101:
                 return version, status, reason
             http.client.parse_headers(self.fp)
@@ -148,7 +176,7 @@ class _Socket(socket.socket):
         socket.socket.__init__(self, socket.AF_INET, socket.SOCK_STREAM)
         self.spare = _SPARE_BYTES
         self._deadline = deadline
-        # Not `select`, which knows no descriptor above 1023.
+        # Uses poll because `select` accepts no descriptor above 1023.
         self._reads = select.poll()
         self._reads.register(self, select.POLLIN)
         self._writes = select.poll()
@@ -158,7 +186,11 @@ class _Socket(socket.socket):
         return bool(self._reads.poll(0))
 
     def connect_to(self, address):
-        """Not in one call of the system, which an interrupt of another thread would have to wait for."""
+        """
+        Connects without blocking in a single system call, so that an interrupt takes effect in between.
+
+        Raises OSError.
+        """
         self.setblocking(False)
         code = self.connect_ex(address)
         if code == errno.EINPROGRESS:
@@ -189,6 +221,6 @@ class _Socket(socket.socket):
         is_ready = False
         while not is_ready:
             is_ready = bool(ready.poll(_WAIT_SECONDS * 1000))
-            # Also of a server that always has something to say.
+            # Checked even if the socket is ready, because a server may always have something to send.
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 raise socket.timeout('timed out')

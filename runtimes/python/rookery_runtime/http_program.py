@@ -1,7 +1,8 @@
-"""The user's HTTP server: started, waited for, watched and ended."""
+"""Starts the user's HTTP server, waits until it is ready, watches it and ends it."""
 import errno
 import http.client
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,22 +18,30 @@ _START_SECONDS = 45.0
 _MOST_START_SECONDS = 3600.0
 _STEP_SECONDS = 0.01
 _HEALTH_SECONDS = 2.0
-#: Answers that say that there is no such page: the server listens, and that has to do.
+#: Statuses that mean that the page does not exist. The server listens, which is enough.
 _NO_HEALTH_PAGE = (404, 405, 501)
-#: What a server that is asked to end has, when the grace of the stop is not shorter.
+#: Time that a server has to end after SIGTERM, unless the grace of the STOP is shorter.
 _END_SECONDS = 10.0
-#: How much later the end of a program may be seen than that of its connections.
+#: Time by which the end of a program may become visible later than the end of its connections.
 _LOST_SECONDS = 0.2
+#: Exit code of a shell and of `env` when they do not find the program.
+_EXIT_NOT_FOUND = 127
+_FIRST_LINE_BYTES = 256
 
 
 class NotServing(Exception):
-    """It did not come to serve; the text is for the caller of the create."""
+    """The server did not become ready. The text is for the caller that creates the instance."""
 
 
 class HttpProgram(object):
     def __init__(self, argv, env=None, ignores=()):
-        """`ignores`: signals that this process ignores and the program must not."""
+        """
+        Starts the program. Raises NotServing if that fails.
+
+        `ignores` lists signals that this process ignores and the program must not ignore.
+        """
         self._name = os.path.basename(argv[0])
+        self._path = argv[0]
         self._is_ending = False
 
         def attend():
@@ -40,31 +49,38 @@ class HttpProgram(object):
                 signal.signal(number, signal.SIG_DFL)
 
         try:
-            # A group of its own, so that all of it can be asked to end.
+            # The program gets its own process group, so that the whole group can be signalled.
             self._process = subprocess.Popen(argv, env=env, start_new_session=True, preexec_fn=attend if ignores else None)
         except (OSError, ValueError) as error:
-            raise NotServing('%s cannot be executed: %s' % (argv[0], getattr(error, 'strerror', None) or error))
+            raise NotServing('%s cannot be executed: %s' % (argv[0], _why_not_executed(argv[0], error)))
 
     def has_ended(self):
         return self._process.poll() is not None
 
     def wait(self):
-        """Its return code, negative for a signal."""
+        """Waits for the program's end and returns its return code, which is negative for a signal."""
         return self._process.wait()
 
     def serves(self):
-        """Whether it answers on its port now, as `wait_until_ready` says."""
+        """Returns True if the program answers on its port now, by the rule of `wait_until_ready`."""
         return _look() is None
 
     def wait_until_ready(self):
-        """Until `GET /healthz` is answered with 200, or there is no such page. Fails with NotServing."""
+        """
+        Waits until `GET /healthz` is answered with 200, or with a status that means that there is no such
+        page.
+
+        Raises NotServing if the program ends first, or after HTTP_START_SECONDS (default: 45 s).
+        """
         seconds = _start_seconds()
         deadline = time.monotonic() + seconds
         seen = 'nothing listens on %s:%d' % ADDRESS
         while True:
             code = self._process.poll()
             if code is not None:
-                raise NotServing('%s ended with %s before it served: %s' % (self._name, _exit_text(code), seen))
+                hint = _hint_of_line_ends(self._path) if code == _EXIT_NOT_FOUND else ''
+                raise NotServing('%s ended with %s before it served%s: %s' % (
+                    self._name, _exit_text(code), hint, seen))
             state = _look()
             if state is None:
                 return
@@ -74,7 +90,11 @@ class HttpProgram(object):
             time.sleep(_STEP_SECONDS)
 
     def wait_for_end(self):
-        """A moment, after a connection that broke: the end of the program is seen later than that of its connections."""
+        """
+        Waits up to 0.2 s for the program's end, after a connection broke.
+
+        The program's end becomes visible later than the end of its connections.
+        """
         deadline = time.monotonic() + _LOST_SECONDS
         while time.monotonic() < deadline:
             time.sleep(_STEP_SECONDS)
@@ -83,11 +103,15 @@ class HttpProgram(object):
                 time.sleep(_LOST_SECONDS)
 
     def watch(self):
-        """From now on its end is the end of this process, whose exit code becomes its own."""
+        """Ends this process with the program's exit code (128 + number of a signal) when the program ends."""
         threading.Thread(target=self._end_with_it, name='http-program', daemon=True).start()
 
     def stop(self):
-        """SIGTERM to its group; returns when it has ended, or its time is over (what is left is killed with the sandbox)."""
+        """
+        Sends SIGTERM to the program's group and waits up to 10 s for the end of the program.
+
+        Raises NotServing after that time, and sends SIGKILL. The sandbox kills whatever is left.
+        """
         self._is_ending = True
         self._signal(signal.SIGTERM)
         deadline = time.monotonic() + _END_SECONDS
@@ -104,7 +128,7 @@ class HttpProgram(object):
     def _signal(self, number):
         try:
             os.killpg(self._process.pid, number)
-        except OSError:  # it has ended
+        except OSError:  # the group has ended
             pass
 
     def _end_with_it(self):
@@ -116,15 +140,18 @@ class HttpProgram(object):
 
 
 class Neighbour(HttpProgram):
-    """One that something else starts and ends: it only serves here."""
+    """A server that another process starts and ends. This class only sends requests to it."""
 
     def __init__(self):
-        self._name = 'the program of the image'
+        self._name = self._path = 'the program of the image'
         self._process = self
         self._is_ending = False
 
     def poll(self):
-        """Of a process: as far as can be seen here, it runs."""
+        """
+        Replaces the method of a process: always reports that the program runs, as its end cannot be seen
+        here.
+        """
         return None
 
     def wait_for_end(self):
@@ -141,7 +168,7 @@ class Neighbour(HttpProgram):
 
 
 def _look():
-    """None when it serves, else what is seen instead."""
+    """Returns None when the server is ready, or a text that says what was seen instead."""
     connection = Connection(ADDRESS, time.monotonic() + _HEALTH_SECONDS)
     try:
         connection.request('GET', '/healthz')
@@ -161,12 +188,48 @@ def _look():
     return 'GET /healthz is answered with status %d' % status
 
 
-def _start_seconds():
+def _why_not_executed(path, error):
+    """Returns the system's reason, or names the interpreter or loader that an existing program lacks."""
+    first = _first_line(path)
+    if getattr(error, 'errno', None) == errno.ENOENT and first:
+        if not first.startswith(b'#!'):
+            return 'the loader that it was linked with is not here: it was built for another system'
+        name = re.split(b'[ \t\n]', first[2:].lstrip(b' \t'), 1)[0]
+        shown = name.decode('utf-8', 'backslashreplace').replace('\r', '\\r')
+        return 'its first line names %s, which is not there%s' % (shown, _hint_of_line_ends(path))
+    if getattr(error, 'errno', None) == errno.ENOEXEC:
+        return 'it is neither a program of this machine nor a script whose first line names its interpreter'
+    # Before Python 3.8 the text of an error of a child's exec ends with its path.
+    number = getattr(error, 'errno', None)
+    return error if number is None else os.strerror(number)
+
+
+def _hint_of_line_ends(path):
+    return ' (Windows line ends)' if _first_line(path).rstrip(b'\n').endswith(b'\r') else ''
+
+
+def _first_line(path):
     try:
-        seconds = float(os.environ.get(_START_VARIABLE, _START_SECONDS))
-    except ValueError:
+        with open(path, 'rb') as file:
+            return file.readline(_FIRST_LINE_BYTES)
+    except OSError:
+        return b''
+
+
+def _start_seconds():
+    """Returns the seconds of HTTP_START_SECONDS. Raises NotServing if the value is no number in the range."""
+    sent = os.environ.get(_START_VARIABLE)
+    if sent is None:
         return _START_SECONDS
-    return seconds if 0 < seconds <= _MOST_START_SECONDS else _START_SECONDS
+    try:
+        seconds = float(sent)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds <= _MOST_START_SECONDS:
+        return seconds
+    raise NotServing(
+        '%s must be a number of seconds above 0 and at most %d, got "%s"' % (_START_VARIABLE, _MOST_START_SECONDS, sent[:40])
+    )
 
 
 def _exit_text(code):

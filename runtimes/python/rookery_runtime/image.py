@@ -1,8 +1,8 @@
 """
 Starts the runtime in a container: `python3.N image.py ORDERS`, by the path of this file.
 
-The image's own `rookery_runtime` is used when it has one that speaks this version of the protocol, else the package that this file is
-in. Where that is, the user's code does not see: neither on its path nor in its environment.
+Uses the image's own `rookery_runtime` if it speaks this version of the protocol, otherwise the package around
+this file. The user's code does not see that package, neither in its path nor in its environment.
 """
 import json
 import os
@@ -12,20 +12,20 @@ import sys
 _PACKAGE = 'rookery_runtime'
 _PROTOCOL_VERSION = 1
 _BACKLOG = 128
-#: Told to the control plane by the exit code, in place of words.
+#: Exit codes that tell the control plane the reason of a failed start.
 _EXIT_OTHER_PYTHON = 79
 _EXIT_NO_PROGRAM = 80
 
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    # The interpreter put it first because this file is there.
+    # The interpreter has put the directory of this file first.
     sys.path[:] = [path for path in sys.path if path != here]
     with open(sys.argv[1]) as source:
         orders = json.load(source)
     if orders['version'] is not None and orders['version'] != '%d.%d' % sys.version_info[:2]:
         os._exit(_EXIT_OTHER_PYTHON)
-    # It holds the secret.
+    # The file holds the secret.
     os.unlink(sys.argv[1])
     if orders['argv'] and not (os.path.isfile(orders['argv'][0]) and os.access(orders['argv'][0], os.X_OK)):
         os._exit(_EXIT_NO_PROGRAM)
@@ -47,13 +47,18 @@ def main():
 
 
 def _find_runtime(ours, mode):
-    """The package, imported. The image's own copy serves its Python; the bridge to HTTP is always ours."""
+    """
+    Imports the package and returns it.
+
+    In mode `python` the image's own copy is preferred. The bridge to HTTP always uses the package around this
+    file.
+    """
     if mode == 'python':
         try:
             protocol = __import__(_PACKAGE + '.protocol', fromlist=['VERSION'])
             if protocol.VERSION == _PROTOCOL_VERSION:
                 return __import__(_PACKAGE)
-        except Exception:  # whatever is wrong with it, ours is there
+        except Exception:  # whatever is wrong with the image's copy, the other one is used
             pass
         for name in [name for name in sys.modules if name == _PACKAGE or name.startswith(_PACKAGE + '.')]:
             del sys.modules[name]
@@ -65,10 +70,10 @@ def _find_runtime(ours, mode):
 
 
 def _listen(path):
-    """A socket that is at `path` only when it can be connected to."""
+    """Returns a listening socket. Its file appears at `path` only when connections are accepted."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path + '.new')
-    # The directory's mode and the secret decide who may connect: the control plane is often another user.
+    # The control plane often runs as another user. The directory's mode and the secret protect the socket.
     os.chmod(path + '.new', 0o666)
     listener.listen(_BACKLOG)
     os.rename(path + '.new', path)

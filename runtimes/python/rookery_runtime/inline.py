@@ -1,17 +1,17 @@
-"""Calls one at a time on the main thread, which also reads them: the shortest way there is."""
+"""Runs calls one at a time on the main thread, which also reads them: the fast path."""
 from .calls import InitRequest
 from .execution import run
 from .interrupt import interrupt_main
 
 
 class InlineExecutor(object):
-    """Also what is there before INIT, and when the code could not be loaded."""
+    """Executor for a concurrency of 1. Also used before INIT, and when the code could not be loaded."""
 
     def __init__(self, runtime):
         self._runtime = runtime
 
     def run(self):
-        """Until the runtime stops or has another executor."""
+        """Runs until the runtime stops or has another executor."""
         runtime = self._runtime
         queue = runtime.queue
         wait = runtime.reader.wait
@@ -32,4 +32,4 @@ class InlineExecutor(object):
         interrupt_main(call, self._runtime.main_thread)
 
     def finish_all(self):
-        """Nothing runs when the main thread is elsewhere."""
+        """Does nothing: no call runs when the main thread calls this."""

@@ -1,11 +1,16 @@
 """
-Raising CallCancelled in user code, and only there.
+Raises CallCancelled in user code, and only there.
 
-User code is entered through the `enter...` functions below ("doors"), each with the call as a parameter named `call`.
-In the main thread a signal does it: its Python handler walks the interrupted stack outward and raises only when it meets a
-door whose call is due, and nothing protected before it. So it cannot hit the runtime's own code, nor a call that came after,
-whenever the signal happens to arrive; and it cuts blocking system calls short. Other threads have no signals in Python: there
-the interpreter's asynchronous exceptions do it (threads.py), which wait for a blocking system call to end.
+The runtime enters user code through the `enter...` functions below ("doors"). Each has the call as a
+parameter named `call`.
+
+In the main thread a signal interrupts user code. The signal's Python handler walks the interrupted stack
+outward. It raises only if it reaches a door whose call is due before it reaches a protected function. So the
+exception never hits the runtime's own code or a later call, whenever the signal arrives. The signal also ends
+blocking system calls.
+
+Other threads receive no signals in Python. There the interpreter's asynchronous exceptions are used
+(threads.py), which wait until a blocking system call ends.
 """
 import signal
 
@@ -14,12 +19,17 @@ try:
 except ImportError:  # an interpreter that was built without libffi
     ctypes = None
 
-#: Ignored by default, so a stray one is harmless where somebody has reset its handler.
+#: Signal that is ignored by default, so that a stray one is harmless if user code has reset its handler.
 SIGNAL = signal.SIGURG
 
 
 class CallCancelled(BaseException):
-    """Raised inside a handler whose call timed out, was interrupted, or whose caller went away."""
+    """
+    Raised inside a handler whose call timed out or was interrupted, whose caller disconnected, or whose
+    instance stops.
+
+    It derives from BaseException, so `except Exception` does not catch it.
+    """
 
 
 REASONS = {
@@ -39,7 +49,7 @@ def _door(function):
 
 
 def protected(function):
-    """Marks a function of the runtime that user code calls and that must not be cut in the middle."""
+    """Marks a function of the runtime that user code calls and that must not be interrupted halfway."""
     _protected.add(id(function.__code__))
     return function
 
@@ -60,29 +70,35 @@ async def enter_await(call, awaitable):
 
 
 def cancelled(call):
-    """The exception that a cancelled call's code gets."""
+    """Returns the exception to raise in the code of a cancelled call."""
     return CallCancelled(REASONS[call.reason])
 
 
 def install():
-    """In the main thread, before any user code."""
+    """Installs the signal handler. Called in the main thread, before any user code."""
     signal.signal(SIGNAL, _on_signal)
 
 
 def interrupt_main(call, main_thread):
-    """Raises CallCancelled in the main thread if it is in this call's user code now; from any thread."""
+    """
+    Raises CallCancelled in the main thread if that runs this call's user code now. May be called from any
+    thread.
+    """
     call.due = True
     signal.pthread_kill(main_thread, SIGNAL)
 
 
 def interrupt_thread(thread):
-    """Raises CallCancelled in another thread at its next step. The caller makes sure that it is in user code."""
+    """
+    Raises CallCancelled in another thread at its next bytecode. The caller ensures that the thread runs user
+    code.
+    """
     if ctypes is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(CallCancelled))
 
 
 def withdraw(thread):
-    """Takes an interrupt back that was not raised yet."""
+    """Withdraws an interrupt that was not raised yet."""
     if ctypes is not None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
 

@@ -1,4 +1,4 @@
-"""The process around user code: its streams, its random state, its __main__."""
+"""Prepares the process around user code: its streams, its random state, its __main__."""
 import io
 import os
 import random
@@ -9,34 +9,36 @@ import types
 
 def after_fork():
     """
-    Makes every state fresh that two processes forked from one parent must not share. For zygotes that import this package
-    once and fork; in the child, before any user code.
+    Renews all state that two processes forked from one parent must not share.
+
+    For zygotes that import this package once and fork. Called in the child, before any user code.
     """
     if sys.version_info < (3, 7):
-        # Later ones do so themselves with each fork; a second time would cost each instance pages of its own.
+        # Later versions reseed at each fork. A second time would cost each instance memory pages of its own.
         random.seed()
     modules = sys.modules
     uuid = modules.get('uuid')
     if uuid is not None:
         uuid._last_timestamp = None
-        if getattr(uuid, '_node', None) is not None and (uuid._node >> 40) & 1:  # a random node id, not an address
+        if getattr(uuid, '_node', None) is not None and (uuid._node >> 40) & 1:  # a random node id
             uuid._node = None
     ssl = modules.get('ssl')
     if ssl is not None and ssl.OPENSSL_VERSION_INFO < (1, 1, 1):
-        # Later ones take fresh random bytes of the kernel once they see that they were forked.
+        # Later versions of OpenSSL detect a fork and read fresh random bytes from the kernel.
         ssl.RAND_add(os.urandom(32), 32.0)
     numpy_random = modules.get('numpy.random')
     if numpy_random is not None:
         numpy_random.seed()
     multiprocessing = modules.get('multiprocessing.process')
-    if multiprocessing is not None:  # its key lets processes of one family into each other
+    if multiprocessing is not None:  # the key lets processes of a single family connect to each other
         multiprocessing.current_process().authkey = os.urandom(32)
 
 
 def make_standard_streams():
     """
-    stdout and stderr as line-buffered UTF-8 whatever the descriptors are, so that each line is in the log at once. Also
-    where the interpreter was started without them, or for a terminal of another encoding.
+    Makes stdout and stderr line-buffered UTF-8 streams, so that each line reaches the log at once.
+
+    Replaces a closed descriptor by /dev/null. Returns the `flush` methods of the two streams.
     """
     for name, descriptor in (('stdout', 1), ('stderr', 2)):
         try:
@@ -56,8 +58,10 @@ def make_standard_streams():
 
 def make_main_module():
     """
-    An empty `__main__`, as in an interactive session: pickle, inspect and the children of multiprocessing must
-    not find the program that has started the runtime there.
+    Installs an empty `__main__`, as in an interactive session.
+
+    Otherwise pickle, inspect and the children of multiprocessing would find the program that started the
+    runtime.
     """
     make_main_module.kept = sys.modules.get('__main__')  # its globals are still in use
     main = types.ModuleType('__main__')
@@ -69,7 +73,9 @@ def make_main_module():
 
 
 def read_environment():
-    """Does what the interpreter does at its start with variables that a forked one did not have then."""
+    """
+    Applies variables that the interpreter reads at its start and that a forked interpreter did not have then.
+    """
     if os.environ.get('TZ'):
         time.tzset()
     if os.environ.get('PYTHONDONTWRITEBYTECODE'):

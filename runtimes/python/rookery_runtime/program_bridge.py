@@ -1,26 +1,38 @@
 """
-The runtime of programs that may not know the runtime protocol: one that makes the socket of the protocol is left alone with it; one
-that serves HTTP on port 8000 instead is called over HTTP. The first of the two decides.
+The runtime of programs that may not know the runtime protocol.
+
+A program that creates the protocol's socket serves it itself, and this process only waits for its end. A
+program that serves HTTP on port 8000 instead is called over HTTP. The first of the two events decides.
 """
 import os
 import signal
 import time
 
 from . import http_bridge, unix_path
-from .http_program import HttpProgram
+from .failures import log
+from .http_program import HttpProgram, NotServing
 
 _STEP_SECONDS = 0.005
 _BACKLOG = 128
+_EXIT_NOT_SERVING = 70
 
 
 def serve(path, secret, argv, variables):
     """
-    Starts the program, with `variables` beside this process's own, and serves one instance on the unix socket `path`, where nothing
-    is yet. Never returns. Waits without end for a program that does neither: the caller has a bound.
+    Starts the program and serves one instance on the unix socket `path`, which must not exist yet. Never
+    returns.
+
+    `variables` are added to this process's environment for the program. Waits without limit for a program
+    that does neither: the caller has a time limit.
     """
-    # Everything inside is asked to end at once: the program is, and its end is this one's.
+    # At the end of a sandbox SIGTERM reaches all processes in it. The program handles the signal, and this
+    # process ends when the program does.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    program = HttpProgram(argv, dict(os.environ, **variables), ignores=(signal.SIGTERM,))
+    try:
+        program = HttpProgram(argv, dict(os.environ, **variables), ignores=(signal.SIGTERM,))
+    except NotServing as failure:
+        log(str(failure))
+        os._exit(_EXIT_NOT_SERVING)
     while not os.path.exists(path):
         if program.has_ended():
             _end_as(program.wait())
@@ -33,17 +45,17 @@ def serve(path, secret, argv, variables):
 
 def _listen(path):
     listener = unix_path.listen(path, _BACKLOG)
-    # The directory's mode and the secret decide who may connect.
+    # The directory's mode and the secret protect the socket.
     os.chmod(path, 0o666)
     return listener
 
 
 def _end_as(code):
-    """The program's end as this process's own, a signal as that signal."""
+    """Ends this process as the program ended: with its exit code, or with its signal."""
     if code < 0:
         try:
             signal.signal(-code, signal.SIG_DFL)
-        except (OSError, ValueError):  # SIGKILL and SIGSTOP are what they are
+        except (OSError, ValueError):  # SIGKILL and SIGSTOP have no handler
             pass
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)

@@ -1,4 +1,4 @@
-"""Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md."""
+"""Wire format of the runtime protocol, version 1. Specified in docs/reference/runtime-protocol.md."""
 import json
 import struct
 
@@ -9,11 +9,11 @@ VERSION = 1
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
  CANCEL, CREDIT, PING, PONG, STOP, STOPPED) = range(1, 15)
 
-#: Length prefix, type and call id.
+#: Size of the length prefix, the type and the call id.
 HEADER_BYTES = 9
-#: The largest frame that may be announced; a body or a result of 6 MiB and room for its header.
+#: Limit of a frame: a body or a result of 6 MiB, and space for its header.
 MAX_FRAME_BYTES = 7 * 1024 * 1024
-#: Text of an ERROR; an exception's own text may be of any length.
+#: Limit for the text of an ERROR, since an exception's own text may have any length.
 MAX_MESSAGE_CHARS = 64 * 1024
 
 CODE_PROTOCOL = 4000
@@ -30,12 +30,12 @@ _HEADER = struct.Struct('>IBI')
 _RESULT = struct.Struct('>IBII')
 _CREDIT = struct.Struct('>I')
 
-#: (length, type, call id) of a frame that begins at an offset.
+#: Returns (length, type, call id) of the frame that begins at an offset.
 read_header = _HEADER.unpack_from
 
 
 class ProtocolError(Exception):
-    """The other side broke the protocol: its connection is closed."""
+    """The other side violated the protocol. Its connection is closed."""
 
 
 def frame(kind, call_id, payload=b''):
@@ -60,7 +60,7 @@ def error_frame(call_id, code, message, run_micros=None):
 
 
 def read_json(data, what):
-    """The JSON object of a frame's payload."""
+    """Returns the JSON object of a frame's payload. Raises ProtocolError."""
     try:
         message = json.loads(bytes(data).decode('utf-8'))
     except (ValueError, RecursionError) as error:
@@ -71,7 +71,7 @@ def read_json(data, what):
 
 
 def read_stop(data):
-    """The grace of a STOP, seconds."""
+    """Returns the grace of a STOP in seconds. Raises ProtocolError."""
     grace_ms = read_json(data, 'STOP').get('graceMs')
     if not isinstance(grace_ms, (int, float)) or isinstance(grace_ms, bool) or not 0 <= grace_ms < 1e12:
         raise ProtocolError('STOP needs graceMs, a number of milliseconds')

@@ -1,4 +1,4 @@
-"""How calls are read: by the main thread, or by the thread of a pool whose turn it is; and how both are woken."""
+"""Reads calls in the main thread, or in one thread of a pool at a time, and wakes these threads."""
 import os
 import select
 import threading
@@ -9,9 +9,12 @@ from .protocol import ProtocolError
 
 class MainReader(object):
     """
-    Waits with poll(2), not epoll: a sender wakes a poller at once on its own processor, an epoll waiter on another one, which
-    costs half as much again as a whole call. Only the thread that reads touches the set of descriptors: the main thread, or after
-    `share` the one of the pool that reads. The control thread says what it wants (`place`, `retire`) and wakes it.
+    Waits for calls with poll(2).
+
+    A sender wakes a poller on the sender's processor, but an epoll waiter on another one, which adds half of
+    the cost of a whole call. Only the thread that reads changes the set of descriptors. That is the main
+    thread, or after `share` the pool's current reader. The control thread requests changes with `place` and
+    `retire`, which wake the reader.
     """
 
     def __init__(self):
@@ -23,7 +26,7 @@ class MainReader(object):
         self._wanted = {}
         self._is_stale = False
         self._wake_in, self._wake_out = make_pipe()
-        #: Where the thread that reads is woken.
+        #: Read end of the pipe that wakes the thread that reads.
         self._ear = self._wake_in
         self._pool_pipe = ()
         self._poll.register(self._wake_in, select.POLLIN)
@@ -32,20 +35,24 @@ class MainReader(object):
         return [self._wake_in, self._wake_out] + list(self._pool_pipe)
 
     def wake_descriptor(self):
-        """A byte written here ends the main thread's wait."""
+        """Returns a descriptor. A byte written to it ends the main thread's wait."""
         return self._wake_out
 
-    # Any thread.
+    # Methods for any thread.
 
     def wake(self):
         """Ends the main thread's wait."""
         try:
             os.write(self._wake_out, b'.')
-        except BlockingIOError:  # it has plenty of reasons already
+        except BlockingIOError:  # the pipe is full, so the thread wakes up anyway
             pass
 
     def place(self, connection, by_main):
-        """Has the main thread read the connection, or not any more. For a moment two threads may read it: see Connection."""
+        """
+        Requests that the main thread reads the connection, or stops reading it.
+
+        For a moment two threads may read the connection: see Connection.
+        """
         with self._lock:
             if by_main == (connection.fd in self._wanted):
                 return
@@ -57,7 +64,7 @@ class MainReader(object):
         self.wake()
 
     def retire(self, connection):
-        """Closes a connection: now, or when the main thread has let go of its descriptor."""
+        """Closes a connection now, or as soon as the main thread no longer watches its descriptor."""
         with self._lock:
             self._wanted.pop(connection.fd, None)
             if connection.fd in self._watched:
@@ -68,10 +75,10 @@ class MainReader(object):
                 return
         self.wake()
 
-    # The thread that reads.
+    # Methods for the thread that reads.
 
     def wait(self):
-        """Waits until there is something, and reads what there is."""
+        """Waits until a descriptor is ready, and reads what is available."""
         for fd, _ in self._wait():
             connection = self._watched.get(fd)
             if connection is None:
@@ -81,10 +88,15 @@ class MainReader(object):
         if self._is_stale:
             self._refresh()
 
-    # The main thread.
+    # Methods for the main thread.
 
     def share(self, pipe):
-        """From now on threads of a pool call `wait`, one at a time, and the main thread `pass_on`. The pipe wakes them."""
+        """
+        Transfers reading to the threads of a pool, which call `wait` one at a time. The main thread calls
+        `pass_on`.
+
+        `pipe` wakes the pool's threads.
+        """
         self._pool_pipe = pipe
         self._ear = pipe[0]
         self._poll.unregister(self._wake_in)
@@ -94,7 +106,7 @@ class MainReader(object):
         self._wait_to_pass_on = poll.poll
 
     def pass_on(self, milliseconds):
-        """Waits until the main thread is woken, -1 for as long as that takes, and wakes the thread that reads."""
+        """Waits until the main thread is woken, and wakes the thread that reads. -1 waits without limit."""
         self._wait_to_pass_on(milliseconds)
         try:
             try:
@@ -107,7 +119,11 @@ class MainReader(object):
             end_without_descriptors(error)
 
     def use_loop(self, loop, on_read):
-        """From now on an asyncio loop of the main thread waits; `on_read` is called when something was read, or on `wake`."""
+        """
+        Lets an asyncio loop of the main thread wait instead.
+
+        Calls `on_read` after each read and each `wake`.
+        """
         self._loop = loop
         self._on_read = on_read
         loop.add_reader(self._wake_in, self._on_loop_wake)
@@ -126,7 +142,7 @@ class MainReader(object):
     def _on_wake(self):
         try:
             os.read(self._ear, 4096)
-        except BlockingIOError:  # not a wake: a descriptor that was let go of in this turn
+        except BlockingIOError:  # not a wake: this descriptor was unregistered during this turn
             pass
         except OSError as error:
             end_without_descriptors(error)
@@ -149,7 +165,11 @@ class MainReader(object):
                         self._loop.add_reader(fd, self._on_loop_read, connection)
 
     def _let_go(self, connection):
-        """Of a connection that has ended; the control thread sees it too, and retires it."""
+        """
+        Stops watching a connection that has ended.
+
+        The control thread detects the end too, and retires it.
+        """
         with self._lock:
             self._wanted.pop(connection.fd, None)
             if connection.fd in self._watched:
@@ -166,7 +186,7 @@ class MainReader(object):
 
 
 def make_pipe():
-    """One on which nobody is ever held up."""
+    """Returns a pipe with both ends non-blocking."""
     pipe = os.pipe()
     for descriptor in pipe:
         os.set_blocking(descriptor, False)
@@ -175,17 +195,20 @@ def make_pipe():
 
 def end_without_descriptors(error):
     """
-    In an except clause around a call of the kernel: user code has closed what the runtime waits for, which would wait for ever, or
-    never again. An exception of a signal handler of the user's code, which may hit there too, is raised again.
+    Ends the process with exit code 1 because user code has closed descriptors of the runtime. Called in an
+    except clause.
+
+    Otherwise the runtime would wait for ever, or spin. Raises `error` again if a signal handler of the user's
+    code raised it, since such an exception may arrive in the same place.
     """
-    if error.__traceback__.tb_next is not None:  # raised in a frame of its own, not by the kernel's answer
+    if error.__traceback__.tb_next is not None:  # raised in a Python frame, not by the system call
         raise error
     log("rookery_runtime: ended, since the code has closed the runtime's descriptors: %s" % error)
     os._exit(1)
 
 
 def read(connection):
-    """Reads once. False: the connection is of no use any more; the control thread ends it."""
+    """Reads once. Returns False if the connection can no longer be used; the control thread then ends it."""
     try:
         if connection.receive():
             return True
@@ -196,7 +219,7 @@ def read(connection):
 
 
 def read_rest(connection, most):
-    """Reads what waits in the kernel, at most that many times."""
+    """Reads what waits in the kernel, with at most `most` reads."""
     waiting = select.poll()
     waiting.register(connection.fd, select.POLLIN)
     for _ in range(most):

@@ -1,6 +1,8 @@
 """
-A session of the runtime with itself, in one thread: what every instance does until it has answered its first call. For zygotes: the
-interpreter adapts code and classes to what they are used for, and each instance would else do that in pages of its own.
+Runs a session of the runtime with itself in one thread, up to the answer of its first call. For zygotes.
+
+The interpreter adapts code and classes to their use. Without a rehearsal each instance would do that in
+memory pages of its own.
 """
 import signal
 import socket
@@ -11,17 +13,19 @@ from .calls import InitRequest
 from .runtime import Runtime
 
 _SECRET = 'rehearsal'
-#: A bound for a machine that stands still; nothing here waits.
+#: Limit in case the machine stalls. Nothing here waits otherwise.
 _SECONDS = 60
 
 
 def rehearse(init):
     """
-    Loads what `init` names, the members of an INIT, and calls it; in the main thread. Leaves no descriptor; whoever asks forgets the modules.
+    Loads what `init`, the members of an INIT, names, and calls it in the main thread.
+
+    Leaves no descriptor open. The caller removes the loaded modules.
     """
     _take_over()
     client, accepted = socket.socketpair()
-    # Nobody connects to it.
+    # No client connects to this listener.
     listener, other = socket.socketpair()
     with client, listener, other:
         runtime = Runtime(listener)
@@ -44,7 +48,11 @@ def rehearse(init):
 
 
 def _take_over():
-    """What `Runtime.run` begins with, and back: but for the signals that end the process, which may come."""
+    """
+    Does and undoes what `Runtime.run` does first.
+
+    Handlers of the signals that end the process stay as they are, because such a signal may arrive.
+    """
     held = {name: getattr(sys, name) for name in ('argv', 'orig_argv') if hasattr(sys, name)}
     main, handler = sys.modules['__main__'], signal.getsignal(interrupt.SIGNAL)
     try:
@@ -59,7 +67,7 @@ def _take_over():
 
 
 def _last(runtime, handler):
-    """The handler, for a call after which the runtime reads no more."""
+    """Returns the handler, changed so that the runtime reads no more after its call."""
     def handle(event, context):
         runtime.stopping = True
         return handler(event, context)

@@ -1,4 +1,4 @@
-"""What the two threads share: the instance's state, its queue of calls, its connections."""
+"""The state that the threads share: the instance's state, its queue of calls, its connections."""
 import _signal
 import atexit
 import collections
@@ -7,7 +7,7 @@ import signal
 import threading
 from time import monotonic
 
-from . import entry, interrupt, process, protocol
+from . import entry, forked, interrupt, process, protocol
 from .calls import Call, InitRequest
 from .context import Context, Facts
 from .control import Control
@@ -20,7 +20,8 @@ from .tasks import TaskExecutor
 from .threads import ThreadExecutor
 
 _SIGTERM_GRACE_SECONDS = 10
-#: A connection of which more waits here is not read on: the rest waits in the kernel and at the client.
+#: Limits of the calls of a single connection that wait here. Above, reading stops: the rest waits in the
+#: kernel and at the client.
 _MAX_QUEUED_CALLS = 512
 _MAX_QUEUED_BYTES = 8 * 1024 * 1024
 _LARGE_BODY_BYTES = 64 * 1024
@@ -37,30 +38,32 @@ class _Step(Call):
 
 class Runtime(object):
     def __init__(self, listener, load_code=None):
-        """`load_code` makes the code of an INIT, in place of loading the handler that it names."""
+        """`load_code` makes the code of an INIT. By default the handler that INIT names is loaded."""
         self._load_code = load_code
         self.queue = collections.deque()
-        #: By descriptor.
+        #: The open connections by descriptor.
         self.connections = {}
         self.reader = MainReader()
         self.main_thread = threading.get_ident()
         self.stopping = False
-        #: The initializer has timed out and does not end.
+        #: True while an initializer has timed out and still runs.
         self.stuck = False
-        #: The user code without a call that runs now.
+        #: The user code without a call that runs now, or None.
         self.step = None
         self.in_pre_stop = False
         self.program = None
-        #: Why calls are refused, as the members of an ERROR; None when they are not.
+        #: The members of the ERROR that refuses calls; None while calls are accepted.
         self.refusal = {'code': protocol.CODE_PROTOCOL, 'message': 'a CALL before INIT'}
         self.executor = InlineExecutor(self)
-        #: Exceptions of the user's signal handlers that hit the main thread outside of any call, until they are dealt with.
+        #: Unhandled exceptions of the user's signal handlers that were raised in the main thread outside of
+        #: any call.
         self._hits = collections.deque()
         self._first_init = None
         self._state = 'new'
         self._init_answer = None
         self._settling = threading.Lock()
         self._pid = os.getpid()
+        forked.remember_instance()
         self._is_armed = False
         self._flush_stdout, self._flush_stderr = process.make_standard_streams()
         self.control = Control(self, listener)
@@ -70,28 +73,39 @@ class Runtime(object):
         return 'stopping' if self.stopping else self._state
 
     def discard(self):
-        """Of one that never ran: closes what it has opened, but not the listener."""
+        """Closes everything that a runtime that never ran has opened, except the listener."""
         self.control.discard()
         for descriptor in self.reader.descriptors():
             os.close(descriptor)
 
     def arm(self):
-        """The part of `run` that needs nothing to be known or there yet: earlier, where there is time. In the main thread."""
+        """
+        Does the part of `run` that needs no secret and no INIT.
+
+        Called earlier if there is time, in the main thread.
+        """
         self._is_armed = True
         process.make_main_module()
         interrupt.install()
         self._pid = os.getpid()
-        # `signal` makes members of enumerations of what it takes and gives: more code than all of this.
+        forked.remember_instance()
+        # `signal` converts its arguments and results into enum members, which takes more code than all of
+        # this.
         for number in (_signal.SIGTERM, _signal.SIGINT):
             _signal.signal(number, self._on_sigterm)
-        # A signal that comes just before the main thread waits would else be handled after that wait.
+        # Without this, a signal that arrives just before the main thread waits would be handled after that
+        # wait.
         signal.set_wakeup_fd(self.reader.wake_descriptor())
         register_at_fork = getattr(os, 'register_at_fork', None)  # Python 3.7
         if register_at_fork is not None:
             register_at_fork(after_in_child=self._close_in_child)
 
     def run(self, secret, init=None):
-        """Serves until it is asked to stop, and ends the process. `secret` and `init` as in `serve`."""
+        """
+        Serves until a STOP or SIGTERM, and ends the process.
+
+        `secret` and `init` have the meaning as in `serve`.
+        """
         if not self._is_armed:
             self.arm()
         process.read_environment()
@@ -105,7 +119,7 @@ class Runtime(object):
         self.control.end(self._pre_stop())
 
     def _serve(self):
-        """Until the runtime stops and no call runs."""
+        """Serves until the runtime stops and no call runs."""
         while True:
             if self._hits:
                 self._recover(self._hits[0])
@@ -121,8 +135,10 @@ class Runtime(object):
 
     def _insist(self, work, guards=3):
         """
-        Has `work` come to its end: it is begun again after each exception of a signal handler of the user's code. Those hit the main
-        thread wherever it is, also in an except clause of this function; what hits there is caught by the guard around.
+        Calls `work` again after each exception of a signal handler of the user's code, until `work` returns.
+
+        Such an exception may be raised anywhere in the main thread, even in the except clause of this
+        function. Each nested guard catches what is raised in the guard below it.
         """
         while True:
             try:
@@ -131,11 +147,15 @@ class Runtime(object):
                 self._hits.append(error)
 
     def _load_first(self, init):
-        """Loads the code and greets the client that waits for it, in one thread: the control thread begins afterwards, or when it takes long."""
+        """
+        Loads the code and greets the waiting client in one thread.
+
+        The control thread starts to serve afterwards, or earlier if this takes long.
+        """
         try:
             self.initialize(InitRequest(None, init))
             if self.control.lead():
-                # It came with the greeting.
+                # The INIT arrived together with the greeting.
                 while self.queue and self.queue[0].__class__ is InitRequest:
                     self.initialize(self.queue.popleft())
         finally:
@@ -144,7 +164,7 @@ class Runtime(object):
     # Reading.
 
     def on_frame(self, connection, kind, call_id, data, start, end):
-        """A frame of a data connection, in the thread that reads it."""
+        """Handles a frame of a data connection in the thread that reads it. Raises ProtocolError."""
         if kind == protocol.CALL:
             body = start + 2
             if body <= end:
@@ -178,7 +198,7 @@ class Runtime(object):
     # Calls.
 
     def begin(self, call):
-        """Takes a call from those that wait. False: it was dropped, or refused and answered."""
+        """Takes a waiting call. Returns False if the call was dropped, or refused and answered."""
         connection = call.connection
         call_id = call.id
         connection.running[call_id] = call
@@ -195,11 +215,11 @@ class Runtime(object):
         return False
 
     def finish(self, call, frame):
-        """Answers a call that was begun."""
+        """Sends the answer of a call that was begun."""
         connection = call.connection
-        if os.getpid() != self._pid:  # a child that the handler has forked and that came back from it
-            os._exit(0)
-        # Before it is looked for a stream, which a thread that the handler has left behind may be about to make.
+        if os.getpid() != self._pid:  # a child that the handler has forked and that returned from the handler
+            forked.leave_child()
+        # Set before the check for a stream: a thread that the handler started may be about to create one.
         call.answered = True
         if call._stream is not None:
             call._stream.end()
@@ -208,11 +228,13 @@ class Runtime(object):
         try:
             self._flush_stdout()
             self._flush_stderr()
-        except (OSError, ValueError):  # the user's code has closed them
+        except (OSError, ValueError):  # the user's code has closed the streams
             pass
 
     def _recover(self, error):
-        """After an exception that hit the main thread between two calls: nothing that was begun may stay unanswered."""
+        """
+        Answers the calls that an exception in the main thread, outside of any user code, left unanswered.
+        """
         log_exception('an exception outside of any call', error)
         for connection in list(self.connections.values()):
             for call in list(connection.running.values()):
@@ -231,7 +253,7 @@ class Runtime(object):
     # Initialization.
 
     def initialize(self, request):
-        """Loads the code, once; on the main thread. A later INIT gets the same answer."""
+        """Loads the code once, on the main thread. Answers a later INIT with the outcome of the first."""
         if self._init_answer is not None or self.stopping:
             self._answer_init(request)
             return
@@ -249,7 +271,7 @@ class Runtime(object):
             self._load(step, request)
         except CallFailure as failure:
             self._settle(request, failure)
-        except BaseException as error:  # cancelled: by its deadline, which has settled it, or by a stop
+        except BaseException as error:  # cancelled by its deadline, which has set the outcome, or by a stop
             self._settle(request, CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % text_of(error)))
         step.over = True
         self.step = None
@@ -257,7 +279,7 @@ class Runtime(object):
         self.control.post(self._after_init)
 
     def _after_init(self):
-        """In the control thread."""
+        """Ends the special assignments of INIT. Called in the control thread."""
         self.control.forget(self.give_up_init)
         self.control.assign()
 
@@ -296,11 +318,15 @@ class Runtime(object):
         except interrupt.CallCancelled:
             raise
         except BaseException as error:
+            forked.leave_child(error)
             log_exception('initializer failed', error)
             raise CallFailure(protocol.CODE_INITIALIZER, 'initializer failed: %s' % text_of(error))
 
     def _settle(self, request, failure, timing=None, executor=None):
-        """The outcome of INIT, which the first that comes decides: the code or its deadline."""
+        """
+        Sets the outcome of INIT, from the code or from its deadline. Returns False if it has been set before.
+        """
+        forked.leave_child()
         with self._settling:
             if self._init_answer is not None:
                 return False
@@ -317,7 +343,7 @@ class Runtime(object):
         return True
 
     def give_up_init(self, bound):
-        """The deadline of a part of INIT, in the control thread."""
+        """Ends a part of INIT whose deadline has passed. Called in the control thread."""
         if bound.over or not self._settle(bound.request, bound.failure):
             return
         log('rookery_runtime: %s' % bound.failure.message)
@@ -326,7 +352,7 @@ class Runtime(object):
         while self.queue:
             try:
                 item = self.queue.popleft()
-            except IndexError:  # the main thread is back
+            except IndexError:  # the main thread has emptied the queue
                 break
             if isinstance(item, InitRequest):
                 self._answer_init(item)
@@ -340,17 +366,22 @@ class Runtime(object):
             answer = protocol.error_frame(0, protocol.CODE_PROTOCOL, 'the instance is stopping')
         request.answer(answer)
 
-    # The end.
+    # The end of the instance.
 
     def _on_sigterm(self, number, _frame):
-        if os.getpid() != self._pid:  # Python 3.6 tells nobody of a fork
+        if os.getpid() != self._pid:  # Python 3.6 has no hooks for forks
             self._leave_signals()
             os.kill(os.getpid(), number)
             return
         self.control.post(self.control.stop, _SIGTERM_GRACE_SECONDS)
 
     def _pre_stop(self):
-        """The last user code; the members of an ERROR when it failed. Its bound is the control thread's."""
+        """
+        Runs pre_stop, the last user code, and the exit functions. Returns the members of an ERROR if pre_stop
+        failed, else None.
+
+        The control thread enforces the time limit.
+        """
         error = None
         pre_stop = self.program.pre_stop if self.program is not None and self.refusal is None else None
         if pre_stop is not None:
@@ -360,9 +391,11 @@ class Runtime(object):
                     raise pre_stop
                 run_hook(_Step(), pre_stop, Context(self.program.facts))
             except BaseException as failure:
+                forked.leave_child(failure)
                 message = failure.message if isinstance(failure, CallFailure) else text_of(failure)
                 error = {'code': protocol.CODE_PRE_STOP, 'message': 'pre_stop failed: %s' % message}
                 log_exception('pre_stop failed', failure)
+            forked.leave_child()
         try:
             atexit._run_exitfuncs()
             self._flush_stdout()
@@ -373,8 +406,9 @@ class Runtime(object):
 
     def _leave_signals(self):
         """
-        In a child of the user's code: signals have their usual meaning. The instance's handlers would write into the
-        child's own files, whose descriptors have the numbers of the instance's by then.
+        Restores the usual meaning of signals in a child of the user's code.
+
+        The instance's handlers would write to descriptors that belong to the child's own files by then.
         """
         descriptor = signal.set_wakeup_fd(-1)
         if descriptor not in (-1, self.reader.wake_descriptor()):
@@ -384,7 +418,10 @@ class Runtime(object):
                 signal.signal(number, usual)
 
     def _close_in_child(self):
-        """A child of the user's code must not keep the instance's connections open, nor answer on them."""
+        """
+        Closes the instance's descriptors in a child of the user's code, so that the child cannot answer on
+        them.
+        """
         self._leave_signals()
         for descriptor in self.reader.descriptors() + self.control.descriptors() + list(self.connections):
             try:
@@ -418,7 +455,7 @@ def _load_code(message):
     if name:
         try:
             code.pre_stop = entry.adapt_hook(entry.load(name, code_path, 'pre_stop'), name)
-        except CallFailure as failure:  # the end reports it too; calls do not need it
+        except CallFailure as failure:  # reported at the end of the instance too
             code.pre_stop = failure
             log('rookery_runtime: %s' % failure.message)
     return code

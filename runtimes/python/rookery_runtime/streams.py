@@ -1,4 +1,4 @@
-"""Streams: CHUNK frames under the credit of their reader."""
+"""Streams: sends CHUNK frames within the credit that their reader grants."""
 import asyncio
 import threading
 
@@ -6,14 +6,19 @@ from .interrupt import cancelled, protected
 from .protocol import CHUNK, MAX_FRAME_BYTES, frame
 from .values import encode
 
-#: Longer than a connection may take for a chunk: see Connection.
+#: Wait for writers at the end of a stream. Longer than the limit of a connection's send: see Connection.
 _LAST_CHUNK_SECONDS = 60
-#: What a frame has room for.
+#: Limit for the payload of a single frame.
 _MAX_CHUNK_BYTES = MAX_FRAME_BYTES - 5
 
 
 def chunk_bytes(value):
-    """One stream event: a text as it is, bytes that are UTF-8 as they are, other values as JSON; None is no event."""
+    """
+    Returns the bytes of one stream event, or None if `value` is None.
+
+    Text is sent as it is, bytes if they are valid UTF-8, other values as JSON. Raises ValueError if the bytes
+    are not UTF-8 or exceed the limit, and NotJson.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -29,21 +34,25 @@ def chunk_bytes(value):
 
 
 class Stream(object):
-    """What `context.get_stream()` gives."""
+    """The stream of a single call, which `context.get_stream()` returns."""
 
     def __init__(self, call, credit):
         self._call = call
         self._credit = credit
         self._changed = threading.Condition(threading.Lock())
         self._waiters = []
-        #: Threads that write a chunk now. By name, and not counted: one that is interrupted there stays in it.
+        #: Ids of the threads that write a chunk now. A set, because an interrupted thread may not remove
+        #: itself.
         self._writers = set()
 
     @protected
     def write(self, value):
         """
-        Sends one event: a text as it is, other values as JSON, None nothing. Blocks while the reader is behind; raises
-        CallCancelled when the call was cancelled. Code in `async def` uses `awrite`, since this would block its loop.
+        Sends one event: text and UTF-8 bytes as they are, other values as JSON. None sends nothing.
+
+        Blocks while the reader is behind. Raises CallCancelled when the call was cancelled, ValueError for an
+        event of more than about 7 MiB, and RuntimeError when the call has been answered. Code in `async def`
+        uses `awrite`, because `write` would block its loop.
         """
         data = chunk_bytes(value)
         if data is None:
@@ -56,7 +65,7 @@ class Stream(object):
         self._send(data)
 
     async def awrite(self, value):
-        """`write` for `async def`: waits without blocking the loop."""
+        """Sends one event like `write`, for `async def`: waits without blocking the event loop."""
         data = chunk_bytes(value)
         if data is None:
             return
@@ -72,13 +81,17 @@ class Stream(object):
         self._send(data)
 
     def grant(self, count):
-        """More credit; 0 only wakes the writer. From the control thread."""
+        """Adds credit. A `count` of 0 only wakes the writers. Called from the control thread."""
         with self._changed:
             self._credit += count
         self._wake()
 
     def end(self):
-        """Returns when no chunk can follow any more, of a thread that the handler has left behind either. The call is `answered` then."""
+        """
+        Waits until no thread can send another chunk, at most 60 s.
+
+        Such a thread may have been started by the handler. Called after the call was marked `answered`.
+        """
         self._wake()
         me = threading.get_ident()
         with self._changed:
@@ -92,7 +105,7 @@ class Stream(object):
         for loop, event in waiters:
             try:
                 loop.call_soon_threadsafe(event.set)
-            except RuntimeError:  # the loop was closed, its writer is gone
+            except RuntimeError:  # the loop was closed and its writer has ended
                 pass
 
     def _send(self, data):
@@ -109,7 +122,11 @@ class Stream(object):
         return self._call.answered or self._call.must_stop()
 
     def _take(self, size):
-        """With the lock, before a chunk is written. Fails when none may be."""
+        """
+        Accounts for one chunk before it is written. Called with the lock `_changed` held.
+
+        Raises CallCancelled or RuntimeError if no chunk may be written.
+        """
         call = self._call
         if call.must_stop():
             call.delivered = True

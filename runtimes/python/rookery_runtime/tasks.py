@@ -1,4 +1,8 @@
-"""Calls of an `async def` handler: tasks of one event loop on the main thread, which reads the connections too."""
+"""
+Runs calls of an `async def` handler as tasks of one event loop.
+
+The main thread runs the loop and reads.
+"""
 import types
 from time import monotonic
 
@@ -24,7 +28,7 @@ class TaskExecutor(object):
 
     def interrupt(self, call, again):
         self._loop.call_soon_threadsafe(self._cancel, call)
-        if again:  # its code blocks the loop, so that it cannot be cancelled there
+        if again:  # the code blocks the loop, so the loop cannot cancel it
             interrupt_main(call, self._runtime.main_thread)
 
     def finish_all(self):
@@ -54,7 +58,11 @@ class TaskExecutor(object):
             self._loop.stop()
 
     async def _drive(self, call):
-        """Its answer is kept in the task, since a task that is cancelled before its first step never comes here."""
+        """
+        Runs one call and returns its frame as the task's result.
+
+        A task that is cancelled before its first step has no result; `_done` answers it.
+        """
         started = monotonic()
         program = self._runtime.program
         try:

@@ -1,6 +1,7 @@
-"""Unix sockets below a data directory of any length.
+"""Opens unix sockets below a data directory of any length.
 
-The kernel takes at most 107 bytes of path for one; through a descriptor of its directory every path is short.
+The kernel accepts at most 107 bytes for the path of a socket. A path through a descriptor of its directory is
+always short.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import socket
 
 @contextlib.contextmanager
 def short(path):
-    """Another path of the same file, which holds as long as the context. Fails with OSError."""
+    """Returns a context with a short path of the same file, valid inside the context. Raises OSError."""
     directory = os.open(os.path.dirname(path) or '.', os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield '/proc/self/fd/%d/%s' % (directory, os.path.basename(path))
@@ -19,7 +20,7 @@ def short(path):
 
 
 def listen(path, backlog):
-    """Fails with OSError."""
+    """Returns a listening unix socket at `path`. Raises OSError."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with short(path) as place:

@@ -1,2 +1,2 @@
-"""The one place of the package's version; pyproject.toml reads it."""
+"""The package's version. pyproject.toml reads it from here."""
 __version__ = '0.1.0'

@@ -1,4 +1,5 @@
-"""The zygote of process sandboxes: a resident process that forks instances (see docs/process-sandbox.md).
+"""The zygote of process sandboxes: a resident process that forks instances (see
+docs/internals/process-sandbox.md).
 
-Standard library only, syntax of Python 3.6. Nothing here is part of what the user's code may import.
+Uses the standard library only, and the syntax of Python 3.6. User code cannot import anything from here.
 """

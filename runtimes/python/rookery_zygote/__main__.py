@@ -1,4 +1,8 @@
-"""`python -I <this file>`: one JSON object on standard input is the configuration; a line on descriptor 3 says that it serves."""
+"""
+Starts a zygote: `python -I <this file>`.
+
+Reads the configuration from standard input, as one JSON object. Writes a line to descriptor 3 when it serves.
+"""
 
 import gc
 import json
@@ -8,7 +12,7 @@ import sys
 
 def main():
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    # Not the directory of this file: `-I` does not add it, an ordinary start does.
+    # Removes the directory of this file. `-I` does not add it, an ordinary start does.
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]
     sys.path.insert(0, here)
     gc.disable()
@@ -30,7 +34,7 @@ def main():
         plan, forks, connection = child.plan, child.forks, child.connection
     del one, config
     forking.live(plan, forks, connection)
-    # In each user's process, and with nothing else on its stack.
+    # Runs in each user's process, with nothing else on the stack.
     user_process.wait_for_orders(plan.layers, plan.title, plan.resident)
 
 

@@ -1,7 +1,8 @@
-"""The ways into a running sandbox: a child of its init becomes the user and serves one connection.
+"""
+Access to a running sandbox: a child of its init becomes the user and serves one connection.
 
-`files`, `dial` and `stream` do the work in whatever process they are called: they know of no sandbox, only of a connection, a request
-and where they are.
+`files`, `dial` and `stream` do the work in any process that calls them. They depend only on the connection,
+the request and their surroundings, not on a sandbox.
 """
 
 import os
@@ -10,7 +11,8 @@ import signal
 from . import command, dial, files, frames, process, stream, syscalls, user_process
 from .failure import Refusal
 
-#: How many of each may be open in one sandbox at a time (commands: as `src/sandbox/access.ts` says), and what they are.
+#: Limits of open accesses of each kind in one sandbox, and their names. For commands as in
+#: `src/sandbox/access.ts`.
 _MOST_OPEN = {
     "exec": (32, "commands"),
     "dial": (256, "connections to ports"),
@@ -23,12 +25,12 @@ def refuse(connection, code, message):
     try:
         frames.write_message(connection, {"ok": False, "code": code, "message": message})
     except OSError:
-        # The caller went away: there is nobody to tell.
+        # The caller has disconnected.
         pass
 
 
 def refuse_when_full(connection, way, count):
-    """Whether there is no slot for one more, which the caller learns then."""
+    """Returns True if there is no free slot, and sends the refusal to the caller."""
     refusal = refusal_when_full(way, count)
     if refusal is not None:
         refuse(connection, refusal.code, refusal.message)
@@ -36,7 +38,7 @@ def refuse_when_full(connection, way, count):
 
 
 def refusal_when_full(way, count):
-    """Why there is no slot for one more, or None."""
+    """Returns the Refusal if there is no free slot, or None."""
     if way not in _MOST_OPEN:
         return Refusal("internal", "there is no way %s into a sandbox" % way)
     most, what = _MOST_OPEN[way]
@@ -46,33 +48,48 @@ def refusal_when_full(way, count):
 
 
 def serve(connection, sandbox, way):
-    """Becomes the user, reads the request and does it; the process ends here."""
+    """Becomes the user, reads the request and handles it. Ends the process."""
     code = 1
     try:
-        keep_only(connection)
-        command.reset_signals()
-        # A reader that has left is an error of the write, which then undoes its beginning.
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        os.setsid()
-        os.umask(0o022)
-        user_process.become(sandbox.layers, dict(user_process.identity_orders(sandbox), map=False), sandbox.limits)
-        _be_the_first_to_die()
-        # It runs with the rights of the user, and is still not the user's to look into.
-        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        _enter(connection, sandbox)
         connection.settimeout(_REQUEST_SECONDS)
         request = frames.read_message(connection)
         if request is not None:
             command.enter_directory(sandbox.working_dir)
             _do(connection, sandbox, way, request)
         code = 0
-    except (OSError, frames.FrameError):
+    # Every failure is answered: otherwise the caller would take the closed connection for the end of the
+    # sandbox.
+    except Refusal as refusal:
+        refuse(connection, refusal.code, refusal.message)
+    except frames.FrameError as error:
+        refuse(connection, "internal", "the request to the sandbox is none: %s" % error)
+    except OSError:
+        # The caller has disconnected.
         pass
     finally:
         os._exit(code)
 
 
+def _enter(connection, sandbox):
+    """Becomes the user of the sandbox. Raises Refusal."""
+    try:
+        keep_only(connection)
+        command.reset_signals()
+        # A write to a closed connection then fails with an error, so that the operation can be undone.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        os.setsid()
+        os.umask(0o022)
+        user_process.become(sandbox.layers, dict(user_process.identity_orders(sandbox), map=False), sandbox.limits)
+        _be_the_first_to_die()
+        # The process runs with the rights of the user, but the user must not inspect it.
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    except OSError as error:
+        raise Refusal("unavailable", "the sandbox cannot be entered: %s" % error.strerror)
+
+
 def keep_only(connection):
-    """Nothing else can be reached through this process: a path can be `/proc/self/fd/1`."""
+    """Closes all other descriptors, so that no path such as `/proc/self/fd/1` gives access to them."""
     nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -94,11 +111,14 @@ def _do(connection, sandbox, way, request):
 
 
 def _be_the_first_to_die():
-    """A full memory ends this process, which filled it (a file in /tmp), and not the agent."""
+    """
+    Makes the kernel kill this process first, and not the agent, when memory is exhausted, for example by
+    /tmp.
+    """
     try:
         adjustment = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(adjustment, b"1000")
         os.close(adjustment)
     except OSError:
-        # Without /proc, or where it is read-only, the kernel chooses.
+        # Without a writable /proc the kernel chooses.
         pass

@@ -1,7 +1,8 @@
-"""Speaks HTTP to the program of an image and the runtime protocol to the server: one process of the host per container.
+"""Translates between the HTTP of an image's program and the runtime protocol. One process of the host for
+each container.
 
-Its orders are one JSON object on standard input, which come when the container runs; a line on descriptor 3 says that it listens. It lives
-as long as the container, also after the end of the server.
+Reads its orders from standard input, as one JSON object, which the server sends when the container runs.
+Writes a line to descriptor 3 when it listens. Exits with the container, even if the server ends earlier.
 """
 
 import json
@@ -21,7 +22,7 @@ _NAME = "the program of the image"
 
 
 def main():
-    """Never returns."""
+    """Runs the bridge. Never returns."""
     title = process.Title()
     orders = json.loads(sys.stdin.readline() or "null")
     if orders is None:
@@ -46,7 +47,7 @@ def main():
         _tell({"ok": False, "code": "internal", "message": "%s: %s" % (type(error).__name__, error)})
         os._exit(_EXIT_ENDED)
     _tell({"ok": True})
-    # The server may end before the container does.
+    # Replaces the pipes from the server, which may end before the container does.
     os.dup2(1, 0)
     os.close(_READY)
     http_bridge.serve_when_ready(listener, orders["secret"], lambda: program)
@@ -57,7 +58,7 @@ def _tell(message):
 
 
 class _Program(http_program.HttpProgram):
-    """Started by the daemon, with the container as its process."""
+    """The program that the Docker daemon has started. Its process is the first one of the container."""
 
     def __init__(self, container):
         self.name = _NAME
@@ -73,7 +74,7 @@ class _Program(http_program.HttpProgram):
             http_program.HttpProgram.wait_until_ready(self)
         except http_program.NotServing:
             self._exit_when_ended()
-            # Each connection gets the reason, until the end of the container.
+            # Until the container ends, each connection gets the reason.
             self.watch()
             raise
 
@@ -83,7 +84,7 @@ class _Program(http_program.HttpProgram):
             self._exit_when_ended()
 
     def _exit_when_ended(self):
-        """How it ended the daemon knows, and tells the server."""
+        """Ends this process if the program has ended. The daemon reports the exit code to the server."""
         if self.has_ended():
             os._exit(_EXIT_ENDED)
 

@@ -1,6 +1,7 @@
-"""Holds the firewall rules for the bridges of one installation's docker networks (`network_rules`), for as long as its standard input is open.
+"""Keeps the firewall rules for the bridges of an installation's docker networks (`network_rules`).
 
-One line of JSON there says which bridges. The rules stay when it ends as long as there is one of those, and go with the last one.
+Runs as long as its standard input is open. One line of JSON there lists the bridges. When this process ends,
+the rules stay as long as one of the bridges exists.
 """
 
 import json
@@ -15,7 +16,7 @@ _READY = 3
 
 def main():
     bridges = json.loads(sys.stdin.readline())["bridges"]
-    # The server ends it; a Ctrl-C in the server's terminal does not.
+    # The server ends this process. A Ctrl-C in the server's terminal must not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     rules = network_rules.Rules(None, bridges)
     try:

@@ -1,14 +1,14 @@
-"""Control groups, version 1 and 2: where ours go, one group of each sandbox, its limits."""
+"""Control groups, version 1 and 2: the location of Rookery's groups, the group of each sandbox, OOM kills."""
 
 import os
 
 CONTROLLERS = ("memory", "cpu", "pids")
-#: Our subtree; groups of sandboxes are its children.
+#: Name of Rookery's subtree. The groups of sandboxes are its children.
 SUBTREE = "rookery"
 
 
 class Place:
-    """Where groups of one controller are made."""
+    """The parent directory of all groups of a single controller."""
 
     def __init__(self, version, parent):
         self.version = version
@@ -19,7 +19,11 @@ class Place:
 
 
 def find_places(own="/proc/self/cgroup", mounts="/proc/self/mountinfo"):
-    """`{controller: Place}` of what can be written here. Makes our subtree. Never fails: what does not work is not in it."""
+    """
+    Returns `{controller: Place}` of the writable controllers, and creates Rookery's subtree.
+
+    Never fails: controllers that do not work are left out.
+    """
     memberships = _read_memberships(own)
     places = {}
     for mount_point, root, kind, options in _cgroup_mounts(mounts):
@@ -70,7 +74,7 @@ def _cgroup_mounts(path):
 
 
 def _inside(group, root):
-    """`group` as a path below a mount that shows the hierarchy from `root` on."""
+    """Returns `group` as a path below a mount that shows the hierarchy from `root` on."""
     if root != "/" and (group == root or group.startswith(root + "/")):
         group = group[len(root) :]
     return "" if group.startswith("/..") else group.strip("/")
@@ -85,7 +89,7 @@ def _make(path):
 
 
 def _enable_unified(group):
-    """Turns the controllers on for children of `group`/rookery; which of them are."""
+    """Enables the controllers for children of `group`/rookery. Returns the names of the enabled ones."""
     try:
         with open(os.path.join(group, "cgroup.controllers")) as source:
             available = source.read().split()
@@ -111,7 +115,7 @@ def _turn_on(group, controller):
 
 
 def paths_of(places, name):
-    """`{controller: directory}` of the groups called `name`."""
+    """Returns `{controller: directory}` of the groups called `name`."""
     return {controller: place.path(name) for controller, place in places.items()}
 
 
@@ -130,7 +134,7 @@ def read_oom_kills(descriptor):
 
 
 def remove(paths):
-    """Removes the groups; True when none is left (a group that still has a process stays)."""
+    """Removes the groups. Returns True when none is left; a group that still has a process stays."""
     gone = True
     for path in set(paths):
         try:
@@ -141,7 +145,7 @@ def remove(paths):
 
 
 def remove_subtrees(places):
-    """Removes our own subtree where no sandbox is left in it."""
+    """Removes Rookery's subtree if it contains no sandbox."""
     remove(place.parent for place in places.values())
 
 

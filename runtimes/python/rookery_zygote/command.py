@@ -1,15 +1,16 @@
-"""How a child becomes a program: nothing of the process that forked it stays, but the descriptors that it is given."""
+"""Turns a child process into a program that keeps nothing of its parent except the given descriptors."""
 
 import os
 import signal
 
 from . import process
+from .failure import Refusal
 
 _RESET = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 
 def detach(descriptors):
-    """A session of its own, ordinary signals, and no descriptors but these, as 0, 1, 2 …"""
+    """Starts a new session with default signals. Keeps only the given descriptors, as 0, 1, 2 …"""
     reset_signals()
     os.setsid()
     os.umask(0o022)
@@ -23,8 +24,8 @@ def reset_signals():
 
 
 def arrange(descriptors):
-    """The descriptors become 0, 1, 2 …; all others are closed."""
-    # First out of the way, so that none is overwritten before it has moved.
+    """Moves the descriptors to 0, 1, 2 … and closes all others."""
+    # Moves low numbers away first, so that no descriptor is overwritten before it has moved.
     moved = []
     for descriptor in descriptors:
         high = descriptor
@@ -36,16 +37,26 @@ def arrange(descriptors):
     process.close_all_but(range(len(descriptors)))
 
 
+def open_pipes():
+    """Opens three pipes, each `(reader, writer)`. Raises Refusal."""
+    try:
+        return os.pipe(), os.pipe(), os.pipe()
+    except OSError as error:
+        raise Refusal("unavailable", "no pipes can be opened inside: %s" % error.strerror)
+
+
 def run(argv, env, working_dir, asked_dir=""):
     """
-    Becomes the program, or ends with 127 and a line that says why not. `asked_dir`: where somebody wants it to run, if anywhere; a relative
-    one counts from `working_dir`.
+    Executes the program. Writes a line with the reason to standard error and exits with 127 if that fails.
+
+    `asked_dir` is the directory that the caller asked for, or empty. A relative one is relative to
+    `working_dir`.
     """
     enter_directory(working_dir)
     what = argv[0]
     try:
         if asked_dir:
-            # A command for that directory may do harm in another one.
+            # Fails if the directory does not exist: in another one the command might do harm.
             what = "%s in %s" % (argv[0], asked_dir)
             os.chdir(asked_dir)
             what = argv[0]
@@ -54,6 +65,14 @@ def run(argv, env, working_dir, asked_dir=""):
         reason = getattr(error, "strerror", None) or str(error)
         os.write(2, ("cannot run %s: %s\n" % (what, reason)).encode("utf-8", "replace"))
     os._exit(127)
+
+
+def fail_to_run(reason):
+    """Ends a child that cannot become the program: writes the reason to standard error and exits with 127."""
+    try:
+        os.write(2, ("the command cannot be run: %s\n" % reason).encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
 
 
 def enter_directory(path):

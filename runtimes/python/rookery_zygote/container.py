@@ -1,4 +1,4 @@
-"""The first process of a container, as a process of this machine sees it."""
+"""The first process of a container, seen from the host."""
 
 import ctypes
 import os
@@ -8,12 +8,15 @@ import time
 from . import syscalls
 
 _SYS_PIDFD_OPEN = 434
-#: Where the kernel has no descriptor that tells the end of a process (before 5.3).
+#: Interval for checking the process on kernels without pidfd (before 5.3).
 _LOOK_SECONDS = 0.5
 
 
 class Container(object):
-    """Like a `subprocess.Popen` that does not know how its process ended. Make it before the container is entered."""
+    """A process with the interface of `subprocess.Popen` whose exit status is unknown.
+
+    Create the object before this process enters the container.
+    """
 
     def __init__(self, pid):
         self.pid = pid

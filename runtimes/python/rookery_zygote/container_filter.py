@@ -1,9 +1,13 @@
-"""The system call filter of containers: the rules of `seccomp` as a profile that Docker takes. `npm run generate` writes it beside this file.
+"""The system call filter of containers: the rules of `seccomp` as a profile for Docker.
 
-It names what is allowed. In a profile that names what is not, a call that the libseccomp of the machine is too old to know (fchmodat2, where
-it is from before 2023) would pass; here it does not, whatever is new. Nothing of other architectures passes: there is no rule for them.
+`npm run generate` writes the profile beside this file.
 
-Two things differ. Terminals of containers lead nowhere else, so that every ioctl passes; and other address families end with EPERM.
+The profile lists what is allowed. In a profile of denied calls, a call unknown to the machine's libseccomp
+would pass: fchmodat2, for example, in a version from before 2023. Here every unknown call fails. Calls of
+other architectures fail, since there is no rule for them.
+
+Two things differ from `seccomp`. Every ioctl passes, because terminals of containers lead nowhere else. Other
+address families fail with EPERM.
 """
 
 import json
@@ -12,7 +16,8 @@ from . import seccomp
 
 _ENOSYS = 38
 _LOW_HALF = 0xFFFFFFFF
-# Everything of x86_64 and aarch64 that the tables of `seccomp` do not have, as of Linux 6.17; not what no kernel has any more.
+# All calls of x86_64 and aarch64 as of Linux 6.17, except those in the tables of `seccomp` and those that no
+# kernel has any more.
 _ALLOWED = """
     accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chown clock_adjtime clock_getres
     clock_gettime clock_nanosleep close close_range connect copy_file_range dup dup2 dup3 epoll_create epoll_create1 epoll_ctl
@@ -42,12 +47,16 @@ _ALLOWED = """
 
 
 def _masked(index, mask, value):
-    """Docker's words for: the bits of the argument below the mask are the value."""
+    """Returns Docker's condition that the bits of an argument under the mask equal the value."""
     return {"index": index, "op": "SCMP_CMP_MASKED_EQ", "value": mask, "valueTwo": value}
 
 
 def _allow(names, *conditions):
-    """All conditions have to hold. Of several rules for one call one has to."""
+    """
+    Returns a rule that allows a call if all conditions hold.
+
+    Of several rules for a call one has to match.
+    """
     rule = {"names": names, "action": "SCMP_ACT_ALLOW"}
     if conditions:
         rule["args"] = list(conditions)
@@ -55,7 +64,11 @@ def _allow(names, *conditions):
 
 
 def profile():
-    """For x86_64 and aarch64: elsewhere arguments stand in other places."""
+    """
+    Returns the profile for x86_64 and aarch64.
+
+    On other architectures the arguments have other positions.
+    """
     rules = [_allow(_ALLOWED)]
     for name, _, _, mode_index, flags_index in seccomp.MODES:
         rules.append(_allow([name], _masked(mode_index, seccomp.SET_IDS, 0)))
@@ -69,12 +82,12 @@ def profile():
         ("socketpair", seccomp.FAMILIES),
     ):
         rules += [_allow([name], _masked(0, _LOW_HALF, value)) for value in values]
-    # Limits of oneself, and reading those of others.
+    # Allows setting one's own limits, and reading those of others.
     rules.append(_allow(["prlimit64"], _masked(0, _LOW_HALF, 0)))
     rules.append(_allow(["prlimit64"], {"index": 2, "op": "SCMP_CMP_EQ", "value": 0}))
     absent = [name for name, _, _ in seccomp.ABSENT]
     rules.append({"names": absent, "action": "SCMP_ACT_ERRNO", "errnoRet": _ENOSYS})
-    # EPERM.
+    # The default errno is EPERM.
     return {"defaultAction": "SCMP_ACT_ERRNO", "syscalls": rules}
 
 

@@ -1,4 +1,4 @@
-"""A connection to a port of this network's loopback, passed on byte for byte."""
+"""Connects to a port of this network's loopback and passes the bytes on unchanged."""
 
 import errno
 import select
@@ -9,13 +9,13 @@ from .failure import Refusal
 
 _CONNECT_SECONDS = 5
 _CHUNK = 262144
-#: How long a port may take nothing of what a caller has sent that has left since.
+#: Time that a port has to accept the rest of what a caller has sent before it disconnected.
 _LEFT_MS = 60000
 _HOSTS = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 
 def serve(connection, request):
-    """Connects, says so, and passes bytes on until both sides have ended. Fails with Refusal."""
+    """Connects, reports that, and passes bytes on until both sides have ended. Raises Refusal."""
     target = _connect(request["port"])
     frames.write_message(connection, {"ok": True})
     _pass_on(connection, target)
@@ -27,7 +27,7 @@ def _connect(port):
         try:
             target = socket.socket(family, socket.SOCK_STREAM)
         except OSError:
-            # No such protocol here.
+            # This machine lacks the protocol.
             continue
         try:
             target.settimeout(_CONNECT_SECONDS)
@@ -44,7 +44,7 @@ def _connect(port):
 
 
 class _Direction:
-    """What has been read from one side and not been written to the other."""
+    """The bytes that were read from one side and not yet written to the other."""
 
     def __init__(self, source, target):
         self.source = source
@@ -71,14 +71,14 @@ class _Direction:
             pass
 
     def pass_rest(self):
-        """What its source had sent before it left, as far as the target takes it now."""
+        """Passes on what the source has sent before it disconnected, as far as the target accepts it now."""
         try:
             if self.left:
                 self.write()
             while not self.left and not self.has_ended:
                 self.read()
         except OSError:
-            # One that breaks off takes nothing any more.
+            # A target that breaks off accepts nothing more.
             pass
 
 
@@ -98,7 +98,7 @@ def _pass_on(caller, port):
                 events[direction.source.fileno()] |= select.POLLIN
         for descriptor, event in events.items():
             if event == 0 and descriptor in hung_up:
-                # It would be told again and again, whatever is asked.
+                # poll would report the hang-up again and again, whatever events are requested.
                 event = None
             if wanted.get(descriptor) != event:
                 if event is None:
@@ -112,7 +112,8 @@ def _pass_on(caller, port):
             return
         hung_up.update(descriptor for descriptor, event in ready.items() if event & select.POLLHUP)
         if caller.fileno() in hung_up and not answering.has_ended:
-            # It has not only ended its own side: nobody is there to hear the rest of the answer, and the port may never read again.
+            # The caller has disconnected, not only ended its own side. The rest of the answer has no reader,
+            # and the port may never read again.
             asking.pass_rest()
             _reset(directions)
             return
@@ -132,14 +133,14 @@ def _end_sending(side):
     try:
         side.shutdown(socket.SHUT_WR)
     except OSError:
-        # It has closed already.
+        # The side has closed already.
         pass
 
 
 def _reset(directions):
-    """Passes a side that broke off on to the other as an error, as far as its kind of socket can."""
+    """Passes the break of a side on to the other as an error, as far as the kind of socket allows."""
     for direction in directions:
         if direction.source.family != socket.AF_UNIX:
-            # With a linger of nothing a close is a reset.
+            # With a linger time of 0, `close` sends a reset.
             direction.source.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         direction.source.close()

@@ -1,4 +1,4 @@
-"""How a process that was waited for has ended, in the words of the control plane."""
+"""Describes the end of a process in the terms of the control plane."""
 
 import os
 import signal
@@ -6,7 +6,11 @@ import time
 
 
 def exit_of(status, has_killed):
-    """How a process with this wait status ended. `has_killed()`: whether the kernel has ended something for want of memory."""
+    """
+    Returns the description of a process with this wait status.
+
+    `has_killed()` returns True if the kernel has ended a process for lack of memory.
+    """
     killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     return {
         "code": None if killed_by else os.WEXITSTATUS(status),
@@ -17,7 +21,7 @@ def exit_of(status, has_killed):
 
 
 def _is_killed(status):
-    """By SIGKILL, itself or, as a shell tells it, what it ran."""
+    """Returns True if SIGKILL ended the process, or its program as reported by a shell's exit code."""
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status) == signal.SIGKILL
     return os.WEXITSTATUS(status) == 128 + signal.SIGKILL

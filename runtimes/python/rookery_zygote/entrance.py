@@ -1,7 +1,9 @@
-"""The way into containers for a server that is root on their machine. One line of JSON on standard input says where it listens.
+"""Access to containers for a server that is root on their machine.
 
-Each connection is one request. A child enters the namespaces that it needs, becomes the user of the container, without any capability, and
-serves it. It does not enter the container's pid namespace: nobody inside sees it, can trace it or holds it up.
+Reads one line of JSON from standard input, which names the socket to listen on. Each connection is one
+request. A child enters the needed namespaces, becomes the user of the container without any capability, and
+serves the request. The child does not enter the container's pid namespace, so that no process inside can see,
+trace or stop it.
 """
 
 import json
@@ -16,14 +18,19 @@ from rookery_runtime import unix_path
 from . import access, inside, process, waiting
 
 _BACKLOG = 128
-#: More children than these are not made, for all containers together; later requests fail. The server bounds those of each.
+#: Limit of children for all containers together. Later requests fail. The server limits those of each
+#: container.
 _MOST_CHILDREN = 1024
 _REQUEST_SECONDS = 10
 _READY = 3
 
 
 def main():
-    """Until standard input ends, which is the end of the server. Connections that are being served go on until they end."""
+    """
+    Serves until standard input ends, which is the end of the server.
+
+    Running requests continue until they end.
+    """
     path = json.loads(sys.stdin.readline())["socket"]
     os.umask(0o077)
     _forget(path)
@@ -32,7 +39,7 @@ def main():
     os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)
     wake = waiting.Wakeup()
-    # The server ends it; a Ctrl-C in the server's terminal does not.
+    # The server ends this process. A Ctrl-C in the server's terminal must not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
     for descriptor in (0, listener.fileno(), wake.fileno()):
@@ -53,7 +60,7 @@ def main():
 
 
 def _accept(listener, children):
-    """1 when a child serves it."""
+    """Accepts a connection. Returns 1 when a child serves it, otherwise 0."""
     try:
         connection, _address = listener.accept()
     except OSError:

@@ -1,6 +1,7 @@
-"""The /etc that sandboxes see: copies of the few files of the host that programs need, kept true to the host's.
+"""The /etc of sandboxes: copies of the few files of the host that programs need, kept up to date.
 
-Copies, because a bind mount of a file keeps the old one when the host replaces it (resolv.conf on every change of network).
+Copies are needed because a bind mount of a file keeps the old file when the host replaces it. That happens to
+resolv.conf on every change of network.
 """
 
 import os
@@ -8,27 +9,27 @@ import shutil
 
 from . import network_names
 
-#: Files; a symbolic link into /usr stays one, any other is followed.
+#: Names of the files. A symbolic link into /usr stays a link; any other is followed.
 FILES = (
     "adjtime alpine-release bash.bashrc debian_version environment-modules ethertypes fedora-release gai.conf group "
     "host.conf hostname hosts inputrc ld.so.cache ld.so.conf locale.alias locale.conf localtime login.defs lsb-release "
     "magic mime.types mke2fs.conf networks nsswitch.conf os-release passwd profile protocols redhat-release "
     "resolv.conf rpc services shells timezone ssl/openssl.cnf ssl/cert.pem ca-certificates.conf"
 ).split()
-#: Directories that hold no secret, bound read-only.
+#: Names of directories without secrets, which are bound read-only.
 DIRECTORIES = (
     "alternatives ca-certificates crypto-policies fonts ld.so.conf.d pki/ca-trust/extracted pki/tls/certs "
     "pki/java ssl/certs ssl/misc terminfo"
 ).split()
-#: Directories of these beginnings are bound too (configuration of language runtimes).
+#: Beginnings of the names of further directories to bind: configuration of language runtimes.
 DIRECTORY_BEGINNINGS = ("java", "python3", "perl")
 
 
 class EtcTemplate:
-    """One directory on the host that every sandbox has as its /etc, read-only."""
+    """A directory of the host that every sandbox has as its /etc, read-only."""
 
     def __init__(self, path, source="/etc", keep=False):
-        """`keep`: goes on with what is there, which sandboxes may be using."""
+        """`keep`: continues with the existing directory, which sandboxes may be using."""
         self.path = path
         self._source = source
         self._seen = {}
@@ -43,7 +44,11 @@ class EtcTemplate:
         self.refresh()
 
     def refresh(self):
-        """Copies what has changed on the host. Files are written in place: running sandboxes see it too."""
+        """
+        Copies what has changed on the host.
+
+        Writes files in place, so that running sandboxes see the change.
+        """
         for name in FILES:
             origin = self._origin(name)
             try:
@@ -95,11 +100,18 @@ class EtcTemplate:
             pass
 
     def _make_parent(self, path):
-        """Only below this directory: one that was removed while its zygote lives is not made again. Fails with OSError."""
+        """
+        Creates the parent directory, only below the template: a removed template is not created again.
+
+        Raises OSError.
+        """
         self._make_directories(os.path.relpath(os.path.dirname(path), self.path))
 
     def _make_directories(self, name):
-        """Each for everybody to enter, whatever the mask of this process is: the user of a sandbox is mostly another one."""
+        """
+        Creates directories that all users may enter, whatever the umask is: sandboxes mostly run as another
+        user.
+        """
         path = self.path
         for part in name.split("/"):
             path = os.path.join(path, part)
@@ -123,7 +135,7 @@ class EtcTemplate:
 
 
 def _is_copy(path, facts):
-    """Whether the file at `path` was made from the one with these facts."""
+    """Returns True if the file at `path` is a copy of the file with these facts."""
     try:
         held = os.lstat(path)
     except OSError:

@@ -1,37 +1,52 @@
-"""One command inside a running sandbox. A child of init does all of it and answers itself."""
+"""Runs one command inside a running sandbox. A child of init does all of it and answers itself."""
 
 import os
 import select
+import signal
 import time
 
-from . import command, frames, process, user_process, waiting
+from . import access, command, frames, process, syscalls, user_process, waiting
+from .failure import Refusal
 
 _CHUNK = 65536
 _READ_REQUEST_SECONDS = 10
-#: How much output that a dead command left in its pipes is still read.
+#: Number of reads for the output that an ended command has left in each pipe.
 _MOST_DRAIN_READS = 64
 
 
 def serve(connection, sandbox):
-    """Reads the request, runs it, answers; the process ends here."""
+    """Reads the request, runs the command and answers. Ends the process."""
     code = 1
     try:
         process.close_all_but([0, 1, 2, connection.fileno()])
         connection.settimeout(_READ_REQUEST_SECONDS)
         request = frames.read_message(connection)
         if request is not None:
-            answer = _Command(connection, sandbox, request).run()
-            if answer is not None:
-                connection.settimeout(_READ_REQUEST_SECONDS)
-                header, stdout, stderr = answer
-                frames.write_message(connection, header)
-                frames.write(connection, stdout, stderr)
+            _serve(connection, _Command(connection, sandbox, request))
         code = 0
-    except (OSError, frames.FrameError):
-        # The caller went away: there is nobody to tell.
+    # Every failure is answered: otherwise the caller would take the closed connection for the end of the
+    # sandbox.
+    except Refusal as refusal:
+        access.refuse(connection, refusal.code, refusal.message)
+    except MemoryError:
+        sentence = "the memory of the sandbox is not enough for the command and its output"
+        access.refuse(connection, "resource_exhausted", sentence)
+    except (frames.FrameError, KeyError, TypeError) as error:
+        access.refuse(connection, "internal", "the request for a command is none: %s" % error)
+    except OSError:
+        # The caller has disconnected.
         pass
     finally:
         os._exit(code)
+
+
+def _serve(connection, running):
+    answer = running.run()
+    if answer is not None:
+        connection.settimeout(_READ_REQUEST_SECONDS)
+        header, stdout, stderr = answer
+        frames.write_message(connection, header)
+        frames.write(connection, stdout, stderr)
 
 
 class _Output:
@@ -43,7 +58,7 @@ class _Output:
         self.truncated = False
 
     def read(self):
-        """Takes what is there. False at the end of the output or when nothing is there."""
+        """Reads once. Returns False at the end of the output, or when no data is available."""
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:
@@ -71,12 +86,14 @@ class _Command:
         self._stdin = memoryview(request["stdin"].encode("utf-8", "surrogatepass"))
 
     def run(self):
-        """`(header, stdout, stderr)`, or None when the caller went away."""
-        wake = waiting.Wakeup()
-        stdin_reader, self._stdin_writer = os.pipe()
-        stdout_reader, stdout_writer = os.pipe()
-        stderr_reader, stderr_writer = os.pipe()
-        self._child = os.fork()
+        """Returns `(header, stdout, stderr)`, or None when the caller has disconnected."""
+        pipes = command.open_pipes()
+        (stdin_reader, self._stdin_writer), (stdout_reader, stdout_writer), (stderr_reader, stderr_writer) = pipes
+        try:
+            wake = waiting.Wakeup()
+            self._child = os.fork()
+        except OSError as error:
+            raise Refusal("unavailable", "no process can be started inside: %s" % error.strerror)
         if self._child == 0:
             self._become(stdin_reader, stdout_writer, stderr_writer)
         for descriptor in (stdin_reader, stdout_writer, stderr_writer):
@@ -99,14 +116,18 @@ class _Command:
     def _become(self, stdin, stdout, stderr):
         try:
             user_process.become_command(self._sandbox, (stdin, stdout, stderr))
+            # The command must not outlive this process, which would end it.
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
             env = dict(self._sandbox.env)
             env.update(self._request["env"])
             command.run(self._request["argv"], env, self._sandbox.working_dir, self._request["workingDir"])
+        except BaseException as error:
+            command.fail_to_run(getattr(error, "strerror", None) or str(error))
         finally:
-            os._exit(126)
+            os._exit(127)
 
     def _wait(self, wake):
-        """The return code; −1 when the time was over; None when the caller went away."""
+        """Returns the return code, −1 after the timeout, or None when the caller has disconnected."""
         deadline = time.monotonic() + self._request["timeoutMs"] / 1000.0
         poll = select.poll()
         poll.register(wake.fileno(), select.POLLIN)
@@ -163,7 +184,7 @@ class _Command:
         self._drain()
 
     def _drain(self):
-        """What the command has written; its own children may still hold the pipes, so there need be no end."""
+        """Reads what the command has written. Children of the command may still hold the pipes open."""
         for output in (self._stdout, self._stderr):
             for _ in range(_MOST_DRAIN_READS):
                 if not output.read():

@@ -1,18 +1,20 @@
-"""Failures that the control plane must be able to tell apart."""
+"""Failures that the control plane distinguishes."""
 
 import errno
 
-#: What the machine lacks now and may have again: room on the disk, memory, descriptors, processes.
+#: Errors for lack of disk space, memory, descriptors or processes, which may be available again later.
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
 
 
 def code_of(error):
-    """The code of a failure that nobody foresaw: `unavailable` where the same may go well later."""
+    """Returns the code of an unexpected failure: `unavailable` if a later attempt may succeed."""
     return "unavailable" if getattr(error, "errno", None) in _SHORTAGES else "internal"
 
 
 class StartFailure(Exception):
-    """The start cannot be done as it was asked: a sentence for the caller, and the code of `src/core/error.ts`."""
+    """
+    A start that cannot be done as requested: a sentence for the caller, and a code of `src/core/error.ts`.
+    """
 
     def __init__(self, message, code="failed_precondition"):
         super(StartFailure, self).__init__(message)
@@ -21,7 +23,7 @@ class StartFailure(Exception):
 
 
 class LayerFailure(Exception):
-    """One layer of isolation does not work on this machine."""
+    """A layer of isolation that does not work on this machine."""
 
     def __init__(self, layer, error):
         reason = getattr(error, "strerror", None) or str(error)
@@ -31,7 +33,9 @@ class LayerFailure(Exception):
 
 
 class Refusal(Exception):
-    """A running sandbox does not do what it was asked: a sentence for the caller, and the code of `src/core/error.ts`."""
+    """
+    A request that a running sandbox refuses: a sentence for the caller, and a code of `src/core/error.ts`.
+    """
 
     def __init__(self, code, message):
         super(Refusal, self).__init__(message)

@@ -1,7 +1,7 @@
-"""The files of wherever this process is, with the rights that it has: one request of one connection.
+"""Reads and writes files as seen by this process, with its rights: one request of a connection.
 
-Paths are UTF-8; a byte that is not is a lone surrogate (`\\udc80` to `\\udcff`), in requests and in answers. A relative path is
-relative to the directory of this process.
+Paths are UTF-8. In requests and answers a lone surrogate (`\\udc80` to `\\udcff`) stands for a byte that is
+not UTF-8. A relative path is relative to the working directory of this process.
 """
 
 import errno
@@ -16,18 +16,22 @@ import time
 from . import frames
 from .failure import Refusal
 
-#: How long the caller may take between two parts of a file that it writes.
+#: Time limit for the caller between two parts of a file that it writes.
 _STALLED_SECONDS = 120
-#: How long a caller may take to hear that there is no use in what it writes.
+#: Time that a caller has to read a refusal while it still writes.
 _HEARD_SECONDS = 10
 _CHUNK = 1048576
 _SEND_BUFFER = 1048576
-#: Above it a list is cut although the caller would take more.
+#: Size limit of a list, even if the caller would accept more.
 _MOST_LIST_BYTES = 16777216
 _ENTRIES_BETWEEN_LOOKS = 500
 _TRIES_OF_NAMES = 100
+#: Limit of symbolic links in one path, the same as the kernel's.
+_MOST_LINKS = 40
+#: Mode of a new file when the request has none.
+_NEW_MODE = 0o644
 _MODE = 0o7777
-#: What may be asked for. Bits that give a program the rights of its owner are nobody's to give away here.
+#: Mode bits that a request may set. Set-user-id and set-group-id are excluded.
 _GIVEN_MODE = 0o1777
 _TMPFILE = getattr(os, "O_TMPFILE", 0)
 
@@ -38,7 +42,7 @@ _WRONG = (errno.ELOOP, errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.ENX
 
 
 def serve(connection, request):
-    """Does what is asked and answers. Fails with Refusal before it has answered anything."""
+    """Handles a request and answers it. Raises Refusal only before the first answer."""
     operation, path = _OPERATIONS[request["op"]], _path_of(request["path"])
     try:
         operation(connection, path, request)
@@ -62,7 +66,7 @@ def _text_of(path):
 
 
 def _show(path):
-    """For a sentence."""
+    """Returns a path as text for a message."""
     return path.decode("utf-8", "replace")
 
 
@@ -89,7 +93,11 @@ def _refusal(error, path, doing):
 
 
 def _open(connection, path, _request):
-    """Answers with what the file is, then waits for the range and sends its bytes, as they are, and nothing else."""
+    """
+    Answers with the facts of the file.
+
+    Then waits for the range and sends the raw bytes of it, without frames.
+    """
     descriptor = _open_regular(path)
     about = os.fstat(descriptor)
     frames.write_message(
@@ -113,14 +121,14 @@ def _open(connection, path, _request):
     while offset < end:
         sent = os.sendfile(connection.fileno(), descriptor, offset, min(end - offset, _CHUNK))
         if sent == 0:
-            # It has become shorter: the caller counts.
+            # The file has become shorter. The caller counts the bytes.
             return
         offset += sent
 
 
 def _open_regular(path):
     try:
-        # A pipe or a device must not even be opened: that alone can do something.
+        # Checked before opening too, because opening a pipe or a device can have effects.
         _demand_regular(os.stat(path), path)
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         _demand_regular(os.fstat(descriptor), path)
@@ -151,14 +159,13 @@ def _kind_in_words(mode):
 
 def _write(connection, path, request):
     """
-    Answers once it can begin. Then frames with the content come, and an empty one when it is complete; only then the file takes its place,
-    and the answer tells its size.
+    Writes a file from frames, which end with an empty frame.
+
+    Answers once the caller may send. When all content has arrived, the new file replaces the old one, and a
+    second answer has its size.
     """
-    mode = 0o644 if request["mode"] is None else request["mode"] & _GIVEN_MODE
-    parent, name = os.path.split(path)
-    if name in (b"", b".", b".."):
-        raise Refusal("invalid_request", "%s names a directory, not a file" % _show(path))
-    with _NewFile(parent or b".", name, path) as new:
+    with _NewFile(path) as new:
+        mode = new.mode if request["mode"] is None else request["mode"] & _GIVEN_MODE
         frames.write_message(connection, {"ok": True})
         connection.settimeout(_STALLED_SECONDS)
         try:
@@ -171,7 +178,11 @@ def _write(connection, path, request):
 
 
 def _refuse_in_the_middle(connection, refusal):
-    """Reads on until the caller has read the answer: writing to a closed connection would hide it."""
+    """
+    Sends a refusal to a caller that is still writing.
+
+    Reads on for up to 10 s, because closing the connection at once could hide the answer.
+    """
     frames.write_message(connection, {"ok": False, "code": refusal.code, "message": refusal.message})
     deadline = time.monotonic() + _HEARD_SECONDS
     connection.settimeout(_HEARD_SECONDS)
@@ -180,27 +191,26 @@ def _refuse_in_the_middle(connection, refusal):
 
 
 class _NewFile:
-    """A file without a name where the file system has such files; else one beside its place. Gone unless it took its place."""
+    """
+    A new file without a name if the file system supports that, otherwise with a temporary name in the
+    target's directory.
 
-    def __init__(self, parent, name, path):
-        self._name = name
+    Removed unless `take_place` succeeds.
+    """
+
+    def __init__(self, path):
         self._path = path
         self._temporary = None
         self._descriptor = None
+        self._parent = None
+        #: Mode of the file that is replaced, or of a new file.
+        self.mode = _NEW_MODE
         try:
-            self._parent = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno in _MISSING:
-                raise Refusal("not_found", "the directory %s does not exist in the sandbox" % _show(parent))
-            if error.errno not in _DENIED:
-                raise _refusal(error, path, "written")
-            # One that may be entered and written to, and not be read.
-            self._parent = self._open_unlisted(parent)
-        try:
-            self._refuse_directory()
+            self._find_place()
             self._descriptor = self._open_nameless()
         except BaseException:
-            os.close(self._parent)
+            if self._parent is not None:
+                os.close(self._parent)
             raise
 
     def __enter__(self):
@@ -216,7 +226,11 @@ class _NewFile:
         os.close(self._parent)
 
     def receive(self, connection):
-        """Everything up to the empty frame; its size. None when the caller left before. Fails with Refusal."""
+        """
+        Writes everything up to the empty frame and returns the size, or None if the caller disconnects.
+
+        Raises Refusal.
+        """
         buffer = bytearray(_CHUNK)
         whole = memoryview(buffer)
         size = 0
@@ -261,31 +275,67 @@ class _NewFile:
         except OSError as error:
             raise self._failed(error)
 
-    def _open_unlisted(self, parent):
-        try:
-            return os.open(parent, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._failed(error)
-
-    def _refuse_directory(self):
-        try:
-            about = os.stat(self._name, dir_fd=self._parent, follow_symlinks=False)
-        except OSError as error:
-            if error.errno == errno.ENOENT:
+    def _find_place(self):
+        """Follows the symbolic links at the path. Takes the mode of an existing file there."""
+        self._enter_parent(self._path)
+        for count in range(_MOST_LINKS + 1):
+            try:
+                about = os.stat(self._name, dir_fd=self._parent, follow_symlinks=False)
+                target = os.readlink(self._name, dir_fd=self._parent) if stat.S_ISLNK(about.st_mode) else None
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    return
+                if error.errno == errno.EINVAL:
+                    # A file has replaced the link between the two calls. Try again.
+                    continue
+                raise self._failed(error)
+            if target is None:
+                _demand_regular(about, self._path)
+                self.mode = about.st_mode & _GIVEN_MODE
                 return
+            if count < _MOST_LINKS:
+                self._enter_parent(target)
+        raise self._failed(OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
+
+    def _enter_parent(self, path):
+        """
+        Opens the directory of `path` as the parent, and keeps the last part of the path as the name.
+
+        A relative path is relative to the previous parent.
+        """
+        base = self._parent
+        directory, self._name = os.path.split(path)
+        if self._name in (b"", b".", b".."):
+            raise Refusal("invalid_request", "%s names a directory, not a file" % _show(self._path))
+        self._parent = self._open_parent(directory or b".", base)
+        if base is not None:
+            os.close(base)
+
+    def _open_parent(self, directory, base):
+        try:
+            return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=base)
+        except OSError as error:
+            if error.errno in _MISSING:
+                by = "" if base is None else ", where a symbolic link leads,"
+                raise Refusal("not_found", "the directory %s%s does not exist in the sandbox" % (_show(directory), by))
+            if error.errno not in _DENIED:
+                raise self._failed(error)
+        try:
+            # The directory may be entered and written to, but not read.
+            return os.open(directory, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=base)
+        except OSError as error:
             raise self._failed(error)
-        if stat.S_ISDIR(about.st_mode):
-            raise Refusal("invalid_request", "%s is a directory, not a file" % _show(self._path))
 
     def _open_nameless(self):
-        # It gets its name through /proc.
+        # A file without a name gets its name through /proc.
         if _TMPFILE and os.path.isdir("/proc/self/fd"):
             try:
                 return os.open(b".", _TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self._parent)
             except OSError as error:
                 if error.errno in _FULL:
                     raise self._failed(error)
-                # This file system has none, or says with the wrong number that it may not be written to: then the next try tells.
+                # This file system lacks such files, or reports a wrong error for a read-only one. The next
+                # attempt tells which.
         try:
             self._temporary = self._unused_name(self._create)
         except OSError as error:
@@ -326,7 +376,8 @@ def _list(connection, path, request):
             raise Refusal("invalid_request", "%s is not a directory" % _show(path))
         raise _refusal(error, path, "listed")
     found, most = [], request["maxEntries"]
-    # The queue keeps the smallest of what is there: no more than the list may still take, and one to know that it was cut.
+    # Keeps only the smallest entries: as many as the list may still take, and one more to detect that the
+    # list is cut.
     waiting, is_cut = _children(descriptor, top, 1, most + 1)
     heapq.heapify(waiting)
     size = 0
@@ -349,9 +400,9 @@ def _list(connection, path, request):
 
 
 def _top_of(path):
-    """The absolute path by which what is inside is named."""
+    """Returns the absolute path that names of entries begin with."""
     path = os.path.join(os.getcwdb(), path)
-    # Behind a link `..` is not where the text says.
+    # After a symbolic link, `..` differs from the text of the path.
     return os.path.realpath(path) if b".." in path.split(b"/") else os.path.normpath(path).replace(b"//", b"/", 1)
 
 
@@ -359,13 +410,17 @@ def _children_of(directory, depth, most):
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        # It is gone, or closed to the user: it has been reported itself.
+        # The directory was removed, or the user may not read it. Its own entry is reported.
         return [], False
     return _children(descriptor, directory, depth, most)
 
 
 def _children(descriptor, directory, depth, most):
-    """`(path, depth, what it is)` of the first `most`, and whether there are more. Closes the descriptor."""
+    """
+    Returns `(path, depth, stat)` of the first `most` entries, and whether there are more.
+
+    Closes the descriptor.
+    """
     found = []
     is_cut = False
     try:
@@ -375,7 +430,7 @@ def _children(descriptor, directory, depth, most):
             try:
                 about = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except OSError:
-                # It has gone meanwhile.
+                # The entry was removed meanwhile.
                 continue
             found.append((os.path.join(directory, name), depth, about))
     except OSError:
@@ -386,7 +441,7 @@ def _children(descriptor, directory, depth, most):
 
 
 def _names_in(descriptor):
-    """One after the other where this Python can: a directory may have millions."""
+    """Yields names one by one if this Python supports that, because a directory may have millions."""
     if sys.version_info < (3, 7):
         for name in os.listdir(descriptor):
             yield name
@@ -412,7 +467,7 @@ def _has_left(connection):
 
 def _make_directory(connection, path, request):
     mode = 0o755 if request["mode"] is None else request["mode"] & _GIVEN_MODE
-    # Exactly the mode that was asked for.
+    # The new directory gets exactly the requested mode.
     os.umask(0)
     path = path.rstrip(b"/") or b"/"
     try:
@@ -428,7 +483,7 @@ def _make_directory(connection, path, request):
 
 
 def _make_parents(path, mode):
-    """Each that is missing, from the top. One that somebody else makes meanwhile is as good."""
+    """Creates all missing directories from the top. Another process may create one of them meanwhile."""
     parts = path.split(b"/")
     for count in range(1, len(parts) + 1):
         part = b"/".join(parts[:count])
@@ -440,7 +495,7 @@ def _make_parents(path, mode):
             if not os.path.isdir(part):
                 raise Refusal("already_exists", "%s is there already and is no directory" % _show(part))
         except OSError as error:
-            # A file that must not be written to is no obstacle.
+            # An existing directory is no obstacle, whatever the error was.
             if not os.path.isdir(part):
                 raise _refusal(error, part, "made")
 

@@ -1,5 +1,7 @@
-"""How workers are forked: by a library in C (`runtimes/native/fork`), so that no Python runs between the forks, and what the native program
-that makes each sandbox is told of all of them (`runtimes/native/src/making.c`)."""
+"""Forks workers with a C library (`runtimes/native/fork`), so that no Python code runs between the forks.
+
+Also makes the facts for the native program that creates each sandbox (`runtimes/native/src/making.c`).
+"""
 
 import ctypes
 import itertools
@@ -10,29 +12,31 @@ import struct
 
 from . import cgroups, command, native, prefault, process, sandbox, seccomp, syscalls, user_process, waiting
 
-#: As `network` in `fork.h` numbers them: that of the host, one that reaches out, one with loopback only.
+#: Values of `network` in `fork.h`: the host's network, an own network with access to the outside, loopback
+#: only.
 HOST, OWN, NONE = range(3)
 
-#: Of what a worker says.
+#: Size limit of a worker's message.
 LARGEST_MESSAGE = 65536
-#: A group goes a moment after its last process.
+#: Time limit for the removal of control groups. A group becomes removable a moment after its last process
+#: ends.
 _REMOVE_SECONDS = 2
 _LOOK_SECONDS = 0.001
 _MOST_GROUPS = 3
 _LONGEST_NAME = 128
-#: Names are not used again: what is left of one that was killed would be in the way of the next.
+#: Numbers for names, which are never reused: residue of a killed trial would be in the way of the next one.
 _TRIALS = itertools.count(1)
 _PID = struct.Struct("@i")
 _GROUP_FILES = {
-    # A process of one thread that moves itself this way waits for nobody. The other file has a lock that is the whole machine's, and to take it
-    # means to wait for all processors: 2 ms, now and then 20.
+    # A process with a single thread that moves itself through this file waits for no lock. The other file
+    # takes a lock of the whole machine, which waits for all processors: 2 ms, sometimes 20.
     1: b"tasks",
     2: b"cgroup.procs",
 }
 
 
 class _Forking(ctypes.Structure):
-    """`struct forking`."""
+    """Mirrors `struct forking`."""
 
     _fields_ = [
         ("program", ctypes.c_int),
@@ -57,13 +61,13 @@ class _Forking(ctypes.Structure):
 
 
 class _Run(ctypes.Structure):
-    """`struct run`."""
+    """Mirrors `struct run`."""
 
     _fields_ = [("start", ctypes.c_void_p), ("size", ctypes.c_size_t), ("is_written", ctypes.c_int)]
 
 
 class _Order(ctypes.Structure):
-    """`struct order`."""
+    """Mirrors `struct order`."""
 
     _fields_ = [
         ("network", ctypes.c_int),
@@ -75,14 +79,55 @@ class _Order(ctypes.Structure):
     ]
 
 
+class _Layout(ctypes.Structure):
+    """Mirrors `struct layout`."""
+
+    _fields_ = [("name", ctypes.c_char * 48), ("offset", ctypes.c_uint), ("size", ctypes.c_uint)]
+
+
+def load_library():
+    """
+    Loads the library that forks workers.
+
+    Raises OSError, also if its structures differ from those above.
+    """
+    path = native.library()
+    library = ctypes.PyDLL(path)
+    check_layout(path, library, {"forking": _Forking, "run": _Run, "order": _Order})
+    return library
+
+
+def check_layout(path, library, mirrors):
+    """Raises OSError if the library's layout of a structure differs from its mirror."""
+    expected = [("HOST_NETWORK", HOST, 0), ("OWN_NETWORK", OWN, 0), ("NO_NETWORK", NONE, 0)]
+    for name, mirror in mirrors.items():
+        expected.append((name, 0, ctypes.sizeof(mirror)))
+        for member, _kind in mirror._fields_:
+            field = getattr(mirror, member)
+            expected.append(("%s.%s" % (name, member), field.offset, field.size))
+    found = []
+    lines = ctypes.cast(library.fork_layout, ctypes.POINTER(_Layout))
+    while lines[len(found)].name:
+        line = lines[len(found)]
+        found.append((line.name.decode(), line.offset, line.size))
+    wrong = sorted(set(found) ^ set(expected))
+    if wrong:
+        raise OSError("%s and rookery_zygote/forking.py differ in %s: build runtimes/native" % (path, wrong[0][0]))
+
+
 class Forks:
-    """Those of one zygote or shim."""
+    """Forks the workers of a zygote or shim."""
 
     def __init__(self, plan, held=None, is_trial=False, is_supervised=False):
-        """`held`: the layers, where the plan has none yet. `is_trial`: its workers only try whether everything works. Fails with OSError."""
+        """
+        Prepares the data for all forks. Raises OSError.
+
+        `held` replaces the layers of a plan that has none yet. Workers of a trial (`is_trial`) only test all
+        layers.
+        """
         held = held or plan.layers
         self._plan = plan
-        self._library = ctypes.PyDLL(native.library())
+        self._library = load_library()
         self._facts = native.memory_file(json.dumps(_facts(plan, held, is_trial, is_supervised)).encode())
         os.set_inheritable(self._facts, False)
         self._own_pid_namespace = -1
@@ -106,27 +151,30 @@ class Forks:
             self._forking.group_parents[index] = os.fsencode(place.parent)
             self._forking.group_files[index] = _GROUP_FILES[place.version]
             self._forking.group_layers[index] = ("cgroup." + controller).encode()
-        # A nested user namespace, which the filter forbids, may have to be made yet: then it comes later.
+        # The filter forbids a nested user namespace. If one may still have to be created, the filter is
+        # installed later.
         if held.has("seccomp") and not held.has("user"):
             self._forking.filter, self._forking.filter_size = seccomp.OWN, len(seccomp.OWN)
 
     def descriptors(self):
-        """What forks need of the table of descriptors."""
+        """Returns the descriptors that forks need."""
         return [held for held in (self._plan.program.fileno(), self._facts, self._own_pid_namespace) if held != -1]
 
     def populate(self, runs):
-        """What user's processes have of their memory before anybody asks for them (`prefault.find`)."""
+        """Sets the memory that user's processes populate before their orders arrive (`prefault.find`)."""
         self._runs = (_Run * len(runs))(*runs)
         self._forking.runs, self._forking.run_count = ctypes.addressof(self._runs), len(runs)
 
     def fork(self, name, network, control):
         """
-        As `os.fork`: 0 in the user's process once its sandbox is made, elsewhere the pid of the first process, or of one that makes it. `control`:
-        the worker's end of a SEQPACKET pair. Fails with OSError.
+        Forks a worker. Returns 0 in the user's process once its sandbox exists.
+
+        In the caller, returns the pid of the sandbox's first process, or of its parent. `control` is the
+        worker's end of a SEQPACKET pair. Raises OSError.
         """
         order, given = self.order(name, network, control)
         pid = self._library.fork_worker(ctypes.byref(self._forking), ctypes.byref(order))
-        # In the user's process those are closed already, and others may have their numbers.
+        # In the user's process these are closed already, and their numbers may be reused.
         if pid != 0:
             _close_passage(given)
         if pid < 0:
@@ -134,7 +182,11 @@ class Forks:
         return pid
 
     def order(self, name, network, control):
-        """The order of a worker, and its descriptors; those behind the first are the caller's to close. Fails with OSError."""
+        """
+        Returns the order for a worker, and its descriptors. Raises OSError.
+
+        The caller closes the descriptors after the first one.
+        """
         given = [control.fileno()]
         passage = self._plan.networks.passage() if network == OWN else None
         if passage is not None:
@@ -143,7 +195,11 @@ class Forks:
         return _Order(network, control_descriptor, teller, tie, words, name.encode()), given
 
     def serve(self, connection):
-        """Forks what is ordered over this SEQPACKET connection (`Server`). Returns in the user's processes, and True at its end."""
+        """
+        Forks as ordered over this SEQPACKET connection (`Server`).
+
+        Returns False in user's processes, True at its end.
+        """
         return self._library.serve_forks(ctypes.byref(self._forking), connection.fileno()) != 0
 
     def close(self):
@@ -153,7 +209,7 @@ class Forks:
 
 
 class Server:
-    """The process that workers are forked from, as the zygote knows it: a copy of the zygote in which no Python runs any more."""
+    """The zygote's handle of the fork server: a copy of the zygote in which no Python runs any more."""
 
     def __init__(self, connection, pid, forks):
         self._connection = connection
@@ -164,7 +220,7 @@ class Server:
         return self._connection.fileno()
 
     def order(self, name, network, control):
-        """Fails with OSError."""
+        """Sends an order to fork a worker. Raises OSError."""
         order, given = self._forks.order(name, network, control)
         try:
             rights = struct.pack("%di" % len(given), *given)
@@ -173,7 +229,7 @@ class Server:
             _close_passage(given)
 
     def ended(self):
-        """The pid of the next child that has ended; None when the server itself has."""
+        """Returns the pid of the next child that has ended, or None when the server itself has ended."""
         try:
             data = self._connection.recv(_PID.size)
         except OSError:
@@ -186,7 +242,7 @@ class Server:
 
 
 class BecomeServer(BaseException):
-    """Unwinds the zygote's stack in the child that forks from then on."""
+    """Unwinds the zygote's stack in the child that becomes the fork server."""
 
     def __init__(self, plan, forks, connection):
         super(BecomeServer, self).__init__()
@@ -196,7 +252,7 @@ class BecomeServer(BaseException):
 
 
 def start_server(plan):
-    """A Server; raises BecomeServer in the process that it is. Fails with OSError."""
+    """Starts the fork server and returns its Server. Raises BecomeServer in the new process, and OSError."""
     forks = Forks(plan)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -208,9 +264,9 @@ def start_server(plan):
 
 
 def live(plan, forks, connection):
-    """The life of that process; returns in the user's processes."""
+    """Runs the fork server. Returns in the user's processes."""
     process.close_all_but([0, 1, 2, connection.fileno()] + forks.descriptors())
-    # Orphans where a worker is the child of one that makes it.
+    # Adopts orphans: a worker may be the child of a process that only creates it.
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     command.reset_signals()
     plan.title.set("rookery: fork server %s" % plan.name)
@@ -221,7 +277,12 @@ def live(plan, forks, connection):
 
 
 def try_worker(plan, held, network=HOST):
-    """Makes one that ends when everything works. The layer that does not and why, or None. Fails with OSError where it is no layer's fault."""
+    """
+    Runs a trial worker, which ends at once. Returns the message with the failed layer and the reason, or
+    None.
+
+    Raises OSError if the failure is not that of a layer.
+    """
     name = "probe-%s-%d" % (process.life(), next(_TRIALS))
     forks = Forks(plan, held, is_trial=True)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -246,7 +307,7 @@ def try_worker(plan, held, network=HOST):
 
 
 def read_words(data):
-    """The message of a worker; None for what is none."""
+    """Returns the message of a worker, or None if it is not JSON."""
     try:
         return json.loads(data.decode("utf-8", "replace"))
     except ValueError:

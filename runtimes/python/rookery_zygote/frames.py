@@ -1,18 +1,22 @@
-"""Frames of length and bytes on a stream socket: `u32` big-endian, then that many bytes."""
+"""Frames on a stream socket: the length as big-endian `u32`, then that many bytes."""
 
 import json
 import struct
 
-#: The largest frame that is read: a start request with its environment.
+#: Size limit of a frame. The largest ones are start requests with their environment.
 LARGEST = 16 * 1024 * 1024
 
 
 class FrameError(Exception):
-    """The other side broke the framing, or left."""
+    """The other side violated the framing, or disconnected inside a frame."""
 
 
 def read(connection, largest=LARGEST):
-    """The next frame's bytes; None when the other side has ended cleanly between frames."""
+    """
+    Returns the next frame's bytes, or None when the other side has ended between frames.
+
+    Raises FrameError.
+    """
     head = _read_exactly(connection, 4, True)
     if head is None:
         return None
@@ -39,7 +43,7 @@ def packed(payload):
 
 
 def take(received, largest=LARGEST):
-    """The first frame's bytes, taken out of this bytearray; None while it is not whole."""
+    """Removes the first frame from this bytearray and returns its bytes; None while it is incomplete."""
     if len(received) < 4:
         return None
     (length,) = struct.unpack_from(">I", received)

@@ -1,4 +1,4 @@
-"""Who the user's code runs as."""
+"""The user that runs the user's code."""
 
 import grp
 import os
@@ -17,7 +17,11 @@ class Identity:
 
 
 def find(user):
-    """The identity called `user`: a name or a number, with `:group` or without; empty is root. Fails with StartFailure."""
+    """
+    Returns the identity of `user`: a name or a number, with or without `:group`. Empty means root.
+
+    Raises StartFailure.
+    """
     name, _, group = user.partition(":")
     entry = _passwd(name or "root")
     if entry is not None:

@@ -1,6 +1,8 @@
 """
-Makes immortal what a zygote has loaded (PEP 683, CPython 3.12 and later): references to it are not counted any more, so that an
-instance that uses it writes to none of the pages that it shares with all others: about a third of the private memory of an instance.
+Makes everything immortal that a zygote has loaded (PEP 683, CPython 3.12 and later).
+
+References to immortal objects are not counted. So an instance that uses them does not write to the pages that
+it shares with all others. That saves about a third of an instance's private memory.
 """
 
 import _io
@@ -11,21 +13,24 @@ import sys
 import types
 
 _Count = ctypes.c_uint32
-#: Counts from here on are those of immortal objects.
+#: Counts from this value on are those of immortal objects.
 _IMMORTAL = 1 << 31
-#: What closes or ends something with its last reference. None is an abstract class: one that is asked about a type asks all its subclasses,
-#: which throws out of the interpreter's cache of attributes what every instance looks up.
+#: Types whose objects close or end something with their last reference. Abstract classes are avoided: a
+#: subclass check of such a class asks all its subclasses, which removes what every instance looks up from the
+#: interpreter's attribute cache.
 _MORTAL = (_io._IOBase, socket.socket, types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-#: What leads to nothing.
+#: Types whose objects refer to no others.
 _LEAVES = frozenset((str, bytes, int, float))
-#: What a collector is not told of, since none of it leads back.
+#: Attributes of code objects that the garbage collector does not report, since none of them leads back.
 _OF_CODE = ("co_consts", "co_names", "co_name", "co_qualname", "co_filename", "co_linetable", "co_exceptiontable")
 
 
 def make_modules_immortal():
     """
-    Everything that is reachable from the modules. What is only on a stack, as a zygote's own state, ends as before. Without effect
-    where an interpreter counts otherwise.
+    Makes everything immortal that is reachable from the modules.
+
+    Objects that only a stack refers to, such as a zygote's own state, stay mortal. Has no effect in an
+    interpreter that counts in another way.
     """
     count = _count_of(None)
     if count < _IMMORTAL or not _can_be_set(count):
@@ -60,7 +65,7 @@ def _count_of(one):
 
 
 def _can_be_set(count):
-    """Whether the count is where it is written, and a write does what it is to do."""
+    """Returns True if the count is at the expected address, and writing it has the expected effect."""
     probe = []
     before = _count_of(probe)
     ten = [probe] * 10

@@ -1,4 +1,4 @@
-"""One request of the server inside a container: enters it as its user, and serves."""
+"""Handles one request of the server inside a container: enters it as its user, and serves."""
 
 import os
 import sys
@@ -8,16 +8,19 @@ from . import access, command, dial, files, frames, syscalls
 from .container import Container
 from .failure import Refusal
 
-#: What each way needs of a container. Its pid namespace is not among it: nobody inside sees the process that serves.
+#: Namespaces that each kind of access needs. The pid namespace is left out, so that no process inside sees
+#: this one.
 _NAMESPACES = {"dial": ("net",), "files": ("mnt",)}
 _WAYS = {"dial": dial.serve, "files": files.serve}
 
-# Taken by the first connection to a name, and not to be looked for inside.
+# Loads the codec now: the first connection by name needs it, and inside the container it cannot be imported.
 "".encode("idna")
 
 
 def serve(connection):
-    """Reads which container, the way and the request of this connection, and does it."""
+    """
+    Reads the container, the kind of access and the request from this connection, and handles the request.
+    """
     try:
         place = frames.read_message(connection)
         request = frames.read_message(connection)
@@ -32,20 +35,25 @@ def serve(connection):
         except Refusal as refusal:
             access.refuse(connection, refusal.code, refusal.message)
     except (OSError, frames.FrameError):
-        # The caller went away: there is nobody to tell.
+        # The caller has disconnected.
         pass
 
 
 def _end_with(container):
-    """Open files do not outlive the container, although its files would be there as long as somebody looks at them."""
+    """
+    Ends this process with the container.
+
+    Otherwise open files would keep the container's file system alive.
+    """
     container.wait()
     os._exit(0)
 
 
 def enter(place, namespaces):
     """
-    Into these namespaces of the process `pid` of a container, as the user that it runs as, without capabilities. Ids are those of this
-    machine, so a container whose users are mapped needs no more. Fails with Refusal.
+    Enters namespaces of the process `pid` of a container, as its user, without capabilities. Raises Refusal.
+
+    User ids are those of this machine, so a container with mapped users needs nothing more.
     """
     about = "/proc/%d/" % place["pid"]
     try:
@@ -56,7 +64,7 @@ def enter(place, namespaces):
             status = dict(line.split(":", 1) for line in source.read().splitlines() if ":" in line)
     except OSError:
         raise Refusal("unavailable", "the sandbox has ended")
-    # The pid may be somebody else's by now.
+    # The pid may belong to another process by now.
     if place["container"] not in groups:
         raise Refusal("unavailable", "the sandbox has ended")
     try:
@@ -77,13 +85,15 @@ def _become(status):
     os.setresuid(uid, uid, uid)
     syscalls.keep_capabilities(())
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    # Closed to processes of the same user, here and there.
+    # Processes of the same user cannot inspect this process, on the host or inside.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     os.umask(0o022)
 
 
 def _import_nothing():
-    """From here on paths are those of the container, and its files are not ours to run."""
+    """
+    Disables imports from files: from now on paths are those of the container, whose files must not run here.
+    """
     sys.path[:] = []
     sys.path_importer_cache.clear()
     sys.meta_path[:] = [finder for finder in sys.meta_path if "PathFinder" not in repr(finder)]

@@ -1,4 +1,4 @@
-"""The layers of isolation: which there are, entering them, and finding out by trying which of them this machine allows."""
+"""The layers of isolation: their names, how to enter them, and which of them this machine allows."""
 
 import os
 
@@ -31,12 +31,12 @@ _MEANINGS = {
 
 
 class Layers:
-    """What holds in every sandbox of a zygote. Plain data, so that a probe's child can find it out."""
+    """The layers that every sandbox of a zygote has. Plain data, so that a probe's child can determine it."""
 
     def __init__(self, places, needs_user):
-        #: `{controller: Place}`.
+        #: The control groups as `{controller: Place}`.
         self.places = places
-        #: Without the right to make namespaces as it is: in a user namespace, where everyone may.
+        #: True if this process may create namespaces only inside a user namespace, where every user may.
         self.needs_user = needs_user
         self.held = {name for name, _flag in NAMESPACES}
         self.held |= {"net", "proc", "seccomp", "no_new_privs", "capabilities"}
@@ -47,8 +47,10 @@ class Layers:
 
     def forks_twice(self):
         """
-        Whether the first process of a sandbox is a child of the one that is forked: its pid namespace is one in a user namespace, or this
-        process could not go back from where its children are.
+        Returns True if the first process of a sandbox is a child of the forked one.
+
+        That is needed if its pid namespace is inside a user namespace, or if this process could not return
+        from its children's pid namespace.
         """
         return self.has("pid") and not self._returns
 
@@ -56,16 +58,16 @@ class Layers:
         return layer in self.held
 
     def namespaces(self):
-        """Which each sandbox has, as flags of clone, but for those of pids and of networks."""
+        """Returns the namespaces of each sandbox as flags of clone, without those of pids and networks."""
         return sum(flag for name, flag in NAMESPACES if self.has(name) and name != "pid")
 
     @staticmethod
     def meaning(layer):
-        """What it means that a layer is missing."""
+        """Returns a text that says what it means that a layer is missing."""
         return _MEANINGS[layer]
 
     def drop(self, layer, reason):
-        """Goes on without `layer`, and without what only works with it."""
+        """Removes `layer`, and the layers that only work with it."""
         if layer not in self.held:
             return
         self.held.discard(layer)
@@ -81,12 +83,12 @@ class Layers:
             self.held.discard("seccomp")
 
     def words(self):
-        """The layers as the outside sees them."""
+        """Returns the names of the layers for reports."""
         return sorted(self.held - {"proc"})
 
 
 def sentence(layer, reason):
-    """That a layer is missing, and what that means."""
+    """Returns a sentence that a layer is missing, with the reason and the meaning."""
     return "%s is not available here (%s): %s" % (layer, reason, _MEANINGS[layer])
 
 
@@ -95,7 +97,12 @@ def is_privileged():
 
 
 def find(disabled, try_all):
-    """Tries everything until what is left works: `try_all(layers)` makes a sandbox of them, and says which of them does not work, and why."""
+    """
+    Removes layers until the remaining ones work, and returns them.
+
+    `try_all(layers)` makes a sandbox with them. It returns a dict with the failed layer and the reason, or
+    None.
+    """
     layers = Layers(cgroups.find_places(), not is_privileged())
     for controller in cgroups.CONTROLLERS:
         if controller not in layers.places:
@@ -126,7 +133,11 @@ def attempt(layer, call, *arguments):
 
 
 def _returns():
-    """Whether children of this process may be in its own pid namespace again. The rights that this takes are those of that one's owner."""
+    """
+    Returns True if this process can move its children back into its own pid namespace.
+
+    That takes rights of the owner of that namespace.
+    """
     try:
         own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -141,7 +152,7 @@ def _returns():
 
 
 def enter_user_namespace(outside_uid, outside_gid, inside_uid, inside_gid):
-    """A user namespace in which this process is `inside_uid`; that is the only id that exists there."""
+    """Enters a new user namespace in which this process is `inside_uid`, the only id that exists there."""
     syscalls.unshare(syscalls.CLONE_NEWUSER)
     for path, text in (
         ("/proc/self/uid_map", "%d %d 1" % (inside_uid, outside_uid)),
@@ -152,7 +163,7 @@ def enter_user_namespace(outside_uid, outside_gid, inside_uid, inside_gid):
         try:
             os.write(descriptor, text.encode())
         except OSError:
-            # A nested namespace has the `deny` of its parent already.
+            # A nested namespace inherits the `deny` of its parent.
             if not path.endswith("setgroups"):
                 raise
         finally:
@@ -160,14 +171,22 @@ def enter_user_namespace(outside_uid, outside_gid, inside_uid, inside_gid):
 
 
 def become_user_of_namespace(layers, uid, gid):
-    """The namespace that the mounts needed maps root; any other user is one namespace further in."""
+    """
+    Enters a nested user namespace.
+
+    The outer one maps root, which the mounts needed, and not any other user.
+    """
     enter_user_namespace(0, 0, uid, gid)
     # A new namespace begins with all capabilities.
     give_up_privileges(layers)
 
 
 def give_up_privileges(layers):
-    """Drops privileges that no later exec gives back. The rights of this process itself stay until `drop_capabilities`."""
+    """
+    Drops privileges that no later exec restores.
+
+    This process keeps its own rights until `drop_capabilities`.
+    """
     if layers.has("capabilities") and (is_privileged() or layers.has("user")):
         attempt("capabilities", syscalls.keep_capabilities, range(64))
         attempt("capabilities", syscalls.drop_bounding_capabilities)

@@ -1,4 +1,4 @@
-"""One zygote of each name: the lock that it holds, and what zygotes that are no more have left."""
+"""The lock of each zygote, one per name, and the removal of what earlier zygotes have left."""
 
 import fcntl
 import json
@@ -6,24 +6,24 @@ import os
 import shutil
 import time
 
-#: What the directory begins with that the sandboxes of a zygote have as their /etc.
+#: Beginning of the name of the directory that the sandboxes of a zygote have as their /etc.
 ETC = "etc-"
-#: What the names of zygotes begin with: of interpreters, and of programs that wait (`zygotes.ts`).
+#: Beginnings of the names of zygotes: those of interpreters, and of programs that wait (`zygotes.ts`).
 _ZYGOTES = ("py", "program")
 _LOCK = ".lock"
 _LOG = ".log"
 _SOCKETS = (".control.sock", ".start.sock", ".start-later.sock", ".start-own.sock", ".start-none.sock")
-#: Somebody may want to read why a zygote ended.
+#: Time for which the log of an ended zygote is kept, so that an operator can read it.
 _KEEP_WORDS_SECONDS = 24 * 60 * 60
-#: One that begins has its log before it has its lock.
+#: Age below which a log may belong to a starting zygote, which has its log before its lock.
 _BEGINNING_SECONDS = 60
-#: A sweep holds a lock for a moment.
+#: Attempts to lock, because a sweep holds a lock for a moment.
 _TRIES = 5
 _TRY_SECONDS = 0.02
 
 
 class LockFile:
-    """`<name>.lock` in the directory `run`."""
+    """The file `<name>.lock` in the directory `run`."""
 
     def __init__(self, run, name):
         self._log = os.path.join(run, name + _LOG)
@@ -31,7 +31,7 @@ class LockFile:
         self._descriptor = None
 
     def take(self):
-        """False when a process that lives has it."""
+        """Takes the lock. Returns False when a living process holds it. Raises OSError."""
         for _attempt in range(_TRIES):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             if not _try_lock(descriptor):
@@ -41,12 +41,16 @@ class LockFile:
                 self._descriptor = descriptor
                 return True
             else:
-                # It was removed between the opening and the lock.
+                # The file was removed between the opening and the lock.
                 os.close(descriptor)
         return False
 
     def remove(self):
-        """At the very end of its holder: another one may begin from here on. A log that says something stays."""
+        """
+        Removes the lock at the very end of its holder: a successor may start from now on.
+
+        Keeps a log that is not empty.
+        """
         if _size(self._log) == 0:
             _unlink(self._log)
         _unlink(self._path)
@@ -54,10 +58,12 @@ class LockFile:
 
 def sweep(run, sandboxes=()):
     """
-    Removes locks, logs, sockets and templates of /etc of zygotes that are no more. A log that says something stays for a day. `sandboxes`: where
-    those have their directories, in the order in which one goes from one to the next.
+    Removes locks, logs, sockets and templates of /etc of ended zygotes. Keeps a log with content for a day.
+
+    `sandboxes` lists the directories of sandboxes, in the order in which a sandbox moves from one to the
+    next.
     """
-    # First: this may make a lock where there is none.
+    # First, because this may create a lock file where there was none.
     _sweep_templates(run, sandboxes)
     entries = [entry for entry in os.listdir(run) if entry.startswith(_ZYGOTES)]
     for name in {os.path.splitext(entry)[0] for entry in entries if entry.endswith((_LOCK, _LOG))}:
@@ -67,12 +73,13 @@ def sweep(run, sandboxes=()):
         try:
             descriptor = os.open(path + _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
-            # Its holder has removed it.
+            # The holder has removed its lock.
             _unlink(path + _LOG)
             continue
         try:
             if _try_lock(descriptor) and _is_at(descriptor, path + _LOCK):
-                # The lock last, and while it is held: until then nobody begins under this name.
+                # The lock file is removed last, while it is locked: until then no zygote starts under this
+                # name.
                 for ending in (_LOG,) + _SOCKETS + (_LOCK,):
                     _unlink(path + ending)
         finally:
@@ -80,7 +87,7 @@ def sweep(run, sandboxes=()):
 
 
 def _sweep_templates(run, sandboxes):
-    """Those that no sandbox has as its /etc."""
+    """Removes the templates that no sandbox has as its /etc."""
     names = [entry[len(ETC) :] for entry in os.listdir(run) if entry.startswith(tuple(ETC + beginning for beginning in _ZYGOTES))]
     held = _launchers(sandboxes) if names else None
     if held is None:
@@ -101,7 +108,10 @@ def _sweep_templates(run, sandboxes):
 
 
 def _launchers(sandboxes):
-    """The zygotes that have made what is in these directories; None where that cannot be told now."""
+    """
+    Returns the names of the zygotes that made the sandboxes in these directories, or None if that is unknown
+    now.
+    """
     found = set()
     for directory in sandboxes:
         for name in os.listdir(directory):
@@ -109,11 +119,16 @@ def _launchers(sandboxes):
                 with open(os.path.join(directory, name, "state.json")) as source:
                     found.add(json.load(source)["launcher"])
             except (FileNotFoundError, NotADirectoryError):
-                # Not made yet, or removed: it has no sandbox.
+                # The file does not exist yet, or was removed: there is no sandbox.
                 pass
             except (OSError, ValueError, LookupError, TypeError):
                 return None
     return found
+
+
+def is_removed(directory):
+    """Returns True if this open directory was removed. A directory that was moved still has a name."""
+    return os.fstat(directory).st_nlink == 0
 
 
 def _is_wanted(log):
@@ -121,7 +136,7 @@ def _is_wanted(log):
 
 
 def _age(path):
-    """In seconds; without end where there is no file."""
+    """Returns the age of a file in seconds, or infinity if the file does not exist."""
     try:
         return time.time() - os.lstat(path).st_mtime
     except OSError:

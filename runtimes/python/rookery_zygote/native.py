@@ -1,4 +1,6 @@
-"""What is built from `runtimes/native`, prebuilt for the machines that it is for: the first process of a sandbox, and the library that forks workers."""
+"""
+The binaries built from `runtimes/native`: the first process of a sandbox, and the library that forks workers.
+"""
 
 import ctypes
 import errno
@@ -14,17 +16,22 @@ _CLOSE_ON_EXEC = 1
 _ALLOW_SEALING = 2
 _MAY_BE_EXECUTED = 16
 _ADD_SEALS = 1033
-#: Against more seals, less, more and other content.
+#: Seals against further seals, and against shrinking, growing and writing.
 _EVERY_SEAL = 15
-#: Who may not read a program may not look into it either, from its first moment on: so the kernel rules.
+#: Mode without read permission. The kernel then forbids other processes to inspect the program from its start
+#: on.
 _MODE = 0o111
 
 
 class Program:
-    """Opened once, in the memory that a zygote shares with its sandboxes: they need neither its path nor the file system that it is on."""
+    """
+    The program of the first process, in a memory file that a zygote shares with its sandboxes.
+
+    Sandboxes need neither its path nor its file system.
+    """
 
     def __init__(self):
-        """Fails with OSError."""
+        """Loads the program. Raises OSError."""
         path = os.path.join(_DIRECTORY, "init-" + syscalls.MACHINE)
         try:
             with open(path, "rb") as source:
@@ -32,7 +39,7 @@ class Program:
         except OSError as error:
             raise OSError(error.errno, "%s: %s; %s" % (path, error.strerror, _HOW))
         try:
-            # Kernels before 6.3 do not know the last flag, and need none.
+            # Kernels before 6.3 do not know the last flag, and do not need it.
             self._descriptor = _make(_CLOSE_ON_EXEC | _ALLOW_SEALING | _MAY_BE_EXECUTED)
         except OSError:
             self._descriptor = _make(_CLOSE_ON_EXEC | _ALLOW_SEALING)
@@ -45,7 +52,7 @@ class Program:
 
 
 def library():
-    """The path of the library that forks workers. Fails with OSError."""
+    """Returns the path of the library that forks workers. Raises OSError."""
     path = os.path.join(_DIRECTORY, "fork-%s.so" % syscalls.MACHINE)
     if not os.path.isfile(path):
         raise OSError(errno.ENOENT, "%s: %s; %s" % (path, os.strerror(errno.ENOENT), _HOW))
@@ -53,7 +60,7 @@ def library():
 
 
 def memory_file(content):
-    """A descriptor of a file of this content that has no name."""
+    """Returns the descriptor of a new file without a name that has this content. Raises OSError."""
     descriptor = _make(0)
     _write(descriptor, content)
     return descriptor

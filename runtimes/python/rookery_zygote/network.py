@@ -1,7 +1,7 @@
-"""Networks of sandboxes: of their own, with the way out or with loopback only.
+"""Networks of sandboxes: own networks, with access to the outside or with loopback only.
 
-A network with the way out has one virtual interface whose other end is on the host (`network.c` makes them), and the host passes on what
-comes from there (`network_rules`).
+A network with access to the outside has a virtual interface, whose other end is on the host (`network.c`
+makes them). The host forwards the packets from there (`network_rules`).
 """
 
 import os
@@ -10,13 +10,13 @@ import struct
 
 from . import network_rules, user_network
 
-#: Of a start that asks for one where there is none.
+#: Message for a start that asks for an own network on a machine without network namespaces.
 IMPOSSIBLE = "a network of its own is not possible on this machine: network namespaces are not available"
 _ONLY_ROOT = "only root can tie a network to that of the host"
 
 
 class Range:
-    """The addresses that sandboxes may have. The first is the host's, towards every one of them."""
+    """The addresses that sandboxes may have. The first usable one is the host's address for all of them."""
 
     def __init__(self, text):
         base, _, bits = text.partition("/")
@@ -28,23 +28,30 @@ class Range:
 
 
 class Networks:
-    """Those of one zygote. Plain data: its sandboxes have copies."""
+    """The networks of a zygote's sandboxes. Plain data, which the sandboxes copy."""
 
     def __init__(self, config):
-        """`config` has `range`, `always` (every sandbox has one) and `setForwarding`; None: there are none."""
+        """
+        `config` has `range`, `always` (every sandbox has an own network) and `setForwarding`.
+
+        None: no own networks.
+        """
         self.always = config is not None and config["always"]
-        #: Why there are none; None when there are.
+        #: Reason why there are no networks; None when there are.
         self.missing = "they are not used here"
         self.range = None
-        #: For a server that is not root: what passes on for each sandbox (UserNetwork); None where the host does.
+        #: The UserNetwork that forwards for each sandbox of a server that is not root; None if the host
+        #: forwards.
         self.of_user = None
         self._config = config
         self._rules = None
 
     def find(self, layers, try_one, has_found=False):
         """
-        Makes what the host needs for them, and tries one: `try_one()` makes it, and gives the reason when that fails. `missing` then says
-        what is not possible here. `has_found`: another process did so with success, and what it made is used.
+        Sets up the host for networks and tries one. Sets `missing` to the reason if they are not possible.
+
+        `try_one()` makes a network and returns the reason of a failure, or None. With `has_found` another
+        process has already succeeded, and this one uses what that has made.
         """
         if self._config is None:
             return
@@ -56,17 +63,23 @@ class Networks:
 
     def passage(self):
         """
-        The descriptors of what a sandbox with a network needs that is made while it has no namespace (`user_network.start`); None when
-        nothing is. Fails with OSError.
+        Returns the descriptors that a sandbox with a network needs from before its namespaces exist
+        (`user_network.start`).
+
+        Returns None when nothing is needed. Raises OSError.
         """
         return None if self.of_user is None else user_network.start(self.of_user)
 
     def facts(self):
-        """For the native program, which makes them (`network.c`)."""
+        """
+        Returns the facts for the native program, which makes the networks (`network.c`).
+
+        None without networks.
+        """
         if self.range is None:
             return None
         forbidden = [Range(text) for text in network_rules.FORBIDDEN]
-        # Sandboxes of another service; one of 256 addresses has no more than are its own here.
+        # Forbids sandboxes of other services. A range of 256 addresses holds only this service's own.
         if not self.range.text.endswith("/24"):
             forbidden.append(self.range)
         return {
@@ -74,12 +87,12 @@ class Networks:
             "last": self.range.last,
             "gateway": self.range.first + 1,
             "program": None if self.of_user is None else os.path.basename(self.of_user.program),
-            # To a network without the host's rules.
+            # Forbidden addresses for a network without the host's rules.
             "forbidden": [{"first": one.first, "bits": one.bits} for one in forbidden],
         }
 
     def release(self):
-        """This zygote has no sandbox any more."""
+        """Releases the rules. Called when this zygote has no sandbox any more."""
         if self._rules is not None:
             self._rules.release()
             self._rules = None
@@ -109,7 +122,8 @@ class Networks:
         return None if reason is None else "a network cannot be made: %s" % reason
 
     def _find_user_network(self, try_one):
-        # Its program begins with the sandbox: one that gets its network late would be too late for it.
+        # The program starts together with the sandbox, so it cannot serve a sandbox that gets its network
+        # later.
         if not self.always:
             return _ONLY_ROOT
         reasons = []

@@ -1,19 +1,19 @@
-"""Which name servers sandboxes ask: a resolver on the host's loopback is not on theirs."""
+"""The name servers of sandboxes. A resolver on the host's loopback is not reachable from their networks."""
 
 import socket
 
 RESOLVERS = "/etc/resolv.conf"
-#: Where systemd-resolved keeps the servers that it asks itself.
+#: File in which systemd-resolved lists the servers that it asks itself.
 _UPSTREAM = "/run/systemd/resolve/resolv.conf"
 
 
 def resolvers_file(usual=RESOLVERS, upstream=_UPSTREAM):
-    """`usual`, or the file that names the same servers for those who do not share the host's loopback."""
+    """Returns `usual`, or the file that lists the same servers for networks without the host's loopback."""
     return upstream if not _is_usable(usual) and _is_usable(upstream) else usual
 
 
 def text_for(server, usual=RESOLVERS):
-    """What a resolv.conf says that has `server` instead of those of the host."""
+    """Returns the text of a resolv.conf with `server` in place of the host's servers."""
     try:
         with open(usual) as source:
             lines = [line for line in source if line.split()[:1] in (["search"], ["domain"], ["options"])]
@@ -23,7 +23,7 @@ def text_for(server, usual=RESOLVERS):
 
 
 def warnings(networks, usual=RESOLVERS, upstream=_UPSTREAM):
-    """What does not work in Networks of their own, as sentences."""
+    """Returns sentences about what does not work in own networks."""
     if networks.missing is not None or networks.of_user is not None or _is_usable(resolvers_file(usual, upstream)):
         return []
     return [
@@ -32,7 +32,11 @@ def warnings(networks, usual=RESOLVERS, upstream=_UPSTREAM):
 
 
 def servers(usual=RESOLVERS, upstream=_UPSTREAM):
-    """The IPv4 addresses that sandboxes in networks of their own ask. A cloud may have its own among those that are forbidden otherwise."""
+    """
+    Returns the IPv4 addresses of the name servers for own networks.
+
+    A cloud may have its own server among the addresses that are forbidden otherwise.
+    """
     return [server for server in _named_in(resolvers_file(usual, upstream)) if _is_ipv4(server)]
 
 

@@ -1,9 +1,12 @@
-"""What the host must have so that the networks of sandboxes reach out and nobody reaches in: forwarding, and a few firewall rules.
+"""Sets up the host for the networks of sandboxes: forwarding and a few firewall rules. Sandboxes reach out,
+and no connection reaches in.
 
-Every interface on the host that leads to a sandbox begins with `rk`, whichever driver made it: so the walls between sandboxes, and before
-the metadata of a cloud, are the same few rules for all of them. Each zygote's range and each installation's docker networks have a set of
-rules of their own: made once, by whichever process comes first, and removed by the last one. Those count themselves with a shared lock,
-which the kernel takes back when one is killed.
+The name of every host interface that leads to a sandbox begins with `rk`, for all drivers. So the same few
+rules separate all sandboxes, and protect a cloud's metadata.
+
+Each zygote's range and each installation's docker networks have a set of rules. The first process that needs
+a set makes it, and the last one removes it. These processes count themselves with a shared lock, which the
+kernel releases if one of them is killed.
 """
 
 import fcntl
@@ -15,24 +18,27 @@ import subprocess
 
 from . import network_names, waiting
 
-#: Of every interface on the host that leads to a sandbox; the address of a process sandbox follows in hexadecimal.
+#: Beginning of the names of host interfaces to sandboxes. A process sandbox's address follows in hexadecimal.
 INTERFACE_BEGINNING = "rk"
-#: Of the bridges that lead to containers; four letters of the installation and more of the tenant follow (`docker/networks.ts`).
+#: Beginning of the names of bridges to containers. Four letters of the installation and some of the tenant
+#: follow (`docker/networks.ts`).
 BRIDGE_BEGINNING = "rkb"
-#: Where clouds tell a machine its secrets, and what is on the same link: AWS and most others; Alibaba; Azure; Oracle.
+#: Addresses at which clouds give a machine its secrets, and their links: AWS and most others; Alibaba; Azure;
+#: Oracle.
 FORBIDDEN = ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
 _LOCKS = "/run/rookery"
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 _ROUTES = "/proc/net/route"
 _INTERFACES = "/sys/class/net"
 _COMMAND_SECONDS = 10
-#: The kernel takes a network away a moment after its last process.
+#: Time limit for the removal of a network. The kernel removes it a moment after its last process has ended.
 _GONE_SECONDS = 2
 _LOOK_SECONDS = 0.02
-#: Where a service manager leaves them out of the PATH.
+#: Directories of the commands, since a service manager may leave some out of PATH.
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
 
-#: Of all sandboxes. In order: none reaches another; name servers answer wherever they are; nothing else there does.
+#: Rules for all sandboxes, in order: none reaches another; name servers answer at any address; no other
+#: forbidden address answers.
 _NFT = """
 table ip {table} {{
   chain walls {{
@@ -57,7 +63,7 @@ table ip {table} {{
 }}
 """
 _NFT_NAMES = 'iifname "rk*" ip daddr %s meta l4proto { tcp, udp } th dport 53 return'
-#: Of a range: answers come in, nothing else does; on the host only root may begin to talk to them.
+#: Rules for a range: only answers come in. On the host only root may open connections to sandboxes.
 _NFT_FORWARD = """oifname "rk*" ip daddr {range} ct state established,related accept
     oifname "rk*" ip daddr {range} drop"""
 _NFT_OUTPUT = 'oifname "rk*" ip daddr {range} ct state new meta skuid != 0 drop'
@@ -65,11 +71,12 @@ _NFT_TRANSLATION = """chain postrouting {{
     type nat hook postrouting priority 100; policy accept;
     oifname != "rk*" ip saddr {range} masquerade
   }}"""
-#: Of an installation's bridges; docker does the rest. Traffic that docker itself leads to a published port may come from anybody on the host.
+#: Rule for an installation's bridges; docker does the rest. Traffic that docker forwards to a published port
+#: may come from any user of the host.
 _NFT_BRIDGE_OUTPUT = 'oifname "{bridges}*" ct state new ct status != dnat meta skuid != 0 drop'
 
-#: The same where there is no `nft`: table, chain of the kernel, chain of ours, and what is in that. The walls are not in the table `filter`,
-#: where another firewall may have accepted a packet before it comes to them (that of docker does).
+#: The same rules for hosts without `nft`: table, hooks, chain, and the rules in that chain. The walls are not
+#: in the table `filter`, where another firewall, such as docker's, may accept a packet first.
 _IPTABLES_WALLS = ("-i rk+ -o rk+ -j DROP", "{names}", "{forbidden}")
 _IPTABLES_RANGE = (
     ("mangle", ("FORWARD", "INPUT"), "{table}", _IPTABLES_WALLS + (
@@ -87,7 +94,7 @@ _IPTABLES_BRIDGES = (
         "-o {bridges}+ -m conntrack --ctstate NEW -m owner ! --uid-owner 0 -j DROP",
     )),
 )
-#: Where another firewall forwards only what it knows.
+#: Exceptions for a firewall that forwards only known traffic.
 _EXCEPTIONS = (
     ("filter", ("FORWARD",), "{table}", (
         "-i rk+ -s {range} -j ACCEPT",
@@ -97,24 +104,28 @@ _EXCEPTIONS = (
 
 
 class RulesFailure(Exception):
-    """The host cannot have them, as a sentence."""
+    """The host cannot have the rules. The text is a sentence with the reason."""
 
 
 class Rules:
-    """Those for one Range or for the bridges of one installation, held by this process until it releases them or ends."""
+    """
+    The rules for a Range or for an installation's bridges.
+
+    This process holds them until it releases them or ends.
+    """
 
     def __init__(self, addresses, bridges=None):
-        """`bridges`: what their names begin with, when `addresses` is None."""
+        """`bridges` is the beginning of the bridges' names, when `addresses` is None."""
         self._addresses = addresses
         self._bridges = bridges
-        # Names of chains have 28 characters at most; with the widest range this is 24.
+        # Names of chains have at most 28 characters. The longest range makes 24.
         of = bridges if addresses is None else addresses.text.replace(".", "_").replace("/", "_")
         self._table = "rookery_%s" % of
         self._users_path = os.path.join(_LOCKS, self._table)
         self._users = None
 
     def hold(self):
-        """They are there, and stay until `release`. Fails with RulesFailure or OSError."""
+        """Makes the rules, which stay until `release`. Raises RulesFailure or OSError."""
         turn = _take_turn()
         try:
             users = os.open(self._users_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -125,7 +136,11 @@ class Rules:
             os.close(turn)
 
     def join(self):
-        """Holds them with others who made them. False when there are none. Fails with OSError."""
+        """
+        Holds the rules together with other processes.
+
+        Returns False when there are no rules. Raises OSError.
+        """
         turn = _take_turn()
         try:
             users = os.open(self._users_path, os.O_RDWR | os.O_CLOEXEC)
@@ -138,7 +153,7 @@ class Rules:
             os.close(turn)
 
     def release(self):
-        """Removes them when nobody else holds them and no sandbox needs them."""
+        """Releases the rules. Removes them when no other process holds them and no sandbox needs them."""
         if self._users is None:
             return
         turn = _take_turn()
@@ -149,7 +164,7 @@ class Rules:
                 os.unlink(self._users_path)
                 os.rmdir(_LOCKS)
         except OSError:
-            # Others go on with them, or with others like them.
+            # Other processes still hold these rules, or have made them again.
             pass
         finally:
             os.close(self._users)
@@ -157,7 +172,11 @@ class Rules:
             os.close(turn)
 
     def _are_needed(self):
-        """An instance whose zygote was killed lives on, and so does a container without its server."""
+        """
+        Returns True if an interface of a sandbox exists.
+
+        An instance survives a killed zygote, and a container survives its server.
+        """
         return any(self._is_ours(name) for name in os.listdir(_INTERFACES))
 
     def _is_ours(self, interface):
@@ -173,7 +192,7 @@ class Rules:
     def _make(self):
         nft, iptables = _find("nft"), _find("iptables")
         if nft is not None:
-            # In one step: never twice, and never half of it.
+            # A single transaction, so that the rules are never applied twice or in part.
             script = "add table ip {table}\ndelete table ip {table}\n".format(table=self._table) + self._nft_script()
             _run([nft, "-f", "-"], script)
         elif iptables is None:
@@ -185,7 +204,7 @@ class Rules:
             self._make_chain(iptables, table, hooks, chain.format(table=self._table), self._fill(rules))
 
     def _make_chain(self, iptables, table, hooks, chain, rules):
-        """Its rules in one step, then the ways to it."""
+        """Makes a chain with its rules in one step, then the jumps to it."""
         script = "*%s\n:%s - [0:0]\n%s\nCOMMIT\n" % (table, chain, "\n".join("-A %s %s" % (chain, rule) for rule in rules))
         _run([iptables + "-restore", "-w", "--noflush"], script)
         for hook in hooks:
@@ -238,7 +257,7 @@ class Rules:
 
 
 def check_range(addresses):
-    """Fails with RulesFailure when the host has another use for these addresses."""
+    """Raises RulesFailure when the host has a route into this range."""
     with open(_ROUTES) as table:
         next(table)
         for line in table:
@@ -255,7 +274,7 @@ def check_range(addresses):
 
 
 def forward(may_set):
-    """The host passes packets on. Fails with RulesFailure."""
+    """Makes the host forward packets. Raises RulesFailure."""
     with open(_FORWARDING) as setting:
         if setting.read().strip() == "1":
             return
@@ -269,12 +288,12 @@ def forward(may_set):
 
 
 def _number(text):
-    """A hexadecimal number as the routing table has it, in the byte order of the machine."""
+    """Returns a hexadecimal number of the routing table, which is in the byte order of the machine."""
     return struct.unpack(">I", struct.pack("=I", int(text, 16)))[0]
 
 
 def _take_turn():
-    """One at a time makes and removes rules, until it closes this descriptor."""
+    """Waits for the lock for changes of rules. The caller releases it by closing the returned descriptor."""
     while True:
         os.makedirs(_LOCKS, mode=0o700, exist_ok=True)
         turn = os.open(_LOCKS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -283,7 +302,7 @@ def _take_turn():
             if os.path.samestat(os.fstat(turn), os.stat(_LOCKS)):
                 return turn
         except OSError:
-            # The last user has just removed it.
+            # The last user of the rules has just removed the directory.
             pass
         os.close(turn)
 
@@ -308,7 +327,7 @@ def _try_run(command):
 
 
 def _run(command, script=None):
-    """Its output. Fails with RulesFailure."""
+    """Runs a command and returns its output. Raises RulesFailure."""
     try:
         done = subprocess.run(
             command,

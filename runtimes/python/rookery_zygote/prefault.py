@@ -1,8 +1,12 @@
-"""Which pages every instance uses until it has answered its first call: a worker copies those that will be written to, and maps those of files,
-while nobody waits for it (`populate` in `runtimes/native/fork/fork.c`). The instance would else come to each in a fault of its own.
+"""Finds the pages that every instance uses until it has answered its first call.
 
-A process with the memory of all workers, a *scout*, lives the life of an instance and is looked at when it has answered. All workers are forks of
-the same process, so what it wrote they write too. A fork inherits no page of a file that it only reads, so what the scout has there it has read.
+A worker copies the pages that will be written to, and maps those of files, before its orders arrive
+(`populate` in `runtimes/native/fork/fork.c`). Otherwise the instance would take a page fault for each.
+
+To find them, a process with the memory of all workers, a *scout*, runs the session of an instance. Its pages
+are inspected after its answer. All workers are forks of the same process, so they write to the same pages as
+the scout. A fork inherits no page of a file that it only reads, so the scout has read all such pages that it
+has.
 """
 
 import json
@@ -19,23 +23,27 @@ from . import frames, process, rehearsal, user_process
 
 _PAGE = os.sysconf("SC_PAGESIZE")
 _ENTRY = struct.Struct("@Q")
-#: Of the kernel's Documentation/admin-guide/mm/pagemap.rst: bits of an entry, which are there without rights too.
+#: Bits of an entry, from the kernel's Documentation/admin-guide/mm/pagemap.rst. They are visible without
+#: rights too.
 _IS_OWN, _IS_OF_FILE, _IS_PRESENT = 1 << 56, 1 << 61, 1 << 63
-#: Which of them count, and how they stand, in what a process writes to and in what it reads of a file.
+#: (mask, value) of these bits for a page that a process writes to, and for a page of a file that it reads.
 _WRITTEN = (_IS_PRESENT | _IS_OWN | _IS_OF_FILE, _IS_PRESENT | _IS_OWN)
 _READ = (_IS_PRESENT | _IS_OF_FILE, _IS_PRESENT | _IS_OF_FILE)
-#: A bound for a machine that stands still: no start is served before.
+#: Time limit in case the machine stalls. No start is served before the search ends.
 _SECONDS = 3
-#: In the machine's own namespaces the user's processes may be many already.
+#: Limits of the scout. In the machine's own namespaces the user may already have many processes.
 _LIMITS = dict(rehearsal.ORDERS["limits"], maxProcesses=1 << 20)
 
 
 def find(plan):
     """
-    As (address, bytes, whether it is written to), in the process that workers will be forked from. Empty where the kernel does not say, or when
-    something goes wrong: then instances come to their pages themselves. Leaves no process and no descriptor.
+    Returns runs of pages as (address, bytes, is written to). Called in the process from which workers are
+    forked.
+
+    Returns an empty list if the kernel gives no information or the search fails: instances then take the page
+    faults. Leaves no process and no descriptor.
     """
-    # The scout is in no sandbox. Without one of these code that runs as the same user could reach into it.
+    # The scout is in no sandbox. Without one of these layers, code of the same user could access it.
     if not any(map(plan.layers.has, ("pid", "user", "user_limits"))):
         return []
     try:
@@ -46,7 +54,12 @@ def find(plan):
 
 
 def _hear(plan):
-    """What the client says; a third process, since pages that it writes to are not the scout's alone: this one has them still."""
+    """
+    Runs the client in a third process and returns its result.
+
+    The client must be a separate process: this process shares its pages with the scout, so pages that it
+    writes to would be misjudged.
+    """
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -54,7 +67,8 @@ def _hear(plan):
             if client == 0:
                 ours.close()
                 _tell(theirs, plan)
-            # Here too, whoever is first: it is ended with the scout as one.
+            # Done here too, because either process may run first. The group lets the scout be killed with the
+            # client.
             _lead(client)
         ours.settimeout(_SECONDS)
         try:
@@ -66,7 +80,7 @@ def _hear(plan):
 
 
 def _tell(connection, plan):
-    """The life of the client. Never returns."""
+    """Runs the client and sends its result. Never returns."""
     try:
         _lead(os.getpid())
         connection.sendall(frames.packed(json.dumps(_ask(plan)).encode()))
@@ -80,12 +94,16 @@ def _lead(pid):
     try:
         os.setpgid(pid, pid)
     except OSError:
-        # It has ended.
+        # The process has ended.
         pass
 
 
 def _reap(group):
-    """A scout whose client was killed is this process's."""
+    """
+    Waits for all processes of the group.
+
+    A scout whose client was killed becomes a child of this process.
+    """
     while True:
         try:
             os.waitpid(-group, 0)
@@ -97,14 +115,16 @@ def _log(error):
     try:
         os.write(2, ("pages are not copied beforehand: %s: %s\n" % (type(error).__name__, error)).encode("utf-8", "replace"))
     except OSError:
-        # A full disk.
+        # The disk is full.
         pass
 
 
 def runs(pid):
     """
-    What a process does not share with the one that forked it any more, and what it has read of programs and libraries, as [address, bytes, whether
-    it was written to]. Fails with OSError where the kernel does not say.
+    Returns runs of pages as [address, bytes, is written to].
+
+    These are the pages that a process no longer shares with its parent, and those that it has read of
+    programs and libraries. Raises OSError if the kernel gives no information.
     """
     found = []
     with open("/proc/%s/maps" % pid) as maps, open("/proc/%s/pagemap" % pid, "rb", 0) as pages:
@@ -118,7 +138,7 @@ def runs(pid):
             start, end = (int(number, 16) for number in place.split("-"))
             pages.seek(start // _PAGE * _ENTRY.size)
             entries = pages.read((end - start) // _PAGE * _ENTRY.size)
-            # Of one mapping, since the next one may go.
+            # A run stays within one mapping, since the next one may be unmapped.
             run = None
             for offset in range(0, len(entries), _ENTRY.size):
                 (entry,) = _ENTRY.unpack_from(entries, offset)
@@ -133,7 +153,7 @@ def runs(pid):
 
 
 def _ask(plan):
-    """Has a scout live, as its client, and looks at it."""
+    """Starts a scout, is its client for one call, and inspects its pages."""
     secret = os.urandom(16).hex()
     identity = user_process.plain_identity(plan.root_identity, plan.layers)
     orders = dict(rehearsal.ORDERS, secret=secret, identity=identity, limits=_LIMITS)
@@ -145,7 +165,7 @@ def _ask(plan):
         if scout == 0:
             _live(plan, listener.detach(), theirs.detach())
         try:
-            # With its end all of it is over.
+            # The end of the scout then closes both connections.
             theirs.close()
             listener.close()
             with ours:
@@ -159,7 +179,7 @@ def _ask(plan):
 
 
 def _connect(listener, client, directory):
-    """Where nobody else may look, and for this moment only."""
+    """Connects the two sockets at a path in a private directory, which exists for this moment only."""
     held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = "/proc/self/fd/%d/scout-%d" % (held, os.getpid())
     try:
@@ -174,15 +194,15 @@ def _connect(listener, client, directory):
 
 
 def _live(plan, listener, orders):
-    """The scout. Never returns."""
-    # Out of the way first.
+    """Runs the scout. Never returns."""
+    # Moves the descriptors away first, in case they occupy the target numbers.
     moved = [os.dup(listener), os.dup(orders)]
     for descriptor, place in zip(moved, (user_process.LISTENER, user_process.ORDERS)):
         os.dup2(descriptor, place)
     process.close_all_but([0, 1, 2, user_process.LISTENER, user_process.ORDERS])
     sys.dont_write_bytecode = True
     rookery_runtime.after_fork()
-    # Nobody's code runs here, and where the filter comes last only a worker may put it on itself.
+    # No user code runs here. If the filter is installed last, only a worker may install it.
     user_process.obey(plan.layers, plan.title)
 
 

@@ -1,4 +1,4 @@
-"""What the kernel tells about processes, and what this one shows of itself."""
+"""Facts of the kernel about processes, and the title of this process."""
 
 import ctypes
 import os
@@ -9,7 +9,11 @@ from . import syscalls
 
 
 def start_time(pid, proc="/proc"):
-    """Clock ticks after boot at which `pid` started: with the pid it names one process. None when it is gone."""
+    """
+    Returns the clock ticks after boot at which `pid` started; None when the process does not exist.
+
+    Together with the pid they identify a process.
+    """
     try:
         with open("%s/%s/stat" % (proc, pid), "rb") as source:
             data = source.read()
@@ -20,8 +24,10 @@ def start_time(pid, proc="/proc"):
 
 def life():
     """
-    A name of this process that no other one has, now or later: pids come again, in a container with each of its starts, and what is called by them is
-    on the disk and in the control groups. Ends with its pid.
+    Returns a name of this process that no other process has, now or later. Ends with its pid.
+
+    A pid alone is not unique: pids are reused, in a container after each of its starts. Directories on the
+    disk and control groups have these names.
     """
     return "%s-%d" % (os.urandom(8).hex(), os.getpid())
 
@@ -35,7 +41,7 @@ def boot_id():
 
 
 def parents(proc="/proc"):
-    """`{pid: parent pid}` of all processes that can be seen."""
+    """Returns `{pid: parent pid}` of all visible processes."""
     found = {}
     for name in os.listdir(proc):
         if name.isdigit():
@@ -49,7 +55,7 @@ def parents(proc="/proc"):
 
 
 def descendants(root, table=None):
-    """All processes below `root`, parents before their children."""
+    """Returns all processes below `root`, parents before their children."""
     table = parents() if table is None else table
     found = []
     generation = {root}
@@ -60,7 +66,7 @@ def descendants(root, table=None):
 
 
 def usage(pids):
-    """What /proc says that these use together; those that have gone count nothing."""
+    """Returns the total usage of these processes from /proc. Ended processes count nothing."""
     page = os.sysconf("SC_PAGE_SIZE")
     memory = processes = 0
     ticks = 0
@@ -84,7 +90,7 @@ def usage(pids):
 
 
 def kill(target):
-    """SIGKILL to a process, or to a group as a negative number. One that is gone is no failure."""
+    """Sends SIGKILL to a process, or to a group given as a negative number. Ignores an ended one."""
     try:
         os.kill(target, signal.SIGKILL)
     except OSError:
@@ -92,7 +98,7 @@ def kill(target):
 
 
 class Title:
-    """The command line and the start environment that `ps` and /proc show: both are written over in place."""
+    """The command line and the start environment that `ps` and /proc show. Overwrites both in place."""
 
     def __init__(self):
         self._start = self._size = 0
@@ -106,7 +112,7 @@ class Title:
         if start and end > start:
             self._start, self._size = start, end - start
         if env_start and env_end > env_start:
-            # libc's own `environ` points into this memory. Python has its copy, so nobody misses it.
+            # libc's own `environ` points into this memory. Python has a copy and does not need it.
             for name in list(os.environ):
                 del os.environ[name]
             ctypes.memset(env_start, 0, env_end - env_start)
@@ -123,14 +129,14 @@ def close_all_but(keep):
     """Closes every descriptor that is not in `keep`."""
     low = 0
     for descriptor in sorted(set(keep)) + [_end_of_descriptors()]:
-        # Never an empty range: some interpreters take closerange(0, 0) for the descriptor 0.
+        # Skips empty ranges: some interpreters treat closerange(0, 0) as the descriptor 0.
         if low < descriptor:
             os.closerange(low, descriptor)
         low = max(low, descriptor + 1)
 
 
 def _end_of_descriptors():
-    # One system call closes a range from 3.10 on, whatever is in it; before, each one is a call.
+    # From 3.10 on closing a range is a single system call. Before, each number takes one.
     if sys.version_info >= (3, 10):
         return 1 << 24
     try:

@@ -1,4 +1,4 @@
-"""What must be true of the user's program before its sandbox starts; seen from inside its root."""
+"""Checks the user's program before its sandbox starts, from inside the sandbox's root."""
 
 import os
 
@@ -6,7 +6,7 @@ from .failure import StartFailure
 
 
 def check(command):
-    """Fails with StartFailure when the directory of the program has nothing in it, or no program of that name."""
+    """Raises StartFailure when the directory of the program is empty, or has no such program."""
     directory, path = command["deployDir"], command["argv"][0]
     if not directory.startswith("/"):
         raise StartFailure("deploy dir is empty: codePath must be an absolute path inside the sandbox, not '%s'" % directory)
@@ -15,7 +15,7 @@ def check(command):
     except (FileNotFoundError, NotADirectoryError):
         raise StartFailure("deploy dir is empty: %s is not there; mount the code with target %s" % (directory, directory))
     except OSError:
-        # One that may be entered and not listed.
+        # The directory may be entered but not listed.
         is_empty = False
     if is_empty:
         raise StartFailure("deploy dir is empty: there is nothing in %s" % directory)
@@ -26,7 +26,7 @@ def check(command):
 
 
 def check_for_user(path, identity):
-    """Fails with StartFailure when the user may not execute the program. A child asks as the user."""
+    """Raises StartFailure when the user may not execute the program. A child tests that as the user."""
     child = os.fork()
     if child == 0:
         code = 0

@@ -1,7 +1,8 @@
-"""Does in the zygote, before it forks, what every instance does: as far as that can be done and taken back.
+"""Does in the zygote, before it forks, what every instance does, as far as that can be undone.
 
-A forked process pays for the first write to each page. The interpreter writes when code runs for the first times, when an attribute is
-looked up for the first time, and when a module is first asked for: all of that is then there already.
+A forked process pays for the first write to each page. The interpreter writes when code runs for the first
+time, when an attribute is looked up for the first time, and when a module is first imported. After the
+rehearsal all of that has happened.
 """
 
 import importlib
@@ -15,9 +16,9 @@ from . import frames, user_process
 
 _CODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rehearsed")
 _NAME = "rookery_rehearsed.handler"
-#: After eight runs an interpreter has adapted the code that it runs.
+#: Number of sessions. After eight runs an interpreter has adapted the code that it runs.
 _SESSIONS = 9
-#: Of the code that comes with the zygote.
+#: The INIT for the code that is part of the zygote.
 INIT = {
     "codePath": _CODE,
     "handler": _NAME,
@@ -36,7 +37,7 @@ INIT = {
     "cpuMillis": 1000,
 }
 
-#: What an instance is told, in the shape of what the native program writes.
+#: Orders of an instance, in the format of the native program.
 ORDERS = {
     "instanceId": "rehearsal",
     "identity": {"uid": 0, "gid": 0, "groups": [0], "set": True, "map": False},
@@ -49,12 +50,17 @@ ORDERS = {
 
 
 def prepare(times=_SESSIONS):
-    """Whole sessions, so many times. Leaves nothing behind; the modules that an agent needs are there before any fork."""
+    """
+    Runs complete sessions, `times` in number.
+
+    Leaves only imported modules, which agents need before any fork.
+    """
     for _ in range(times):
         _read_orders()
         user_process.set_environment(dict(os.environ))
         _load_and_call()
-    # Once for all, since it writes to each finder: what is mounted later is looked at, whatever its directory's time is.
+    # Called once, because it writes to each finder. Later mounts are then found whatever the times of their
+    # directories are.
     importlib.invalidate_caches()
 
 

@@ -1,14 +1,17 @@
-"""A program that starts before anybody asks for it, and waits for its orders where the Python runtime would: its start is what takes long."""
+"""
+A program that starts ahead of its orders and waits for them in place of the Python runtime, because its start
+takes long.
+"""
 
 from . import user_process
 
 _ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
-#: Tells the program that its orders come on the descriptor of the orders, as JSON behind its length.
+#: Option that makes the program read its orders from this descriptor, as JSON after its length.
 _OPTION = "--wait-for-orders=%d"
 
 
 class Resident:
-    """What every worker of a zygote starts: for the user that is asked for most, who has no rights then already."""
+    """The program that every worker of a zygote starts, as the most frequent user, without any rights."""
 
     def __init__(self, config, layers, identity):
         self.argv = config["argv"] + [_OPTION % user_process.ORDERS]
@@ -18,7 +21,12 @@ class Resident:
 
 
 def find(config, layers, identity):
-    """None where there is none, or where what it may do depends on the request: those limits cannot be set from outside."""
+    """
+    Returns the Resident, or None.
+
+    Its limits cannot be set from outside after the start. So there is none where its permissions depend on
+    the request.
+    """
     if config is None or layers.has("user") or not all(map(layers.has, ("mount", "pid", "cgroup.memory"))):
         return None
     return Resident(config, layers, identity)

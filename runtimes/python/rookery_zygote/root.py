@@ -1,4 +1,8 @@
-"""What the root directory of each sandbox has in it. The native program builds it (`runtimes/native/src/root.c`)."""
+"""
+The content of each sandbox's root directory.
+
+The native program builds it (`runtimes/native/src/root.c`).
+"""
 
 import os
 import sys
@@ -7,34 +11,34 @@ import rookery_runtime
 
 from . import network_names
 
-#: Where what is in a sandbox finds the programs, the libraries and the kernel.
+#: Directories in which programs find other programs, libraries and the loader.
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 class RootPlan:
-    """What every sandbox of a zygote has in its root."""
+    """The content that all sandboxes of a zygote have in their root."""
 
     def __init__(self, mount_point, etc, shown, hidden):
-        #: An empty directory on the host. Only the sandbox's own mount namespace has something there.
+        #: An empty directory on the host. Only the sandbox's own mount namespace mounts something there.
         self.mount_point = mount_point
         self.etc = etc
-        #: The one name server of every sandbox; None: those of the host.
+        #: The name server of every sandbox; None for those of the host.
         self.name_server = None
-        #: Host paths that stand read-only at the same place inside (the interpreter, this code).
+        #: Host paths that are visible read-only at the same path inside (the interpreter, this code).
         self.shown = [path for path in shown if path != "/" and not _is_within(path, "/usr")]
-        #: Host paths that must not be seen, whatever is shown (the data directory).
+        #: Host paths that must stay invisible, whatever is shown (the data directory).
         self.hidden = hidden
-        #: What every sandbox runs on: nothing may be mounted over it.
+        #: Directories that every sandbox needs, so that nothing may be mounted over them.
         self.needed = _needed_directories()
-        #: Where modules are loaded from that not every instance has need of.
+        #: Directory of the runtime's modules, some of which are imported on demand.
         self.runtime = os.path.dirname(os.path.realpath(rookery_runtime.__file__))
 
     def facts(self):
-        """For the native program, which builds it (`root.c`)."""
+        """Returns the facts for the native program, which builds the root (`root.c`)."""
         return {
             "etc": self.etc.path,
             "etcDirectories": self.etc.directories,
-            # Of each sandbox alone; null: those of the host.
+            # The text of the sandbox's own resolv.conf; null for that of the host.
             "resolvers": None if self.name_server is None else network_names.text_for(self.name_server),
             "shown": self.shown,
             "hidden": self.hidden,
@@ -42,7 +46,7 @@ class RootPlan:
 
 
 def _needed_directories():
-    """Resolved, as a mount's target is."""
+    """Returns the needed directories with links resolved, like the targets of mounts."""
     library = os.path.dirname(os.path.realpath(os.__file__))
     found = ["/usr", "/proc", "/dev", library, os.path.join(library, "lib-dynload")]
     found.append(os.path.dirname(os.path.realpath(sys.executable)))

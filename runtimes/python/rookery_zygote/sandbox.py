@@ -1,9 +1,9 @@
-"""One instance as those who serve it know it, where no native program does."""
+"""The facts of an instance for Python code that serves it."""
 
 import os
 import sys
 
-#: What the control plane gives when nobody says anything (`HOST_PATH` in `src/instances/sandbox-spec.ts`).
+#: The default PATH of the control plane (`HOST_PATH` in `src/instances/sandbox-spec.ts`).
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -23,8 +23,10 @@ class Sandbox:
 
 def path_of_code():
     """
-    What `PATH` is for code of this interpreter where the caller chose none: `python3` and `pip` are those of the code. None where that is the
-    usual one.
+    Returns the default `PATH` for code of this interpreter, so that `python3` and `pip` are those of the
+    interpreter.
+
+    Returns None if that is the usual PATH.
     """
     programs = os.path.dirname(sys.executable)
     return None if programs in USUAL_PATH.split(os.pathsep) else programs + os.pathsep + USUAL_PATH

@@ -1,4 +1,5 @@
-"""The system call filter of a sandbox: everything is allowed but what reaches for the kernel or for other processes.
+"""The system call filter of a sandbox. Allows everything except calls that affect the kernel or other
+processes.
 
 Containers get the same rules from Docker (`container_filter`, made from the tables here).
 """
@@ -17,14 +18,14 @@ _SECCOMP_SET_MODE_FILTER = 1
 _SECCOMP_FILTER_FLAG_SPEC_ALLOW = 4
 _TIOCSTI = 0x5412
 _TIOCLINUX = 0x541C
-#: Every CLONE_NEW* flag.
+#: All CLONE_NEW* flags.
 NAMESPACES = 0x7E020080
-#: CLONE_NEWTIME is part of the exit signal's byte in clone(2), so it is no flag there.
+#: The same without CLONE_NEWTIME, whose bit belongs to the exit signal in clone(2).
 CLONE_NAMESPACES = 0x7E020000
-#: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+#: Allowed address families: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 FAMILIES = (1, 2, 10, 16)
 
-# Denied with EPERM: (name, x86_64, aarch64); None where the machine does not have it.
+# Denied with EPERM: (name, x86_64, aarch64). None if the architecture lacks the call.
 DENIED = (
     ("acct", 163, 89),
     ("add_key", 248, 217),
@@ -92,21 +93,23 @@ DENIED = (
     ("ustat", 136, None),
     ("vhangup", 153, 58),
 )
-# Denied with ENOSYS, so that libraries take their other way.
+# Denied with ENOSYS, so that libraries use their fallback.
 ABSENT = (
     ("clone3", 435, 435),
-    # Its mode is behind a pointer, where a filter cannot look.
+    # The mode is behind a pointer, which a filter cannot read.
     ("openat2", 437, 437),
     ("io_uring_setup", 425, 425),
     ("io_uring_enter", 426, 426),
     ("io_uring_register", 427, 427),
 )
-#: S_ISUID and S_ISGID. On the host such a file would be a program with the rights of its owner: of root, where the code runs as root.
+#: S_ISUID and S_ISGID. On the host such a file would run with the rights of its owner: of root, if the code
+#: runs as root.
 SET_IDS = 0o6000
-#: O_CREAT and what makes O_TMPFILE more than O_DIRECTORY: only then is there a mode.
+#: O_CREAT, and the bit of O_TMPFILE that O_DIRECTORY lacks. The mode counts only with one of them.
 CREATES = 0o20000100
-# Denied with EPERM when the mode has them: (name, x86_64, aarch64, which argument is the mode, which the flags that say whether it counts).
-# Directories and sockets cannot have them, and a file that is written to loses them.
+# Denied with EPERM when the mode has these bits: (name, x86_64, aarch64, index of the mode argument, index of
+# the flags argument or None). Directories and sockets cannot have these bits, and a file loses them when it
+# is written to.
 MODES = (
     ("openat", 257, 56, 3, 2),
     ("open", 2, None, 2, 1),
@@ -118,9 +121,10 @@ MODES = (
     ("mknod", 133, None, 1, None),
     ("mknodat", 259, 33, 2, None),
 )
-#: A query, and flags that only change the machine's name for programs; none that makes their memory easier to attack.
+#: A query, and flags that only change the machine's name for programs. None of them weakens memory
+#: protection.
 PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-# Looked at by argument.
+# Calls that are checked by argument.
 _PERSONALITY = {"x86_64": 135, "aarch64": 92}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
@@ -130,10 +134,11 @@ _IOCTL = {"x86_64": 16, "aarch64": 29}
 _PRLIMIT = {"x86_64": 302, "aarch64": 261}
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
-#: Fewer make more instructions, which the kernel has to translate.
+#: Length of a row of comparisons. A smaller number makes more instructions, which the kernel has to
+#: translate.
 _MOST_IN_A_ROW = 3
 
-#: Instructions that a comparison can skip.
+#: Number of instructions that a comparison can skip.
 _LONGEST_SKIP = 255
 
 _LOAD = 0x20
@@ -167,13 +172,16 @@ def _mode_check(mode_index, flags_index, denied, allow):
 
 
 def _one_of(values, denied, allow):
-    """Allows the first argument to be one of them."""
+    """Returns instructions that allow a call if its first argument is one of these values."""
     checks = [_instruction(_JUMP_EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)]
     return [_instruction(_LOAD, 0, 0, _argument_at(0))] + checks + [denied, allow]
 
 
 def _rules(machine, allow):
-    """What is not simply allowed: the number of a call → the instructions that decide about it, the last a return."""
+    """
+    Returns the restricted calls: number of the call → the instructions that decide about it, ending with a
+    return.
+    """
     column = 1 if machine == "x86_64" else 2
     eperm = _instruction(_RETURN, 0, 0, _ERRNO | _EPERM)
     enosys = _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS)
@@ -196,7 +204,8 @@ def _rules(machine, allow):
         eperm,
         allow,
     ]
-    # New limits (the third argument, a pointer) for nobody but oneself (the first, 0): code with the same uid could end init.
+    # Denies new limits (third argument, a pointer) for other processes (first argument not 0): code with the
+    # same uid could end init.
     rules[_PRLIMIT[machine]] = [
         _instruction(_LOAD, 0, 0, _argument_at(0)),
         _instruction(_JUMP_EQUAL, 5, 0, 0),
@@ -214,7 +223,7 @@ def _rules(machine, allow):
 
 
 def _ranges(rules):
-    """`(first, last, instructions)` of each, sorted; neighbours with the same verdict are one."""
+    """Returns sorted `(first, last, instructions)`. Merges neighbours with the same single instruction."""
     ranges = []
     for number, code in sorted(rules.items()):
         if ranges and len(code) == 1 and ranges[-1][1:] == (number - 1, code):
@@ -226,8 +235,10 @@ def _ranges(rules):
 
 def _decide(ranges, otherwise):
     """
-    With the number loaded. By halves: the kernel runs the filter for every number that there is when a process installs it, to remember those
-    that are always allowed, and later for every call of the others.
+    Returns instructions that decide about the loaded number of a call, by binary search.
+
+    The kernel runs the filter for every number when a process installs it, to remember the calls that are
+    always allowed. Later it runs the filter for each of the other calls.
     """
     if len(ranges) > _MOST_IN_A_ROW:
         middle = len(ranges) // 2
@@ -249,19 +260,19 @@ def _decide(ranges, otherwise):
 
 
 def program(machine):
-    """The filter as BPF bytes, or None for a machine whose system calls are not in the table."""
+    """Returns the filter as BPF bytes, or None for an architecture that is not in the tables."""
     if machine not in _AUDIT_ARCH:
         return None
     allow = _instruction(_RETURN, 0, 0, _ALLOW)
     code = [
         _instruction(_LOAD, 0, 0, _ARCH_AT),
         _instruction(_JUMP_EQUAL, 1, 0, _AUDIT_ARCH[machine]),
-        # 32-bit programs have other numbers: none of their calls passes.
+        # 32-bit programs use other numbers: none of their calls passes.
         _instruction(_RETURN, 0, 0, _ERRNO | _EPERM),
         _instruction(_LOAD, 0, 0, _NUMBER_AT),
     ]
     if machine == "x86_64":
-        # The x32 variants of all calls.
+        # Denies the x32 variants of all calls.
         code += [
             _instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000),
             _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS),
@@ -269,14 +280,18 @@ def program(machine):
     return b"".join(code + _decide(_ranges(_rules(machine, allow)), allow))
 
 
-#: Made once: every worker installs it.
+#: The filter for this machine. Made once, because every worker installs it.
 OWN = program(syscalls.MACHINE)
 _HELD = None if OWN is None else ctypes.create_string_buffer(OWN, len(OWN))
 _REQUEST = None if OWN is None else struct.pack("@HP", len(OWN) // 8, ctypes.addressof(_HELD))
 
 
 def install():
-    """Puts the filter on this process and all its future children. Needs no_new_privs (or the right). Fails with OSError."""
+    """
+    Installs the filter for this process and its future children.
+
+    Needs no_new_privs or CAP_SYS_ADMIN. Raises OSError.
+    """
     if _REQUEST is None:
         raise OSError(_ENOSYS, "no system call filter is known for %s" % syscalls.MACHINE)
     result = syscalls.LIBC.syscall(

@@ -1,8 +1,8 @@
-"""One sandbox as a program of the operator's supervisord (see docs/supervisor.md).
+"""Runs one sandbox as a program of the operator's supervisord (see docs/operate/supervisor.md).
 
-The program that supervisord starts is the *shim*: the parent of the sandbox's first process. The end of the shim ends the sandbox,
-and the end of the sandbox ends the shim, with the same exit code. Like a zygote it never reads a start request: the first process
-does, over the connection that the shim has opened.
+The program that supervisord starts is the *shim*: the parent of the sandbox's first process. The end of the
+shim ends the sandbox. The end of the sandbox ends the shim, with the same exit code. Like a zygote it never
+reads a start request: the first process does, over the connection that the shim has opened.
 """
 
 import fcntl
@@ -18,16 +18,19 @@ import time
 
 from rookery_runtime import unix_path
 
-from . import cgroups, command, etc, forking, frames, layers, process, rehearsal, syscalls, waiting, zygote
+from . import cgroups, command, etc, forking, frames, layers, lockfile, process, rehearsal, syscalls, waiting, zygote
 from . import network as networks
 from . import plan as plan_module
 from .failure import code_of
 
-#: What the code may take to end when supervisord asks for it. The program's section gives it more before it kills.
+#: Time that the code has to end when supervisord stops it. The program's section gives the shim more before
+#: supervisord kills it.
 _GRACE_MS = 10000
 _LARGEST_CONFIG = 1 << 20
 _READ_SECONDS = 10
-#: How long a sandbox without an instance may take to go.
+#: Interval for checking that the data directory still exists.
+_LOST_LOOK_MS = 10000
+#: Time limit for the end of a sandbox without an instance.
 _ABANDON_SECONDS = 5
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_SECONDS = 2
@@ -45,11 +48,12 @@ class BecomeUser(BaseException):
 
 def serve(address, program):
     """
-    The life of the shim: reports to the control plane at `address`, makes a sandbox and ends with it. Never returns; raises
-    `BecomeUser` in the user's process.
+    Runs the shim: reports to the control plane at `address`, makes a sandbox and ends with it.
+
+    Never returns. Raises `BecomeUser` in the user's process.
     """
     parent = os.getppid()
-    # supervisord owns the life: nothing of it outlives supervisord, however that ends.
+    # The shim and its sandbox end with supervisord, however that ends.
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
@@ -72,7 +76,7 @@ def serve(address, program):
         os._exit(1)
     if config is None:
         os._exit(0)
-    # Before the layers are tried: what that leaves behind is this process's to reap.
+    # Set before the layers are tried, because this process reaps the residue of the trials.
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
     plan = _make_plan(config)
     plan.find_networks(config["layers"] is not None and config["layers"]["hasNetworks"])
@@ -88,26 +92,28 @@ def serve(address, program):
 class _Shim:
     def __init__(self, plan, connection, parent):
         self._plan = plan
-        #: To the control plane, until the sandbox has it.
+        #: Connection to the control plane, until the sandbox has it.
         self._connection = connection
         self._parent = parent
+        #: When this directory is removed, no service finds the sandbox again.
+        self._instances = os.open(plan.instances, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._forks = forking.Forks(plan, is_supervised=True)
-        #: Of the sandbox: the shim's end of its pair, and its first process once it is made.
+        #: The shim's end of the sandbox's socket pair, and the pid of its first process once that exists.
         self._control = None
         self._first = None
         self._instance = None
-        #: What kept it from being made.
+        #: Reason why the sandbox could not be made.
         self._failure = None
-        #: Over which init was asked to end.
+        #: Connections over which init was asked to end.
         self._stops = []
         self._deadline = None
-        # Before there is anything that would be left behind.
+        # Installed before there is anything to clean up.
         self._wake = waiting.Wakeup()
         for number in _STOPS:
             signal.signal(number, self._on_stop)
 
     def run(self, ready):
-        """`ready`: for the control plane, once the sandbox is made."""
+        """Serves the sandbox to its end. Sends `ready` to the control plane once the sandbox is made."""
         usual = forking.OWN if self._plan.networks.always else forking.HOST
         self._make(usual)
         if not self._until(lambda: self._first is not None):
@@ -123,12 +129,12 @@ class _Shim:
         self._end()
 
     def _make(self, network):
-        """Has a sandbox made. In its user's process it raises BecomeUser."""
+        """Makes a sandbox. Raises BecomeUser in its user's process."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             pid = self._forks.fork(self._plan.name, network, theirs)
             if pid == 0:
-                # Their descriptors are closed or others by now.
+                # Their descriptors are closed by now, and the numbers may be reused.
                 for held in (self._control, theirs, self._connection):
                     held.detach()
                 self._wake.detach()
@@ -138,7 +144,11 @@ class _Shim:
                 raise BecomeUser(self._plan)
 
     def _give(self, network, usual):
-        """The request of the control plane is read by the sandbox, which is made again where it is in another network than is asked for."""
+        """
+        Transfers the request's connection to the sandbox, which reads the request.
+
+        If the request asks for another network, the sandbox is made again in that.
+        """
         if network != usual:
             if not self._plan.layers.has("net"):
                 self._refuse("failed_precondition", networks.IMPOSSIBLE)
@@ -148,7 +158,7 @@ class _Shim:
             self._remove()
             self._first = None
             if self._deadline is not None:
-                # Asked to end meanwhile.
+                # The shim was asked to end meanwhile.
                 return
             try:
                 self._make(network)
@@ -163,24 +173,31 @@ class _Shim:
         self._connection.close()
 
     def _until(self, is_so):
-        """Hears what the sandbox says, and does what it must, until that is so. False when the sandbox has ended before."""
+        """
+        Handles the sandbox's messages and its end until `is_so()`.
+
+        Returns False when the sandbox ends first.
+        """
         poll = select.poll()
         poll.register(self._wake.fileno(), select.POLLIN)
         poll.register(self._control.fileno(), select.POLLIN)
         while not is_so():
             if self._reap():
                 return False
-            for descriptor, _event in poll.poll(waiting.left_ms(self._deadline)):
+            for descriptor, _event in poll.poll(self._left_ms()):
                 if descriptor == self._wake.fileno():
                     self._wake.clear()
                 elif not self._hear():
                     poll.unregister(descriptor)
-            if waiting.is_over(self._deadline):
+            if waiting.is_over(self._deadline) or lockfile.is_removed(self._instances):
                 self._kill()
         return True
 
+    def _left_ms(self):
+        return min(_LOST_LOOK_MS, waiting.left_ms(self._deadline)) if self._deadline is not None else _LOST_LOOK_MS
+
     def _hear(self):
-        """False at the end: the start is done, or there was none."""
+        """Reads one message of the sandbox. Returns False at the end of the messages."""
         try:
             message = forking.read_words(self._control.recv(forking.LARGEST_MESSAGE))
         except OSError:
@@ -197,7 +214,11 @@ class _Shim:
         return True
 
     def _read_network(self):
-        """What comes before the request: the network that it asks for. None when the control plane has gone, or the sandbox, or has to."""
+        """
+        Reads the message before the request, which names the network.
+
+        Returns None if the control plane has disconnected, or the sandbox has ended or has to end.
+        """
         poll = select.poll()
         for one in (self._wake, self._control, self._connection):
             poll.register(one.fileno(), select.POLLIN)
@@ -222,7 +243,7 @@ class _Shim:
         try:
             frames.write_message(self._connection, message)
         except OSError:
-            # Nobody waits for it any more.
+            # The control plane has disconnected.
             pass
 
     def _refuse(self, code, message):
@@ -230,7 +251,7 @@ class _Shim:
         self._abandon()
 
     def _abandon(self, how=socket.SHUT_WR):
-        """The sandbox, if there is one, sees that the pair is closed, and goes. It may be in the middle of a start: that is not undone."""
+        """Closes the pair, so that a sandbox without a start ends. A start that has begun is not undone."""
         if self._control is None:
             return
         try:
@@ -239,7 +260,11 @@ class _Shim:
             pass
 
     def _reap(self):
-        """True once the sandbox has ended. Others may be left to this one where there is no pid namespace."""
+        """
+        Reaps children.
+
+        Returns True once the sandbox has ended. Without a pid namespace other orphans may remain.
+        """
         ended = []
         has_children = waiting.reap(lambda pid, _status: ended.append(pid))
         return not has_children or self._first in ended
@@ -251,7 +276,7 @@ class _Shim:
             return
         ended = os.getppid() != self._parent
         cause = "supervisord has ended" if ended else "supervisord stopped it"
-        # A second signal does not wait.
+        # A second signal stops the sandbox without a grace.
         order = {"op": "stop", "graceMs": 0 if self._stops else _GRACE_MS, "cause": cause}
         try:
             stop = _connect(os.path.join(self._plan.instances, self._instance, "init.sock"))
@@ -269,7 +294,7 @@ class _Shim:
         self._plan.networks.release()
         directory = os.path.join(self._plan.instances, self._instance) if self._instance else None
         if directory is None or not os.path.isdir(directory):
-            # Nobody else knows of it.
+            # No other process knows the sandbox, so its residue is removed here.
             self._remove()
             os._exit(0)
         os._exit(_exit_code(directory))
@@ -297,7 +322,7 @@ def _make_plan(config):
 
 
 class _Locked:
-    """Shims share one copy of the host's /etc; one at a time brings it up to date."""
+    """A lock for the copy of the host's /etc that shims share. One shim at a time updates the copy."""
 
     def __init__(self, directory):
         self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -310,7 +335,7 @@ class _Locked:
 
 
 def _ready(plan):
-    """What the control plane must know of this sandbox, and gives to the next one."""
+    """Returns the facts of this sandbox for the control plane, which passes them to the next shim."""
     held = plan.layers
     return {
         "isolation": held.words(),
@@ -328,12 +353,12 @@ def _ready(plan):
 
 
 def _read_layers(known):
-    """The layers as another shim of this supervisord found them; None when this is the first."""
+    """Returns the layers that another shim of this supervisord has found, or None for the first shim."""
     if known is None:
         return None
     places = {name: cgroups.Place(version, parent) for name, (version, parent) in known["places"].items()}
     for place in places.values():
-        # Another service of this machine may have removed it when it had no sandbox left.
+        # Another service of this machine may have removed the group when it had no sandbox left.
         os.makedirs(place.parent, exist_ok=True)
     held = layers.Layers(places, known["needsUser"])
     held.held, held.degraded = set(known["held"]), known["degraded"]
@@ -341,7 +366,7 @@ def _read_layers(known):
 
 
 def _exit_code(directory):
-    """As the sandbox ended; 137 when it could not say how."""
+    """Returns the exit code of the sandbox, or 137 when the sandbox has not recorded it."""
     told = _read(directory, "exit.json") or (_read(directory, "state.json") or {}).get("exit")
     if told is None:
         return 137

@@ -1,8 +1,8 @@
-"""A command whose input and outputs are open streams, over one connection.
+"""Runs a command whose input and outputs are streams over one connection.
 
-After the request, frames go both ways; the first byte says what each is. Each stream has a window: so many bytes may be under way until
-the other side gives credit for what it has passed on. So neither side ever stops reading the connection, and a resize or a kill is heard
-while everything else is held up.
+After the request, frames go both ways. The first byte is the kind of a frame. Each stream has a window: the
+number of bytes that may be sent before the other side grants credit for what it has passed on. So both sides
+always read the connection, and a resize or a kill takes effect while the streams are blocked.
 """
 
 import errno
@@ -17,25 +17,28 @@ import time
 from . import command, frames, process, syscalls, waiting
 from .failure import Refusal
 
-#: What a frame is. STDIN, STDOUT and STDERR are also the names of streams in a CREDIT.
+#: Kinds of frames. STDIN, STDOUT and STDERR also name the stream in a CREDIT.
 STDIN, STDOUT, STDERR, STDIN_END, RESIZE, KILL, CREDIT, EXIT = range(8)
-#: How much of a stream may be under way.
+#: Number of bytes of a stream that may be in transit.
 WINDOW = 262144
 _CREDIT_STEP = WINDOW // 4
 _CHUNK = 65536
 _LARGEST_FRAME = WINDOW + 16
-#: How much that a dead command left behind is still read; others may hold its outputs and go on writing.
+#: Limit for reading the remaining output of an ended command. Other processes may hold its outputs and
+#: continue to write.
 _MOST_LEFT = 1048576
-#: How long the caller may take to hear the end.
+#: Time that the caller has to read the exit code.
 _HEARD_SECONDS = 10
-#: What a terminal may take to pass on what was written to it last.
+#: Time that a terminal may take to pass on the last output.
 _TERMINAL_SECONDS = 0.1
 
 
 def serve(connection, request):
     """
-    Runs `argv` with `env` in `workingDir` (or in `askedDir`, and nowhere else), with the terminal or with pipes, until it ends or the caller
-    leaves, which is its end. Fails with Refusal before it has answered.
+    Runs `argv` with `env` in `workingDir`, with a terminal or with pipes, until the command ends.
+
+    If `askedDir` is set, the command runs there or fails. The command is killed when the caller disconnects.
+    Raises Refusal only before the first answer.
     """
     running = _start(request)
     connection.setblocking(False)
@@ -43,12 +46,12 @@ def serve(connection, request):
 
 
 class _Running:
-    """The command and our ends of what it reads and writes."""
+    """The command, and this process's ends of its input and outputs."""
 
     def __init__(self, pid, stdin, outputs, has_terminal):
         self.pid = pid
         self.stdin = stdin
-        #: `{STDOUT: descriptor, STDERR: descriptor}` of those that are open.
+        #: The open ones as `{STDOUT: descriptor, STDERR: descriptor}`.
         self.outputs = outputs
         self.has_terminal = has_terminal
 
@@ -57,9 +60,9 @@ class _Running:
             _set_size(self.stdin, columns, rows)
 
     def kill(self):
-        """The whole session: a shell gives each of its jobs a group of its own."""
+        """Kills all processes of the session, because a shell gives each of its jobs a separate group."""
         process.kill(-self.pid)
-        # It may not have its session yet.
+        # The command may not have its session yet.
         process.kill(self.pid)
         for pid in _session(self.pid):
             process.kill(pid)
@@ -68,11 +71,9 @@ class _Running:
 def _start(request):
     terminal = request["terminal"]
     env = dict(request["env"])
-    # Before the fork, so that a child that has ended is heard.
+    # Opened before the fork, so that a failure starts no child.
     if terminal is None:
-        stdin, stdin_writer = os.pipe()
-        stdout_reader, stdout = os.pipe()
-        stderr_reader, stderr = os.pipe()
+        (stdin, stdin_writer), (stdout_reader, stdout), (stderr_reader, stderr) = command.open_pipes()
         ours = (stdin_writer, {STDOUT: stdout_reader, STDERR: stderr_reader})
         theirs = (stdin, stdout, stderr)
     else:
@@ -87,14 +88,16 @@ def _start(request):
         raise Refusal("unavailable", "no process can be started inside: %s" % error.strerror)
     if pid == 0:
         try:
-            # It must not outlive the one that would end it.
+            # The command must not outlive this process, which would end it.
             syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
             command.detach(theirs)
             if terminal is not None:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             command.run(request["argv"], env, request["workingDir"], request.get("askedDir", ""))
+        except BaseException as error:
+            command.fail_to_run(getattr(error, "strerror", None) or str(error))
         finally:
-            os._exit(126)
+            os._exit(127)
     for descriptor in set(theirs):
         os.close(descriptor)
     return _Running(pid, ours[0], ours[1], terminal is not None)
@@ -133,14 +136,15 @@ class _Conversation:
         self._wanted = {}
         self._received = bytearray()
         self._unsent = bytearray()
-        #: What the command has not taken yet, and what it took that no credit was given for.
+        #: Input that the command has not read yet, and the number of bytes it has read without a CREDIT for
+        #: them.
         self._input = bytearray()
         self._taken = 0
         self._input_ends = False
         self._credit = {STDOUT: WINDOW, STDERR: WINDOW}
         self._status = None
         self._ended_at = None
-        #: Outputs that a command that has ended may still have something in, with how much is read at most.
+        #: Outputs of an ended command that may still contain data, with the number of bytes to read at most.
         self._left = {}
         for descriptor in [running.stdin] + list(running.outputs.values()):
             os.set_blocking(descriptor, False)
@@ -155,7 +159,7 @@ class _Conversation:
     def _serve(self, wake):
         self._poll.register(wake.fileno(), select.POLLIN)
         self._send_message(b'{"ok":true}')
-        # One that ended before anybody listened.
+        # The command may have ended already.
         self._reap()
         while not self._is_over():
             self._want_what_can_be_done()
@@ -191,7 +195,11 @@ class _Conversation:
             self._want(descriptor, select.POLLIN if can_send else 0)
 
     def _want(self, descriptor, event):
-        """Descriptors that nobody wants are not registered: the end of the other side would be reported over and over."""
+        """
+        Sets the events to wait for.
+
+        A descriptor with no events is unregistered, since poll would report its hang-up again and again.
+        """
         if self._wanted.get(descriptor, 0) == event:
             return
         if event == 0:
@@ -218,7 +226,7 @@ class _Conversation:
             pass
 
     def _talk(self, event):
-        """False when the caller has left."""
+        """Reads and writes the connection. Returns False when the caller has disconnected."""
         try:
             if event & select.POLLOUT:
                 self._flush()
@@ -237,7 +245,7 @@ class _Conversation:
             except frames.FrameError:
                 return False
             if not frame:
-                # An empty one has no kind.
+                # An empty frame has no kind.
                 return frame is None
             self._obey(frame[0], frame[1:])
 
@@ -267,7 +275,7 @@ class _Conversation:
             except BlockingIOError:
                 return
             except OSError:
-                # Nobody reads it any more, which is no failure of whoever writes it.
+                # The command has closed its input, which is no error of the caller.
                 self._close_input()
         if self._running.stdin is None:
             self._take(len(self._input))
@@ -295,14 +303,18 @@ class _Conversation:
                 return
 
     def _read(self, stream):
-        """How much was there; None at the end or when nothing is there now."""
+        """
+        Reads an output once.
+
+        Returns the number of bytes, or None at the end or when there is no data now.
+        """
         descriptor = self._running.outputs[stream]
         try:
             data = os.read(descriptor, min(_CHUNK, self._credit[stream]))
         except BlockingIOError:
             return None
         except OSError as error:
-            # So a terminal ends.
+            # A terminal reports its end as EIO.
             if error.errno != errno.EIO:
                 raise
             data = b""
@@ -340,7 +352,11 @@ class _Conversation:
                     del self._left[stream]
 
     def _is_empty(self):
-        """Whether an output in which there is nothing stays so: a pipe at once, a terminal passes on what was written a moment later."""
+        """
+        Returns True if an output without data stays without data.
+
+        That holds for a pipe at once. A terminal passes on the last output a moment later.
+        """
         return not self._running.has_terminal or time.monotonic() - self._ended_at >= _TERMINAL_SECONDS
 
     def _tell_end(self):
@@ -349,7 +365,8 @@ class _Conversation:
         self._unsent += frames.packed(struct.pack(">Bi", EXIT, code))
         self._connection.settimeout(None)
         self._connection.sendall(self._unsent)
-        # Credit may be on its way, and whoever writes to a connection that is closed sees that and not the end.
+        # A CREDIT may be in transit. If the connection were closed, its sender would see an error and not the
+        # exit code.
         self._connection.settimeout(_HEARD_SECONDS)
         while self._connection.recv(_CHUNK):
             pass

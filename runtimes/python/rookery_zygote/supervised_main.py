@@ -1,4 +1,7 @@
-"""`python -I <this file> <socket> <program>`: a sandbox as a program of the operator's supervisord; see `shim.py`."""
+"""
+Runs a sandbox as a program of the operator's supervisord: `python -I <this file> <socket> <program>`. See
+`shim.py`.
+"""
 
 import gc
 import os
@@ -7,7 +10,7 @@ import sys
 
 def main():
     directory = os.path.dirname(os.path.abspath(__file__))
-    # Not the directory of this file: `-I` does not add it, an ordinary start does.
+    # Removes the directory of this file. `-I` does not add it, an ordinary start does.
     sys.path[:] = [entry for entry in sys.path if entry != directory]
     sys.path.insert(0, os.path.dirname(directory))
     gc.disable()

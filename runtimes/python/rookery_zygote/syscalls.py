@@ -1,4 +1,4 @@
-"""The system calls that Python does not have, through ctypes. Each fails with OSError."""
+"""System calls that Python lacks, through ctypes. Each raises OSError on failure, except `set_name`."""
 
 import ctypes
 import errno
@@ -55,11 +55,11 @@ def prctl(option, value=0):
 
 
 def set_name(name):
-    """The kernel's short name of this process (15 bytes)."""
+    """Sets the kernel's short name of this process (15 bytes)."""
     LIBC.prctl(ctypes.c_int(PR_SET_NAME), ctypes.c_char_p(os.fsencode(name)[:15]), 0, 0, 0)
 
 
-# Made once: a create waits for it.
+# Made once, to save time in each create.
 _DROP, _NOTHING = ctypes.c_int(PR_CAPBSET_DROP), ctypes.c_ulong(0)
 _CAPABILITY_HEADER = ctypes.create_string_buffer(struct.pack("=II", _LINUX_CAPABILITY_VERSION_3, 0), 8)
 _CAPABILITY_WORDS = ctypes.create_string_buffer(24)
@@ -67,18 +67,22 @@ _CAPABILITIES = [ctypes.c_ulong(number) for number in range(64)]
 
 
 def drop_bounding_capabilities():
-    """From here on no exec can give a capability back."""
+    """Clears the bounding and ambient sets, so that no later exec restores a capability."""
     LIBC.prctl(ctypes.c_int(PR_CAP_AMBIENT), ctypes.c_ulong(PR_CAP_AMBIENT_CLEAR_ALL), ctypes.c_ulong(0), 0, 0)
     for capability in _CAPABILITIES:
         if LIBC.prctl(_DROP, capability, _NOTHING, _NOTHING, _NOTHING) < 0:
-            # The kernel has no more than those before.
+            # The kernel has no capability with this number or above.
             if capability.value and ctypes.get_errno() == errno.EINVAL:
                 return
             _check(-1, "drop capability %d" % capability.value)
 
 
 def keep_capabilities(capabilities):
-    """Effective and permitted become these, as far as they were permitted; what is executed has none."""
+    """
+    Reduces effective and permitted capabilities to these, if they are permitted.
+
+    Executed programs have none.
+    """
     kept = permitted_capabilities() & _set_of(capabilities)
     low, high = kept & 0xFFFFFFFF, kept >> 32
     words = struct.pack("=6I", low, low, 0, high, high, 0)

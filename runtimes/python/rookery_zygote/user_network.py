@@ -1,8 +1,10 @@
-"""A network of its own for a sandbox of an ordinary user, who may tie no interface to the host's: a program of that user takes the packets
-from an interface inside and passes on what they say over sockets of its own (pasta of the package passt, or slirp4netns).
+"""Own networks for sandboxes of an ordinary user, who may not connect an interface to the host's network.
 
-The program is no child of the sandbox and nobody inside sees it. The kernel kills it when the sandbox's init ends, whatever ended
-that: it learns of the end over a pipe whose other end only that process has.
+A program of that user (pasta of the package passt, or slirp4netns) takes packets from an interface inside the
+sandbox. It passes their content on over its own sockets.
+
+The program is no child of the sandbox, and no process inside sees it. The kernel kills it when the sandbox's
+init ends for any reason, through a pipe whose other end only init has.
 """
 
 import fcntl
@@ -17,30 +19,30 @@ from . import process
 
 _INSIDE = "eth0"
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-#: Python does not name it; it is the same on all architectures that matter here.
+#: A command of fcntl that Python lacks. The number is the same on all supported architectures.
 _F_SETSIG = 10
 
 
 class UserNetwork:
-    """What is the same for all sandboxes of a zygote. Plain data."""
+    """The facts that are the same for all sandboxes of a zygote. Plain data."""
 
     def __init__(self, addresses, program):
-        """`addresses`: the first 256 of this Range are those inside, the same for every sandbox. `program`: its path."""
+        """Every sandbox uses the first 256 addresses of the Range `addresses` inside. `program` is a path."""
         self.range = addresses
         self.program = program
 
     @property
     def name_server(self):
-        """What the program takes for a question to the name servers of the host."""
+        """The address at which the program accepts questions to the host's name servers."""
         return self._address(3)
 
     def _address(self, number):
         return socket.inet_ntoa(struct.pack(">I", self.range.first + number))
 
     def command(self, pid):
-        """Of the program, for the network that process `pid` is in."""
+        """Returns the program's command line, for the network namespace of process `pid`."""
         if os.path.basename(self.program) == "pasta":
-            # No port of either side is forwarded, and no address inside is the host's loopback.
+            # Forwards no port in either direction, and maps no inside address to the host's loopback.
             options = ["--no-map-gw", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "-4", "--no-dhcp", "-q", "-f"]
             options += ["--config-net", "-I", _INSIDE, "-a", self._address(100), "-n", "24", "-g", self._address(2)]
             options += ["-m", "65520", "--dns-forward", self.name_server, str(pid)]
@@ -52,11 +54,13 @@ class UserNetwork:
 
 def start(user_network):
     """
-    Starts one program, for one sandbox: before that has a namespace, since the program needs those of the host. Returns three descriptors for its
-    first process: where the program waits for its pid; the tie, without which the program ends; and its last words, which must not find the other
-    end of their pipe closed. Fails with OSError.
+    Starts a program for one sandbox, which has no namespace yet, because the program needs those of the host.
+
+    Returns three descriptors for the sandbox's first process: one to write its pid to; the tie, whose closing
+    ends the program; and the pipe of the program's errors, which must stay open. Raises OSError.
     """
-    # Two pipes: the kernel may still be about to signal a write when its reader has the bytes already, and a signal of the tie kills.
+    # Two pipes are needed. The kernel may signal a write after its bytes were read, and a signal of the tie
+    # kills.
     told, teller = os.pipe()
     receiver, tie = os.pipe()
     failure, failed = os.pipe()
@@ -72,7 +76,7 @@ def start(user_network):
 
 
 def programs():
-    """Paths of those that are installed, the better one first."""
+    """Returns the paths of the installed programs, the better one first."""
     found = [shutil.which(name, path=_PATH) for name in ("pasta", "slirp4netns")]
     return [path for path in found if path is not None]
 
@@ -82,19 +86,19 @@ def _become_program(user_network, told, tie, failed):
     if not pid:
         return
     nothing = os.open(os.devnull, os.O_RDWR)
-    # The program keeps its standard input, whatever else it closes.
+    # The program keeps its standard input open, whatever else it closes.
     os.dup2(tie, 0)
     os.dup2(nothing, 1)
-    # Once the network is there nobody reads what it says; then it must not wait for that.
+    # Once the network exists, no process reads the program's errors, so its writes must not block.
     os.set_blocking(failed, False)
     os.dup2(failed, 2)
     process.close_all_but([0, 1, 2])
-    # Python ignores it, and pasta takes that for a failure of its own.
+    # Python ignores SIGPIPE, and pasta treats that as its own failure.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     fcntl.fcntl(0, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
-    # One that has ended just before tells nothing any more.
+    # The kernel sends no signal if the other end was closed just before.
     if _says_or_has_ended(0):
         return
     command = user_network.command(int(pid))
@@ -102,7 +106,7 @@ def _become_program(user_network, told, tie, failed):
 
 
 def _says_or_has_ended(descriptor):
-    """Of the other end of a pipe."""
+    """Returns True if the other end of a pipe has written or closed."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(0))

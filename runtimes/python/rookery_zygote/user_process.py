@@ -1,4 +1,4 @@
-"""The processes of the user: what they give up before the user's code runs in them."""
+"""The processes of the user: drops rights before the user's code runs in them."""
 
 import _signal
 import atexit
@@ -15,24 +15,28 @@ import rookery_runtime
 from . import command, frames, syscalls
 from . import layers as layers_module
 
-#: The runtime's listening socket in the user's process.
+#: Descriptor of the runtime's listening socket in the user's process.
 LISTENER = 3
-#: Where its orders come from, and behind them the word to go.
+#: Descriptor from which the orders come, and after them the byte that starts the code.
 ORDERS = 4
 GO = b"g"
 
-#: Queued signals and timers; bytes of POSIX message queues.
+#: Limits of queued signals and timers, and of the bytes in POSIX message queues.
 _MOST_PENDING_SIGNALS = 1024
 _MOST_QUEUE_BYTES = 409600
 
 
 def sets_ids(layers):
-    """Whether the user's ids are set; in a user namespace they are mapped, and without rights they stay."""
+    """
+    Returns True if the user's ids are set.
+
+    In a user namespace they are mapped; without rights they stay.
+    """
     return not layers.has("user") and os.geteuid() == 0
 
 
 def identity_orders(sandbox):
-    """How a process of this sandbox becomes the user, as plain data."""
+    """Returns how a process of this sandbox becomes the user, as plain data."""
     return plain_identity(sandbox.identity, sandbox.layers)
 
 
@@ -48,8 +52,11 @@ def plain_identity(identity, held):
 
 def wait_for_orders(layers, title, resident):
     """
-    The life of the user's process of a worker, which `forking` has forked: everything that needs no orders, then the orders, then the user's code.
-    `resident`: the program that waits for the orders (`resident.Resident`); None: this interpreter does.
+    Runs the user's process of a worker that `forking` has forked: prepares, waits for orders, runs the user's
+    code.
+
+    `resident` is the program that waits for the orders in place of this interpreter (`resident.Resident`), or
+    None.
     """
     try:
         if resident is not None:
@@ -58,19 +65,20 @@ def wait_for_orders(layers, title, resident):
         rookery_runtime.after_fork()
     except BaseException as error:
         _fail(error)
-    # Only a nested user namespace, which the filter forbids, may have to be made yet.
+    # The filter forbids a nested user namespace. If one may still be needed, the filter is installed later.
     obey(layers, title, is_filtered=not layers.has("user"))
 
 
 def obey(layers, title, tell=None, is_filtered=True):
     """
-    Waits for the orders, prepares what they say, and does it at the word to go; `tell(channel)` is called before. Never returns.
+    Waits for the orders, prepares, and runs the code when the byte GO arrives. Never returns.
 
-    The sandbox may still be in the making when the orders come: until the word, nothing of the user's runs and no file is looked at.
+    Calls `tell(channel)` first. The sandbox may be incomplete when the orders arrive. So before GO no user
+    code runs and no file is read.
     """
     try:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, LISTENER)
-        # What most of them want. It accepts nobody before it has a secret.
+        # Most instances need a runtime. It accepts no connection before it has a secret.
         runtime = rookery_runtime.prepare(listener)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, ORDERS) as channel:
             if tell is not None:
@@ -78,8 +86,9 @@ def obey(layers, title, tell=None, is_filtered=True):
             orders = frames.read_message(channel)
             if orders is None:
                 os._exit(0)
-            # With processes of its own the sandbox has nobody else of the user's yet, who could reach into a process that still sees the host's
-            # files. Mapping ids makes a namespace, which the kernel refuses in the moment when the root changes.
+            # In an own pid namespace no other process of the user exists yet that could access this process,
+            # which still sees the host's files. Mapping ids creates a namespace, which the kernel refuses
+            # while the root changes.
             becomes_early = layers.has("pid") and not orders["identity"]["map"]
             if becomes_early:
                 become(layers, orders["identity"], orders["limits"])
@@ -89,7 +98,8 @@ def obey(layers, title, tell=None, is_filtered=True):
                 runtime.discard()
             else:
                 runtime.arm()
-                # Rights and filter are each thread's own: it begins with those that code shall have.
+                # Rights and filter belong to each thread, so the thread starts only with those of the user's
+                # code.
                 if becomes_early and is_filtered:
                     runtime.control.start()
             if channel.recv(1) != GO:
@@ -116,13 +126,13 @@ def _fail(error):
 
 
 def become_command(sandbox, standard):
-    """Makes a child of init, with these descriptors as 0, 1 and 2, a process of the user."""
+    """Turns a child of init into a process of the user, with these descriptors as 0, 1 and 2."""
     command.detach(standard)
     become(sandbox.layers, dict(identity_orders(sandbox), map=False), sandbox.limits)
 
 
 def become(layers, identity, limits):
-    """The user's limits and ids, and no capability."""
+    """Sets the user's limits and ids, and drops all capabilities."""
     _limit(layers, limits)
     if identity["map"]:
         layers_module.become_user_of_namespace(layers, identity["uid"], identity["gid"])
@@ -132,7 +142,8 @@ def become(layers, identity, limits):
         os.setresuid(identity["uid"], identity["uid"], identity["uid"])
     if layers.has("capabilities"):
         syscalls.keep_capabilities(())
-    # Init is closed to those inside; this one is theirs. Not a fork of an init that has secrets: that is theirs once it executes something.
+    # The user may inspect this process, but not init. A fork of an init with secrets stays closed until it
+    # executes a program.
     if not layers.has("secrets"):
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)
     if not layers.has("pid"):
@@ -140,10 +151,10 @@ def become(layers, identity, limits):
 
 
 def _prepare_python(orders, title):
-    """What this interpreter needs to know of the instance."""
+    """Prepares this interpreter for the instance."""
     set_environment(orders["env"])
     title.set("rookery: %s" % orders["instanceId"])
-    # As in `Runtime.arm`.
+    # Same as in `Runtime.arm`.
     _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     _signal.signal(_signal.SIGPIPE, _signal.SIG_IGN)
     os.set_inheritable(LISTENER, False)
@@ -160,7 +171,7 @@ def _run_python(orders, listener, runtime):
         if server is None:
             runtime.run(secret, init)
         else:
-            # The modules for HTTP are not imported beforehand: most instances have no need of it.
+            # The modules for HTTP are imported here only, because most instances do not need them.
             from rookery_runtime import http_bridge
 
             http_bridge.serve(listener, secret, server)
@@ -183,7 +194,7 @@ def _run_bridge(orders, title):
 
 
 def set_environment(env):
-    """Not by `update`, which asks for the kinds of mappings that there are."""
+    """Replaces the environment. Avoids `update`, which loads the abstract classes of mappings."""
     for name in list(os.environ):
         del os.environ[name]
     for name, value in env.items():
@@ -191,7 +202,7 @@ def set_environment(env):
 
 
 def _end(error):
-    """The end of an ordinary interpreter."""
+    """Ends the process as an ordinary interpreter does."""
     code = 0
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else (0 if error.code is None else 1)
@@ -213,12 +224,13 @@ def _end(error):
 def _limit(layers, limits):
     _lower(resource.RLIMIT_CORE, 0)
     _lower(resource.RLIMIT_NOFILE, limits["maxOpenFiles"])
-    # The kernel counts these by user, for the whole machine: some is left for others of the same one.
+    # The kernel counts these per user for the whole machine, so some are left for other processes of the
+    # user.
     _lower(resource.RLIMIT_SIGPENDING, _MOST_PENDING_SIGNALS)
     _lower(resource.RLIMIT_MSGQUEUE, _MOST_QUEUE_BYTES)
     if not layers.has("cgroup.memory"):
         _lower(resource.RLIMIT_DATA, min(limits["memoryMb"] * 1024 * 1024, 2 ** 62))
-    # Without a user namespace the kernel would count the user's processes of the whole machine.
+    # Without a user namespace the kernel would count the user's processes on the whole machine.
     if not layers.has("cgroup.pids") and layers.has("user"):
         _lower(resource.RLIMIT_NPROC, limits["maxProcesses"])
 

@@ -1,16 +1,16 @@
-"""What a process that is parked in `poll` waits for beside its connections: its children, a moment, a fact."""
+"""Helpers for a process that waits in `poll`: for children, for deadlines, for conditions."""
 
 import os
 import signal
 import socket
 import time
 
-#: More at once than an `int` of milliseconds can be is a wait without end.
+#: Longest wait. A larger number of milliseconds than fits an `int` would mean a wait without limit.
 _LONGEST_SECONDS = 86400
 
 
 class Wakeup:
-    """Becomes readable with every signal that has a handler; from now on SIGCHLD is one. One for each process."""
+    """A socket that becomes readable at every handled signal, including SIGCHLD. Use one for each process."""
 
     def __init__(self):
         self._reader, self._writer = socket.socketpair()
@@ -26,26 +26,30 @@ class Wakeup:
         self._reader.recv(4096)
 
     def nudge(self):
-        """Makes it readable, unless it is full."""
+        """Makes the socket readable, unless it is full."""
         try:
             self._writer.send(b"\0")
         except OSError:
             pass
 
     def close(self):
-        """Signals wake nobody any more. In a child this is about its own copy."""
+        """Stops the wake-ups. In a child this affects only its own copy."""
         signal.set_wakeup_fd(-1)
         self._reader.close()
         self._writer.close()
 
     def detach(self):
-        """In a child: its copy must not close descriptors that are other ones by the time it goes."""
+        """Forgets the descriptors in a child, so that its copy does not close reused numbers later."""
         self._reader.detach()
         self._writer.detach()
 
 
 def reap(ended, options=os.WNOHANG):
-    """Calls `ended(pid, status)` for each child that has ended. False when there are no children any more; `options` 0 waits until then."""
+    """
+    Calls `ended(pid, status)` for each child that has ended. Returns False when there are no children left.
+
+    With `options` 0 it waits until then.
+    """
     while True:
         try:
             pid, status = os.waitpid(-1, options)
@@ -57,19 +61,19 @@ def reap(ended, options=os.WNOHANG):
 
 
 def left_ms(deadline):
-    """What `poll` may wait until `deadline` (monotonic); None when there is none."""
+    """Returns the milliseconds that `poll` may wait until `deadline` (monotonic); None without a deadline."""
     if deadline is None:
         return None
     return max(0, min(deadline - time.monotonic(), _LONGEST_SECONDS)) * 1000 + 1
 
 
 def is_over(deadline):
-    """False when there is none."""
+    """Returns True if the deadline has passed; False without a deadline."""
     return deadline is not None and time.monotonic() >= deadline
 
 
 def until(is_so, seconds, step_seconds):
-    """Looks again and again whether it is so. False when it was not within that time."""
+    """Polls `is_so()` until it is true. Returns False after that time."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if is_over(deadline):

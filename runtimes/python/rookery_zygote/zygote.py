@@ -1,7 +1,8 @@
-"""The zygote: keeps pre-forked workers ready, and hands each start to one of them.
+"""The zygote: keeps pre-forked workers ready, and transfers each start to one of them.
 
-It never reads a start request (environments and secrets are in it), and forks no worker itself: its fork server does (`forking`), a copy of it in
-which no Python runs. Single-threaded; parked in `epoll` when there is nothing to do.
+The zygote never reads a start request, because that contains the environment and secrets. Its fork server
+(`forking`) forks the workers: a copy of the zygote in which no Python runs. The zygote has a single thread,
+which waits in `epoll` when there is nothing to do.
 """
 
 import gc
@@ -15,63 +16,67 @@ import struct
 import sys
 import time
 
-from . import cgroups, forking, frames, immortal, layers, lockfile, network, network_names, plan, process, rehearsal, syscalls, waiting
+from . import cgroups, forking, frames, immortal, layers, lockfile, network, network_names, peers, plan, process, rehearsal, syscalls, waiting
 
 _BACKLOG = 4096
-#: Of a request that was refused, read at once and thrown away.
+#: Number of bytes of a refused request that are read, and discarded, at once.
 _REFUSED_BYTES = 64 * 1024
 _MOST_CONTROL_CONNECTIONS = 64
 _LARGEST_REQUEST = 65536
-#: Groups can be removed only a moment after their last process has ended.
+#: Interval between attempts. A group can be removed only a moment after its last process has ended.
 _REMOVE_RETRY_SECONDS = 0.02
 _REMOVE_TRIES = 250
-#: How long workers may take to end that nobody wants.
+#: Time limit for the end of workers that are not needed.
 _END_SECONDS = 2
 _LOOK_SECONDS = 0.002
-#: After so many workers in a row that could not be made, none is made until somebody asks for one.
+#: Number of failed workers in a row after which none is made until a start needs one.
 _MOST_FAILURES = 3
 _ETC_REFRESH_SECONDS = 1.0
-#: Of digits: the kernel has four million at most.
+#: Number of digits of a pid: the kernel has at most four million.
 _LONGEST_PID = 7
-#: How long after a start the next worker is made, while half of them are there: what was started loads its code and answers a call meanwhile, and
-#: many are deleted right after that.
+#: Delay between a start and the next new worker while half of the workers are ready. Meanwhile the started
+#: instance loads its code and answers a call. Many instances are deleted right after that.
 _REFILL_SECONDS = 0.02
-#: The socket of starts whose requests come later: until then their workers are as ready as any other, for whoever has the connection.
+#: Interval at which a zygote without a service checks that its data directory still exists.
+_LOST_LOOK_SECONDS = 10.0
+#: Socket of starts whose requests come later. Until then their workers count as ready, for the holder of the
+#: connection.
 _LATER = "start-later"
-#: The sockets of starts, and the networks that their workers are in; None: the usual one.
+#: The sockets of starts, and the networks of their workers; None for the usual network.
 _STARTS = {"start": None, _LATER: None, "start-own": forking.OWN, "start-none": forking.NONE}
 
 
 class _Worker:
     def __init__(self, name, control, asked):
         self.name = name
-        #: Its network, where that is another than that of those that wait.
+        #: The worker's network if it is not the usual one, otherwise None.
         self.asked = asked
         self.control = control
         self.pid = None
         self.instance = None
         self.handed_over = False
-        #: It was, for a start that comes later.
+        #: True while the worker is reserved for a start whose request comes later.
         self.is_reserved = False
-        #: Who waits for it although it is not made yet; and why it could not be made.
+        #: Connection of a start that waits for an unfinished worker, and the reason if the worker could not
+        #: be made.
         self.waiting = None
         self.lack = None
 
     @property
     def is_ready(self):
-        """No start has begun that it is for."""
+        """True if no start has begun that uses this worker."""
         return not self.handed_over or self.is_reserved
 
     def be_waited_for(self, connection):
-        """Somebody has to be told when there is no worker who could."""
+        """Keeps the connection of a start, to report if the worker cannot be made."""
         if self.pid is None:
             try:
                 self.waiting = connection.dup()
-            except OSError:  # no descriptor is left: it hears only that the connection ends
+            except OSError:  # no descriptor left: the caller only sees the connection end
                 pass
 
     def drop_waiting(self):
-        """It answers for itself, or nobody does."""
+        """Releases the connection, which the worker answers from now on."""
         if self.waiting is not None:
             self.waiting.close()
             self.waiting = None
@@ -85,15 +90,16 @@ class Zygote:
         self._directory = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._controls = {}
         self._workers = {}
-        #: Starts that were refused, whose callers have not left yet.
+        self._has_refused_peer = False
+        #: Connections of refused starts whose callers have not disconnected yet.
         self._refused = {}
         self._running = {}
         self._removals = {}
-        #: Of workers, with a number behind it.
+        #: Beginning of the workers' names. A number follows.
         self._prefix = "%s-%s" % (config["name"], process.life())
         self._counter = 0
         self._failures = 0
-        #: When the next worker is made while there are enough.
+        #: Earliest time for the next worker while there are enough.
         self._refill_at = 0
         self._retired = False
         self._terminated = False
@@ -101,11 +107,11 @@ class Zygote:
         self._etc_checked = time.monotonic()
 
     def lock(self):
-        """False when another zygote of this name lives."""
+        """Takes the zygote's lock. Returns False when another zygote of this name lives."""
         return self._lock.take()
 
     def prepare(self):
-        """Everything that takes time, before the first worker. Raises `forking.BecomeServer` in the fork server."""
+        """Does all slow work before the first worker. Raises `forking.BecomeServer` in the fork server."""
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         title = process.Title()
         title.set("rookery: zygote %s" % self._config["name"])
@@ -114,12 +120,13 @@ class Zygote:
         rehearsal.prepare()
         immortal.make_modules_immortal()
         if hasattr(gc, "freeze"):
-            # Not collected before: holes in the pages that all instances share would be filled, page by page, in each.
+            # No collection before this: it would leave holes in the shared pages, which each instance would
+            # fill, page by page.
             gc.freeze()  # novm
         else:
-            # Python 3.6: an instance's young collections do not look at old objects, and so do not write to them.
+            # Python 3.6: young collections of an instance skip old objects, and so do not write to them.
             gc.collect()
-        # Before there is anything else that it would hold open.
+        # Started before the zygote opens descriptors that the fork server would keep open.
         self._forks = forking.start_server(self._plan)
         self._wake = waiting.Wakeup()
         signal.signal(signal.SIGTERM, self._on_terminate)
@@ -127,8 +134,10 @@ class Zygote:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._epoll = select.epoll()
         self._epoll.register(self._wake.fileno(), select.EPOLLIN)
+        self._peers = peers.Peers()
         self._control_listener = self._listen("control")
-        # Which network a start asks for is said by where it comes in: nobody but a worker of its kind reads it.
+        # The socket of a start determines its network, because only a worker of that network reads the
+        # request.
         self._start_listeners = {}
         for kind, asked in _STARTS.items():
             listener = self._listen(kind)
@@ -137,8 +146,8 @@ class Zygote:
         self._sweep()
 
     def run(self):
-        """Until nobody needs it any more."""
-        # The time to get ready does not count: on a busy machine nobody could reach it otherwise.
+        """Serves until the zygote is no longer needed."""
+        # The idle time starts after the preparation. On a busy machine no service could connect otherwise.
         self._idle_since = time.monotonic()
         self._refill()
         while not self._is_done():
@@ -150,6 +159,8 @@ class Zygote:
                 self._handle(descriptor)
             if self._terminated:
                 self._retire()
+            if not self._controls and lockfile.is_removed(self._directory):
+                self._end_lost()
             self._retry_removals()
             self._refresh_etc()
             self._refill()
@@ -196,12 +207,24 @@ class Zygote:
             with connection:
                 self._start(connection, asked, is_later)
 
+    def _is_service(self, connection):
+        if self._peers.is_service(connection):
+            return True
+        if not self._has_refused_peer:
+            # Logged once, because a flood of connections must not fill the disk.
+            self._has_refused_peer = True
+            _log("a connection was refused: its peer is no process of the service")
+        return False
+
     def _start(self, connection, asked, is_later):
-        """Gives the connection to a worker; from here on the zygote has no part in the start."""
+        """Transfers the connection to a worker. The zygote takes no further part in the start."""
+        if not self._is_service(connection):
+            self._refuse(connection, "only the service itself may start a sandbox", "failed_precondition")
+            return
         if asked is not None and not self._plan.layers.has("net"):
             self._refuse(connection, network.IMPOSSIBLE, "failed_precondition")
             return
-        # Ready ones first; one that is being made is still faster than a new one.
+        # Ready workers first. An unfinished worker is still faster than a new one.
         ready = [one for one in self._workers.values() if not one.handed_over and one.asked == asked]
         ready.sort(key=lambda one: one.pid is None)
         for candidate in ready + [None]:
@@ -221,9 +244,13 @@ class Zygote:
                     self._refuse(connection, self._why_not(chosen, error))
 
     def _why_not(self, made, error):
-        """Why a worker that was just ordered, None where even that failed, cannot have a start."""
+        """
+        Returns the reason why a worker cannot serve a start.
+
+        `made` is the worker that was just ordered, or None.
+        """
         if made is not None and isinstance(error, (BrokenPipeError, ConnectionResetError)):
-            # It could not be forked and is gone already: its last words say more.
+            # The worker could not be forked and has ended. Its last message has a better reason.
             self._hear_worker(made)
             if made.lack is not None:
                 return made.lack
@@ -231,8 +258,10 @@ class Zygote:
 
     def _refuse(self, connection, message, code="unavailable"):
         """
-        Tells it, and then reads what it says until it leaves: closed with its request unread the connection would be reset, and whoever is still
-        writing that would lose the answer.
+        Sends the refusal, then reads until the caller disconnects.
+
+        Closing the connection with unread data would reset it, and a caller that is still writing would lose
+        the answer.
         """
         _send(connection, {"ok": False, "code": code, "message": message})
         try:
@@ -262,7 +291,7 @@ class Zygote:
             connection, _address = self._control_listener.accept()
         except OSError:
             return
-        if len(self._controls) >= _MOST_CONTROL_CONNECTIONS:
+        if len(self._controls) >= _MOST_CONTROL_CONNECTIONS or not self._is_service(connection):
             connection.close()
             return
         connection.settimeout(2)
@@ -277,9 +306,9 @@ class Zygote:
                 "isolation": self._plan.layers.words(),
                 "degraded": self._plan.layers.degraded + network_names.warnings(self._plan.networks),
                 "privileged": layers.is_privileged(),
-                # Why sandboxes cannot have a network of their own that reaches out; null when they can.
+                # Reason why sandboxes cannot have a network with access to the outside; null when they can.
                 "networkMissing": self._plan.networks.missing,
-                # Where the groups of sandboxes are: the server removes those that this zygote may leave.
+                # Directories of the sandboxes' groups. The server removes groups that this zygote may leave.
                 "groupParents": self._group_parents(),
             },
         )
@@ -295,7 +324,8 @@ class Zygote:
             _send(connection, self._stats())
             return
         if operation == "retire":
-            # The server ends cleanly. Without instances this zygote ends now, and closing says so.
+            # The server ends cleanly. Without instances this zygote ends now, and closes the connection to
+            # say so.
             self._retired = len(self._controls) == 1
             if self._retired and not self._running:
                 self._retire()
@@ -326,13 +356,14 @@ class Zygote:
         ready = sum(1 for one in self._workers.values() if one.is_ready)
         if ready >= self._config["spares"]:
             return
-        # Making a worker takes the machine's mount lock, which a start needs too: it goes first, as long as the next one finds a worker.
+        # Making a worker takes the machine's mount lock, which a start needs too. A start has priority as
+        # long as a ready worker remains for the next one.
         if ready and ready < len(self._workers):
             return
-        # So do its first moments, which want the same processors.
+        # The first moments of an instance have priority too, since they need the same processors.
         if 2 * ready >= self._config["spares"] and not waiting.is_over(self._refill_at):
             return
-        # One for each turn of the loop: a start that comes meanwhile does not wait for all of them.
+        # Makes one worker for each turn of the loop, so that a start does not wait for all of them.
         try:
             self._make_worker()
         except OSError:
@@ -371,18 +402,18 @@ class Zygote:
             if one.is_reserved:
                 one.is_reserved = False
                 self._refill_at = time.monotonic() + _REFILL_SECONDS
-            # One that ended so soon that it was reaped before this was heard would be waited for for ever.
+            # If the instance has already ended and was reaped, its end would never be noticed later.
             if process.start_time(one.pid) is not None:
                 self._running[one.pid] = one
         elif "failed" in message:
             self._failures += 1
             one.lack = message["failed"]
             _log(one.lack)
-            # It waits for whoever may have been handed over to it, to tell them too.
+            # The worker waits for a connection that may be in transit, to refuse that start too.
             _give_up(one)
 
     def _forget_worker(self, one):
-        """Its end of the pair is closed: it has become an instance, or has ended."""
+        """Removes a worker whose end of the pair is closed: it has become an instance, or has ended."""
         descriptor = one.control.fileno()
         self._epoll.unregister(descriptor)
         one.control.close()
@@ -395,24 +426,24 @@ class Zygote:
                 self._failures += 1
             self._remove_worker(one.name)
         elif one.pid not in self._running:
-            # It was reaped before it was heard.
+            # The instance was reaped before its last message was read.
             self._end_instance(one)
 
     def _reap(self):
-        # Programs that pass on for networks (`user_network`).
+        # Reaps the programs that forward for networks (`user_network`).
         waiting.reap(lambda *_ignored: None)
 
     def _hear_forks(self):
         pid = self._forks.ended()
         if pid is None:
-            # Workers end with this process, and instances go on: another zygote takes its place.
+            # Workers end with this process, and instances continue. Another zygote replaces this one.
             _log("the fork server has ended")
             os._exit(1)
         self._has_ended(pid)
 
     def _has_ended(self, pid):
         for one in list(self._workers.values()):
-            # Its last words come first.
+            # The worker's last message is handled first.
             if one.pid == pid and one.instance is None:
                 self._hear_worker(one)
         one = self._running.pop(pid, None)
@@ -420,23 +451,28 @@ class Zygote:
             self._end_instance(one)
 
     def _end_instance(self, one):
-        """With its directory there is an owner who removes both; without it the start had failed."""
+        """
+        Removes the groups of an ended instance whose start has failed.
+
+        If its directory exists, the owner of that removes both.
+        """
         if not os.path.exists(os.path.join(self._plan.instances, one.instance)):
             self._remove_groups(one.name)
         if not self._running:
             self._idle_since = time.monotonic()
 
-    # -- what is left on the machine
+    # -- residue on the machine
 
     def _remove_worker(self, name):
-        # It removes its own directory, unless it was killed.
+        # The worker removes its own directory, unless it was killed.
         shutil.rmtree(os.path.join(self._plan.workers, name), ignore_errors=True)
         self._remove_groups(name)
 
     def _sweep(self):
         """
-        Removes what killed zygotes have left: their files, and groups and directories of workers, whose names tell its pid. This one has no
-        workers yet.
+        Removes the residue of killed zygotes: their files, and groups and directories of workers.
+
+        The names contain the zygote's pid. This zygote has no workers yet.
         """
         for parent in self._group_parents() + [self._plan.workers]:
             for name in _names_in(parent):
@@ -447,9 +483,9 @@ class Zygote:
                 if parent == self._plan.workers:
                     shutil.rmtree(path, ignore_errors=True)
                 elif os.path.isdir(path):
-                    # A group in which an instance lives cannot be removed.
+                    # A group with a living instance cannot be removed.
                     cgroups.remove([path])
-        # Afterwards: a worker that is there still needs the files of its zygote.
+        # Done last: a worker that still exists needs the files of its zygote.
         lockfile.sweep(self._config["runDir"], [self._plan.workers, self._plan.instances])
 
     def _group_parents(self):
@@ -473,8 +509,10 @@ class Zygote:
             return _REMOVE_RETRY_SECONDS
         if not waiting.is_over(self._refill_at):
             return max(0.0, self._refill_at - time.monotonic())
-        if self._controls or self._running or self._retired:
+        if self._controls:
             return -1
+        if self._running or self._retired:
+            return _LOST_LOOK_SECONDS
         return max(0.0, self._idle_since + self._config["idleExitMs"] / 1000.0 - time.monotonic())
 
     def _is_done(self):
@@ -487,11 +525,20 @@ class Zygote:
         return time.monotonic() >= self._idle_since + self._config["idleExitMs"] / 1000.0
 
     def _retire(self):
-        """Gives the workers up: they end when their pair is closed."""
+        """Abandons the workers, which end when their pair is closed."""
         self._retired = True
         for one in list(self._workers.values()):
             if not one.handed_over:
                 _give_up(one)
+
+    def _end_lost(self):
+        """Ends all instances, because without the data directory no service finds them again."""
+        if self._running:
+            _log("the data directory is gone: its sandboxes end")
+        for pid in list(self._running):
+            for one in process.descendants(pid) + [pid]:
+                process.kill(one)
+        self._retire()
 
     def _refresh_etc(self):
         now = time.monotonic()
@@ -503,11 +550,12 @@ class Zygote:
         for one in self._workers.values():
             one.control.close()
         self._forks.close()
-        # Whom it had forked is this process's to wait for. Those that were being made see only then that nobody wants them.
+        # Waits for the processes that the fork server has left. Unfinished workers notice only now that they
+        # are not needed.
         waiting.until(lambda: not waiting.reap(lambda *_ignored: None), _END_SECONDS, _LOOK_SECONDS)
         for one in self._workers.values():
             self._remove_worker(one.name)
-        # Nothing is heard of them any more.
+        # Their messages are not read any more.
         self._workers.clear()
         deadline = time.monotonic() + 2
         while self._removals and time.monotonic() < deadline:
@@ -522,23 +570,28 @@ class Zygote:
         self._plan.etc.remove()
         self._plan.networks.release()
         self._lock.remove()
-        # The server takes this for the end.
+        # The server takes the closed connection for the end of the zygote.
         for connection in self._controls.values():
             connection.close()
 
 
 def hand_over(control, connection):
-    """Gives a connection of the control plane to the worker at the other end (`start.c` takes it). Fails with OSError when that is no more."""
+    """
+    Transfers a connection of the control plane to the worker at the other end, where `start.c` receives it.
+
+    Raises OSError when that worker has ended.
+    """
     control.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection.fileno()))])
 
 
 def _last_words(control):
-    """What a worker says next; None when it has ended."""
+    """Returns the next message of a worker, or None when it has ended."""
     for _ in range(2):
         try:
             return forking.read_words(control.recv(forking.LARGEST_MESSAGE))
         except ConnectionResetError:
-            # It has ended without having read a start: the kernel tells that first, and its words afterwards.
+            # The worker has ended without reading a start. The kernel reports that first, and its message
+            # afterwards.
             continue
         except OSError:
             break
@@ -546,14 +599,18 @@ def _last_words(control):
 
 
 def _give_up(one):
-    """No start is handed over to this worker any more: without one it ends."""
+    """Transfers no more starts to this worker. A worker without one then ends."""
     one.handed_over = True
     one.control.shutdown(socket.SHUT_WR)
 
 
 def _is_gone(pid):
-    """Whether this field of a name is the pid of a zygote that is no more. One that had the pid of this process was an earlier one."""
-    # The owner of a supervised program (`shims.ts`) has eight digits, and is no pid.
+    """
+    Returns True if this field of a name is the pid of an ended zygote.
+
+    An earlier zygote may have had the pid of this process.
+    """
+    # The owner of a supervised program (`shims.ts`) has eight digits, so it is no pid.
     if not pid.isdigit() or len(pid) > _LONGEST_PID:
         return False
     return int(pid) == os.getpid() or process.start_time(pid) is None
@@ -563,7 +620,7 @@ def _names_in(directory):
     try:
         return os.listdir(directory)
     except FileNotFoundError:
-        # Another service on this machine removes the subtree of groups that we share when nothing is in it.
+        # Another service on this machine removes the shared subtree of groups when that is empty.
         return []
 
 
@@ -571,7 +628,7 @@ def _log(text):
     try:
         os.write(2, ("%s\n" % text).encode("utf-8", "replace"))
     except OSError:
-        # A full disk, which may be what this is about.
+        # The disk is full, which may be the subject of the message.
         pass
 
 

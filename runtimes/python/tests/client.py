@@ -1,4 +1,4 @@
-"""A control plane in miniature: starts a runtime in a process of its own and speaks the protocol with it."""
+"""A small control plane: starts a runtime in a separate process and speaks the protocol with it."""
 import json
 import os
 import shutil
@@ -16,12 +16,12 @@ sys.path.insert(0, os.path.dirname(HERE))
 from rookery_runtime import protocol  # noqa: E402
 
 SECRET = 'a secret of the test'
-#: A bound of every wait, so that a fault is a failure and not a hang.
+#: Time limit of every wait, so that a fault fails a test instead of hanging it.
 TIMEOUT_SECONDS = 30
 
 
 def wait_until(condition):
-    """Until `condition()` is true; its value."""
+    """Waits until `condition()` is true and returns its value."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         value = condition()
@@ -33,7 +33,7 @@ def wait_until(condition):
 
 
 class RuntimeProcess(object):
-    """`with RuntimeProcess({'main.py': '...'}) as runtime`: a runtime with these files as its code."""
+    """A runtime with these files as its code: `with RuntimeProcess({'main.py': '...'}) as runtime`."""
 
     def __init__(self, files=None, environment=None):
         self.directory = tempfile.mkdtemp(prefix='rookery-test-')
@@ -64,7 +64,7 @@ class RuntimeProcess(object):
             file.write(textwrap.dedent(text))
 
     def wait_for(self, name):
-        """Until the code has written this file."""
+        """Waits until the code has written this file."""
         wait_until(lambda: os.path.exists(os.path.join(self.code_path, name)))
 
     def __enter__(self):
@@ -91,12 +91,12 @@ class RuntimeProcess(object):
         return connection
 
     def open(self):
-        """A data and a control connection."""
+        """Opens a data and a control connection."""
         data = self.connect('data')
         return data, self.connect('control', data.client)
 
     def init(self, handler='main.handler', connection=None, **fields):
-        """Opens, initializes, and returns the data and the control connection; the answer is `data.init`."""
+        """Opens and initializes. Returns the data and the control connection; the answer is `data.init`."""
         data, control = self.open() if connection is None else (connection, None)
         data.send(protocol.INIT, 0, init_message(self.code_path, handler, **fields))
         data.init = data.receive()
@@ -129,7 +129,7 @@ class Frame(object):
 
     @property
     def value(self):
-        """Of a RESULT; anything else fails with what it is."""
+        """The value of a RESULT. Fails with the frame for any other kind."""
         if self.kind != protocol.RESULT:
             raise AssertionError('not a RESULT: %r' % self)
         return json.loads(self.payload[4:].decode('utf-8'))
@@ -157,7 +157,7 @@ class Connection(object):
         self.socket.sendall(protocol.frame(kind, call_id, payload))
 
     def start(self, event=None, body=None, **header):
-        """Sends a CALL; its id."""
+        """Sends a CALL and returns its id."""
         self._next_id += 1
         fields = {'traceId': 't-1', 'traceparent': '00-' + '1' * 32 + '-' + '2' * 16 + '-01', 'requestId': 'r-1',
                   'remainingMs': 60000}
@@ -175,7 +175,7 @@ class Connection(object):
         return frame
 
     def wait_for_running(self, count):
-        """Of a control connection: until so many calls run, or more; how many."""
+        """Waits, on a control connection, until at least `count` calls run. Returns their number."""
         def running():
             self.send(protocol.PING, 0)
             there = self.receive().json['running']
@@ -187,7 +187,7 @@ class Connection(object):
         return Frame(kind, call_id, self._exactly(length - 5))
 
     def at_end(self):
-        """Whether the other side has closed."""
+        """Returns True if the other side has closed."""
         try:
             return self.socket.recv(1) == b''
         except ConnectionResetError:

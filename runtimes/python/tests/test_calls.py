@@ -125,6 +125,21 @@ class Calls(unittest.TestCase):
                 self.assertEqual(code, 4007, message)
                 self.assertIn(text, message)
 
+    def test_4007_names_the_place_of_the_part_that_is_not_json(self):
+        code = '''
+            from decimal import Decimal
+            def handler(event, context):
+                return {'value': Decimal(1), 'row': {'rows': [1, {'price': Decimal(1)}]}, 'key': {'a b': {'x': (1, {2})}},
+                        'nan': [float('nan')], 'inner': {'map': {(1, 2): 3}}}[event]
+        '''
+        with RuntimeProcess({'main.py': code}) as runtime:
+            data, _ = runtime.init()
+            for kind, end in (('value', 'objects of type Decimal are not JSON'), ('row', 'type Decimal are not JSON, at $.rows[1].price'),
+                              ('key', 'type set are not JSON, at $["a b"].x[1]'), ('nan', ', at $[0]'), ('inner', ', at $.map')):
+                code, message = data.call(kind).error
+                self.assertEqual(code, 4007)
+                self.assertTrue(message.endswith(end), message)
+
     def test_half_a_surrogate_pair_is_escaped(self):
         with RuntimeProcess({'main.py': 'def handler(event, context):\n    return chr(0xd800)\n'}) as runtime:
             data, _ = runtime.init()
@@ -185,6 +200,64 @@ class Calls(unittest.TestCase):
         with RuntimeProcess({'main.py': code}) as runtime:
             data, _ = runtime.init()
             self.assertEqual([data.call().value for _ in range(3)], ['parent'] * 3)
+
+    CHILDREN = '''
+        import asyncio, os, sys
+        def end(event):
+            if event['how'] == 'exit':
+                sys.exit(3)
+            if event['how'] == 'text':
+                sys.exit('why')
+            if event['how'] == 'raise':
+                raise ValueError('boom')
+            print('printed', end='')
+        def wait(child):
+            return os.WEXITSTATUS(os.waitpid(child, 0)[1])
+        def plain(event, context):
+            child = os.fork()
+            return wait(child) if child else end(event)
+        async def coroutine(event, context):
+            child = os.fork()
+            return wait(child) if child else end(event)
+        def generator(event, context):
+            child = os.fork()
+            yield wait(child) if child else end(event)
+        seen = []
+        def start(context):
+            child = os.fork()
+            if child:
+                seen.append(wait(child))
+            else:
+                sys.exit(3)
+        def initialized(event, context):
+            return seen
+    '''
+
+    def test_a_forked_child_ends_as_a_program_of_python(self):
+        for name in ('plain', 'coroutine', 'generator'):
+            for concurrency in (1, 2):
+                with self.subTest(name, concurrency=concurrency), RuntimeProcess({'main.py': self.CHILDREN}) as runtime:
+                    data, _ = runtime.init('main.' + name, concurrency=concurrency)
+                    codes = [data.call({'how': how}).value for how in ('exit', 'text', 'raise', 'return')]
+                    expected = [3, 1, 1, 0]
+                    self.assertEqual(codes, [[code] for code in expected] if name == 'generator' else expected)
+                    self.assertNotIn('call failed', runtime.log())
+                    for text in ('why', 'ValueError: boom', 'printed'):
+                        self.assertIn(text, runtime.log())
+
+    def test_a_child_that_is_forked_before_the_first_call_ends_as_a_program_of_python(self):
+        for name, code in (('main.initialized', self.CHILDREN), ('main.handler', '''
+            import os, sys
+            child = os.fork()
+            if not child:
+                sys.exit(3)
+            seen = [os.WEXITSTATUS(os.waitpid(child, 0)[1])]
+            def handler(event, context):
+                return seen
+        ''')):
+            with self.subTest(name), RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init(name, **({'initializer': 'main.start'} if name == 'main.initialized' else {}))
+                self.assertEqual(data.call().value, [3])
 
     def test_prints_reach_the_log_line_by_line_while_the_handler_runs(self):
         code = '''
@@ -257,7 +330,7 @@ class Initialization(unittest.TestCase):
         self.fails({}, 4201, 'empty user call code', handler='')
 
     def test_a_handler_that_is_not_module_and_function(self):
-        for handler in ('handler', '.handler', 'main.', 'a-b.c', '../x.y'):
+        for handler in ('handler', '.handler', 'main.', 'a b.c', '../x.y', '/x.y', 'a//b.c'):
             self.fails({}, 4001, 'it must have the form module.function', handler=handler)
 
     def test_no_such_module(self):
@@ -269,6 +342,15 @@ class Initialization(unittest.TestCase):
     def test_no_code_path_and_no_directory(self):
         self.fails({}, 4001, 'codePath is empty', codePath='')
         self.fails({}, 4001, 'the code directory /nowhere does not exist', codePath='/nowhere')
+
+    def test_a_code_directory_that_is_a_file(self):
+        self.fails({}, 4001, 'the code directory /etc/passwd is a file and not a directory', codePath='/etc/passwd')
+
+    def test_a_module_that_is_a_link_to_nothing_here(self):
+        with RuntimeProcess({}) as runtime:
+            os.symlink('/elsewhere/main.py', os.path.join(runtime.code_path, 'main.py'))
+            data, _ = runtime.init()
+            self.assertIn('main.py is a link to /elsewhere/main.py, which does not exist inside', data.init.error[1])
 
     def test_no_such_function(self):
         self.fails({'main.py': ''}, 4001, '<code>/main.py has no function handler')
@@ -316,7 +398,7 @@ class Initialization(unittest.TestCase):
                 data, _ = runtime.init(initializer='main.start', initTimeoutMs=milliseconds)
                 self.assertEqual(data.init.kind, protocol.INIT_OK, data.init)
                 self.assertEqual(data.call().value, 7)
-                # And what keeps the time still lives.
+                # The thread that enforces the time limit still runs.
                 again, _ = runtime.open()
                 self.assertEqual(again.call().value, 7)
 
@@ -367,7 +449,7 @@ class Initialization(unittest.TestCase):
                 runtime.write(name, text)
             data, _ = runtime.init('logging.handler')
             self.assertIs(data.call().value, True)
-        # One that is in the interpreter itself, and that nobody has imported yet.
+        # A module inside the interpreter that was not imported yet.
         builtin = 'def handler(event, context):\n    import _symtable\n    return hasattr(_symtable, "symtable")\n'
         with RuntimeProcess({'_symtable.py': builtin}) as runtime:
             data, _ = runtime.init('_symtable.handler')
@@ -429,7 +511,7 @@ class Initialization(unittest.TestCase):
         with RuntimeProcess({'main.py': code}) as runtime:
             data, _ = runtime.init()
             self.assertEqual(data.call(None).value, [-15, -15, 130, 0])
-            # It lives on, and its own signals are still its own.
+            # The instance continues and still handles its own signals.
             self.assertEqual(data.call(None).value, [-15, -15, 130, 0])
             runtime.process.terminate()
             self.assertEqual(runtime.process.wait(30), 0)

@@ -174,7 +174,7 @@ class Cancel(unittest.TestCase):
                 data.close()
                 control.close()
                 if concurrency == 2:
-                    continue  # a thread in a system call ends with it
+                    continue  # a thread in a system call ends with the call
                 data, _ = runtime.open()
                 self.assertEqual(data.hello.json['state'], 'ready')
                 self.assertEqual(data.call('last').value, ['first', 'sleep', 'last'])

@@ -1,4 +1,4 @@
-"""Code and its bytecode: written and read where that can be, and not looked for elsewhere."""
+"""Tests loading code and its bytecode, which is written and read only where that is possible."""
 import importlib.util
 import os
 import py_compile
@@ -35,7 +35,7 @@ class Bytecode(unittest.TestCase):
         return entry.load(name + '.handler', self.directory, 'handler')
 
     def read_only(self):
-        """To root every directory is open."""
+        """Simulates a read-only directory, since root may write everywhere."""
         return mock.patch.object(os, 'access', lambda path, mode: False)
 
     def test_it_is_written_where_it_can_be(self):
@@ -57,12 +57,20 @@ class Bytecode(unittest.TestCase):
         with self.read_only():
             self.assertEqual(self.load()(), (1, [os.path.join(self.directory, 'main')]))
 
+    def test_names_that_no_import_statement_takes_are_loaded(self):
+        for name, file in (('my-mod', 'my-mod.py'), ('01_x', '01_x.py'), ('src/app', 'src/app.py'), ('json/app', 'json/app.py'),
+                           ('a-b.c-d', 'a-b/c-d.py'), ('2024/job-1', '2024/job-1/__init__.py')):
+            with self.subTest(name):
+                path = self.write(file, 'def handler():\n    return __file__\n')
+                entry.prepare_path(self.directory)
+                self.assertEqual(entry.load(name + '.handler', self.directory, 'handler')(), path)
+
     def test_what_is_there_is_read(self):
         path = self.write('main.py', 'def handler():\n    return 1\n')
         before = os.stat(path)
         py_compile.compile(path)
         self.write('main.py', 'def handler():\n    return 2\n')
-        # As if it were of the same moment.
+        # Gives the changed file the time of the old one.
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         with self.read_only():
             self.assertEqual(self.load()(), 1)

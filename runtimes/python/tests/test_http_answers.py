@@ -1,4 +1,4 @@
-"""Any answer of a hostile server of HTTP ends as an exception of that call, and costs a bounded amount."""
+"""Tests that any answer of a hostile HTTP server ends as an exception of the call, at a bounded cost."""
 
 import contextlib
 import socket
@@ -12,12 +12,14 @@ from rookery_runtime import http_bridge, http_exchange, http_program, protocol, 
 from rookery_runtime.failures import CallFailure
 
 LIMIT = 256 * 1024
-#: What the buffers of two sockets take beside what is read.
+#: Size of the buffers of two sockets, in addition to what is read.
 BUFFERED_BYTES = 16 * 1024 * 1024
 
 
 class Server(object):
-    """Answers each connection with what `say` gives: an iterable of bytes, written for as long as somebody reads."""
+    """
+    Answers each connection with the iterable of bytes that `say` returns, as long as the other side reads.
+    """
 
     def __init__(self, say):
         self.sent = 0
@@ -52,7 +54,7 @@ class Server(object):
 
     @staticmethod
     def _read(connection):
-        """All of a request: unread bytes at a close would reset the connection."""
+        """Reads a whole request, since unread bytes at a close would reset the connection."""
         heard = b''
         while not heard.endswith(b'{}') and not heard.startswith(b'GET') or b'\r\n\r\n' not in heard:
             part = connection.recv(64 * 1024)
@@ -98,7 +100,7 @@ CHUNKED = OK + b'Transfer-Encoding: chunked\r\n\r\n'
 
 class Answers(unittest.TestCase):
     def call(self, say, stream=None, keeps=False, calls=1):
-        """What the last of `calls` gives."""
+        """Returns the result of the last of `calls` calls."""
         server = Server(say)
         server.keeps = keeps
         self.addCleanup(server.close)
@@ -129,6 +131,45 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.call(once(OK + b'Content-Length: 7\r\n\r\n{"a":1}')), {'a': 1})
         self.assertEqual(self.call(once(CHUNKED + b'3;x=y\r\n[1,\r\n2\r\n2]\r\n0\r\nX-Sum: 1\r\n\r\n')), [1, 2])
         self.assertEqual(self.call(once(OK + b'\r\ntext')), 'text')
+
+    def test_an_answer_shorter_than_its_length_fails(self):
+        for body in (b'{"rows":[1,2', b'', b'1'):
+            failure = self.refused(once(OK + b'Content-Length: 50\r\n\r\n' + body))
+            self.assertIn('its answer was cut off', str(failure))
+
+    def test_large_json_within_the_bounds_is_the_value(self):
+        deep = '[' * 500 + ']' * 500
+        for body in (deep, '7' * 4300):
+            self.assertEqual(values.encode(self.call(once(OK + b'\r\n' + body.encode()))).decode(), body)
+
+    def test_json_beyond_the_bounds_is_4007(self):
+        for body in (b'[' * 100000 + b']' * 100000, b'7' * 4301, b'[1,-' + b'7' * 5000 + b']'):
+            self.refused(once(OK + b'\r\n' + body), values.NotJson)
+
+    def test_a_body_is_read_in_its_charset(self):
+        def of(kind, body):
+            return self.call(once(OK + b'Content-Type: ' + kind + b'\r\n\r\n' + body))
+        self.assertEqual(of(b'application/json; charset=iso-8859-1', b'{"a":"\xe9"}'), {'a': '\u00e9'})
+        self.assertEqual(of(b'text/plain; charset="ISO-8859-1"', b'\xe9'), '\u00e9')
+        self.assertEqual(of(b'text/plain', b'\xc3\xa9'), '\u00e9')
+        self.assertEqual(of(b'application/json', b'\xef\xbb\xbf[1]'), [1])
+        self.assertEqual(of(b'text/plain; charset=utf-16', '[1]'.encode('utf-16')), [1])
+
+    def test_a_body_that_is_no_text_is_4007(self):
+        for kind, body in ((b'text/plain', b'\xff\xfe\x00'), (b'image/png', b'\x89PNG'), (b'text/plain; charset=ascii', b'\xc3\xa9'),
+                           (b'application/json', b'{"a":'), (b'application/json', b'text'), (b'text/plain; charset=klingon', b'a'),
+                           (b'text/plain; charset=hex', b'61'), (b'text/plain', b'\xc3')):
+            self.refused(once(OK + b'Content-Type: ' + kind + b'\r\n\r\n' + body), values.NotJson)
+
+    def test_an_unasked_coding_is_named(self):
+        failure = self.refused(once(OK + b'Content-Encoding: gzip\r\n\r\n\x1f\x8b\x08\xff'), values.NotJson)
+        self.assertIn('its Content-Encoding gzip was not asked for', str(failure))
+
+    def test_a_stream_of_no_text_is_4007(self):
+        for kind in (b'text/event-stream', b'text/plain'):
+            head = CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Type: ' + kind + b'\r\n\r\n')
+            for body in (b'9\r\ndata: \xff\n\n\r\n0\r\n\r\n', b'7\r\ndata: \xc3\r\n0\r\n\r\n'):
+                self.refused(once(head + body), values.NotJson, stream=Stream())
 
     def test_numbers_that_json_has_not_are_no_values(self):
         for body in (b'NaN', b'Infinity', b'-Infinity', b'{"a":[NaN]}', b'[1e999]'):
@@ -170,8 +211,8 @@ class Answers(unittest.TestCase):
             self.assertEqual(failure.code, protocol.CODE_TOO_LARGE)
 
     def test_small_chunks_of_a_whole_answer_pass(self):
-        body = b'7' * 50000
-        self.assertEqual(self.call(once(CHUNKED + b'1\r\n7\r\n' * len(body) + b'0\r\n\r\n')), body.decode())
+        body = b'x' * 50000
+        self.assertEqual(self.call(once(CHUNKED + b'1\r\nx\r\n' * len(body) + b'0\r\n\r\n')), body.decode())
 
     def test_events_without_end_are_too_large(self):
         head = CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Type: text/event-stream\r\n\r\n')

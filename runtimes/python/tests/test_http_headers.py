@@ -1,4 +1,4 @@
-"""What a server of HTTP gets of a call's headers."""
+"""Tests which headers of a call an HTTP server receives."""
 
 import types
 import unittest

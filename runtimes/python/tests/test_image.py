@@ -1,4 +1,4 @@
-"""How the runtime begins in a container: `image.py` by its path, with its orders in a file."""
+"""Tests the start of the runtime in a container: `image.py` by its path, with its orders in a file."""
 import json
 import os
 import shutil
@@ -27,7 +27,7 @@ class ImageTest(unittest.TestCase):
         orders.update(changes)
         with open(self.orders, 'w') as file:
             json.dump(orders, file)
-        # The tests themselves find the runtime by a variable that no container has.
+        # The tests find the runtime through a variable that no container has.
         outside = {name: value for name, value in os.environ.items() if name != 'PYTHONPATH'}
         process = subprocess.Popen(
             [sys.executable, STARTER, self.orders], env=dict(outside, **environment or {}), cwd=self.directory,
@@ -45,10 +45,10 @@ class ImageTest(unittest.TestCase):
         return path
 
     def connect(self, process):
-        """A connection that has said HELLO and has been answered."""
+        """Returns a connection that has sent HELLO and received HELLO_OK."""
         client.wait_until(lambda: os.path.exists(self.socket) or process.poll() is not None)
         self.assertIsNone(process.poll(), 'it has ended')
-        # The socket at the path listens.
+        # The socket at the path already listens.
         connection = client.Connection(self.socket)
         self.addCleanup(connection.close)
         hello = {'version': protocol.VERSION, 'secret': client.SECRET, 'client': 'c', 'role': 'data'}

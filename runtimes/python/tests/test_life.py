@@ -101,7 +101,7 @@ class Stop(unittest.TestCase):
                 self.assertEqual(runtime.wait(), 0)
 
     def wait_for_a_call(self, runtime, client):
-        """Until one of its calls runs."""
+        """Waits until a call of this client runs."""
         runtime.connect('control', client).wait_for_running(1)
 
     def test_a_stop_that_waits_behind_a_call_is_answered_when_another_ends_that(self):
@@ -301,7 +301,7 @@ class ContextObject(unittest.TestCase):
 
 class Fork(unittest.TestCase):
     def test_random_state_is_fresh_in_every_child(self):
-        # One that the parent has begun to use already.
+        # The parent has begun to use this random state already.
         seen = {ssl.RAND_bytes(16).hex()}
         for _ in range(4):
             read_end, write_end = os.pipe()
@@ -337,7 +337,7 @@ class Fork(unittest.TestCase):
         self.addCleanup(os.waitpid, child, 0)
         self.addCleanup(os.kill, child, signal.SIGKILL)
         wait_until(lambda: os.path.exists(os.path.join(directory, 'main.py.loaded')))
-        # A second load would fail: the file is there.
+        # A second load would fail, because the file exists.
         connection = Connection(os.path.join(directory, 'runtime.sock'))
         self.addCleanup(connection.close)
         hello = {'version': 1, 'secret': SECRET, 'client': 'one', 'role': 'data'}

@@ -1,4 +1,6 @@
-"""A runtime that is told by its start what INIT will say: who serves whom while the code loads, and afterwards."""
+"""
+Tests a runtime that knows the INIT from its start: which thread serves while the code loads, and afterwards.
+"""
 import os
 import re
 import select
@@ -14,7 +16,7 @@ from client import SECRET, Connection, RuntimeProcess, init_message, wait_until
 import rookery_runtime
 from rookery_runtime import protocol
 
-#: Loads when the test has opened the pipe `gate`.
+#: Code that finishes loading when the test has opened the pipe `gate`.
 BLOCKED = '''
     import os
     os.mkfifo(__file__ + '.begun')
@@ -48,11 +50,11 @@ class Start(unittest.TestCase):
         self.addCleanup(os.kill, self.child, signal.SIGKILL)
 
     def run_runtime(self, runtime):
-        """In the child."""
+        """Runs the runtime in the child."""
         runtime.run(SECRET, self.message)
 
     def say_hello(self, role, *frames):
-        """And all of these in one write."""
+        """Sends HELLO and these frames in one write."""
         connection = Connection(os.path.join(self.directory, 'runtime.sock'))
         self.addCleanup(connection.close)
         hello = protocol.json_frame(
@@ -61,7 +63,7 @@ class Start(unittest.TestCase):
         return connection
 
     def connect(self, role, *frames):
-        """The connection and the state that HELLO_OK tells."""
+        """Returns the connection and the state in HELLO_OK."""
         connection = self.say_hello(role, *frames)
         answer = connection.receive()
         self.assertEqual(answer.kind, protocol.HELLO_OK)
@@ -122,7 +124,7 @@ class Start(unittest.TestCase):
 
 
 class EarlyThread(Start):
-    """With a control thread that is there before the secret is known."""
+    """Repeats the tests with a control thread that starts before the secret is known."""
 
     def run_runtime(self, runtime):
         runtime.arm()
@@ -131,7 +133,7 @@ class EarlyThread(Start):
 
 
 class WaitingThread(Start):
-    """The same, when it has to wait for the secret for longer than for code that loads."""
+    """Repeats the tests with a control thread that waits longer for the secret than for loading code."""
 
     def setUp(self):
         self.go_in, self.go_out = os.pipe()
@@ -156,7 +158,7 @@ class WaitingThread(Start):
         os.write(self.go_out, b'g')
 
     def waits(self):
-        """How often its second thread has slept."""
+        """Returns how often the second thread has slept."""
         threads = sorted(os.listdir('/proc/%d/task' % self.child), key=int)
         if len(threads) < 2:
             return 0

@@ -69,7 +69,7 @@ CODE = '''
 
 class Streams(unittest.TestCase):
     def read(self, data):
-        """The chunks until the answer, and the answer."""
+        """Returns the chunks before the answer, and the answer."""
         chunks = []
         while True:
             frame = data.receive()
@@ -95,6 +95,21 @@ class Streams(unittest.TestCase):
         for _, data, _ in self.each('values', 'values_async'):
             self.assertEqual(data.call().value, ['text', None, {'a': 1}])
 
+    def test_a_generators_bytes_are_4007_with_and_without_a_stream(self):
+        code = '''
+            def plain(event, context):
+                yield b'x'
+            async def coroutine(event, context):
+                yield b'x'
+        '''
+        for name in ('plain', 'coroutine'):
+            with RuntimeProcess({'main.py': code}) as runtime:
+                data, _ = runtime.init('main.' + name)
+                self.assertEqual(data.call().error[0], 4007)
+                data.start(stream=True, credit=1000)
+                chunks, answer = self.read(data)
+                self.assertEqual((chunks, answer.error[0]), ([], 4007))
+
     def test_an_endless_generator_without_a_stream_is_too_large(self):
         with RuntimeProcess({'main.py': CODE}) as runtime:
             data, _ = runtime.init('main.endless', maxResultBytes=1000)
@@ -114,7 +129,7 @@ class Streams(unittest.TestCase):
             data.socket.setblocking(False)
             self.assertRaises(BlockingIOError, data.socket.recv, 1)
             data.socket.settimeout(30)
-            control.send(protocol.CREDIT, call_id, struct.pack('>I', 4))  # it owes 4
+            control.send(protocol.CREDIT, call_id, struct.pack('>I', 4))  # the credit is overdrawn by 4
             control.send(protocol.CREDIT, call_id, struct.pack('>I', 1))
             self.assertEqual(bytes(data.receive().payload), b'12345')
             control.send(protocol.CREDIT, call_id, struct.pack('>I', 1000))
@@ -198,7 +213,7 @@ class Concurrency(unittest.TestCase):
                 data, control = runtime.init('main.' + name, concurrency=3)
                 for _ in range(7):
                     data.start()
-                # The others wait here or, when nobody is free to read them, in the kernel.
+                # The other calls wait in the runtime, or in the kernel when no thread is free to read them.
                 self.assertEqual(control.wait_for_running(3), 3)
                 # A call counts as running before its handler has begun.
                 runtime.wait_for('begun-3')

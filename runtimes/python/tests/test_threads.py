@@ -1,4 +1,4 @@
-"""Calls of a plain handler beside each other: they run where they are read while they are short, and nobody can tell."""
+"""Tests parallel calls of a plain handler in the pool of threads."""
 import glob
 import os
 import threading
@@ -56,7 +56,7 @@ CODE = '''
 
 class Threads(unittest.TestCase):
     def warm(self, data):
-        """So many short calls that they run where they are read."""
+        """Makes many short calls, one after the other."""
         for number in range(100):
             self.assertEqual(data.call(number).value, number)
 

@@ -1,4 +1,4 @@
-"""Sockets below directories whose paths are longer than the kernel takes for one."""
+"""Tests sockets below directories whose paths exceed the kernel's limit for socket paths."""
 import os
 import shutil
 import socket

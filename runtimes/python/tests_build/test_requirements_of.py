@@ -1,4 +1,4 @@
-"""What a pyproject.toml and its lock mean for pip."""
+"""Tests the conversion of a pyproject.toml and its lock for pip."""
 import unittest
 
 from rookery_build import requirements_of

@@ -1,11 +1,11 @@
-"""What tests of bytes that pass from one connection to another share."""
+"""Helpers for tests of bytes that pass between connections."""
 import array
 import fcntl
 import termios
 
 
 def rest_of(connection):
-    """Everything up to its end."""
+    """Returns all bytes up to the end of the connection."""
     parts = []
     while True:
         part = connection.recv(65536)
@@ -15,7 +15,11 @@ def rest_of(connection):
 
 
 def fill(connection, until_waiting):
-    """Sends until nobody takes more. `until_waiting` returns when whoever reads sleeps, and fails when that never comes."""
+    """
+    Sends until no more bytes are accepted.
+
+    `until_waiting` returns when the reader sleeps, and fails if that never happens.
+    """
     left = array.array('i', [0])
     connection.setblocking(False)
     while left[0] == 0:

@@ -1,4 +1,4 @@
-"""Real workers, forked as a zygote and a shim do it: what the tests of that and of their limits share."""
+"""Real workers, forked in the way of a zygote and a shim: shared by the tests of forking and of limits."""
 import copy
 import errno
 import json
@@ -16,19 +16,19 @@ IS_PRIVILEGED = layers.is_privileged()
 
 
 class Untitled:
-    """This process keeps what it shows."""
+    """A title that leaves this process's command line unchanged."""
 
     def set(self, text):
         pass
 
 
 def wait_for_the_end():
-    """The life of a user's process that does nothing: its orders end with its first process."""
+    """Runs a user's process that does nothing. Its orders end together with its first process."""
     os.read(4, 1)
 
 
 class Worker:
-    """As whoever ordered it knows it."""
+    """A worker, seen by the process that ordered it."""
 
     def __init__(self, name, control):
         self.name = name
@@ -40,14 +40,14 @@ class Worker:
         return json.loads(data.decode()) if data else None
 
     def ready(self):
-        """The pid of its first process."""
+        """Returns the pid of its first process."""
         said = self.hear()
         if said is None or 'ready' not in said:
             raise AssertionError('no worker: %s' % said)
         return said['ready']
 
     def hand_over(self):
-        """What somebody who wants the worker has of it."""
+        """Transfers a connection to the worker and returns the caller's end."""
         ours, theirs = socket.socketpair()
         ours.settimeout(SECONDS)
         with theirs:
@@ -55,7 +55,7 @@ class Worker:
         return ours
 
     def start(self, **changed):
-        """The answer to a start."""
+        """Returns the answer to a start."""
         with self.hand_over() as connection:
             frames.write_message(connection, request(**changed))
             return frames.read_message(connection)
@@ -63,18 +63,19 @@ class Worker:
 
 @unittest.skipUnless(IS_PRIVILEGED, 'not root')
 class Forked(unittest.TestCase):
-    """Leaves nothing, and fails when a worker did."""
+    """Base of tests that fork workers. Fails when a worker leaves residue."""
 
     def setUp(self):
         self.base = os.path.realpath(tempfile.mkdtemp(prefix='rookery-forking-'))
         self.addCleanup(shutil.rmtree, self.base)
         self.count = 0
-        # As of a zygote: what a killed test leaves, the next zygote removes. Children that fork for this test use it too.
+        # The name has the form of a zygote's, so that the next zygote removes the residue of a killed test.
+        # Forked children of this test use it too.
         self.prefix = 'rktest-%d-' % os.getpid()
-        # Orphans, where the first process is the child of one that makes it.
+        # Adopts orphans: the first process may be the child of a process that only creates it.
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         self.addCleanup(syscalls.prctl, syscalls.PR_SET_CHILD_SUBREAPER, 0)
-        # What waits for a process that does not end would wait for ever.
+        # Interrupts a wait for a process that does not end.
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, self.on_alarm))
         self.addCleanup(signal.alarm, 0)
         signal.alarm(2 * SECONDS)
@@ -95,7 +96,7 @@ class Forked(unittest.TestCase):
         return plan.Plan(config, Untitled())
 
     def changed(self, *dropped, **attributes):
-        """The plan without these layers, and with these attributes."""
+        """Returns the plan without these layers, and with these attributes."""
         made = copy.copy(self.plan)
         made.layers = copy.deepcopy(self.plan.layers)
         for layer in dropped:
@@ -105,7 +106,7 @@ class Forked(unittest.TestCase):
         return made
 
     def with_networks(self, made):
-        """With networks of the kind that has its other end on the host; its packets get nowhere."""
+        """Adds networks whose other end is on the host. Their packets are not forwarded."""
         made.networks = network.Networks({'range': '10.231.0.0/16', 'always': False, 'setForwarding': False})
         made.networks.range = network.Range('10.231.0.0/16')
         made.networks.missing = None
@@ -121,7 +122,7 @@ class Forked(unittest.TestCase):
         return '%s%d' % (self.prefix, self.count)
 
     def fork(self, forks, life=wait_for_the_end, asked=forking.HOST):
-        """`life`: of the user's process."""
+        """Forks a worker. `life` is run in the user's process."""
         name = self.next_name()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(ours.close)
@@ -154,7 +155,9 @@ class Forked(unittest.TestCase):
         return Worker(name, ours)
 
     def tell(self, call):
-        """A life that tells this test what `call` returns, or how it fails, and then does nothing."""
+        """
+        Returns a function that reports the result or the error of `call` to this test, and then does nothing.
+        """
         def life():
             try:
                 said = call()
@@ -167,13 +170,17 @@ class Forked(unittest.TestCase):
         return life
 
     def heard(self):
-        """What one tells, that by then has nothing more open for it. Only one may be about to."""
-        # Opening waits for it; and so does it for this test.
+        """
+        Returns the report of a process that has closed everything else by then.
+
+        Only one process may report.
+        """
+        # Opening waits for the reporting process, which waits for this test too.
         with open(self.fifo) as source:
             return json.loads(source.read())
 
     def in_user_namespace(self, call):
-        """What `call` returns in a process for which every id is there, but no right of the host's."""
+        """Returns the result of `call` in a process that has all user ids but no rights on the host."""
         told, teller = os.pipe()
         may_go, mapped = os.pipe()
         child = os.fork()
@@ -203,7 +210,7 @@ class Forked(unittest.TestCase):
         return json.loads(said)
 
     def kill(self, first, worker):
-        """As the machine does it. Whoever ordered it removes what it leaves."""
+        """Kills a worker as the machine may. The process that ordered the worker removes its residue."""
         os.kill(first, signal.SIGKILL)
         shutil.rmtree(os.path.join(self.plan.workers, worker.name))
 
@@ -211,7 +218,7 @@ class Forked(unittest.TestCase):
         self.assertTrue(waiting.until(is_so, SECONDS, 0.005), what)
 
     def check_nothing_is_left(self):
-        """All workers have been given up by now: their pairs are closed."""
+        """Checks that no process is left. All workers have been abandoned by now: their pairs are closed."""
         try:
             self.wait_for(lambda: not waiting.reap(lambda *_ignored: None), 'processes are left')
         finally:
@@ -226,7 +233,7 @@ class Forked(unittest.TestCase):
 
 
 def live(life):
-    """In a process that is no test any more. Never returns."""
+    """Runs `life` in a process that is no longer part of the test. Never returns."""
     code = 1
     try:
         life()

@@ -1,6 +1,8 @@
 """
-The few requests of rtnetlink that tie two networks together, for the worlds that tests build. The product's are in
-`runtimes/native/src/netlink.c`: a sandbox stays in its network, and these processes look about in theirs.
+The requests of rtnetlink that connect two networks, for the networks that tests build.
+
+The product's requests are in `runtimes/native/src/netlink.c`. A sandbox stays in its network, but these test
+processes also enter others.
 """
 
 import fcntl
@@ -27,7 +29,9 @@ _IFF_UP = 0x1
 
 
 class Netlink:
-    """A socket of the network namespace that this process is in when it is made, whichever it enters later."""
+    """
+    A socket in the network namespace in which it is created, even if the process enters another one later.
+    """
 
     def __init__(self):
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
@@ -47,8 +51,12 @@ class Netlink:
         self._ask(_RTM_NEWLINK, 0, _link(index, _IFF_UP))
 
     def add_pair(self, name, peer_name, pid):
-        """Makes `name` here and its other end, `peer_name`, in the network of process `pid`. Fails with OSError (EEXIST)."""
-        # The kernel would make one queue for each processor, and a directory for each queue.
+        """
+        Creates `name` here and its other end, `peer_name`, in the network of process `pid`.
+
+        Raises OSError (EEXIST).
+        """
+        # By default the kernel would create a queue for each processor, and a directory for each queue.
         queues = _number(_IFLA_NUM_TX_QUEUES, 1) + _number(_IFLA_NUM_RX_QUEUES, 1)
         peer = _link(0, 0) + _text(_IFLA_IFNAME, peer_name) + _number(_IFLA_NET_NS_PID, pid) + queues
         info = _attribute(_IFLA_INFO_KIND, b"veth")
@@ -57,14 +65,14 @@ class Netlink:
         self._ask(_RTM_NEWLINK, _NLM_F_CREATE | _NLM_F_EXCL, content)
 
     def find(self, name):
-        """The index of an interface. Fails with OSError."""
-        # Not over rtnetlink, whose one lock is the machine's.
+        """Returns the index of an interface. Raises OSError."""
+        # Avoids rtnetlink, which has a single lock for the whole machine.
         request = struct.pack("=16s24x", name.encode())
         (index,) = struct.unpack_from("=i", fcntl.ioctl(self._socket.fileno(), _SIOCGIFINDEX, request), 16)
         return index
 
     def add_address(self, index, own, other):
-        """Gives an interface the address `own`; at its other end is `other`, and the way there."""
+        """Gives an interface the address `own`, and a route to `other` at its other end."""
         header = struct.pack("=BBBBI", socket.AF_INET, 32, 0, 0, index)
         self._ask(
             _RTM_NEWADDR,
@@ -80,7 +88,7 @@ class Netlink:
         self._ask(_RTM_NEWROUTE, _NLM_F_CREATE | _NLM_F_EXCL, content)
 
     def _ask(self, kind, flags, content):
-        """Sends one request and waits for its answer. Fails with OSError as the kernel says."""
+        """Sends a request and waits for its answer. Raises OSError with the kernel's error."""
         self._sequence += 1
         flags |= _NLM_F_REQUEST | _NLM_F_ACK
         self._socket.send(struct.pack("=IHHII", 16 + len(content), kind, flags, self._sequence, 0) + content)
@@ -92,8 +100,11 @@ class Netlink:
 
 def enter(addresses):
     """
-    Moves this process into a new network that reaches out, as `tie_network` of `network.c` does a sandbox, with the second address that the
-    Range has for sandboxes: returns it. The network that it is in must be the host's.
+    Moves this process into a new network with access to the outside, as `tie_network` of `network.c` does for
+    a sandbox.
+
+    Returns its address, the second one that the Range has for sandboxes. The process must be in the host's
+    network before.
     """
     gateway, number = addresses.first + 1, addresses.first + 3
     own, host = (struct.pack(">I", one) for one in (number, gateway))
@@ -113,7 +124,7 @@ def enter(addresses):
 
 
 def _link(index, flags):
-    """`flags` are set; the others are not touched."""
+    """Returns the header of a link message that sets `flags` and leaves other flags unchanged."""
     return struct.pack("=BBHiII", socket.AF_UNSPEC, 0, 0, index, flags, flags)
 
 

@@ -1,4 +1,6 @@
-"""A native program that waits for its instance, without layers: what the tests of its start and of its life share."""
+"""
+A native program that waits for its instance, without layers: shared by the tests of its start and its life.
+"""
 import array
 import ctypes
 import json
@@ -12,12 +14,17 @@ from rookery_zygote import frames, native, syscalls
 
 SECONDS = 30
 MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
-POLICY = {'closed': ['/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'], 'allow': None}
+POLICY = {
+    'closed': ['/etc', '/proc', '/sys', '/dev', '/data', '/run/docker', '/run/docker.sock', '/var/lib/docker'],
+    'closedNames': ['/.docker', '/.local/share/docker', '/.local/share/containers', '/.local/share/containerd'],
+    'closedTexts': ['docker.sock'],
+    'allow': None,
+}
 ID = 'one'
 
 
 def request(**changed):
-    """Of a start."""
+    """Returns the request of a start."""
     asked = {
         'instanceId': ID, 'command': {'kind': 'python', 'version': '3'}, 'secret': 'hidden', 'init': None, 'user': '',
         'env': {'A': 'b'}, 'workingDir': '/', 'mounts': [], 'platformMounts': [], 'survivesCaller': False, 'cpuMillis': 1500,
@@ -29,8 +36,10 @@ def request(**changed):
 
 def execute(facts, descriptors, limits):
     """
-    This process becomes the native program, with all that one knows of a sandbox that is made (`worker.c`), and where in its table of descriptors
-    those are that it goes on with (`limits`: of files, by their names). Never returns.
+    Turns this process into the native program. Never returns.
+
+    `facts` describe a finished sandbox (`worker.c`). `descriptors` are the numbers with which the program
+    continues. `limits` are the files of limits as (name, descriptor).
     """
     program = native.Program().fileno()
     descriptors = dict(descriptors, program=program)
@@ -39,12 +48,12 @@ def execute(facts, descriptors, limits):
     for descriptor in [about] + list(descriptors.values()) + [descriptor for _name, descriptor in limits]:
         if descriptor >= 0:
             os.set_inheritable(descriptor, True)
-    # As long as what it shows later may be.
+    # The command line reserves the space for later titles.
     os.execve(program, ['rookery: worker'.ljust(96), str(about)], {})
 
 
 def mount(source, target, kind=None, flags=0, data=None):
-    """Fails with OSError."""
+    """Mounts a file system. Raises OSError."""
     texts = [text and os.fsencode(text) for text in (source, target, kind, data)]
     if syscalls.LIBC.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]) < 0:
         number = ctypes.get_errno()
@@ -52,7 +61,12 @@ def mount(source, target, kind=None, flags=0, data=None):
 
 
 class Starting(unittest.TestCase):
-    """Its user's process waits for a byte, which is its exit code; the test has the orders, and writes the output."""
+    """
+    Base of tests of a start.
+
+    The user's process waits for a byte, which becomes its exit code. The test holds the orders and writes the
+    output.
+    """
 
     def setUp(self):
         self.base = os.path.realpath(tempfile.mkdtemp(prefix='rookery-init-'))
@@ -65,7 +79,7 @@ class Starting(unittest.TestCase):
         self.init = None
 
     def begin(self, root=False, limits=(), **facts):
-        """`root`: it has a mount namespace, with an empty root."""
+        """Starts the native program. With `root` it has a mount namespace with an empty root."""
         code, self.code = os.pipe()
         output, self.output = os.pipe()
         self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -75,7 +89,7 @@ class Starting(unittest.TestCase):
         self.init = os.fork()
         if self.init == 0:
             try:
-                # Else the user's process would hold them too.
+                # Closed here, because the user's process would keep them open too.
                 for held in (self.control, self.orders):
                     held.close()
                 os.close(self.code)
@@ -110,7 +124,7 @@ class Starting(unittest.TestCase):
         return listener
 
     def furnish(self, root):
-        """What is in the root before the request."""
+        """Fills the root before the request. Overridden by tests."""
 
     def become(self, root, limits, facts, code, descriptors):
         os.close(self.output)
@@ -137,7 +151,7 @@ class Starting(unittest.TestCase):
         execute(about, descriptors, [(name, os.open(path, os.O_WRONLY)) for name, path in limits])
 
     def ask(self, **changed):
-        """The answer to a start."""
+        """Returns the answer to a start."""
         if self.init is None:
             self.begin()
         self.connection, theirs = socket.socketpair()
@@ -149,7 +163,7 @@ class Starting(unittest.TestCase):
         return frames.read_message(self.connection)
 
     def refused(self, **changed):
-        """The sentence of the refusal, behind which nothing is left."""
+        """Returns the text of the refusal, and checks that no residue is left."""
         answer = self.ask(**changed)
         self.assertFalse(answer['ok'], answer)
         self.end()

@@ -1,5 +1,6 @@
-"""The ways into a sandbox, each over a socket pair, in a process of its own as inside one."""
+"""Tests access to a sandbox, each over a socket pair in a separate process as inside a sandbox."""
 import os
+import resource
 import select
 import shutil
 import signal
@@ -9,7 +10,7 @@ import struct
 import tempfile
 import unittest
 
-from rookery_zygote import dial, files, frames, stream, waiting
+from rookery_zygote import dial, execute, files, frames, stream, waiting
 from rookery_zygote.failure import Refusal
 
 import connections
@@ -19,7 +20,7 @@ SECONDS = 30
 
 
 class Served(unittest.TestCase):
-    """Each request is served by a child whose directory is `self.directory`."""
+    """Base of tests. A child with the directory `self.directory` serves each request."""
 
     def setUp(self):
         self.directory = tempfile.mkdtemp()
@@ -89,6 +90,54 @@ class Files(Served):
         self.assertEqual(self.content('a'), b'one ' + b'x' * 3000000)
         self.assertEqual(stat.S_IMODE(os.stat(self.path('a')).st_mode), 0o640)
         self.assertEqual(os.listdir(self.directory), ['a'])
+
+    def put(self, path, content=b'new', mode=None):
+        connection, answer = self.ask(op='write', path=path, mode=mode)
+        self.assertTrue(answer['ok'], answer)
+        self.write(connection, content, b'')
+        return frames.read_message(connection)
+
+    def test_a_write_without_a_mode_keeps_that_of_the_file_and_drops_set_id_bits(self):
+        self.make('script', b'old')
+        os.chmod(self.path('script'), 0o4750)
+        self.put('script')
+        self.assertEqual(stat.S_IMODE(os.stat(self.path('script')).st_mode), 0o750)
+        self.put('fresh')
+        self.assertEqual(stat.S_IMODE(os.stat(self.path('fresh')).st_mode), 0o644)
+
+    def test_a_write_to_links_changes_the_file_that_they_lead_to(self):
+        os.mkdir(self.path('d'))
+        self.make('d/target', b'old')
+        os.symlink('target', self.path('d/second'))
+        os.symlink('d/second', self.path('first'))
+        os.symlink(self.path('d/fresh'), self.path('dangling'))
+        self.put('first')
+        self.put('dangling')
+        self.assertEqual((self.content('d/target'), self.content('d/fresh')), (b'new', b'new'))
+        self.assertEqual(os.readlink(self.path('first')), 'd/second')
+        self.assertEqual(os.readlink(self.path('dangling')), self.path('d/fresh'))
+
+    def test_a_write_to_what_is_no_file_is_refused_and_leaves_it(self):
+        os.mkfifo(self.path('pipe'))
+        os.mkdir(self.path('directory'))
+        os.symlink('pipe', self.path('link'))
+        os.symlink('round', self.path('round'))
+        os.symlink('missing/file', self.path('nowhere'))
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self.path('socket'))
+        for path, code, words in (
+            ('pipe', 'invalid_request', 'pipe is a pipe, not a file'),
+            ('link', 'invalid_request', 'link is a pipe, not a file'),
+            ('socket', 'invalid_request', 'socket is a socket, not a file'),
+            ('directory', 'invalid_request', 'directory is a directory, not a file'),
+            ('/dev/null', 'invalid_request', '/dev/null is a device, not a file'),
+            ('round', 'invalid_request', 'round cannot be written: Too many levels of symbolic links'),
+            ('nowhere', 'not_found', 'the directory missing, where a symbolic link leads, does not exist in the sandbox'),
+        ):
+            _connection, answer = self.ask(op='write', path=path, mode=None)
+            self.assertEqual((answer['code'], answer['message']), (code, words))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path('pipe')).st_mode))
+        self.assertEqual(sorted(os.listdir(self.directory)), ['directory', 'link', 'nowhere', 'pipe', 'round', 'socket'])
 
     def test_frames_may_come_in_any_pieces(self):
         connection, _answer = self.ask(op='write', path='a', mode=None)
@@ -224,7 +273,7 @@ class Dial(Served):
             pass
 
     def is_waiting(self):
-        """Whether the one between sleeps: one that looks again and again never does."""
+        """Returns True if the passing process sleeps. A busy loop never sleeps."""
         with open('/proc/%d/stat' % self.child) as source:
             return source.read().rpartition(')')[2].split()[0] == 'S'
 
@@ -238,7 +287,7 @@ class Dial(Served):
         return here, there
 
     def fill(self, here):
-        """Until the one between waits for the port although there is more to be read."""
+        """Sends until the passing process waits for the port although more data can be read."""
         connections.fill(here, lambda: self.assertTrue(waiting.until(self.is_waiting, SECONDS, 0.005)))
         here.settimeout(SECONDS)
 
@@ -246,7 +295,7 @@ class Dial(Served):
         here, there = self.dial()
         self.fill(here)
         here.close()
-        # An error, without having read anything.
+        # The port gets an error without having read anything.
         watch = select.poll()
         watch.register(there, 0)
         self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
@@ -286,6 +335,37 @@ class Dial(Served):
         self.assertEqual((answer['code'], answer['message']), ('unavailable', 'nothing listens on port %d' % port))
 
 
+class Command(unittest.TestCase):
+    def refused(self, limit, *messages):
+        """Returns the answer when at most `limit` descriptors may be open."""
+        here, there = socket.socketpair()
+        self.addCleanup(here.close)
+        here.settimeout(SECONDS)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.dup2(there.fileno(), 3)
+                connection = socket.socket(fileno=3)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+                execute.serve(connection, None)
+            finally:
+                os._exit(1)
+        there.close()
+        self.addCleanup(os.waitpid, child, 0)
+        frames.write(here, *messages)
+        return frames.read_message(here)
+
+    def test_a_command_without_pipes_and_a_request_that_is_none_are_refused(self):
+        self.assertEqual(
+            self.refused(5, b'{"argv": ["true"], "env": {}, "stdin": ""}'),
+            {'ok': False, 'code': 'unavailable', 'message': 'no pipes can be opened inside: Too many open files'},
+        )
+        for request in (b'no JSON', b'[]', b'{}'):
+            answer = self.refused(64, request)
+            self.assertEqual((answer['ok'], answer['code']), (False, 'internal'))
+            self.assertIn('the request for a command is none: ', answer['message'])
+
+
 class Stream(Served):
     def open(self, script, terminal=None, env=None):
         request = {'argv': ['/bin/sh', '-c', script], 'env': env or {}, 'workingDir': self.directory, 'terminal': terminal}
@@ -298,7 +378,7 @@ class Stream(Served):
         frames.write(connection, bytes([kind]) + payload)
 
     def end_of(self, connection):
-        """What comes until the end: `({stream: bytes}, code)`. Gives credit."""
+        """Returns everything until the end as `({stream: bytes}, code)`. Grants credit meanwhile."""
         outputs = {stream.STDOUT: b'', stream.STDERR: b''}
         while True:
             frame = frames.read(connection)

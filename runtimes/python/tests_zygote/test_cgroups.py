@@ -1,4 +1,4 @@
-"""Control groups: finding our place, and the files of limits. On directories that look like a hierarchy."""
+"""Tests finding the place of Rookery's groups and their files, in directories that imitate a hierarchy."""
 import os
 import shutil
 import tempfile
@@ -49,7 +49,7 @@ class Places(unittest.TestCase):
         self.write('unified/mine/cgroup.subtree_control', 'memory pids\n')
         self.write('unified/mine/rookery/cgroup.subtree_control', 'memory pids\n')
         places = self.find('0::/mine\n', '30 1 0:1 / %s rw - cgroup2 cgroup2 rw\n' % self.path('unified'))
-        # The switch of cpu is a file that takes what is written; the kernel's would refuse or obey.
+        # In this directory the file of cpu accepts any text. The kernel's would refuse or obey.
         self.assertEqual(places['memory'].version, 2)
         self.assertEqual(places['memory'].parent, self.path('unified', 'mine', 'rookery'))
 

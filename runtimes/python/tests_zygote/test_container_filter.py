@@ -1,4 +1,4 @@
-"""The profile of containers says what the filter of processes says."""
+"""Tests that the profile of containers has the same verdicts as the filter of processes."""
 import json
 import os
 import unittest
@@ -63,7 +63,7 @@ class ContainerFilter(unittest.TestCase):
             cases += [('prlimit64', 302, [first, 7, new]) for new in (0, 1, 0x100000000)]
         for name, number, arguments in cases:
             expected = run(process, number, 0xC000003E, arguments)
-            # Docker cannot give them another error than the rest.
+            # A profile of Docker has one error for all refused address families and other calls.
             expected = 0x00050001 if expected == _UNSUPPORTED else expected
             self.assertEqual(verdict(self.profile, name, arguments), expected, (name, [hex(one) for one in arguments]))
 

@@ -1,8 +1,12 @@
-"""How workers are forked: in which namespaces and groups they are, how their ends and their failures are told, and that nothing is left."""
+"""
+Tests forking of workers: their namespaces and groups, the reports of their ends and failures, and their
+residue.
+"""
 import copy
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -12,6 +16,7 @@ import unittest
 
 from rookery_zygote import cgroups, forking, frames, layers, native, process, syscalls
 
+import forked
 from forked import Forked, children, link
 from starting import SECONDS, request
 
@@ -20,7 +25,7 @@ PACKAGE = os.path.dirname(os.path.abspath(forking.__file__))
 
 
 def pid_on_host():
-    """Where the host's /proc is still in sight."""
+    """Returns this process's pid on the host, while the host's /proc is still visible."""
     return int(os.readlink('/proc/self'))
 
 
@@ -29,7 +34,7 @@ def ids_of_itself():
 
 
 class Workers(Forked):
-    """Forked by this process, as a shim does it."""
+    """Tests workers that this process forks, as a shim does."""
 
     def wait_for_exit(self):
         def has_ended():
@@ -76,7 +81,7 @@ class Workers(Forked):
             os.close(descriptor)
 
     def test_the_kernel_tells_it_on_which_processor_it_is(self):
-        """As in any other process: a C library believes so, and whatever counts for each processor with it."""
+        """A C library relies on this for data that it keeps for each processor."""
         libc = ctypes.CDLL(None)
         number = {'x86_64': 309, 'aarch64': 168}.get(syscalls.MACHINE)
         if number is None or len(os.sched_getaffinity(0)) < 2:
@@ -102,7 +107,7 @@ class Workers(Forked):
             if self.plan.layers.has(name):
                 self.assertNotEqual(link(first, kind), link('self', kind))
                 self.assertEqual(link(first, kind), link(user, kind))
-        # That of the host was ordered.
+        # The worker was ordered with the host's network.
         self.assertEqual(link(first, 'net'), link('self', 'net'))
         for path in cgroups.paths_of(self.plan.layers.places, worker.name).values():
             with open(os.path.join(path, 'cgroup.procs')) as members:
@@ -132,7 +137,7 @@ class Workers(Forked):
         self.assertIn('eth0', self.heard())
         state = self.state_of(worker)
         self.assertEqual((state['hasOwnNetwork'], state['address'].startswith('10.231.')), (True, True))
-        # The other end goes with it, a moment later.
+        # The other end is removed with the network, a moment later.
         name = 'rk%02x%02x%02x%02x' % tuple(int(part) for part in state['address'].split('.'))
         self.assertIn(name, [found for _index, found in socket.if_nameindex()])
         worker.control.close()
@@ -185,7 +190,7 @@ class Workers(Forked):
         self.assertTrue(answer['ok'], answer)
         self.assertEqual(worker.hear(), {'taken': 'one'})
         self.wait_for_exit()
-        # The end stands with the state, and where nobody listens any more there are no sockets.
+        # The end is recorded in the state, and the sockets without a listener are removed.
         self.wait_for(lambda: os.listdir(os.path.join(self.plan.instances, 'one')) == ['state.json'], 'files are left')
 
     def test_one_whose_caller_goes_at_the_last_moment_is_undone(self):
@@ -193,7 +198,7 @@ class Workers(Forked):
             worker = self.fork(self.make_forks())
             worker.ready()
             with worker.hand_over() as connection:
-                # It does not look as if it had gone, and hears no answer.
+                # The caller keeps its side open for sending, but no longer reads the answer.
                 connection.shutdown(socket.SHUT_RD)
                 frames.write_message(connection, request(user=user, command=command))
                 self.assertIsNone(worker.hear())
@@ -212,13 +217,23 @@ class Workers(Forked):
         for controller, path in cgroups.paths_of(self.plan.layers.places, worker.name).items():
             found = {}
             for name in expected[controller]:
-                # Swap is not counted everywhere, and each version has names of its own.
+                # Swap is not counted on every machine, and each version has its own file names.
                 if os.path.exists(os.path.join(path, name)):
                     with open(os.path.join(path, name)) as source:
                         found[name] = source.read().strip()
             self.assertTrue(found)
             self.assertEqual(found, {name: expected[controller][name] for name in found})
         self.wait_for_exit()
+
+
+class Astray(forking.Forks):
+    """Forks whose descriptor of the own pid namespace is invalid."""
+
+    def __init__(self, *arguments, **options):
+        super(Astray, self).__init__(*arguments, **options)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, self._own_pid_namespace, False)
+        os.close(nothing)
 
 
 class Failures(Forked):
@@ -234,13 +249,17 @@ class Failures(Forked):
         made.root.shown = [missing]
         return made, missing
 
+    def remove_killed(self):
+        for name in os.listdir(self.plan.workers):
+            shutil.rmtree(os.path.join(self.plan.workers, name))
+
     def test_a_group_that_cannot_be_made_is_a_layer_with_a_name(self):
         made = self.with_group('/proc/none/rookery')
         said = forking.try_worker(made, made.layers)
         self.assertEqual((said['layer'], said['reason']), ('cgroup.cpu', NO_SUCH))
 
     def test_a_group_that_cannot_be_entered_too(self):
-        # Groups are made there, and have no files.
+        # Groups can be created in this directory, but they have no files.
         parent = os.path.join(self.base, 'groups')
         os.mkdir(parent)
         made = self.with_group(parent)
@@ -259,11 +278,11 @@ class Failures(Forked):
     def test_networks_and_limits_that_a_machine_forbids_are_some(self):
         for layer, setting in (('net', 'max_net_namespaces'), ('user_limits', 'max_user_namespaces')):
             def tried():
-                # Of this namespace only.
+                # The setting applies to this namespace only.
                 with open('/proc/sys/user/' + setting, 'w') as limit:
                     limit.write('0')
                 made = self.changed()
-                # Made here: this process may not go back to its pid namespace.
+                # Created here, because this process may not return to its pid namespace.
                 made.layers = layers.Layers(self.plan.layers.places, needs_user=False)
                 return made._try_layers(made.layers)['layer']
 
@@ -284,7 +303,8 @@ class Failures(Forked):
             answer = frames.read_message(waiting)
             self.assertEqual((answer['ok'], answer['code'], answer['message']), (False, 'internal', said['failed']))
             self.assertTrue(answer['message'].startswith('the sandbox cannot be made: '))
-            # It ends although its pair is still open; its groups are whoever ordered it, its directory is its own.
+            # The worker ends although its pair is still open. It removes its directory; the groups are left
+            # to the process that ordered it.
             self.assertIsNone(worker.hear())
             self.check_nothing_is_left()
 
@@ -299,6 +319,48 @@ class Failures(Forked):
         self.assertIn('the native program cannot be executed: Permission denied', worker.hear()['failed'])
         self.assertIsNone(worker.hear())
         self.check_nothing_is_left()
+
+    def test_a_process_that_cannot_go_back_to_its_pid_namespace_forks_no_more(self):
+        if not self.plan.layers.has('pid'):
+            self.skipTest('this machine has no pid namespaces')
+
+        def fork_twice():
+            forks = Astray(self.plan)
+            for _ in range(2):
+                try:
+                    self.fork(forks)
+                except OSError:
+                    continue
+                return 'forked'
+            return 'refused, %d processes are left' % len(children(os.getpid()))
+
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            forked.live(lambda: os.write(writer, str(fork_twice()).encode()))
+        os.close(writer)
+        with os.fdopen(reader) as source:
+            said = source.read()
+        os.waitpid(child, 0)
+        self.assertEqual(said, 'refused, 0 processes are left')
+        self.remove_killed()
+
+    def test_a_fork_server_that_cannot_go_back_to_its_pid_namespace_ends(self):
+        if not self.plan.layers.has('pid'):
+            self.skipTest('this machine has no pid namespaces')
+        before, forking.Forks = forking.Forks, Astray
+        try:
+            server = self.start_server()
+        finally:
+            forking.Forks = before
+        worker = self.order(server)
+        self.assertIsNone(server.ended())
+        said = []
+        while not said or said[-1] is not None:
+            said.append(worker.hear())
+        # The worker may have been ready before it was killed.
+        self.assertIn('a worker cannot be forked', str(said))
+        self.remove_killed()
 
     def test_a_subtree_that_another_service_has_removed_is_made_again(self):
         places = self.plan.layers.places
@@ -316,10 +378,14 @@ class Failures(Forked):
 
 
 class Servers(Forked):
-    """Forked by a process of their own, as a zygote has it."""
+    """Tests workers that a separate process forks, as for a zygote."""
 
     def end_of(self, server, first):
-        """Others may be told of before: those that make a first process."""
+        """
+        Waits for the reported end of `first`.
+
+        Processes that only create a first process may be reported before.
+        """
         for _ in range(4):
             if server.ended() == first:
                 return
@@ -393,10 +459,10 @@ class Servers(Forked):
         self.order(server).ready()
 
     def test_it_reads_orders_also_while_nobody_reads_what_has_ended(self):
-        # Each has a first process that is made by one that goes: its end is told at once.
+        # Each first process is made by a process that ends at once and is reported.
         made = self.changed()
         made.layers = layers.Layers({}, needs_user=True)
-        # So many that the ends alone would fill the pair. There is no such program: a worker ends as soon as it begins.
+        # The reports alone would fill the pair. The program does not exist, so each worker ends at its start.
         made.program = open(os.devnull)
         self.addCleanup(made.program.close)
         server = self.start_server(made=made)
@@ -408,11 +474,11 @@ class Servers(Forked):
     def test_it_keeps_no_descriptor_of_what_it_has_forked(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
-        # Its standard ones, that to the other side, the watch of its children, and what it forks with.
+        # The standard ones, the connection, the watch of its children, and those for forking.
         count = 5 + len(server._forks.descriptors())
         for _ in range(3):
             self.order(server).ready()
-        # It lets go of what came with an order a moment after the worker has begun.
+        # The server closes an order's descriptors a moment after the worker has begun.
         self.wait_for(lambda: len(os.listdir('/proc/%d/fd' % itself)) == count, 'descriptors are left')
 
     def test_it_ends_with_the_other_side_and_so_do_workers_that_wait(self):
@@ -420,10 +486,10 @@ class Servers(Forked):
         (itself,) = children(os.getpid())
         worker = self.order(server)
         first = worker.ready()
-        # Waits for it.
+        # Waits for the end of the server.
         server.close()
         self.assertIsNone(process.start_time(itself))
-        # The worker waits for whoever has its pair.
+        # The worker waits for the holder of its pair.
         self.assertIsNotNone(process.start_time(first))
         worker.control.close()
         os.waitpid(first, 0)
@@ -436,7 +502,7 @@ class Servers(Forked):
 
 
 class Zygotes(Forked):
-    """The whole program, as the server starts it."""
+    """Tests the whole program, as the server starts it."""
 
     def start_zygote(self, **changed):
         config = {
@@ -446,7 +512,7 @@ class Zygotes(Forked):
         config.update(changed)
         os.makedirs(config['runDir'], exist_ok=True)
         self.run_dir = config['runDir']
-        # It says on 3 that it serves. All of its processes have 1.
+        # The zygote reports on descriptor 3 that it serves. All of its processes hold descriptor 1.
         command = ['sh', '-c', 'exec "$0" -B -I "$1" "$2" 3>&1', sys.executable, os.path.join(PACKAGE, '__main__.py'), ' ' * 100]
         self.words = os.path.join(self.base, 'words')
         with open(self.words, 'w') as words:
@@ -458,7 +524,7 @@ class Zygotes(Forked):
         return zygote
 
     def said(self):
-        """On its standard error."""
+        """Returns the text of the zygote's standard error."""
         with open(self.words) as source:
             return source.read()
 
@@ -468,7 +534,7 @@ class Zygotes(Forked):
         zygote.stdout.close()
 
     def wait_for_all(self, zygote):
-        """Returns when none of its processes has the pipe any more."""
+        """Returns when none of the zygote's processes holds the pipe."""
         self.assertEqual(zygote.stdout.read(), b'')
 
     def connect(self, kind):
@@ -481,7 +547,7 @@ class Zygotes(Forked):
     def groups_of(self, zygote):
         found = []
         for place in self.plan.layers.places.values():
-            # The last zygote removes the parent too.
+            # The last zygote removes the parent directory too.
             names = os.listdir(place.parent) if os.path.isdir(place.parent) else []
             found += [name for name in names if name.startswith('rktest-%d-' % zygote.pid)]
         return found
@@ -501,7 +567,7 @@ class Zygotes(Forked):
         zygote.kill()
         zygote.wait()
         self.wait_for_all(zygote)
-        # What it has left the next one removes.
+        # The next zygote removes the residue.
         again = self.start_zygote(spares=0)
         self.wait_for_all(again)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
@@ -518,7 +584,7 @@ class Zygotes(Forked):
         frames.write_message(direct, request(command={'kind': 'exec', 'argv': ['/bin/true']}))
         self.assertTrue(frames.read_message(direct)['ok'])
         self.wait_for(lambda: self.stats(control) == {'pid': zygote.pid, 'instances': 0, 'spares': 2, 'making': 0}, 'none takes its place')
-        # One of the two that were there first waits for this one.
+        # One of the two first workers waits for this request.
         kept = [pid for pid in before if process.start_time(pid) is not None]
         self.assertEqual(len(kept), 1)
         frames.write_message(later, request(instanceId='later', command={'kind': 'exec', 'argv': ['/bin/sleep', '60']}))
@@ -528,7 +594,7 @@ class Zygotes(Forked):
         zygote.kill()
         zygote.wait()
         self.wait_for_all(zygote)
-        # Nobody else removes the groups of these instances.
+        # The next zygote removes the groups of these instances.
         again = self.start_zygote(spares=0)
         self.wait_for_all(again)
         self.assertEqual(self.groups_of(zygote), [])
@@ -546,7 +612,7 @@ class Zygotes(Forked):
         self.wait_for(lambda: len(before & set(children(server))) == 1 and self.stats(control)['spares'] == 2, 'none takes its place')
         later = self.connect('start-later')
         self.assertEqual(self.stats(control)['spares'], 2)
-        # Whose zygote ends is told by the end of its connection, also where that was not accepted yet.
+        # The end of the zygote ends the connection, even one that was not accepted yet.
         zygote.kill()
         zygote.wait()
         self.wait_for_all(zygote)
@@ -597,16 +663,47 @@ class Zygotes(Forked):
         self.assertEqual((answer['ok'], answer['code'], answer['message']), (
             False, 'internal', 'the sandbox cannot be made: %s: %s' % (os.path.join(self.run_dir, 'root') + shown, NO_SUCH),
         ))
-        # The zygote hears of it beside whoever waits.
+        # The zygote is notified too, in addition to the waiting caller.
         self.wait_for(lambda: self.said() != '', 'it says nothing')
         self.assertEqual(self.said(), answer['message'] + '\n')
         self.wait_for(lambda: self.groups_of(zygote) == [], 'groups are left')
         self.assertEqual(os.listdir(os.path.join(self.run_dir, 'spares')), [])
-        # One for which there is what it shows.
+        # The next worker finds the path that it shows.
         os.mkdir(shown)
         start = self.connect('start')
         frames.write_message(start, request(command={'kind': 'exec', 'argv': ['/bin/true']}))
         self.assertTrue(frames.read_message(start)['ok'])
+
+
+class Mirrors(unittest.TestCase):
+    MIRRORS = {'forking': forking._Forking, 'run': forking._Run, 'order': forking._Order}
+
+    def difference(self, name, fields):
+        class Other(ctypes.Structure):
+            _fields_ = fields
+
+        with self.assertRaises(OSError) as failed:
+            forking.check_layout('fork.so', forking.load_library(), dict(self.MIRRORS, **{name: Other}))
+        return str(failed.exception)
+
+    def test_every_structure_that_differs_from_the_library_is_refused(self):
+        for name, mirror in self.MIRRORS.items():
+            fields = list(mirror._fields_)
+            for index in range(len(fields)):
+                swapped = fields[:index] + fields[index + 1:] + [fields[index]]
+                for other in (fields[:index] + fields[index + 1:], swapped, fields[:index] + [('more', ctypes.c_int)] + fields[index:]):
+                    if other != fields:
+                        self.assertIn('fork.so and rookery_zygote/forking.py differ in ' + name, self.difference(name, other))
+
+    def test_networks_that_the_library_numbers_in_another_way_are_refused(self):
+        before = forking.NONE
+        forking.NONE = before + 1
+        try:
+            with self.assertRaises(OSError) as failed:
+                forking.load_library()
+        finally:
+            forking.NONE = before
+        self.assertIn('NO_NETWORK', str(failed.exception))
 
 
 class Libraries(unittest.TestCase):

@@ -1,4 +1,8 @@
-"""What is shared is counted no more, on the interpreters that can have it so; each check in an interpreter of its own."""
+"""
+Tests that shared objects are not counted, on interpreters that support it.
+
+Each check runs in a separate interpreter.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Doing without a layer of isolation."""
+"""Tests sandboxes without some layer of isolation."""
 import os
 import unittest
 
@@ -38,7 +38,7 @@ class Twice(unittest.TestCase):
 
         child = os.fork()
         if child == 0:
-            # Root there, but the pid namespace is another one's.
+            # The process is root in its user namespace, but does not own the pid namespace.
             syscalls.unshare(syscalls.CLONE_NEWUSER)
             os._exit(layers.Layers({}, needs_user=False).forks_twice())
         self.assertEqual(os.waitpid(child, 0)[1] >> 8, 1)

@@ -1,4 +1,4 @@
-"""Locks of zygotes, and what those that are no more have left."""
+"""Tests locks of zygotes, and the removal of residue of ended zygotes."""
 import os
 import shutil
 import tempfile
@@ -84,7 +84,7 @@ class Locks(unittest.TestCase):
             self.leave(name)
         os.symlink('/etc/passwd', os.path.join(self.run_dir, 'py3.11-link.lock'))
         self.leave_template('py3.11-link')
-        # That of the programs of supervisord.
+        # The template of the programs of supervisord.
         os.mkdir(os.path.join(self.run_dir, 'etc'))
         lockfile.sweep(self.run_dir)
         self.assertEqual(self.names(), ['docker', 'etc', 'etc-py3.11-link', 'other.lock', 'py3.11-a.txt', 'py3.11-link.lock'])
@@ -121,7 +121,7 @@ class Locks(unittest.TestCase):
         for name in ('py3.11-old', 'program3.12-old', 'py3.11-without-lock', 'py3.11-words', 'py3.11-a'):
             self.leave_template(name)
         self.leave('py3.11-old.lock')
-        # What it said stays.
+        # The log with its text stays.
         for ending, text in (('.lock', ''), ('.log', 'words')):
             self.leave('py3.11-words' + ending, text)
         self.lock('py3.11-a')

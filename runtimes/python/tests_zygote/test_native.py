@@ -1,4 +1,4 @@
-"""The native program that an init becomes: what its log, its ends and those who speak to it can rely on."""
+"""Tests the native program that becomes init: its log, its end, and its answers."""
 import array
 import fcntl
 import json
@@ -22,14 +22,14 @@ from starting import SECONDS, Starting
 
 
 class Started(Starting):
-    """One whose instance runs."""
+    """Base of tests with a running instance."""
 
     def start(self, log_bytes=1000):
         self.begin(logBytes=log_bytes)
         self.assertTrue(self.ask()['ok'])
 
     def write(self, *pieces):
-        """Returns when init has taken all of it."""
+        """Writes output. Returns when init has read all of it."""
         left = array.array('i', [0])
         for piece in pieces:
             os.write(self.output, piece)
@@ -40,7 +40,7 @@ class Started(Starting):
 
     def told_end(self):
         told = frames.read_message(self.connection)['exit']
-        # There is no state here that would have room for it.
+        # In this test no state file exists that could hold the end.
         with open(os.path.join(self.directory, 'exit.json')) as source:
             self.assertEqual(json.load(source), told)
         return told
@@ -94,7 +94,7 @@ class Log(Started):
         self.start()
         os.mkdir(path)
         self.write(b'lost\n')
-        # Answered in turn: init has tried by then.
+        # Requests are answered in order, so init has tried by then.
         connection = self.connect()
         frames.write_message(connection, {'op': 'stats'})
         frames.read_message(connection)
@@ -111,7 +111,7 @@ class Log(Started):
 
     def test_it_rotates_and_keeps_the_newest(self):
         self.start()
-        # One after the other: room is counted for what comes at once.
+        # Writes one line after the other, because the space is checked for each read.
         for number in range(500):
             self.write(b'line %03d\n' % number)
         self.end()
@@ -204,7 +204,7 @@ class Hostile(Started):
 
 
 class Ways(Started):
-    """Each is served by a child of init."""
+    """Tests accesses. A child of init serves each of them."""
 
     def open(self, way):
         connection = self.connect()
@@ -212,7 +212,7 @@ class Ways(Started):
         return connection
 
     def child(self, known=()):
-        """The pid of the one that came after those that are known."""
+        """Returns the pid of the child that is not among the known ones."""
         found = []
         self.wait_for(lambda: found.extend(set(process.descendants(self.init)).difference(known)) or found, 'nobody serves it')
         self.assertEqual(len(found), 1)
@@ -236,7 +236,7 @@ class Ways(Started):
         self.wait_for(lambda: '\nUid:\t54321\t' in self.text_of(pid, 'status'), 'it does not become the user')
         self.assertEqual(self.text_of(pid, 'oom_score_adj').strip(), '1000')
         self.assertEqual(self.text_of(self.init, 'oom_score_adj'), self.text_of('self', 'oom_score_adj'))
-        # Whose its files in /proc are: not the user's.
+        # The files in /proc belong to root and not to the user.
         self.assertEqual(os.stat('/proc/%d/environ' % pid).st_uid, 0)
         connection.close()
 
@@ -251,7 +251,7 @@ class Dial(Ways):
         self.port.settimeout(SECONDS)
 
     def dial(self):
-        """The connection of a caller, that of the port, and the pid of the child between them."""
+        """Returns the connection of a caller, that of the port, and the pid of the child between them."""
         self.start()
         known = process.descendants(self.init)
         caller = self.open('dial')
@@ -263,16 +263,16 @@ class Dial(Ways):
         return caller, there, self.child(known)
 
     def has_ended(self, pid):
-        # Init, which is its parent, hears of it when it can.
+        # Init, the parent, reaps the child a moment later.
         return pid not in process.descendants(self.init)
 
     def fill(self, caller, pid):
-        """Until the child waits for the port although there is more to be read."""
+        """Sends until the child waits for the port although more data can be read."""
         connections.fill(caller, lambda: self.wait_for(lambda: self.is_waiting(pid), 'it does not wait'))
         caller.settimeout(SECONDS)
 
     def is_waiting(self, pid):
-        """Whether it sleeps: one that looks again and again never does."""
+        """Returns True if the process sleeps. A busy loop never sleeps."""
         return self.text_of(pid, 'stat').rpartition(')')[2].split()[0] == 'S'
 
     def test_it_ends_with_its_caller_although_the_port_never_reads(self):
@@ -280,7 +280,7 @@ class Dial(Ways):
         self.fill(caller, pid)
         caller.close()
         self.wait_for(lambda: self.has_ended(pid), 'it outlives its caller')
-        # Its end is an error for the port.
+        # The end is an error for the port.
         watch = select.poll()
         watch.register(there, 0)
         self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
@@ -323,7 +323,7 @@ class Dial(Ways):
         self.assertEqual(caller.recv(1), b'')
         self.fill(caller, pid)
         caller.close()
-        # The rest may still be read.
+        # The rest can still be read.
         self.wait_for(lambda: self.is_waiting(pid), 'it looks again and again')
         self.assertGreater(len(rest_of(there)), 65536)
         self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')

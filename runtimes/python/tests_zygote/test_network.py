@@ -1,4 +1,4 @@
-"""The parts of a sandbox's network that need no rights."""
+"""Tests the parts of a sandbox's network that need no rights."""
 import os
 import shutil
 import socket
@@ -72,7 +72,7 @@ class Names(unittest.TestCase):
 
 
 class PassingProgram(Forked):
-    """In a user namespace, as where the service is an ordinary user's."""
+    """Tests in a user namespace, as for a service of an ordinary user."""
 
     def setUp(self):
         super(PassingProgram, self).setUp()
@@ -98,7 +98,7 @@ class PassingProgram(Forked):
         worker = self.fork(self.with_program(program), asked=forking.OWN)
         waiting = worker.hand_over()
         self.addCleanup(waiting.close)
-        # Opening waits for the program, which has said something by then.
+        # Opening waits for the program, which has written its messages by then.
         with open(go_on, "w") as target:
             target.write("on\n")
         said = worker.hear()

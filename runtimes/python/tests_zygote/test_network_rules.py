@@ -1,4 +1,4 @@
-"""The way out of a sandbox's network and the lack of one in, between namespaces that stand for host and world. Needs root."""
+"""Tests that sandboxes reach out and cannot be reached, between namespaces for host and world. Needs root."""
 import errno
 import os
 import select
@@ -19,11 +19,11 @@ from network_link import Netlink
 
 RANGE = "10.231.0.0/16"
 HOST, WORLD = "198.51.100.1", "198.51.100.2"
-#: Of the world too: what is on the same link, and where clouds keep their metadata.
+#: Addresses in the world that are forbidden: those on the same link, and the metadata servers of clouds.
 FORBIDDEN = ("169.254.169.254", "169.254.7.7", "100.100.100.200", "168.63.129.16", "192.0.0.192")
-#: The first of them that is a name server as well.
+#: The forbidden address that is also a name server.
 NAME_SERVER = FORBIDDEN[0]
-#: Beyond a bridge of docker.
+#: Addresses at the two ends of a docker bridge.
 CONTAINER, GATEWAY = "203.0.113.2", "203.0.113.1"
 BRIDGES = "rkb12ab"
 _SECONDS = 1
@@ -49,15 +49,15 @@ class Rules(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.locks)
 
     def _in_child(self, call):
-        """Runs it in a process of its own; an exception there fails the test."""
+        """Runs `call` in a separate process. An exception there fails the test."""
         child = os.fork()
         if child == 0:
             self._guarded(call)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
 
     def _guarded(self, call):
-        """Ends this process, whatever becomes of the call."""
-        # Its open files end with it.
+        """Ends this process after `call`, whatever its outcome is."""
+        # The open files end with the process.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
             call()
@@ -67,7 +67,7 @@ class Rules(unittest.TestCase):
             os._exit(1)
 
     def _world(self, steps):
-        """A machine behind the host, which knows a way to the sandboxes."""
+        """Runs a machine behind the host that has a route to the sandboxes."""
         syscalls.unshare(syscalls.CLONE_NEWNET)
         steps.there.sendall(b"+")
         steps.there.recv(1)
@@ -87,7 +87,7 @@ class Rules(unittest.TestCase):
         steps.there.sendall(b"+")
         connection, caller = listener.accept()
         address = connection.recv(64).decode()
-        # The other side must not learn where the sandbox is, nor reach it there.
+        # The other side must neither learn the sandbox's address nor reach it.
         assert caller[0] == HOST, caller
         _assert_unreachable((address, 8080))
         connection.sendall(b"told")
@@ -101,13 +101,13 @@ class Rules(unittest.TestCase):
             link.set_up(index)
             for address in FORBIDDEN:
                 _run("ip", "route", "add", address, "via", WORLD)
-            # An address of the host itself that is on no other machine's way.
+            # An address of the host itself that is not routed to another machine.
             _run("ip", "address", "add", "169.254.9.9/32", "dev", "lo")
             steps.here.sendall(b"+")
             steps.here.recv(1)
 
     def _container(self, steps):
-        """What is at the end of a bridge of docker's."""
+        """Runs the process at the other end of a docker bridge."""
         syscalls.unshare(syscalls.CLONE_NEWNET)
         steps.there.sendall(b"+")
         steps.there.recv(1)
@@ -133,7 +133,7 @@ class Rules(unittest.TestCase):
             link.set_up(index)
             steps.here.sendall(b"+")
             steps.here.recv(1)
-        # Docker would do this.
+        # Docker would make these rules.
         if _find("iptables"):
             _run("iptables", "-t", "nat", "-A", "POSTROUTING", "-s", CONTAINER, "-j", "MASQUERADE")
             _run("iptables", "-A", "FORWARD", "-s", CONTAINER, "-j", "ACCEPT")
@@ -183,7 +183,7 @@ class Rules(unittest.TestCase):
                 assert outside.recv(16) == b"told"
 
         self._in_child(inside)
-        # On the host only root may begin to talk to a container.
+        # On the host only root may open connections to a container.
         _assert_reachable(CONTAINER, 8080)
 
         def nobody():
@@ -245,7 +245,7 @@ class Rules(unittest.TestCase):
 
 
 def _answer(port):
-    """Takes connections on all addresses of the network that this process is in, as long as it lives."""
+    """Accepts connections on all addresses of this network, as long as the process lives."""
     listener = socket.socket()
     listener.bind(("0.0.0.0", port))
     listener.listen(64)
@@ -266,14 +266,14 @@ def _assert_reachable(address, port):
 
 
 def _assert_unreachable(*places):
-    """None of them within the time, which passes for all of them at once."""
+    """Checks that no place is reachable within the time limit. Tries all of them at once."""
     attempts = {}
     try:
         for place in places:
             attempt = socket.socket()
             attempt.setblocking(False)
             attempts[attempt] = place
-        # Others have failed already.
+        # Other attempts have failed already.
         waiting = {attempt for attempt, place in attempts.items() if attempt.connect_ex(place) in (0, errno.EINPROGRESS)}
         deadline = time.monotonic() + _SECONDS
         while waiting and time.monotonic() < deadline:

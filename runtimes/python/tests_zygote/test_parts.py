@@ -1,4 +1,4 @@
-"""The small parts: frames, users, processes, the template of /etc."""
+"""Tests the small parts: frames, users, processes, the template of /etc."""
 import os
 import select
 import shutil

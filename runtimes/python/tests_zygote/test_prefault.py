@@ -1,4 +1,4 @@
-"""What a worker copies before anybody asks for it: the pages that an instance writes to, as a scout has found them."""
+"""Tests the pages that a worker copies before its orders arrive: those that a scout has written to."""
 import errno
 import os
 import platform
@@ -11,14 +11,14 @@ from rookery_zygote import prefault, process, rehearsal
 from forked import Forked
 
 PAGE = os.sysconf('SC_PAGESIZE')
-#: With `MADV_POPULATE_WRITE`.
+#: True on kernels with `MADV_POPULATE_WRITE`.
 COPIES_EARLY = tuple(int(number) for number in re.findall(r'\d+', platform.release())[:2]) >= (5, 14)
-#: Of an instance: far below what it has, and far above what it may write.
+#: Limits for an instance's number of pages: fewer than it has, and more than it may write to.
 FEW, MANY = 100, 3000
 
 
 def pages_of(runs, wanted=True):
-    """Those that were written to, or those that were only read."""
+    """Returns the addresses of the written pages, or those of the pages that were only read."""
     return {address for start, size, is_written in runs if is_written == wanted for address in range(start, start + size, PAGE)}
 
 

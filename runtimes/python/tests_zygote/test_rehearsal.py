@@ -1,4 +1,4 @@
-"""What a zygote rehearses before it forks."""
+"""Tests what a zygote rehearses before it forks."""
 import os
 import subprocess
 import sys

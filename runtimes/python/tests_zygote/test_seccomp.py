@@ -1,4 +1,4 @@
-"""The system call filter, run by a small interpreter of its instructions."""
+"""Tests the system call filter with a small interpreter of its instructions."""
 import struct
 import unittest
 
@@ -9,7 +9,7 @@ _X86_64, _AARCH64, _I386 = 0xC000003E, 0xC00000B7, 0x40000003
 
 
 def run(program, number, arch, arguments=(), steps=None):
-    """The verdict. `steps`: a list that the codes of the instructions are added to."""
+    """Returns the verdict. Appends the codes of the executed instructions to the list `steps`."""
     values = list(arguments) + [0] * (6 - len(arguments))
     data = struct.pack('=IIQ6Q', number, arch, 0, *values)
     accumulator = at = 0
@@ -74,7 +74,7 @@ class Filter(unittest.TestCase):
             self.check(machine, arch, [
                 (number, (0, 7, 0x7FFF0000), _ALLOW), (number, (0, 7, 0), _ALLOW), (number, (1, 7, 0), _ALLOW),
                 (number, (1, 7, 0x7FFF0000), _EPERM), (number, (1, 7, 0x100000000), _EPERM), (number, (99, 7, 1), _EPERM),
-                # A pid is 32 bits wide, whatever stands above it.
+                # A pid has 32 bits; the upper half of the argument is ignored.
                 (number, (0x100000000, 7, 1), _ALLOW), (number, (0x100000001, 7, 1), _EPERM),
             ])
 
@@ -92,7 +92,7 @@ class Filter(unittest.TestCase):
                 (90, (0, bits), _EPERM), (91, (3, bits), _EPERM), (268, (0, 0, bits), _EPERM), (452, (0, 0, bits), _EPERM),
                 (85, (0, bits), _EPERM), (133, (0, bits), _EPERM), (259, (0, 0, bits), _EPERM),
                 (2, (0, creates, bits), _EPERM), (257, (0, 0, creates, bits), _EPERM), (257, (0, 0, temporary, bits), _EPERM),
-                # Without one of these flags there is no mode, and what stands there is anything.
+                # Without one of these flags there is no mode, and the argument may have any value.
                 (2, (0, 0, bits), _ALLOW), (257, (0, 0, 0o200000, bits), _ALLOW),
                 (437, (), _ENOSYS),
             ])

@@ -1,4 +1,6 @@
-"""From the request to the user's code: the rules of mounts and users, limits, orders and refusals of the native program."""
+"""
+Tests the native program from the request to the user's code: mounts, users, limits, orders and refusals.
+"""
 import json
 import os
 import pwd
@@ -48,7 +50,7 @@ class Answers(Starting):
         self.assertEqual(orders['env'], {
             'ROOKERY_RUNTIME_SOCKET': '/instances/one/sock/runtime.sock', 'ROOKERY_RUNTIME_SECRET': 'hidden', 'ROOKERY_RUNTIME_FD': '3',
         })
-        # The port of a shared network may be another program's.
+        # In a shared network the port may belong to another program.
         self.assertEqual((orders['argv'], orders['keepsListener'], orders['mayServeHttp']), (['/p', 'x'], True, False))
         self.assertNotIn('secret', orders)
 
@@ -76,6 +78,7 @@ class Answers(Starting):
         self.end()
         self.assertEqual(os.listdir(os.path.dirname(self.directory)), [])
 
+    @unittest.skipUnless(IS_ROOT, 'needs root')
     def test_one_that_cannot_give_up_its_rights_is_refused_and_not_started(self):
         self.begin(filter='00' * 8)
         self.assertEqual(self.refused(), 'the sandbox cannot be started: seccomp: Invalid argument')
@@ -145,7 +148,7 @@ class Users(Starting):
 
 @unittest.skipUnless(may_mount(), 'needs the right to mount')
 class UsualUser(Starting):
-    """A worker finds it while it waits."""
+    """Tests the most frequent user, which a worker looks up while it waits."""
 
     def setUp(self):
         super(UsualUser, self).setUp()
@@ -179,6 +182,7 @@ class UsualUser(Starting):
         self.assertEqual(self.groups_of('54321'), (54321, [54321]))
 
 
+@unittest.skipUnless(IS_ROOT, 'needs root')
 class Limits(Starting):
     def limits_of(self, *names, **asked):
         paths = [(name, os.path.join(self.base, name)) for name in names]
@@ -211,7 +215,10 @@ class Limits(Starting):
 
 
 class Sources(Starting):
-    """Without a mount namespace a mount can only be where it is, and is checked all the same."""
+    """
+    Tests mounts without a mount namespace: source and target must be equal, and the source is checked as
+    usual.
+    """
 
     def refusal_of(self, path, policy=POLICY, target=None):
         mount = {'source': path, 'target': target or path, 'readonly': False}
@@ -294,6 +301,9 @@ class Sources(Starting):
 
     def test_a_policy_is_never_missing(self):
         self.assertEqual(self.refusal_of(self.base, None), 'there is no rule for mounts')
+        for name in ('closed', 'closedNames', 'closedTexts'):
+            for policy in (dict(POLICY, **{name: []}), {key: value for key, value in POLICY.items() if key != name}):
+                self.assertEqual(self.refusal_of(self.base, policy), 'there is no rule for mounts')
 
 
 @unittest.skipUnless(may_mount(), 'needs the right to mount')

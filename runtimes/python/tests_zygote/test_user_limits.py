@@ -1,4 +1,8 @@
-"""What the kernel counts by user: each sandbox of a service that is root is in a user namespace whose owner is nobody else's."""
+"""
+Tests what the kernel counts per user.
+
+Each sandbox of a root service has a user namespace with a unique owner.
+"""
 import fcntl
 import json
 import os
@@ -13,7 +17,7 @@ from forked import Forked, children, link
 from starting import mount
 
 FIRST_OWNER, MOST_PIDS = 0x70000000, 1 << 22
-#: The last uids have a meaning for the kernel and for distributions.
+#: Uids above this one have a meaning for the kernel and for distributions.
 LAST_OWNER = 0x7FFE0000
 _GET_OWNER_UID = 0xB704
 EVERY_ID = [['0', '0', '4294967295'] * 2, [0, 0, 0], [0, 0, 0], [5, 7]]
@@ -67,13 +71,13 @@ class UserLimits(Forked):
         def try_all():
             with open('/proc/self/status') as status:
                 held = {line.split()[1] for line in status if line.startswith(('CapEff', 'CapPrm'))}
-            # All of these are the host's.
+            # All of these belong to the host.
             return [
                 held == {'%016x' % 0}, fails(os.open, '/proc/%d/ns/uts' % test, os.O_RDONLY), fails(socket.sethostname, 'other'),
                 fails(mount, 'test', '/tmp', 'tmpfs'),
             ]
 
-        # The filter would refuse some of it as well.
+        # Without the filter, which would refuse some of these operations too.
         self.fork(self.make_forks(self.changed('seccomp')), self.tell(try_all)).ready()
         self.assertEqual(self.heard(), [False, True, True, True])
 
@@ -91,7 +95,7 @@ class UserLimits(Forked):
             (user,) = children(first)
             found.add(link(user, 'user'))
             owners.add(owner_of(user))
-            # One for each pid that there can be: those of two processes that live differ.
+            # Owners correspond to pids, so two living processes have different owners.
             expected = FIRST_OWNER + os.stat('/proc/%d/ns/pid' % first).st_ino % 32 * MOST_PIDS + first % MOST_PIDS
             self.assertEqual(owner_of(user), expected)
         self.assertEqual((len(found), len(owners)), (3, 3))
@@ -99,11 +103,11 @@ class UserLimits(Forked):
 
     def test_where_the_machine_forbids_it_the_worker_goes_on_and_says_so(self):
         def forbidden():
-            # Of this namespace only.
+            # The setting applies to this namespace only.
             with open('/proc/sys/user/max_user_namespaces', 'w') as limit:
                 limit.write('0')
             made = self.changed()
-            # Made here: this process may not go back to its pid namespace.
+            # Created here, because this process may not return to its pid namespace.
             made.layers = layers.Layers(self.plan.layers.places, needs_user=False)
             worker = self.fork(forking.Forks(made), lambda: os.read(4, 65536))
             worker.ready()
@@ -118,7 +122,7 @@ class UserLimits(Forked):
         worker = self.fork(self.make_forks())
         (user,) = children(worker.ready())
         os.kill(user, signal.SIGKILL)
-        # A kill takes effect in its own time. Nobody reaps it until it is waited for.
+        # A kill takes effect a moment later. The process stays a zombie until it is waited for.
         self.wait_for(lambda: state_of(user) == 'Z', 'it lives on')
         self.assertIsNone(worker.start())
 

@@ -1,4 +1,4 @@
-"""What a zygote calls its workers, and what it removes of zygotes before it."""
+"""Tests the names of a zygote's workers, and the removal of residue of earlier zygotes."""
 import os
 import shutil
 import tempfile
@@ -6,18 +6,18 @@ import unittest
 
 from rookery_zygote import cgroups, zygote
 
-#: Above what the kernel gives.
+#: A pid above the kernel's maximum.
 NOBODY = 4194305
 
 
 class Made:
-    """What a zygote has found out about its machine."""
+    """The facts that a zygote has found out about its machine."""
 
     def __init__(self, workers, instances, groups):
         self.workers = workers
         self.instances = instances
         self.layers = self
-        # A directory is removed as a group is: when nothing is in it.
+        # A directory is removed in the same way as a group: only when it is empty.
         self.places = {'memory': cgroups.Place(2, groups), 'pids': cgroups.Place(2, groups)}
 
 
@@ -45,7 +45,7 @@ class Names(unittest.TestCase):
         names = set()
         for _ in range(3):
             made = self.make()
-            # As `_make_worker` counts.
+            # Counts in the way of `_make_worker`.
             names.update('%s-%d' % (made._prefix, number) for number in (1, 2))
         self.assertEqual(len(names), 6)
         for name in names:
@@ -55,7 +55,7 @@ class Names(unittest.TestCase):
         made = self.make()
         gone = ['py3.11-a-%d-1' % os.getpid(), 'py3.12-b-0123456789abcdef-%d-2' % os.getpid(), 'program3.12-c-%d-3' % NOBODY]
         gone.append('probe-0123456789abcdef-%d-1' % os.getpid())
-        # Of a process that lives; of supervisord, with an owner of nothing but digits.
+        # Names of a living process, and of supervisord with an owner that consists of digits.
         kept = ['py3.11-a-0123456789abcdef-%d-1' % os.getppid(), 'rookery-12345678-1']
         for name in gone + kept:
             self.directory('groups/' + name)

@@ -1,22 +1,25 @@
 import { type Duplex, Readable, Writable } from 'node:stream';
-import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { deadlineExceeded, failedPrecondition } from '../../core/error.ts';
 import { poll } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import { type Engine, statusOf } from './engine.ts';
-import { commandDirectory, commandVariables, DAEMON_SAYS, problemOf } from './exec.ts';
+import { commandDirectory, commandVariables, DAEMON_SAYS, lostCommand, problemOf } from './exec.ts';
 import { inspectExit } from './exits.ts';
 import { FrameSplitter } from './multiplex.ts';
 import { killCommand } from './processes.ts';
 
-/** The daemon closes the streams of a command a moment before it knows how it ended. */
+/**
+ * Number of polls for an exit code. The daemon closes the streams of a command shortly before it stores the
+ * code.
+ */
 const END_TRIES = 20;
 const END_STEP_MS = 25;
 const RESIZE_TRIES = 40;
 
 const EXIT_KILLED = 137;
-/** The daemon's words are shorter. */
+/** Limit on output held back for a check. Messages of the daemon are shorter. */
 const MAX_HELD_BYTES = 8 * 1024;
 
 type Exec = Awaited<ReturnType<ReturnType<Engine['docker']['getContainer']>['exec']>>;
@@ -31,7 +34,7 @@ interface CommandParts {
   readonly logger: Logger;
 }
 
-/** Starts a command in a container, with its streams open; `SandboxAccess.openExec` says the rest. */
+/** Starts a command in a container and opens its streams. `SandboxAccess.openExec` defines the contract. */
 export async function openCommand(
   engine: Engine,
   container: string,
@@ -47,7 +50,7 @@ export async function openCommand(
   const letGo = onAbort(signal, () => command.giveUp());
   command.ended.catch(() => undefined).finally(letGo);
   if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
-  // The size that a terminal is made with is known to newer daemons only.
+  // Only newer daemons accept the size at creation, so set it after the start.
   if (request.terminal !== null) command.resize(request.terminal);
   return command;
 }
@@ -82,8 +85,8 @@ async function begin(
 }
 
 /**
- * One command over one connection to the daemon. Both outputs come over it, so a reader who leaves one of them unread holds up the other
- * as well.
+ * Runs one command over one connection to the daemon. Both outputs share that connection, so an unread output
+ * also blocks the other.
  */
 class OpenCommand implements OpenExec {
   readonly stdin: Writable;
@@ -92,7 +95,7 @@ class OpenCommand implements OpenExec {
   readonly ended: Promise<number>;
   readonly #parts: CommandParts;
   readonly #splitter = new FrameSplitter();
-  /** A beginning that may be the daemon's words in place of the command's. */
+  /** First bytes of the output, kept until they turn out not to be an error message of the daemon. */
   #held: Buffer | null = Buffer.alloc(0);
   #isOver = false;
   #killing: Promise<void> | null = null;
@@ -103,13 +106,13 @@ class OpenCommand implements OpenExec {
     this.#parts = parts;
     const { stream, hasTerminal } = parts;
     const isFull = (output: Readable) => output.readableLength >= output.readableHighWaterMark;
-    // An output is asked for more while what it gives away at this moment still counts as there.
+    // Node calls `read` before it subtracts the chunk that it delivers, so only the other output is checked.
     const resumeUnlessFull = (other: () => Readable) => () => {
       if (!isFull(other())) stream.resume();
     };
     this.stdout = new Readable({ read: resumeUnlessFull(() => this.stderr) });
     this.stderr = new Readable({ read: resumeUnlessFull(() => this.stdout) });
-    // A command that does not want to read any more is no failure of whoever writes to it.
+    // If the command closes its input, later writes succeed and are discarded.
     const write = (chunk: Buffer, _encoding: unknown, done: () => void) => {
       if (this.#isOver || !stream.writable) done();
       else stream.write(chunk, () => done());
@@ -141,7 +144,7 @@ class OpenCommand implements OpenExec {
       });
       stream.on('data', (chunk: Buffer) => this.#take(chunk));
       stream.on('error', () => undefined);
-      // An end while the command runs is the container's, or the daemon's.
+      // If the stream ends while the command runs, the container or the daemon ended it.
       stream.once('close', () => this.#readCode(!stream.readableEnded).then(succeed, this.#fail));
       stream.once('end', () => stream.destroy());
     });
@@ -150,11 +153,11 @@ class OpenCommand implements OpenExec {
 
   resize({ columns, rows }: TerminalSize): void {
     if (!this.#parts.hasTerminal || this.#isOver) return;
-    // One after the other, so that the last one holds.
+    // Run resizes in order, so that the last size applies.
     this.#resized = this.#resized.then(() => this.#resize(columns, rows));
   }
 
-  /** Tried again while the command is just being started. */
+  /** Retries while the daemon is still starting the command. */
   async #resize(columns: number, rows: number): Promise<void> {
     const { engine, exec, container, logger } = this.#parts;
     let failure: unknown;
@@ -168,7 +171,7 @@ class OpenCommand implements OpenExec {
         return undefined;
       }
     });
-    if (resized === undefined) logger.debug({ container, err: failure }, 'a terminal was not resized');
+    if (resized === undefined) logger.debug({ container, err: failure }, 'terminal resize failed');
   }
 
   kill(): void {
@@ -176,7 +179,7 @@ class OpenCommand implements OpenExec {
     if (!this.#isOver) this.#killing ??= killCommand(engine, container, exec, logger);
   }
 
-  /** Nobody waits for it any more. */
+  /** Kills the command and fails its streams, because its caller no longer waits. */
   giveUp(): void {
     this.kill();
     this.#fail(deadlineExceeded('the command was given up by its caller'));
@@ -190,7 +193,7 @@ class OpenCommand implements OpenExec {
     }
   }
 
-  /** False when the reader has enough for now. */
+  /** Returns false when the reader's buffer is full. */
   #takeOutput(data: Buffer): boolean {
     if (this.#held === null) return this.stdout.push(data);
     const held = Buffer.concat([this.#held, data]);
@@ -209,10 +212,10 @@ class OpenCommand implements OpenExec {
 
   async #readCode(isCut: boolean): Promise<number> {
     const code = await this.#knownCode(isCut);
-    // The end of the container kills what runs in it.
+    // The kernel kills all processes of a container that ends, so exit code 137 may mean the container's end.
     const isKilled = code === EXIT_KILLED && this.#killing === null;
     if (code === null || (isKilled && (await this.#containerEnds()))) {
-      throw unavailable('the sandbox ended before the command did');
+      throw await lostCommand(this.#parts.engine, this.#parts.container);
     }
     const held = this.#held ?? Buffer.alloc(0);
     const problem = problemOf(this.#parts.program, code, held.toString());
@@ -221,7 +224,10 @@ class OpenCommand implements OpenExec {
     return problem?.returncode ?? code;
   }
 
-  /** Null when it runs and its connection was lost, or it is not known any more. */
+  /**
+   * Returns the exit code, or null. Null: the connection broke while the command runs, or the daemon has
+   * dropped its record.
+   */
   async #knownCode(isCut: boolean): Promise<number | null> {
     try {
       const code = await poll(isCut ? 1 : END_TRIES, END_STEP_MS, async () => {
@@ -235,7 +241,9 @@ class OpenCommand implements OpenExec {
     return null;
   }
 
-  /** The daemon hears of the end of a container after that of what ran in it. */
+  /**
+   * Returns true if the container ends within 500 ms. The daemon reports it after the end of its processes.
+   */
   async #containerEnds(): Promise<boolean> {
     const { engine, container } = this.#parts;
     const ended = await poll(END_TRIES, END_STEP_MS, async () =>

@@ -1,6 +1,7 @@
 import type { Duplex } from 'node:stream';
 import type Docker from 'dockerode';
 import { failedPrecondition, resourceExhausted, unavailable } from '../../core/error.ts';
+import type { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { OpenWay } from '../host/access-connection.ts';
@@ -12,29 +13,29 @@ import type { Entrance } from './entrance.ts';
 import type { OpenWays } from './open-ways.ts';
 import { addressOf, mayEnter } from './reach.ts';
 
-/** Open commands in one container at a time, as `SandboxAccess` says. */
+/** Limit on open commands per container, as `SandboxAccess` documents it. */
 const MOST_COMMANDS = 32;
 
-/** Shared by all ways into containers of one driver. */
+/** Parts that the access objects of all containers of a driver share. */
 export interface AccessParts {
   readonly engine: Engine;
   readonly entrance: Entrance;
   readonly ways: OpenWays;
   readonly logger: Logger;
-  /** Container → open commands. */
-  readonly commands: Map<string, number>;
+  /** Container → number of open commands. */
+  readonly commands: Counter;
 }
 
 /**
- * Ways into one container. Commands are the daemon's; ports and files are reached by a process of ours that enters the container, for which
- * the server must be root on the daemon's machine.
+ * Gives access to one container. The daemon runs commands. Ports and files are reached through a helper
+ * process that enters the container; this needs a server that is root on the daemon's machine.
  */
 export class ContainerAccess extends FileAccess implements SandboxAccess {
   readonly #open: () => Promise<AccessParts>;
   readonly #instanceId: string;
   readonly #container: string;
 
-  /** `open` gives the parts once the daemon has been found. */
+  /** `open` resolves to the shared parts once the driver has found the daemon. */
   constructor(open: () => Promise<AccessParts>, instanceId: string, container: string) {
     super();
     this.#open = open;
@@ -44,16 +45,11 @@ export class ContainerAccess extends FileAccess implements SandboxAccess {
 
   async openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
     const { engine, commands, logger } = await this.#parts();
-    const count = commands.get(this.#container) ?? 0;
-    if (count >= MOST_COMMANDS) {
+    if (commands.get(this.#container) >= MOST_COMMANDS) {
       throw resourceExhausted(`too many commands are open in this sandbox (${MOST_COMMANDS})`);
     }
-    commands.set(this.#container, count + 1);
-    const leave = () => {
-      const left = (commands.get(this.#container) ?? 1) - 1;
-      if (left > 0) commands.set(this.#container, left);
-      else commands.delete(this.#container);
-    };
+    commands.add(this.#container);
+    const leave = () => commands.add(this.#container, -1);
     try {
       const command = await openCommand(engine, this.#container, request, signal, logger);
       command.ended.then(leave, leave);
@@ -89,7 +85,7 @@ export class ContainerAccess extends FileAccess implements SandboxAccess {
     return this.#open();
   }
 
-  /** Of a container that runs. */
+  /** Inspects the container. Fails with `failed_precondition` when it does not run. */
   async #inspect(): Promise<Docker.ContainerInspectInfo> {
     const { engine } = await this.#parts();
     try {

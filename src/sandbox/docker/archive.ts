@@ -1,15 +1,15 @@
 import type { Readable } from 'node:stream';
 import { type Engine, statusOf } from './engine.ts';
 
-/** The file or directory at a path of a container, running or not, links followed. */
+/** File or directory at a path in a container, with links followed. The container need not run. */
 export interface InsideStat {
   readonly isDirectory: boolean;
   readonly isFile: boolean;
-  /** Permission bits. */
+  /** Permission bits only. */
   readonly mode: number;
 }
 
-/** Bits of the daemon's file modes that are not permissions. */
+/** Bits in the daemon's file modes that describe the type of a file, as Go's `os.FileMode` defines them. */
 const TYPE_BITS = 0x8f28_0000;
 const DIRECTORY_BIT = 0x8000_0000;
 const LINK_BIT = 0x0800_0000;
@@ -17,7 +17,7 @@ const MOST_LINKS = 8;
 const BLOCK_BYTES = 512;
 const STAT_HEADER = 'x-docker-container-path-stat';
 
-/** Null when nothing is there. */
+/** Returns the status of a path in a container, or null when the path does not exist. */
 export async function statInside(engine: Engine, container: string, path: string): Promise<InsideStat | null> {
   let at = path;
   for (let links = 0; links < MOST_LINKS; links++) {
@@ -45,7 +45,7 @@ export async function statInside(engine: Engine, container: string, path: string
   return null;
 }
 
-/** Whether a directory of a container has anything in it. */
+/** Returns true when a directory in a container has at least one entry. */
 export async function hasEntries(engine: Engine, container: string, directory: string): Promise<boolean> {
   const archive = (await engine.request('look at a directory of a container', docker =>
     docker.getContainer(container).getArchive({ path: `${directory.replace(/\/+$/, '')}/.` }),
@@ -54,7 +54,7 @@ export async function hasEntries(engine: Engine, container: string, directory: s
   try {
     for await (const chunk of archive) {
       bytes = Buffer.concat([bytes, chunk as Buffer]);
-      // The directory itself is the first entry; an archive ends with blocks of zeros.
+      // The directory itself is the first entry. An archive ends with blocks of zeros.
       if (bytes.length >= 2 * BLOCK_BYTES) return bytes[BLOCK_BYTES] !== 0;
     }
     return false;

@@ -3,9 +3,11 @@ import type { HostProgram, HostPython } from './host-python.ts';
 import { mayEnter } from './reach.ts';
 
 /**
- * The firewall rules of the host for an installation's bridges: no container reaches a sandbox of another kind or what the host keeps for
- * itself, and nobody on the host but root reaches in. Rules that are there stay as long as there is a bridge, whatever becomes of the server
- * (`rookery_zygote/bridge_rules.py`); who holds them while a bridge is made or removed sees to that.
+ * Manages the host's firewall rules for the bridges of an installation.
+ * No container reaches a sandbox of another kind, or addresses that the host keeps for itself. On the host
+ * only root reaches containers.
+ * Rules stay while a bridge exists, also after the server has ended (`rookery_zygote/bridge_rules.py`). A
+ * caller holds the rules while it creates or removes a bridge.
  */
 export class BridgeRules {
   readonly #python: HostPython;
@@ -14,18 +16,23 @@ export class BridgeRules {
   #held: Promise<HostProgram | string> | undefined;
   #letGo: Promise<void> = Promise.resolve();
 
-  /** `bridges`: what their names begin with. */
+  /** `bridges`: the prefix of the bridges' names. */
   constructor(python: HostPython, bridges: string) {
     this.#python = python;
     this.#bridges = bridges;
   }
 
-  /** Why there are none, as a sentence of `doctor` and of every instance; null when there are. */
+  /**
+   * Returns the reason why the rules cannot be installed, as a sentence for `doctor` and for instance
+   * warnings. Null: they are installed.
+   */
   async missing(): Promise<string | null> {
     return await this.holdDuring(async held => held);
   }
 
-  /** `body` learns why they could not be made, and runs all the same. */
+  /**
+   * Holds the rules while `body` runs. If they cannot be installed, `body` gets the reason and still runs.
+   */
   async holdDuring<T>(body: (missing: string | null) => Promise<T>): Promise<T> {
     this.#holders += 1;
     this.#held ??= this.#hold();
@@ -44,7 +51,10 @@ export class BridgeRules {
     }
   }
 
-  /** When nobody holds them: returns once rules that are not needed have gone. */
+  /**
+   * Waits until the last helper has ended and has removed unneeded rules. Call it when no caller holds the
+   * rules.
+   */
   async settled(): Promise<void> {
     await this.#letGo;
   }

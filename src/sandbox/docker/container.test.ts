@@ -36,11 +36,11 @@ test.each([
   ['', '0'],
   ['worker', 'worker'],
   ['1000:1000', '1000:1000'],
-])('the user "%s" is %s in the container: none is root, whatever the image says', (user, expected) => {
+])('containerOptions maps the user "%s" to %s and ignores the user of the image', (user, expected) => {
   expect(containerOptions(planOf(user)).User).toBe(expected);
 });
 
-test('cpu is shares, 1024 for 1000; memory is with swap', () => {
+test('containerOptions sets 1024 CPU shares per 1000 cpuMillis, and a memory limit that includes swap', () => {
   const { HostConfig } = containerOptions(planOf(''));
   expect(HostConfig).toMatchObject({ CpuShares: 512, Memory: 128 * 2 ** 20, MemorySwap: 128 * 2 ** 20 });
 });

@@ -1,32 +1,32 @@
 import type Docker from 'dockerode';
 import { LIMITS } from '../../core/limits.ts';
+import { MEBIBYTE } from '../../core/units.ts';
 import type { SandboxSpec } from '../driver.ts';
 import { INSIDE_DIRECTORY } from './directory.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_TENANT } from './labels.ts';
 import type { CheckedMount } from './mounts.ts';
 
-/** Docker's own bounds of cpu shares (2) and those of the kernel. */
+/** Lower bound that Docker sets for cpu shares; the upper bound is the kernel's. */
 const MIN_CPU_SHARES = 2;
 const MAX_CPU_SHARES = 262_144;
 const SHARES_PER_CPU = 1024;
-const MEBIBYTE = 1024 * 1024;
-/** The largest number that JSON carries exactly; no machine has so much memory. */
+/** Memory limit that JSON still carries exactly. No machine has that much memory. */
 const MAX_MEMORY_BYTES = 2 ** 52;
 
-/** The parts of a container beside its spec. */
+/** Parts of a container in addition to its spec. */
 export interface ContainerPlan {
   readonly spec: SandboxSpec;
   readonly installation: string;
-  /** Host directory that is shared at /run/rookery. */
+  /** Host directory that is mounted at /run/rookery. */
   readonly shared: string;
   readonly mounts: readonly CheckedMount[];
-  /** Name of a network, `none` for loopback only. */
+  /** Name of a network; `none` gives the container loopback only. */
   readonly network: string;
-  /** null: the image's own command. */
+  /** Command line; null runs the image's own command. */
   readonly argv: readonly string[] | null;
-  /** `SecurityOpt` of the Engine. */
+  /** Values for `SecurityOpt` of the Engine API. */
   readonly securityOptions: readonly string[];
-  /** Beside the spec's. */
+  /** Variables in addition to those of the spec. */
   readonly env: Readonly<Record<string, string>>;
 }
 
@@ -34,7 +34,40 @@ export function containerName(instanceId: string): string {
   return `rookery-${instanceId}`;
 }
 
-/** The container as the Engine is asked to make it. */
+/**
+ * Paths that are hidden in a container: Docker's defaults and more files of the machine in /proc. Uid 0
+ * inside may be uid 0 on the host and could read them.
+ */
+const MASKED_PATHS = [
+  ...[
+    'asound',
+    'acpi',
+    'interrupts',
+    'kcore',
+    'keys',
+    'latency_stats',
+    'sched_debug',
+    'scsi',
+    'timer_list',
+    'timer_stats',
+  ],
+  ...['buddyinfo', 'cmdline', 'config.gz', 'iomem', 'ioports', 'kallsyms', 'key-users', 'kmsg', 'kpagecgroup'],
+  ...[
+    'kpagecount',
+    'kpageflags',
+    'modules',
+    'pagetypeinfo',
+    'slabinfo',
+    'softirqs',
+    'vmallocinfo',
+    'vmstat',
+    'zoneinfo',
+  ],
+]
+  .map(name => `/proc/${name}`)
+  .concat('/sys/firmware', '/sys/devices/virtual/powercap');
+
+/** Returns the options with which the Engine creates the container. */
 export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOptions {
   const { spec, installation, network } = plan;
   const memoryBytes = Math.min(spec.memoryMb * MEBIBYTE, MAX_MEMORY_BYTES);
@@ -42,9 +75,10 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
     name: containerName(spec.instanceId),
     Image: spec.rootfs.imageUrl,
     ...(plan.argv === null ? {} : { Entrypoint: [...plan.argv], Cmd: [] }),
-    // None is root, whatever user the image names.
+    // An empty user means root, even if the image names another user.
     User: spec.rootfs.user === '' ? '0' : spec.rootfs.user,
-    // The image's own command begins in the image's own directory, unless the caller has mounted another one: a code path may be a mere label.
+    // The image's own command starts in the image's own directory, because a code path may be a mere label.
+    // If the caller has mounted that path, the command starts there.
     ...(plan.argv === null && !isMounted(spec, spec.workingDir) ? {} : { WorkingDir: spec.workingDir }),
     Env: Object.entries({ ...spec.env, ...plan.env }).map(([name, value]) => `${name}=${value}`),
     Labels: {
@@ -53,7 +87,7 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
       [LABEL_INSTANCE]: spec.instanceId,
     },
     ExposedPorts: Object.fromEntries(portsOf(spec).map(port => [port, {}])),
-    // A check that the image brings would run beside the instance, at its cost.
+    // A health check of the image would use the instance's cpu and memory.
     Healthcheck: { Test: ['NONE'] },
     HostConfig: {
       Init: true,
@@ -69,7 +103,7 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
       ),
       Memory: memoryBytes,
       MemorySwap: memoryBytes,
-      // Its init is one more.
+      // The init process of the container takes one process in addition.
       PidsLimit: spec.maxProcesses + 1,
       Ulimits: [
         { Name: 'nofile', Soft: spec.maxOpenFiles, Hard: spec.maxOpenFiles },
@@ -78,6 +112,9 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
       CapDrop: ['ALL'],
       SecurityOpt: [...plan.securityOptions],
       IpcMode: 'private',
+      // Files in /dev/shm count as memory, so the memory limit bounds them, as in a process sandbox.
+      ShmSize: memoryBytes,
+      MaskedPaths: MASKED_PATHS,
       RestartPolicy: { Name: 'no' },
       LogConfig: {
         Type: 'json-file',
@@ -96,8 +133,8 @@ function portsOf(spec: SandboxSpec): readonly string[] {
 }
 
 function bind(source: string, target: string, readonly: boolean): Docker.MountSettings {
-  // What is mounted below a source later does not appear inside, nor the other way round. What is mounted below it already would stay
-  // writable in a read-only one.
+  // Later mounts below a source do not appear inside, nor do mounts inside appear on the host. Existing
+  // mounts below a source would stay writable in a read-only mount, so leave them out.
   const options = { Propagation: 'rprivate' as const, NonRecursive: readonly };
   return { Type: 'bind', Source: source, Target: target, ReadOnly: readonly, BindOptions: options };
 }

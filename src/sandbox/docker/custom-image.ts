@@ -7,8 +7,9 @@ import { addressOf, mayEnter } from './reach.ts';
 const START_SECONDS = 'HTTP_START_SECONDS';
 
 /**
- * The way to the program of an image: a process of this host, one per container, that speaks HTTP to it and the runtime protocol to the server
- * (runtimes/python/rookery_zygote/bridge.py). It lives as long as the container, so that a server that comes after this one finds it.
+ * Connects the server with the program of an image. A process on this host, one per container, speaks HTTP to
+ * the program and the runtime protocol to the server (runtimes/python/rookery_zygote/bridge.py). The process
+ * runs as long as the container, so that the next server can adopt it.
  */
 export class Bridge {
   readonly #program: HostProgram;
@@ -18,12 +19,18 @@ export class Bridge {
     this.#program = program;
   }
 
-  /** Starts it, so that it is ready by the time that the container runs. Fails with `failed_precondition` when the host has no Python. */
+  /**
+   * Starts the bridge process early, so that it is ready when the container runs. Fails with
+   * `failed_precondition` when the host has no Python.
+   */
   static async begin(python: HostPython): Promise<Bridge> {
     return new Bridge(await python.start('bridge', { isDetached: true }));
   }
 
-  /** Returns when it can be connected to at `socket`. Fails with `unavailable`, or `failed_precondition` when the program cannot be reached. */
+  /**
+   * Resolves when the bridge accepts connections at `socket`. Fails with `unavailable`, or with
+   * `failed_precondition` when the bridge cannot reach the program.
+   */
   async serve(
     spec: SandboxSpec,
     inspected: Docker.ContainerInspectInfo,
@@ -47,7 +54,7 @@ export class Bridge {
     this.#program.letGo();
   }
 
-  /** Ends it unless it serves: nothing will come of its container. */
+  /** Kills the bridge process unless it serves: a failed start has no use for it. */
   close(): void {
     if (!this.#isServing) this.#program.kill();
   }

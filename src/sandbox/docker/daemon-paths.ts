@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 const SOCKET = '/var/run/docker.sock';
 const DAEMON_SETTINGS = '/etc/docker/daemon.json';
 
-/** Its socket, and where it keeps everything when that is not the usual directory. */
+/** Returns the daemon's socket, and its data directory if daemon.json sets one. */
 export async function daemonPaths(): Promise<readonly string[]> {
   try {
     const place = (JSON.parse(await readFile(DAEMON_SETTINGS, 'utf8')) as Record<string, unknown>)['data-root'];

@@ -15,7 +15,7 @@ afterEach(() => {
   for (const dispose of disposals.splice(0)) dispose();
 });
 
-/** What is known of a daemon that says this of itself. */
+/** Starts a fake daemon that reports `info`; returns its facts and the security options. */
 async function ask(info: object) {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-daemon-'));
   const socket = join(directory, 'socket');

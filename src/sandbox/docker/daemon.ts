@@ -3,18 +3,18 @@ import type { SandboxSpec } from '../driver.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import type { Engine } from './engine.ts';
 
-/** The features of a daemon, as it reports them. */
+/** Features of a daemon, as the daemon reports them. */
 export interface DaemonFacts {
-  /** The layers that hold in its containers. */
+  /** Layers of isolation that apply to its containers. */
   readonly isolation: readonly string[];
   readonly hasCpuLimit: boolean;
   readonly hasMemoryLimit: boolean;
   readonly hasPidsLimit: boolean;
-  /** Missing features, as sentences. */
+  /** Missing features, one sentence each. */
   readonly degraded: readonly string[];
 }
 
-/** The part of the answer to `GET /info` that is looked at. */
+/** Fields of the answer to `GET /info` that the driver reads. */
 interface DaemonInfo {
   readonly OSType?: string;
   readonly Architecture?: string;
@@ -25,12 +25,15 @@ interface DaemonInfo {
   readonly SecurityOptions?: readonly string[] | null;
 }
 
-/** The architectures that our filter knows. */
+/** Architectures that the seccomp filter supports. */
 const FILTERED = ['x86_64', 'aarch64'];
-/** Every daemon gives a container these. */
+/** Layers that every daemon gives its containers. */
 const ALWAYS = ['mount', 'pid', 'ipc', 'uts', 'net', 'no_new_privs', 'capabilities'];
 
-/** Asks the daemon what it can do. Fails with `unavailable`, or `failed_precondition` when it runs no Linux containers. */
+/**
+ * Asks the daemon for its features. Fails with `unavailable`, or with `failed_precondition` when the daemon
+ * runs no Linux containers.
+ */
 export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<DaemonFacts> {
   const [info, missingRules] = await Promise.all([infoOf(engine), rules.missing()]);
   if (info.OSType !== undefined && info.OSType !== 'linux') {
@@ -40,7 +43,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
   }
   const options = optionsOf(info);
   const hasSeccomp = options.includes('seccomp');
-  // A daemon that does not say so has it.
+  // A limit counts as supported unless the daemon denies it.
   const hasCpuLimit = info.CPUShares !== false;
   const hasMemoryLimit = info.MemoryLimit !== false;
   const hasPidsLimit = info.PidsLimit !== false;
@@ -82,7 +85,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
   };
 }
 
-/** Whether its containers can have our filter of system calls. Fails with `unavailable`. */
+/** Returns true when the daemon's containers can use the seccomp filter. Fails with `unavailable`. */
 export async function canFilter(engine: Engine): Promise<boolean> {
   return takesFilter(await infoOf(engine));
 }
@@ -101,7 +104,7 @@ function takesFilter(info: DaemonInfo): boolean {
   );
 }
 
-/** Fails with `failed_precondition` when isolation is required and the daemon lacks a layer that it could have. */
+/** Fails with `failed_precondition` when the spec requires isolation and the daemon lacks a layer. */
 export function refuseWithoutIsolation(spec: SandboxSpec, { degraded }: DaemonFacts): void {
   if (!spec.requireIsolation || degraded.length === 0) return;
   throw failedPrecondition(`isolation is required, and it is not whole here: ${degraded.join('; ')}`);

@@ -7,11 +7,10 @@ interface DockerSettings {
 }
 
 export const DOCKER = {
-  rootfs: 'image',
   settings: {
     host: optionalText({
       default: null,
-      doc: 'Where the Docker daemon listens: `unix:///path`, or `tcp://127.0.0.1:port`. Unset, it is found as the `docker` command finds it: `DOCKER_HOST`, the current context, the usual socket. The daemon must be on this machine.',
+      doc: 'The Docker daemon: `unix:///path`, or `tcp://127.0.0.1:port`. Unset: `DOCKER_HOST`, the current context, the usual socket. The daemon must run on this machine.',
       example: 'unix:///run/user/1000/docker.sock',
       isSocket: true,
     }),
@@ -20,7 +19,7 @@ export const DOCKER = {
       defaultText: 'the large public ones and those that `docker login` knows; without `enable_func_token_auth` all',
       pattern: /^[A-Za-z0-9.-]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/,
       shape: 'names of registries such as registry.example.com:5000 (docker.io is Docker Hub)',
-      doc: 'The registries from which images may be pulled. A registry can send the Docker daemon to other addresses, so name those that you trust. One that is not named, where all may be asked, is asked without a token: it cannot send the daemon to a token server.',
+      doc: 'The registries from which images may be pulled. A registry can redirect the Docker daemon, so name only those that you trust. Unlisted registries, where allowed, are used without a token.',
       example: '[docker.io, registry.example.com:5000]',
     }),
     pullTimeoutMs: integer({
@@ -28,7 +27,7 @@ export const DOCKER = {
       min: 1000,
       max: 86_400_000,
       unit: 'milliseconds',
-      doc: 'How long an image that is not there may be pulled. A create that waits for it has its own time (`createTimeoutMs`); the pull goes on, and the next create finds what it has fetched.',
+      doc: 'How long the pull of an image may take. It continues after the `createTimeoutMs` of a create, and the next create uses its result.',
       example: '1800000',
     }),
   },

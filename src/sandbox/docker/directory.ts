@@ -4,49 +4,53 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 
-/** Where a container sees the directory that it shares with the server. */
+/** Path in a container of the directory that the container shares with the server. */
 export const INSIDE_DIRECTORY = '/run/rookery';
 const SOCKET_NAME = 'runtime.sock';
-/** The socket as the container's programs know it. */
+/** Path of the runtime's socket in a container. */
 export const INSIDE_SOCKET = `${INSIDE_DIRECTORY}/${SOCKET_NAME}`;
 const ORDERS_NAME = 'orders.json';
-/** Larger than any uid that a container may be given. */
+/** Uid that is larger than any uid of a container's user. */
 const NOBODYS_UID = 2 ** 31;
-/** A file that the starter of the Python runtime reads and removes. */
+/** Path of the file with the starter's orders. The starter of the Python runtime reads and removes it. */
 export const INSIDE_ORDERS = `${INSIDE_DIRECTORY}/${ORDERS_NAME}`;
 
-/** The directory of a sandbox on the host; only the server may enter the one above it. */
+/** Returns the host directory of a sandbox. Only the server may enter the directory above it. */
 export function sandboxDirectory(dockerDir: string, instanceId: string): string {
   return join(dockerDir, instanceId);
 }
 
 /**
- * Where the server connects to the runtime: outside of what the container can change. A server that is not root may not link to what
- * belongs to another user and has to use the name inside; `connectUnix` connects to nothing but a socket there, whose other end has to be in
- * this container.
+ * Returns the path at which the server connects to the runtime. A root server uses a name outside of what the
+ * container can change.
+ * Other servers may not link to a file of another user, so they use the name inside. `connectUnix` connects
+ * only to a socket there, and only if its peer is in this container.
  */
 export function socketPath(directory: string): string {
   return process.getuid?.() === 0 ? join(directory, SOCKET_NAME) : join(sharedPath(directory), SOCKET_NAME);
 }
 
-/** The directory that is mounted into the container. */
+/** Returns the directory that is mounted into the container. */
 export function sharedPath(directory: string): string {
   return join(directory, 'shared');
 }
 
-/** Makes it, over what an earlier start of the same instance left. `orders` go to the starter of the Python runtime. */
+/**
+ * Creates the directory and removes residue of an earlier start of the same instance. `orders` are for the
+ * starter of the Python runtime.
+ */
 export async function makeDirectory(directory: string, orders: object | null, removals: Removals): Promise<void> {
   await removals.remove(directory);
   const shared = sharedPath(directory);
   await mkdir(shared, { recursive: true, mode: 0o700 });
-  // No user of a container can have this uid, so none can change the mode that `claim` gives it.
+  // No user of a container can have this uid, so no program inside can undo the mode that `claim` sets.
   if (process.getuid?.() === 0) await chown(shared, NOBODYS_UID, NOBODYS_UID);
-  // The user inside is not known yet; on the host nobody gets as far as this.
+  // The user inside is not known yet. On the host the directory above keeps other users out.
   await chmod(shared, 0o777);
   if (orders !== null) await writeFile(join(shared, ORDERS_NAME), JSON.stringify(orders), { mode: 0o644 });
 }
 
-/** Waits for the socket of a runtime. Make it before the container starts. */
+/** Waits for the socket of a runtime. Create the watch before the container starts. */
 export class SocketWatch {
   readonly #shared: string;
   readonly #directory: string;
@@ -59,7 +63,7 @@ export class SocketWatch {
     this.#watcher = watchDirectory(this.#shared, () => this.#seen?.());
   }
 
-  /** Resolves when the socket is there. Goes on until `close`. */
+  /** Resolves when the socket exists. The watch runs until `close`. */
   async ready(): Promise<void> {
     const socket = join(this.#shared, SOCKET_NAME);
     for (;;) {
@@ -72,8 +76,8 @@ export class SocketWatch {
   }
 
   /**
-   * Gives the socket a name that nobody inside can put anything else in the place of, and ends the writing to the shared directory, which
-   * is on a disk of the host. Fails with `failed_precondition` when what is there is no socket.
+   * Moves the socket to a name that programs inside cannot replace, and makes the shared directory read-only.
+   * The directory is on a disk of the host. Fails with `failed_precondition` when the path is not a socket.
    */
   async claim(): Promise<void> {
     const inside = join(this.#shared, SOCKET_NAME);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
 import { failedPrecondition, messageOf, type ServiceError, unavailable } from '../../core/error.ts';
 import type { HostPathPolicy } from '../../core/host-path.ts';
+import { Counter } from '../../lib/counter.ts';
 import { within } from '../../lib/deadline.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
@@ -48,30 +49,36 @@ import { readStats } from './stats.ts';
 const PROBE_TIMEOUT_MS = 5_000;
 const DEFAULT_PULL_TIMEOUT_MS = 600_000;
 const ANY_REGISTRY: RegistryRules = { named: null, onlyNamed: false };
-/** The largest delay of a timer. */
+/** Longest delay that a timer supports. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
-/** How long a container may take to end that was killed, and to go that was removed. */
+/** Time limit for the end of a killed container and for the clean-up of networks at shutdown. */
 const KILL_TIMEOUT_MS = 10_000;
 
 export interface DockerDriverOptions {
-  /** The server's data directory (resolved): sockets of sandboxes are in `run/docker` below it. */
+  /** Data directory of the server, resolved. Sockets of sandboxes are in `run/docker` below it. */
   readonly dataDir: string;
-  /** Paths that may not be mounted, checked again at the mount. */
+  /** Paths that may not be mounted; checked again at the mount. */
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
   readonly logger: Logger;
-  /** That of the server: where Docker's own command line looks for the daemon and its logins, and where Python is looked for. */
+  /**
+   * Environment of the server: selects the daemon, the registry logins and the Python of the host. The rules
+   * for daemon and logins are those of Docker's own command line.
+   */
   readonly environment: Environment;
-  /** The daemon; null: as Docker's own command line finds it. */
+  /** The daemon; null finds it as Docker's own command line does. */
   readonly host?: string | null;
   readonly pullTimeoutMs?: number;
-  /** From where images may be pulled; absent: from everywhere, without tokens but for the large public registries. */
+  /**
+   * Registries from which images may be pulled. Absent: all registries, with tokens only for the large public
+   * ones.
+   */
   readonly registries?: RegistryRules;
-  /** The directory of `rookery_runtime`; this installation's when absent. */
+  /** The directory of `rookery_runtime`; absent uses this installation's. */
   readonly pythonDir?: string;
 }
 
-/** Parts that are there once the daemon has been found. */
+/** Parts that exist once the driver has found the daemon. */
 interface Parts {
   readonly engine: Engine;
   readonly exits: Exits;
@@ -84,15 +91,15 @@ interface Parts {
   readonly ways: OpenWays;
 }
 
-/** Instances as containers of a Docker daemon of this machine. See docs/docker.md. */
+/** Runs instances as containers of a Docker daemon on this machine. See docs/operate/docker.md. */
 export class DockerDriver implements SandboxDriver {
   readonly name = 'docker';
   readonly #options: DockerDriverOptions;
   readonly #dockerDir: string;
   #parts: Promise<Parts> | undefined;
   #facts: Promise<DaemonFacts> | undefined;
-  /** Container → open commands. */
-  readonly #commands = new Map<string, number>();
+  /** Container → number of open commands. */
+  readonly #commands = new Counter();
   #isClosed = false;
 
   constructor(options: DockerDriverOptions) {
@@ -102,9 +109,9 @@ export class DockerDriver implements SandboxDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      // Not what is remembered: it asks whether the daemon is there now.
+      // A new connection shows whether the daemon answers now; `#facts` may be stale.
       const engine = await Engine.open(this.#options.host ?? null, this.#options.environment);
-      // Bridges of nobody: what is there is left alone.
+      // A random prefix matches no bridge, so that the probe leaves existing bridges alone.
       const rules = new BridgeRules(
         new HostPython(this.#options.pythonDir ?? findPythonDir(), this.#options.environment),
         bridgesOf(randomUUID()),
@@ -147,7 +154,7 @@ export class DockerDriver implements SandboxDriver {
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
     if (spec.rootfs.imageUrl === '') throw noImage();
     const { starter } = await this.#open();
-    // Asked once; the first start does not wait for it before it must.
+    // Start the query early; only a spec that requires isolation waits for it before the start.
     const asking = this.#daemonFacts();
     asking.catch(() => undefined);
     if (spec.requireIsolation) refuseWithoutIsolation(spec, await asking);
@@ -197,7 +204,7 @@ export class DockerDriver implements SandboxDriver {
     const { engine } = await this.#open();
     const state = await inspectExit(engine, container);
     if (state === 'running' || state === 'gone') return { state };
-    // Made and never started: the server ended in between.
+    // The server ended after it created the container and before it started it.
     return { state: 'exited', exit: state === 'created' ? unknownExit() : state };
   }
 
@@ -246,7 +253,7 @@ export class DockerDriver implements SandboxDriver {
     this.#isClosed = true;
     const parts = await this.#parts?.catch(() => undefined);
     if (parts === undefined) return;
-    // Networks without containers are of no use to anybody from now on.
+    // A stopped server needs no networks that have no containers.
     await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(error =>
       this.#options.logger.warn({ err: error }, 'networks of docker could not be removed'),
     );
@@ -323,7 +330,7 @@ export class DockerDriver implements SandboxDriver {
     return container;
   }
 
-  /** False when it does not run. */
+  /** Sends a signal. Returns false when the container does not run. */
   async #signal(container: string, signal: string): Promise<boolean> {
     const { engine } = await this.#open();
     try {
@@ -346,7 +353,10 @@ async function endsWithin(ended: Promise<ExitResult>, timeoutMs: number): Promis
   }
 }
 
-/** The mark of this server's containers among those of others: it stays with the data directory. */
+/**
+ * Returns the id that marks this server's containers on a shared daemon. The id is stored in the data
+ * directory.
+ */
 async function installationOf(dockerDir: string): Promise<string> {
   const file = join(dockerDir, 'installation');
   const known = (await readFile(file, 'utf8').catch(() => '')).trim();

@@ -34,14 +34,14 @@ function writeConfig(config: object): void {
 const hostOf = async (setting: string | null, env: Record<string, string> = {}) =>
   (await findEndpoint(setting, env, home)).host;
 
-describe('which daemon is spoken to', () => {
-  test('the usual socket when nothing says otherwise', async () => {
+describe('findEndpoint', () => {
+  test('findEndpoint returns the default socket without a setting, a variable or a context', async () => {
     expect(await hostOf(null)).toBe('unix:///var/run/docker.sock');
     writeConfig({ currentContext: 'default' });
     expect(await hostOf(null)).toBe('unix:///var/run/docker.sock');
   });
 
-  test('the setting wins over DOCKER_HOST, which wins over contexts', async () => {
+  test('the setting takes precedence over DOCKER_HOST, and DOCKER_HOST over contexts', async () => {
     writeContext('mine', 'unix:///context.sock');
     writeContext('other', 'unix:///other.sock');
     writeConfig({ currentContext: 'mine' });
@@ -51,26 +51,26 @@ describe('which daemon is spoken to', () => {
     expect(await hostOf('unix:///set.sock', { DOCKER_HOST: 'unix:///host.sock' })).toBe('unix:///set.sock');
   });
 
-  test('the context default is the usual socket, whatever the configuration says', async () => {
+  test('the context default selects the default socket, whatever the configuration contains', async () => {
     writeContext('mine', 'unix:///context.sock');
     writeConfig({ currentContext: 'mine' });
     expect(await hostOf(null, { DOCKER_CONTEXT: 'default' })).toBe('unix:///var/run/docker.sock');
   });
 
-  test('DOCKER_CONFIG is where the configuration is looked for', async () => {
+  test('findEndpoint reads the configuration from DOCKER_CONFIG', async () => {
     writeContext('mine', 'unix:///context.sock');
     writeConfig({ currentContext: 'mine' });
     const env = { DOCKER_CONFIG: join(home, 'elsewhere') };
     expect(await hostOf(null, env)).toBe('unix:///var/run/docker.sock');
   });
 
-  test('a path alone is a socket', async () => {
+  test('findEndpoint accepts a plain path as a socket', async () => {
     expect(socketPathOf(await findEndpoint('/run/x.sock', {}, home))).toBe('/run/x.sock');
   });
 });
 
-describe('over TCP', () => {
-  test('on the loopback of this machine, without and with TLS', async () => {
+describe('findEndpoint over TCP', () => {
+  test('findEndpoint accepts loopback addresses with and without TLS', async () => {
     expect((await findEndpoint('tcp://127.0.0.1:2375', {}, home)).connection).toEqual({
       protocol: 'http',
       host: '127.0.0.1',
@@ -89,26 +89,26 @@ describe('over TCP', () => {
     });
   });
 
-  test('a context brings its certificates', async () => {
+  test('findEndpoint reads the certificates of a context', async () => {
     writeContext('mine', 'tcp://[::1]:2376', ['ca.pem']);
     const { connection } = await findEndpoint(null, { DOCKER_CONTEXT: 'mine' }, home);
     expect(connection).toEqual({ protocol: 'https', host: '::1', port: 2376, ca: Buffer.from('ca.pem') });
   });
 
-  test('another machine is refused, since containers and server share directories', async () => {
+  test('findEndpoint refuses a daemon on another machine', async () => {
     await expect(hostOf('tcp://10.0.0.1:2375')).rejects.toThrow(
       'the Docker daemon must be on this machine, since containers and server share directories; got "tcp://10.0.0.1:2375"',
     );
   });
 });
 
-test.each(['ssh://host', 'nonsense', 'npipe:////./pipe/docker_engine'])('%s is refused', async host => {
+test.each(['ssh://host', 'nonsense', 'npipe:////./pipe/docker_engine'])('findEndpoint refuses %s', async host => {
   await expect(hostOf(host)).rejects.toThrow(
     `the Docker host must be unix:///path or tcp://127.0.0.1:port, got "${host}"`,
   );
 });
 
-test('a context that is not there is reported by its name', async () => {
+test('findEndpoint names a missing context in its error', async () => {
   await expect(hostOf(null, { DOCKER_CONTEXT: 'missing' })).rejects.toThrow(
     /^the Docker context missing names no host: /,
   );

@@ -5,9 +5,9 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { failedPrecondition } from '../../core/error.ts';
 
-/** Where a Docker daemon listens, as its client library wants it. */
+/** Address of a Docker daemon in the form of its client library. */
 export interface DockerEndpoint {
-  /** As a person would write it: `unix:///var/run/docker.sock`. */
+  /** The address as a user writes it: `unix:///var/run/docker.sock`. */
   readonly host: string;
   readonly connection:
     | { readonly socketPath: string }
@@ -21,12 +21,12 @@ export interface DockerEndpoint {
       };
 }
 
-/** The daemon's socket, null when it is reached over TCP. */
+/** Returns the path of the daemon's socket, or null when the daemon is reached over TCP. */
 export function socketPathOf({ connection }: DockerEndpoint): string | null {
   return 'socketPath' in connection ? connection.socketPath : null;
 }
 
-/** The sources of the choice; the environment is read only where Docker's own clients read it. */
+/** Environment variables that select the daemon, as for Docker's own clients. */
 export interface DockerEnvironment {
   readonly DOCKER_HOST?: string | undefined;
   readonly DOCKER_CONTEXT?: string | undefined;
@@ -39,9 +39,13 @@ const DEFAULT_SOCKET = '/var/run/docker.sock';
 const LOOPBACK = new Set(['localhost', '127.0.0.1', '::1']);
 
 /**
- * The daemon to speak to: the setting, else what Docker's own command line would take (`DOCKER_HOST`, then the context of
- * `DOCKER_CONTEXT` or of the client's configuration, then the usual sockets). Containers and server share directories, so it must be on
- * this machine. Fails with `failed_precondition`.
+ * Returns the address of the daemon. The setting has priority over the choice of Docker's own command line:
+ * - `DOCKER_HOST`
+ * - the context of `DOCKER_CONTEXT` or of the client's configuration
+ * - the usual sockets
+ *
+ * Containers and server share directories, so the daemon must be on this machine. Fails with
+ * `failed_precondition`.
  */
 export async function findEndpoint(
   setting: string | null,
@@ -80,7 +84,10 @@ async function contextEndpoint(configDir: string, context: string): Promise<Dock
   return await parseHost(endpoint.Host, existsSync(certificates) ? certificates : null);
 }
 
-/** `certificates`: the directory of ca.pem, cert.pem and key.pem when TLS is wanted. */
+/**
+ * Parses a host. `certificates` is the directory of ca.pem, cert.pem and key.pem when TLS is wanted; null
+ * otherwise.
+ */
 async function parseHost(text: string, certificates: string | null): Promise<DockerEndpoint> {
   if (text.startsWith('unix://')) {
     return { host: text, connection: { socketPath: text.slice('unix://'.length) || DEFAULT_SOCKET } };

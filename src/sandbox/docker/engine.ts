@@ -11,13 +11,19 @@ const REQUEST_TIMEOUT_MS = 30_000;
 const MOST_IDLE_CONNECTIONS = 16;
 const LIBRARY_WORDS = /^\(HTTP code \d+\) .*? - /;
 
-/** The connection to the daemon. Its errors are `ServiceError`s; the daemon's own refusals carry `statusOf`. */
+/**
+ * Connection to the daemon. All errors are `ServiceError`s; `statusOf` returns the status of a refusal by the
+ * daemon.
+ */
 export class Engine {
   readonly endpoint: DockerEndpoint;
   readonly docker: Docker;
   readonly #agent: http.Agent;
 
-  /** `host`: the setting; without it the daemon is found as `environment` says. Fails with `failed_precondition` when it is wrong or the client library is missing. Nothing is asked yet. */
+  /**
+   * Prepares the connection without a request. `host` is the setting; without it `environment` selects the
+   * daemon. Fails with `failed_precondition` when the host is wrong or the client library is missing.
+   */
   static async open(host: string | null, environment: Environment): Promise<Engine> {
     const [endpoint, Client] = await Promise.all([findEndpoint(host, environment), loadClient()]);
     return new Engine(endpoint, Client);
@@ -34,13 +40,15 @@ export class Engine {
       this.#agent = new http.Agent(keep);
     }
     const options = { ...connection, agent: this.#agent };
-    // The library writes each request out for its debug log, which is off, with everything that hangs on the agent: milliseconds a request,
-    // and many more with every open connection.
+    // The library formats each request for its debug log, even when the log is off. The text would contain
+    // all data that the agent references: milliseconds per request, and more for each open connection.
     Object.defineProperty(this.#agent, inspect.custom, { value: () => 'Agent' });
     this.docker = new Client(options);
   }
 
-  /** One request; bounded. `what` completes "docker could not …" for the daemon's refusals. */
+  /**
+   * Sends one request, with a time limit. `what` completes "docker could not …" for refusals by the daemon.
+   */
   async request<T>(what: string, send: (docker: Docker) => Promise<T>, timeoutMs = REQUEST_TIMEOUT_MS): Promise<T> {
     try {
       const late = `docker did not answer within ${timeoutMs / 1000} s when it was asked to ${what}`;
@@ -81,18 +89,18 @@ export class Engine {
   }
 }
 
-/** The status of a refusal by the daemon; null for everything else. */
+/** Returns the HTTP status of a refusal by the daemon, or null for any other error. */
 export function statusOf(error: unknown): number | null {
   const raw = error instanceof ServiceError ? error.cause : error;
   const status = (raw as { statusCode?: unknown } | undefined)?.statusCode;
   return typeof status === 'number' ? status : null;
 }
 
-/** The daemon's own sentence. */
+/** Returns the daemon's own message. */
 export function daemonMessage(error: unknown): string {
   const raw = error instanceof ServiceError && error.cause !== undefined ? error.cause : error;
   const json = (raw as { json?: { message?: unknown } | null }).json;
-  // The library has not read the answer to a request for a stream, and puts its own words before it.
+  // For stream requests the library does not parse the answer and puts its own text before it.
   return typeof json?.message === 'string' ? json.message.trim() : messageOf(raw).replace(LIBRARY_WORDS, '').trim();
 }
 

@@ -4,30 +4,31 @@ import type { HostProgram, HostPython } from './host-python.ts';
 
 const SOCKET_NAME = '.entrance.sock';
 
-/** Which container, and what its processes are. */
+/** Container to enter, with its init process. */
 export interface Place {
   readonly container: string;
-  /** Of its init, on this machine. */
+  /** Pid of the container's init on this machine. */
   readonly pid: number;
   readonly workingDir: string;
 }
 
 /**
- * The way into containers for a server that is root on their machine: one helper of this server (runtimes/python/rookery_zygote/entrance.py),
- * started when it is first needed, forks a child for each request. The helper ends with this server.
+ * Enters containers for a server that is root on their machine. One helper process forks a child for each
+ * request (runtimes/python/rookery_zygote/entrance.py). The first request starts the helper, which ends with
+ * this server.
  */
 export class Entrance {
   readonly #python: HostPython;
   readonly #socket: string;
   #helper: Promise<HostProgram> | undefined;
 
-  /** `directory`: which only this server may enter. */
+  /** `directory`: a directory that only this server may enter; the helper's socket is in it. */
   constructor(python: HostPython, directory: string) {
     this.#python = python;
     this.#socket = join(directory, SOCKET_NAME);
   }
 
-  /** Opens a way; `AccessConnection.open` says how it fails. */
+  /** Opens a connection into a container. `AccessConnection.open` documents its errors. */
   async open(place: Place, way: 'dial' | 'files', request: object, signal: AbortSignal): Promise<AccessConnection> {
     await this.#ready();
     return await AccessConnection.open(this.#socket, [{ ...place, way }, request], signal);

@@ -1,27 +1,29 @@
 import type { Duplex } from 'node:stream';
-import { deadlineExceeded, failedPrecondition, unavailable } from '../../core/error.ts';
+import { deadlineExceeded, failedPrecondition, type ServiceError } from '../../core/error.ts';
 import { poll } from '../../lib/backoff.ts';
 import { endsWithin } from '../../lib/deadline.ts';
+import { outputText } from '../../lib/output-text.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import type { ExecRequest, ExecResult } from '../driver.ts';
+import { type ExecRequest, type ExecResult, sandboxEnded } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
+import { inspectExit } from './exits.ts';
 import { FrameSplitter } from './multiplex.ts';
 import { killCommand } from './processes.ts';
 
 const END_TRIES = 20;
 const END_STEP_MS = 25;
-/** Variables of a container that a command has no use for. */
+/** Variables of the container that are hidden from commands. */
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
-/** The daemon's words in place of the command's output when it cannot run. */
+/** Message that the daemon writes in place of the output when a command cannot run. */
 const CANNOT_RUN = /^OCI runtime exec failed: exec failed: .*?(?:exec: )?"([^"]*)"\)?:? ?(.*?)(?:: unknown)?\s*$/s;
-/** The directory that it was to run in, and why it cannot. */
+/** Part of that message when the working directory cannot be entered: the directory and the reason. */
 const CANNOT_ENTER = /chdir to cwd \("([^"]*)"\) set in config\.json failed: ([^:\r\n]*)/;
-/** The beginning of that. */
+/** First words of the daemon's message for a command that cannot run. */
 export const DAEMON_SAYS = 'OCI runtime exec failed: ';
 const EXIT_CANNOT_RUN = 126;
 const EXIT_NOT_FOUND = 127;
 
-/** Runs a command in a container; `SandboxDriver.exec` says the rest. */
+/** Runs a command in a container. `SandboxDriver.exec` defines the contract. */
 export async function runCommand(
   engine: Engine,
   container: string,
@@ -47,29 +49,38 @@ export async function runCommand(
       if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
       return result(-1, stdout, stderr);
     }
-    // The daemon ends the outputs a moment before it knows how the command ended.
+    // The daemon closes the outputs shortly before it stores the exit code.
     const code = await poll(END_TRIES, END_STEP_MS, async () => {
       const { Running: isRunning, ExitCode: exitCode } = await inspect();
       return isRunning || exitCode === null ? undefined : exitCode;
     });
-    // Otherwise they end before the command does only when the container or the daemon goes.
-    if (code === undefined) throw unavailable('the sandbox ended before the command did');
+    // The outputs also close early when the container or the daemon ends.
+    if (code === undefined) throw await lostCommand(engine, container);
     return cannotRun(request, code, stdout) ?? result(code, stdout, stderr);
   } catch (error) {
-    if (statusOf(error) === 404) throw unavailable('the sandbox ended before the command did', { cause: error });
+    if (statusOf(error) === 404) throw sandboxEnded(null, error);
     throw error;
   } finally {
     stream.destroy();
   }
 }
 
-/** The variables of a command beside the container's, as the daemon takes them. */
+/** Returns the error for a command whose outputs have closed and whose exit code the daemon does not have. */
+export async function lostCommand(engine: Engine, container: string): Promise<ServiceError> {
+  const exit = await inspectExit(engine, container);
+  return sandboxEnded(typeof exit === 'string' ? null : exit);
+}
+
+/** Returns the variables of a command, in addition to the container's, in the Engine's format. */
 export function commandVariables(env: Readonly<Record<string, string>>): string[] {
   const all = { ...Object.fromEntries(HIDDEN_VARIABLES.map(name => [name, ''])), ...env };
   return Object.entries(all).map(([name, value]) => `${name}=${value}`);
 }
 
-/** The directory of a command as the daemon takes it: a relative one counts from that of the container. */
+/**
+ * Returns the directory of a command for the Engine. A relative path starts from the container's working
+ * directory.
+ */
 export async function commandDirectory(
   engine: Engine,
   container: string,
@@ -112,7 +123,7 @@ function cannotRun(request: ExecRequest, code: number, stdout: Output): ExecResu
   return problem === null ? null : { ...problem, stdout: '', truncated: false };
 }
 
-/** The shell's words for a program that is not there, in place of the daemon's; null when it ran. */
+/** Replaces the daemon's message with a shell-like one when a program cannot run; null when it ran. */
 export function problemOf(
   program: string,
   code: number,
@@ -134,13 +145,15 @@ function result(returncode: number, stdout: Output, stderr: Output): ExecResult 
   return { returncode, stdout: stdout.text(), stderr: stderr.text(), truncated };
 }
 
-/** The beginning of an output, up to a bound. */
+/** First bytes of an output, up to a limit. */
 class Output {
   readonly #parts: Buffer[] = [];
+  readonly #maxBytes: number;
   #leftBytes: number;
   isTruncated = false;
 
   constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
     this.#leftBytes = maxBytes;
   }
 
@@ -148,12 +161,12 @@ class Output {
     if (data.length > this.#leftBytes) this.isTruncated = true;
     const kept = data.subarray(0, this.#leftBytes);
     if (kept.length === 0) return;
-    // A copy: a slice would hold the whole chunk that it came in.
+    // Copy: a slice would keep the whole chunk in memory.
     this.#parts.push(kept.length === data.length ? data : Buffer.from(kept));
     this.#leftBytes -= kept.length;
   }
 
   text(): string {
-    return Buffer.concat(this.#parts).toString('utf8');
+    return outputText(Buffer.concat(this.#parts), this.#maxBytes);
   }
 }

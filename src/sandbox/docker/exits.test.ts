@@ -5,7 +5,7 @@ import { SILENT } from '../../telemetry/logger.ts';
 import type { Engine } from './engine.ts';
 import { Exits } from './exits.ts';
 
-test('while the daemon is away all who wait for one container hear so, and hear of its end when they ask again', async () => {
+test('Exits.wait fails for all waiters while the daemon is down, and reports the exit on a retry', async () => {
   let isAway = true;
   const events = new PassThrough();
   const engine = {

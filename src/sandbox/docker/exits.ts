@@ -11,7 +11,7 @@ const RETRY = { firstMs: 200, longestMs: 5_000 };
 const STOPPED = 'stopped through docker';
 const REMOVED = 'removed through docker';
 
-/** One line of the event stream. */
+/** Line of the event stream. */
 interface ContainerEvent {
   readonly Action?: string;
   readonly Actor?: { readonly ID?: string; readonly Attributes?: Readonly<Record<string, string>> };
@@ -19,17 +19,18 @@ interface ContainerEvent {
 
 interface Watched {
   readonly promise: Promise<ExitResult>;
-  /** This server has sent it a signal, or removes it. */
+  /** True when this server has sent a signal or is removing the container. */
   isEndedByUs: boolean;
-  /** Somebody else has. */
+  /** True when the container received a signal, from whatever source. */
   isStopped: boolean;
   resolve(exit: ExitResult): void;
   reject(error: Error): void;
 }
 
 /**
- * The ends of containers: one stream of events for all, opened with the first that is watched. While the daemon is away (it
- * restarts) the waits go on; once it is back every watched container is looked at, so that nothing that happened meanwhile is missed.
+ * Reports the ends of containers through one event stream, which opens with the first watched container.
+ * Waits continue while the daemon restarts. After the restart every watched container is inspected, so that
+ * no end is missed.
  */
 export class Exits {
   readonly #engine: Engine;
@@ -46,7 +47,7 @@ export class Exits {
     this.#logger = logger;
   }
 
-  /** Opens the stream, so that the first container does not wait for it. Fails with `unavailable`. */
+  /** Opens the event stream ahead of the first container. Fails with `unavailable`. */
   open(): Promise<void> {
     if (this.#stream !== undefined && !this.#stream.destroyed) return Promise.resolve();
     this.#opening ??= this.#connect().finally(() => {
@@ -55,14 +56,14 @@ export class Exits {
     return this.#opening;
   }
 
-  /** The end of a container that has not been started yet; the stream must be open. */
+  /** Watches a container before its start. The stream must be open. */
   expect(container: string): Promise<ExitResult> {
     return this.#watch(container).promise;
   }
 
   /**
-   * Resolves when the container has ended, at once when it has or is not there. Fails with `unavailable` when the daemon does not
-   * answer now.
+   * Resolves when the container has ended; immediately when it has already ended or does not exist. Fails
+   * with `unavailable` when the daemon does not answer now.
    */
   async wait(container: string): Promise<ExitResult> {
     const known = this.#watched.get(container);
@@ -73,19 +74,21 @@ export class Exits {
       await this.#look(container);
     } catch (error) {
       if (this.#watched.get(container) === watched) this.#watched.delete(container);
-      // To others who wait for it, too: each tries again.
+      // Other callers share this promise; each of them must retry itself.
       watched.reject(error as Error);
     }
     return await watched.promise;
   }
 
-  /** This server is about to end it: that is nobody else's doing then. */
+  /**
+   * Marks the container as ended by this server, so that its end is not reported as stopped through docker.
+   */
   isEnding(container: string): void {
     const watched = this.#watched.get(container);
     if (watched !== undefined) watched.isEndedByUs = true;
   }
 
-  /** Nobody waits for it any more, or its end is not to be known: it is removed. */
+  /** Stops watching a container that is removed. Pending waits resolve with an unknown exit. */
   forget(container: string): void {
     const watched = this.#watched.get(container);
     this.#watched.delete(container);
@@ -122,7 +125,7 @@ export class Exits {
       stream.destroy();
       return;
     }
-    // Waits for sandboxes do not keep a server alive that ends.
+    // An open event stream must not keep the process alive.
     (stream as Readable & { socket?: { unref(): void } }).socket?.unref();
     this.#stream = stream;
     let rest = '';
@@ -149,7 +152,7 @@ export class Exits {
         await Promise.all([...this.#watched.keys()].map(container => this.#look(container)));
         return;
       } catch (error) {
-        if (!signal.aborted) this.#logger.debug({ err: error }, 'the docker daemon is away');
+        if (!signal.aborted) this.#logger.debug({ err: error }, 'docker daemon is not reachable; retrying');
       }
     }
   }
@@ -169,12 +172,15 @@ export class Exits {
       return;
     }
     void this.#look(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
-      // The daemon goes away in this moment: looked at again when it is back.
+      // The daemon is going down. The reconnect inspects the container again.
       this.#stream?.destroy();
     });
   }
 
-  /** Settles the wait when the container has ended. `exitCode`: what its event said, for when it is removed already. */
+  /**
+   * Resolves the wait when the container has ended. `exitCode`, from the event, is used when the container
+   * has already been removed.
+   */
   async #look(container: string, exitCode = Number.NaN): Promise<void> {
     const state = await inspectExit(this.#engine, container);
     if (state === 'running' || state === 'created') return;
@@ -192,7 +198,7 @@ export class Exits {
   }
 }
 
-/** How a container ended, or what it is instead. Fails with `unavailable`. */
+/** Returns how a container ended, or its state when it has not ended. Fails with `unavailable`. */
 export async function inspectExit(
   engine: Engine,
   container: string,

@@ -6,7 +6,7 @@ import type { DaemonFacts } from './daemon.ts';
 import { ownerWarnings } from './mounts.ts';
 import type { StartedContainer } from './starter.ts';
 
-/** The facts of a container that has started, for the caller. */
+/** Returns what the caller of a start learns about the container. */
 export async function factsOf(
   spec: SandboxSpec,
   started: StartedContainer,
@@ -33,7 +33,7 @@ export async function factsOf(
   };
 }
 
-/** In the order in which they were asked for; the daemon has an order of its own. */
+/** Returns the mappings in the order of the request, because the daemon has an order of its own. */
 function portMappings({ ports }: SandboxSpec, inspected: Docker.ContainerInspectInfo): readonly PortMapping[] {
   const published: Record<string, readonly { HostIp: string; HostPort: string }[] | null> =
     inspected.NetworkSettings.Ports ?? {};
@@ -47,7 +47,7 @@ function portMappings({ ports }: SandboxSpec, inspected: Docker.ContainerInspect
   );
 }
 
-/** The uid on the host of a container's first process; null when it cannot be seen. */
+/** Returns the host uid of a container's first process, or null when it is not visible. */
 async function uidOf(pid: number): Promise<number | null> {
   try {
     return (await stat(`/proc/${pid}`)).uid;

@@ -4,21 +4,22 @@ import { canFilter } from './daemon.ts';
 import type { Engine } from './engine.ts';
 
 /**
- * The options of security of every container: no new rights, and our filter of system calls instead of the daemon's own, which lets modes
- * with set-user-id bits pass. A daemon that cannot filter would refuse to start a container with one.
+ * Security options of every container: `no-new-privileges`, and Rookery's seccomp filter instead of the
+ * daemon's. The daemon's filter permits modes with set-user-id bits. A daemon without seccomp would refuse a
+ * container with a filter, so it gets none.
  */
 export class SecurityOptions {
   readonly #engine: Engine;
   readonly #pythonDir: string;
   #options: Promise<readonly string[]> | undefined;
 
-  /** `pythonDir`: of `rookery_zygote`. */
+  /** `pythonDir`: the directory of `rookery_zygote`. */
   constructor(engine: Engine, pythonDir: string) {
     this.#engine = engine;
     this.#pythonDir = pythonDir;
   }
 
-  /** As the Engine takes them; asked once. */
+  /** Returns the options in the Engine's format. The daemon is asked once. */
   get(): Promise<readonly string[]> {
     if (this.#options === undefined) {
       const asking = this.#ask();
@@ -38,6 +39,6 @@ export class SecurityOptions {
 
 async function readProfile(pythonDir: string): Promise<string> {
   const text = await readFile(join(pythonDir, 'rookery_zygote', 'container_filter.json'), 'utf8');
-  // It goes with every create, without the spaces.
+  // Every create request contains the profile, so drop its white space.
   return JSON.stringify(JSON.parse(text));
 }

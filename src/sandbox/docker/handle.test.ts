@@ -14,17 +14,17 @@ test.each([
   ],
   ['an exit code that is like no signal', { ExitCode: 255 }, { code: 255, signal: null }],
   ['a container that was never started', { Status: 'created' }, { code: null, signal: null }],
-])('how a container ended: %s', (_title, changes, expected) => {
+])('toExit reports how a container ended: %s', (_title, changes, expected) => {
   expect(toExit({ ...state, ...changes })).toMatchObject(expected);
 });
 
-test('when it ended is what the daemon says, and now when it does not say', () => {
+test('toExit takes the end time of the daemon, or the current time when the daemon reports none', () => {
   expect(toExit(state).atMs).toBe(Date.parse('2026-11-20T10:00:00.500Z'));
   const before = Date.now();
   expect(toExit({ ...state, FinishedAt: '0001-01-01T00:00:00Z' }).atMs).toBeGreaterThanOrEqual(before);
 });
 
-test('a handle out of storage is read as it was made, and one of another driver is refused', () => {
+test('readHandle reads a stored handle and refuses a handle of another driver', () => {
   const handle = makeHandle('/data/run/docker', 'id', 'abc');
   const stored = JSON.parse(JSON.stringify(handle)) as typeof handle;
   expect(readHandle(stored)).toEqual({ instanceId: 'id', container: 'abc', directory: '/data/run/docker/id' });

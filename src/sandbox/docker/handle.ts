@@ -2,15 +2,15 @@ import { internal } from '../../core/error.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import { sandboxDirectory, socketPath } from './directory.ts';
 
-/** The data of a container's handle. */
+/** Contents of a container's handle. */
 export interface DockerSandbox {
   readonly instanceId: string;
-  /** Its id, `''` when only its directory is left. */
+  /** Id of the container; `''` when only its directory is left. */
   readonly container: string;
   readonly directory: string;
 }
 
-/** `dockerDir`: where the directories of all sandboxes are. */
+/** Returns the handle of a container. `dockerDir` contains the directories of all sandboxes. */
 export function makeHandle(dockerDir: string, instanceId: string, container: string): SandboxHandle {
   const directory = sandboxDirectory(dockerDir, instanceId);
   return {
@@ -22,7 +22,9 @@ export function makeHandle(dockerDir: string, instanceId: string, container: str
   };
 }
 
-/** Fails with `internal` when the handle is not one of ours. */
+/**
+ * Returns the contents of a handle. Fails with `internal` when the handle is not of this driver and version.
+ */
 export function readHandle(handle: SandboxHandle): DockerSandbox {
   const { container, directory } = handle.data;
   const isOurs = handle.version === 1 && handle.driver === 'docker';
@@ -34,7 +36,7 @@ export function readHandle(handle: SandboxHandle): DockerSandbox {
   return { instanceId: handle.instanceId, container, directory };
 }
 
-/** The part of the Engine's container state that tells an end. */
+/** Fields of the Engine's container state that describe an end. */
 export interface ContainerState {
   readonly Status?: string;
   readonly Running: boolean;
@@ -64,12 +66,12 @@ const SIGNALS: Readonly<Record<number, string>> = {
   31: 'SIGSYS',
 };
 
-/** How a container ended. Its init passes the end by a signal on as 128 + the signal. */
+/** Converts the Engine's state to an exit. The container's init reports a signal as 128 + signal number. */
 export function toExit(state: ContainerState): ExitResult {
   const atMs = Date.parse(state.FinishedAt);
   const signal = state.ExitCode > 128 ? (SIGNALS[state.ExitCode - 128] ?? null) : null;
   return {
-    // A container that was made and never started has no exit code.
+    // A container that never started has no exit code.
     code: signal !== null || state.Status === 'created' ? null : state.ExitCode,
     signal,
     oomKilled: state.OOMKilled && signal === 'SIGKILL',

@@ -8,35 +8,35 @@ import { Interpreters } from '../host/interpreters.ts';
 
 const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_zygote import {module}; {module}.main()';
 const READY_TIMEOUT_MS = 15_000;
-/** Room for the title that the program writes over its command line. */
+/** Space in the command line for the title that the program writes over it. */
 const TITLE_SPACE = ' '.repeat(64);
 
-/** Programs of ours beside containers, run by any Python of the host. */
+/** Runs the driver's Python helper programs on the host, with any Python that is installed. */
 export class HostPython {
   readonly #interpreters: Interpreters;
   readonly #pythonDir: string;
   #found: Promise<string> | undefined;
 
-  /** `pythonDir`: of `rookery_zygote` and `rookery_runtime`. */
+  /** `pythonDir`: the directory of `rookery_zygote` and `rookery_runtime`. */
   constructor(pythonDir: string, environment: Environment) {
     this.#interpreters = new Interpreters({}, environment);
     this.#pythonDir = pythonDir;
   }
 
-  /** Fails with `failed_precondition` when the host has no Python. */
+  /** Starts a helper program. Fails with `failed_precondition` when the host has no Python. */
   async start(
     module: 'bridge' | 'bridge_rules' | 'entrance',
     { isDetached }: { readonly isDetached: boolean },
   ): Promise<HostProgram> {
     this.#found ??= this.#interpreters.findAny().then(({ path }) => path);
-    // One may have been installed by the next time.
+    // Search again at the next start: Python may have been installed meanwhile.
     this.#found.catch(() => {
       this.#found = undefined;
     });
     const boot = BOOT.replaceAll('{module}', module);
     const child = spawn(await this.#found, ['-I', '-c', boot, this.#pythonDir, TITLE_SPACE], {
       cwd: '/',
-      // Nothing of the server's environment.
+      // Variables of the server, which may be secret, are not passed on.
       env: { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
       detached: isDetached,
       stdio: ['pipe', 'ignore', 'ignore', 'pipe'],
@@ -56,18 +56,21 @@ export class HostProgram {
     child.stdin?.on('error', () => undefined);
     this.#said = wordsOf(child, 'the Python of this host');
     this.#said.catch(() => undefined);
-    // It ends with its standard input or with its container, and nobody waits for it.
+    // The program ends with its standard input or with its container, so it must not keep the server alive.
     child.unref();
     (child.stdin as unknown as { unref(): void } | null)?.unref();
   }
 
-  /** Resolves when it has ended. */
+  /** Resolves when the program has ended. */
   get ended(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return Promise.resolve();
     return new Promise(resolve => this.#child.once('exit', () => resolve()));
   }
 
-  /** Gives the orders, and returns when it has said that it serves. Fails with what it said instead, or `unavailable`. */
+  /**
+   * Sends the orders and resolves when the program reports that it serves. Fails with `unavailable`, with the
+   * program's own message when there is one, or with `deadline_exceeded` after 15 s or when `signal` aborts.
+   */
   async order(orders: object, signal?: AbortSignal): Promise<void> {
     (this.#child.stdin as Writable).write(`${JSON.stringify(orders)}\n`);
     const late = `the ${this.#module} did not start in time`;
@@ -77,7 +80,7 @@ export class HostProgram {
     throw unavailable(answer?.message ?? `the ${this.#module} did not start: it ended without a word`);
   }
 
-  /** The end of its standard input. */
+  /** Closes the program's standard input and stops reading its reports. */
   letGo(): void {
     this.#child.stdin?.end();
     (this.#child.stdio[3] as Readable).destroy();

@@ -10,6 +10,6 @@ test.each([
   ['(node:1) Warning: x\nv20.20.2', '20'],
   ['sh: java: not found', ''],
   ['', ''],
-])('the version in %j is %j', (text, version) => {
+])('majorOf(%j) returns %j', (text, version) => {
   expect(majorOf(text)).toBe(version);
 });

@@ -11,19 +11,19 @@ const OLDEST_NODE = 20;
 
 type ImageProgram = NonNullable<Extract<RuntimeCommand, { kind: 'exec' }>['imageProgram']>;
 
-/** How each program is asked, what it is called, and the runtime values that need it. */
+/** Command that prints each program's version, its title for messages, and the runtime that needs it. */
 const PROGRAMS = {
   java: { argv: ['java', '-version'], title: 'Java', runtime: 'java' },
   node: { argv: ['node', '--version'], title: 'Node.js', runtime: 'nodejs' },
 } as const;
 
-/** Which versions of the programs of runtimes images have; asked once per image and program. */
+/** Versions of the programs that runtimes need in images. Each image is asked once per program. */
 export class ImagePrograms {
   readonly #engine: Engine;
   readonly #images: Images;
   readonly #installation: string;
   readonly #security: SecurityOptions;
-  /** Program and image id → major version, `''` for an image without it. */
+  /** Program and image id → major version; `''` for an image without the program. */
   readonly #versions = new LRUCache<string, Promise<string>>({ max: MOST_ANSWERS });
 
   constructor(engine: Engine, images: Images, installation: string, security: SecurityOptions) {
@@ -33,7 +33,10 @@ export class ImagePrograms {
     this.#security = security;
   }
 
-  /** Fails with `failed_precondition` (`invalid function: …`) when the image's program is not of this version; `''` is any that is supported. */
+  /**
+   * Checks the version of a program in an image. An empty version accepts any supported one. Fails with
+   * `failed_precondition` (`invalid function: …`) when the version does not match.
+   */
   async assertVersion(image: string, { name, version }: ImageProgram, signal: AbortSignal): Promise<void> {
     const id = (await this.#idOf(image)) ?? (await this.#pulled(image, signal));
     const key = `${name} ${id}`;
@@ -75,7 +78,10 @@ export class ImagePrograms {
   }
 }
 
-/** `17` of `openjdk version "17.0.9"`, `8` of `java version "1.8.0_292"`, `22` of `v22.18.0`; `''` when there is none. */
+/**
+ * Returns the major version: `17` of `openjdk version "17.0.9"`, `8` of `java version "1.8.0_292"`, `22` of
+ * `v22.18.0`. Returns `''` when the text has no version.
+ */
 export function majorOf(text: string): string {
   return /(?:version "(?:1\.)?|^v)(\d+)/m.exec(text)?.[1] ?? '';
 }

@@ -6,12 +6,12 @@ import type { Logger } from '../../telemetry/logger.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { authorizePull, type PullAuth, type RegistryRules, registryName } from './registry-auth.ts';
 
-/** How often the progress of a pull stands in the log. */
+/** Interval between log lines about the progress of a pull. */
 const PROGRESS_INTERVAL_MS = 2_000;
-/** A pull that its waiters have all given up goes on; so many at once. */
+/** Limit on concurrent pulls. A pull continues even when all its callers have given up. */
 const MOST_PULLS = 32;
 
-/** One line of the daemon's answer to a pull. */
+/** Line of the daemon's answer to a pull. */
 interface PullProgress {
   readonly error?: string;
   readonly id?: string;
@@ -24,7 +24,7 @@ interface PullOptions {
   readonly environment: Environment;
 }
 
-/** Fetches images that the daemon lacks, each once for all who wait for it. */
+/** Pulls images that the daemon lacks. Concurrent callers share one pull per image. */
 export class Images {
   readonly #engine: Engine;
   readonly #logger: Logger;
@@ -42,8 +42,9 @@ export class Images {
   }
 
   /**
-   * Pulls the image. It goes on when its waiters have gone, within its own time: the next create finds what has been fetched. Fails with
-   * `failed_precondition` (`image … cannot be pulled: …`), or `deadline_exceeded` with `signal`.
+   * Pulls the image. The pull continues without callers, up to `pullTimeoutMs`, so that the next create finds
+   * the image. Fails with `failed_precondition` (`image … cannot be pulled: …`), or with `deadline_exceeded`
+   * when `signal` aborts.
    */
   async pull(reference: string, signal: AbortSignal): Promise<void> {
     let pull = this.#pulls.get(reference);
@@ -53,7 +54,7 @@ export class Images {
       this.#pulls.set(reference, pull);
     }
     const late = `image ${reference} is still being pulled`;
-    // Its own time ends it first.
+    // The pull's own timeout fires first, so twice that time is only a fallback.
     await within(pull, this.#pullTimeoutMs * 2, late, signal);
   }
 
@@ -63,7 +64,7 @@ export class Images {
       throw cannotPull(reference, `the setting docker.registries does not name ${registryName(reference)}`);
     }
     const startedMs = performance.now();
-    this.#logger.info({ image: reference }, 'an image is not here and is being pulled');
+    this.#logger.info({ image: reference }, 'pulling image');
     let stream: Readable | undefined;
     const late = deadlineExceeded(`it took longer than ${this.#pullTimeoutMs / 1000} s`);
     const timer = setTimeout(() => stream?.destroy(late), this.#pullTimeoutMs);
@@ -82,15 +83,15 @@ export class Images {
       const why = (said: string) => (stream?.errored === late ? said : explain(said, auth));
       const failure = cause === undefined ? error : cannotPull(reference, why(cause), new Error(cause));
       const said = failure instanceof Error && failure.cause instanceof Error ? failure.cause.message : undefined;
-      this.#logger.warn({ image: reference, err: failure, said }, 'an image could not be pulled');
+      this.#logger.warn({ image: reference, err: failure, said }, 'image pull failed');
       throw failure;
     } finally {
       clearTimeout(timer);
     }
-    this.#logger.info({ image: reference, ms: Math.round(performance.now() - startedMs) }, 'an image has been pulled');
+    this.#logger.info({ image: reference, ms: Math.round(performance.now() - startedMs) }, 'image pulled');
   }
 
-  /** Reads the progress to its end; the daemon's error, or null. */
+  /** Reads the progress to its end. Returns the daemon's error, or null. */
   async #follow(reference: string, stream: Readable): Promise<string | null> {
     const layers = new Map<string, number>();
     let toldMs = performance.now();
@@ -108,13 +109,13 @@ export class Images {
       if (performance.now() - toldMs < PROGRESS_INTERVAL_MS) continue;
       toldMs = performance.now();
       const bytes = [...layers.values()].reduce((sum, value) => sum + value, 0);
-      this.#logger.info({ image: reference, layers: layers.size, bytes }, 'an image is being pulled');
+      this.#logger.info({ image: reference, layers: layers.size, bytes }, 'image pull in progress');
     }
     return failure ?? parse(rest).error ?? null;
   }
 }
 
-/** The kind of a failure, by words of the daemon that no registry chooses. */
+/** Reasons for a failure, found by words that the daemon chooses and no registry can. */
 const REASONS: readonly (readonly [RegExp, string])[] = [
   [/unauthorized|denied|authenti|authoriz|HTTP 40[13]/i, 'the registry refused access'],
   [/manifest unknown|not found|unknown blob|HTTP 404/i, 'the registry does not have it'],
@@ -123,8 +124,8 @@ const REASONS: readonly (readonly [RegExp, string])[] = [
 ];
 
 /**
- * Why an image could not be pulled. The daemon tells what it was answered, and it asks whatever address a registry leads it to: of a registry that
- * nobody named its text is for the log alone.
+ * Returns the reason for a failed pull. The daemon's message contains the answer of any address to which a
+ * registry redirects it. So the message of a registry that the settings do not name is only logged.
  */
 function explain(failure: string, { isTrusted, registry }: PullAuth): string {
   if (isTrusted) return failure;
@@ -136,7 +137,7 @@ function cannotPull(reference: string, why: string, cause?: unknown): Error {
   return failedPrecondition(`image ${reference} is not here and cannot be pulled: ${why}`, { cause });
 }
 
-/** The reference with a tag: without one the daemon would pull every tag of the repository. */
+/** Adds a tag to a reference. Without one the daemon would pull every tag of the repository. */
 function withTag(reference: string): string {
   if (reference.includes('@')) return reference;
   const name = reference.slice(reference.lastIndexOf('/') + 1);

@@ -3,25 +3,28 @@ import type { StreamFrame } from './multiplex.ts';
 
 const NEWLINE = 0x0a;
 
-/** An output's line that has not ended. */
+/** Line of an output whose end has not arrived. */
 interface OpenLine {
   parts: Buffer[];
   bytes: number;
 }
 
 /**
- * Puts the pieces of each output's lines together. A container writes lines as long as it likes, and one that does not end would be kept for
- * each of its readers: what is longer than `LIMITS.logLineBytes` stays in pieces.
+ * Joins the pieces of lines, for each output separately. The limit is `LIMITS.logLineBytes`, because a
+ * container may write a line without an end. A longer line is passed on in pieces.
  */
 export class LogLines {
   readonly #open: Record<'stdout' | 'stderr', OpenLine> = {
     stdout: { parts: [], bytes: 0 },
     stderr: { parts: [], bytes: 0 },
   };
-  /** Whether a piece came that was no whole line. */
+  /** True when a piece without a line end has arrived. */
   hadPieces = false;
 
-  /** The line that the piece completes, when it does; or what there is of one that is too long. */
+  /**
+   * Adds a piece. Returns the line that it completes, or the piece collected so far of a line that is too
+   * long; else nothing.
+   */
   push({ isStderr, data }: StreamFrame): readonly Buffer[] {
     const open = this.#open[isStderr ? 'stderr' : 'stdout'];
     open.parts.push(data);
@@ -31,7 +34,7 @@ export class LogLines {
     return open.bytes > LIMITS.logLineBytes ? [take(open)] : [];
   }
 
-  /** Lines that never ended, ended. */
+  /** Returns the unfinished lines, each with a line end. */
   end(): readonly Buffer[] {
     return [this.#open.stdout, this.#open.stderr].flatMap(open => {
       if (open.parts.length === 0) return [];
@@ -41,14 +44,14 @@ export class LogLines {
   }
 }
 
-/** Keeps the last lines of what comes, and counts them when they are too much to keep. */
+/** Keeps the last lines, up to a limit in bytes. Above the limit it only counts lines. */
 export class LastLines {
   readonly #count: number;
   readonly #maxBytes: number;
   #pieces: Buffer[] | null = [];
   #bytes = 0;
   #keptLines = 0;
-  /** All that came. */
+  /** Number of all lines pushed. */
   lines = 0;
 
   constructor(count: number, maxBytes: number) {
@@ -56,7 +59,7 @@ export class LastLines {
     this.#maxBytes = maxBytes;
   }
 
-  /** Null when they were too much. */
+  /** Returns the last lines, or null when they exceed the limit in bytes. */
   get kept(): Buffer | null {
     return this.#pieces === null ? null : Buffer.concat(this.#pieces);
   }
@@ -85,7 +88,7 @@ export class LastLines {
   }
 }
 
-/** Leaves the first lines out. */
+/** Drops the first lines of a log. */
 export class FirstLines {
   #left: number;
 

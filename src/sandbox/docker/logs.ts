@@ -5,12 +5,12 @@ import { type Engine, statusOf } from './engine.ts';
 import { FirstLines, LastLines, LogLines } from './log-lines.ts';
 import { FrameSplitter, type StreamFrame } from './multiplex.ts';
 
-/** Of the last lines, before they are read a second time instead. */
+/** Memory limit for the last lines. Beyond it the log is read a second time instead. */
 const MAX_KEPT_BYTES = 1024 * 1024;
 
 /**
- * The lines of a container's log. The daemon keeps a line that is longer than 16 KiB in pieces, and counts pieces when it is asked for
- * the last ones; they are put together here. A container that is gone has no lines.
+ * Yields the lines of a container's log. The daemon stores lines above 16 KiB in pieces and counts pieces for
+ * `tail`, so the pieces are joined here. A removed container has no lines.
  */
 export async function* readLogs(
   engine: Engine,
@@ -28,7 +28,10 @@ export async function* readLogs(
   if (!signal.aborted) yield* lines.end();
 }
 
-/** The last `count` lines. One piece more tells where the first of them begins; only when there is a piece that is no whole line all is read. */
+/**
+ * Yields the last `count` lines. Asks the daemon for one piece more, to find where the first line begins.
+ * Reads the whole log only if a piece is not a whole line.
+ */
 async function* readTail(
   engine: Engine,
   container: string,
@@ -48,7 +51,7 @@ async function* readTail(
       if (kept.length > 0) yield kept;
       return;
     }
-    // Too much to keep it for a reader that may be slow: it is read again, from where the last lines begin.
+    // A slow reader could hold this memory for long. Read the log again, from the first of the last lines.
     const again = new LogLines();
     const skipped = new FirstLines(last.lines - count);
     for await (const pieces of linesOf(engine, container, { ...request, tail }, again, signal)) {
@@ -60,7 +63,9 @@ async function* readTail(
   }
 }
 
-/** The log of a container, as lines or pieces of long ones; nothing when it is gone. */
+/**
+ * Yields the log of a container as lines, or as pieces of long lines. Yields nothing for a removed container.
+ */
 async function* linesOf(
   engine: Engine,
   container: string,
@@ -76,7 +81,7 @@ async function* linesOf(
   }
 }
 
-/** Null when the container is gone. */
+/** Opens the log stream. Returns null when the container does not exist. */
 async function open(
   engine: Engine,
   container: string,
@@ -91,7 +96,7 @@ async function open(
     ...(sinceMs === null ? {} : { since: (sinceMs / 1000).toFixed(3) }),
   };
   try {
-    // Only its answer to a request that follows is a stream for the library; the wire knows no difference.
+    // The library streams only requests with `follow`, so dial directly. The wire format is the same.
     const read = (docker: Parameters<Parameters<Engine['request']>[1]>[0]) => readStream(docker, container, options);
     return await engine.request('read a log', read);
   } catch (error) {
@@ -129,7 +134,7 @@ async function* framesOf(stream: Readable, signal: AbortSignal): AsyncIterable<r
       if (frames.length > 0) yield frames;
     }
   } catch (error) {
-    // Given up by its reader, or the daemon has gone: what was read was right.
+    // The reader gave up or the daemon closed the connection. The lines so far are valid.
     if (!signal.aborted && (error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error;
   } finally {
     letGo();

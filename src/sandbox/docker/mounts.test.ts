@@ -13,7 +13,7 @@ const mount = (source: string, ownerUid: number | null = 0, readonly = false) =>
   ownerUid,
 });
 
-test('the only uid that may write is reported when it is not the user’s, with both uids', () => {
+test('ownerWarnings reports a writable source of another uid, with both uids', () => {
   const mounts = [mount('/a', 0), mount('/b', 1000), mount('/c', 0, true), mount('/d', null)];
   expect(ownerWarnings(mounts, 'worker:staff', 1000, 'image:1')).toEqual([
     '/a belongs to uid 0 and worker has uid 1000 in image:1: writing to it may be denied',
@@ -23,15 +23,15 @@ test('the only uid that may write is reported when it is not the user’s, with 
   ]);
 });
 
-test('a source that is not among the mounts of a process was not what the daemon mounted', async () => {
+test('verifyMounts refuses a source that is not among the mounts of the process', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-mounts-'));
   try {
     await expect(verifyMounts(process.pid, [mount(directory)])).rejects.toThrow(
       `mount source has changed while it was mounted: ${directory}`,
     );
-    // A file system of its own, mounted where it is.
+    // /proc is a mount of its own, so the process has a mount with this source.
     await verifyMounts(process.pid, [mount('/proc')]);
-    // One mount does not stand for two.
+    // Each mount of the process matches one entry only, and /proc has fewer than 100 mounts.
     const twice = Array.from({ length: 100 }, () => mount('/proc'));
     await expect(verifyMounts(process.pid, twice)).rejects.toThrow(/has changed/);
   } finally {
@@ -39,11 +39,11 @@ test('a source that is not among the mounts of a process was not what the daemon
   }
 });
 
-test('a process that is gone has nothing that could be compared', async () => {
+test('verifyMounts accepts any mounts of a process that has ended', async () => {
   await verifyMounts(2 ** 22 + 1, [mount('/tmp')]);
 });
 
-describe('sources at the moment of mounting', () => {
+describe('checkMounts', () => {
   let directory: string;
   beforeEach(() => {
     directory = realpathSync(mkdtempSync(join(tmpdir(), 'rookery-mounts-')));
@@ -71,7 +71,7 @@ describe('sources at the moment of mounting', () => {
     'data/packages',
     '.',
     'engine',
-  ])('%s is refused, whatever is allowed', async name => {
+  ])('checkMounts refuses %s even when mounts.allow permits all paths', async name => {
     const source = name.startsWith('/') ? name : name === '.' ? directory : join(directory, name);
     for (const allow of [null, ['/']]) {
       await expect(check(source, allow)).rejects.toMatchObject({
@@ -91,7 +91,7 @@ describe('sources at the moment of mounting', () => {
     ['allowed-too', 'unsafe mount source: SOURCE (mounts.allow does not name it)'],
     ['no', 'unsafe mount source: SOURCE (mounts.allow does not name it)'],
     ['allowed/no', 'mount source does not exist: SOURCE'],
-  ])('%s: %s', async (name, message) => {
+  ])('checkMounts refuses %s with the message: %s', async (name, message) => {
     const source = join(directory, name);
     await expect(check(source)).rejects.toMatchObject({
       code: 'failed_precondition',
@@ -99,7 +99,7 @@ describe('sources at the moment of mounting', () => {
     });
   });
 
-  test('the daemon is given the path without links', async () => {
+  test('checkMounts passes the path without links to the daemon', async () => {
     symlinkSync('data-of-mine', join(directory, 'allowed/mine'));
     mkdirSync(join(directory, 'allowed/data-of-mine'));
     expect(await check(join(directory, 'allowed/mine'))).toMatchObject([
@@ -128,18 +128,18 @@ test.each([
   ['/run/rookery', 'mount target /run/rookery hides /run/rookery, which the sandbox needs'],
   ['/run/rookery/a', 'mount target /run/rookery/a hides /run/rookery, which the sandbox needs'],
   [OURS[1] as string, `mount target ${OURS[1]} hides ${OURS[1]}, which the sandbox needs`],
-])('nothing may be mounted at %j', (target, message) => {
+])('checkTargets refuses the target %j', (target, message) => {
   expect(targetError(target)).toBe(message);
 });
 
-test('a mount above the directories of the platform must be writable', () => {
+test('checkTargets requires a mount above the platform directories to be writable', () => {
   expect(targetError('/run')).toBe(null);
   expect(targetError('/run', true)).toBe('mount target /run hides /run/rookery, which the sandbox needs');
   expect(targetError('/opt/rookery', true)).toBe(`mount target /opt/rookery hides ${OURS[1]}, which the sandbox needs`);
 });
 
 test.each(['/usr', '/code', '/opt/function/code', '/dev/shm', '/devices', '/run/rooks'])(
-  '%s may be mounted at',
+  'checkTargets accepts the target %s',
   target => {
     expect(targetError(target, true)).toBe(null);
   },

@@ -5,24 +5,25 @@ import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/mount.ts';
 import { openPath } from '../../lib/opened-path.ts';
 import type { SandboxSpec } from '../driver.ts';
+import { assertNoLinks } from '../host/own-source.ts';
 
 const WRITABLE_BY_ALL = 0o002;
-/** What the kernel shows there, and the part of it that is for whoever wants it. */
+/** Trees that the kernel provides in a container. Mounts are permitted only below /dev/shm. */
 const KERNEL_TREES = ['/proc', '/dev'];
 const SHARED_MEMORY = '/dev/shm';
 
-/** A mount whose source has been checked now. */
+/** Mount whose source has just been checked. */
 export interface CheckedMount {
   readonly source: string;
   readonly target: string;
   readonly readonly: boolean;
-  /** Who alone may write to it; null: anybody, or it is the platform's own. */
+  /** Uid that alone may write to the source. Null: all users may write, or the platform owns the source. */
   readonly ownerUid: number | null;
 }
 
 /**
- * The spec's mounts with resolved sources, checked again at the moment of mounting. `socketPath`: the daemon's own socket, when it is a
- * file, which nobody may mount either. Fails with `failed_precondition`.
+ * Resolves the sources of the spec's mounts and checks them again at the moment of mounting. `socketPath` is
+ * the daemon's socket when it is a file; mounting it is refused too. Fails with `failed_precondition`.
  */
 export async function checkMounts(
   spec: SandboxSpec,
@@ -33,11 +34,17 @@ export async function checkMounts(
   const socket = socketPath === null ? null : await realpath(socketPath).catch(() => socketPath);
   const whole = socket === null ? policy : { ...policy, closed: [...policy.closed, socket] };
   const asked = spec.mounts.map(mount => checkMount(mount, whole));
-  const ours = (spec.platformMounts ?? []).map(async mount => ({ ...(await resolveMount(mount)), ownerUid: null }));
+  const ours = (spec.platformMounts ?? []).map(async ({ source, target, readonly }) => {
+    await assertNoLinks(source);
+    return { source, target, readonly, ownerUid: null };
+  });
   return await Promise.all([...asked, ...ours]);
 }
 
-/** The daemon takes no descriptor: what was checked here is compared with what it mounted (`verifyMounts`). */
+/**
+ * Checks one mount. The daemon takes no file descriptor, so `verifyMounts` compares the result with the
+ * daemon's mount later.
+ */
 async function checkMount(mount: MountSpec, policy: HostPathPolicy): Promise<CheckedMount> {
   const { target, readonly } = mount;
   try {
@@ -50,17 +57,9 @@ async function checkMount(mount: MountSpec, policy: HostPathPolicy): Promise<Che
   }
 }
 
-async function resolveMount(mount: MountSpec): Promise<Omit<CheckedMount, 'ownerUid'>> {
-  try {
-    return { source: await realpath(mount.source), target: mount.target, readonly: mount.readonly };
-  } catch {
-    throw failedPrecondition(`mount source does not exist: ${mount.source}`);
-  }
-}
-
 /**
- * The platform's own mounts of a container must be seen there: `ours` are its directories. Links in the image are not followed. Fails
- * with `failed_precondition`.
+ * Refuses mounts that would hide the platform's own directories, `ours`, in a container. Links in the image
+ * are not followed. Fails with `failed_precondition`.
  */
 export function checkTargets(mounts: readonly MountSpec[], ours: readonly string[]): void {
   for (const { target, readonly } of mounts) {
@@ -71,14 +70,15 @@ export function checkTargets(mounts: readonly MountSpec[], ours: readonly string
     if (tree !== undefined && !isIn(SHARED_MEMORY)) {
       throw failedPrecondition(`mount target ${target} is in ${tree}, which the sandbox needs`);
     }
-    // The daemon makes them in a mount above ours: only one that is read-only has none.
+    // The daemon creates the platform's directories in a mount above them, which only a read-only mount
+    // prevents.
     const hidden = ours.find(path => isIn(path) || (readonly && path.startsWith(`${normal}/`)));
     if (hidden !== undefined)
       throw failedPrecondition(`mount target ${target} hides ${hidden}, which the sandbox needs`);
   }
 }
 
-/** The warning when the owner of a writable directory is somebody else than the container's user. */
+/** Returns a warning for each writable mount that the container's user does not own. */
 export function ownerWarnings(mounts: readonly CheckedMount[], user: string, uid: number, image: string): string[] {
   const name = user === '' ? 'root' : (user.split(':', 1)[0] ?? user);
   return mounts
@@ -91,14 +91,15 @@ export function ownerWarnings(mounts: readonly CheckedMount[], user: string, uid
 
 interface MountEntry {
   readonly device: string;
-  /** Of its file system. */
+  /** Path of the mount's root in its file system. */
   readonly root: string;
   readonly mountPoint: string;
 }
 
 /**
- * Whether the daemon mounted what was checked: it resolves the paths itself, and a link may have been put into one meanwhile. Compares
- * file system and path in it. Fails with `failed_precondition`. Without a view on the container's mounts (an ordinary user) it is not checked.
+ * Fails with `failed_precondition` unless the daemon mounted the checked sources. The daemon resolves paths
+ * itself, and a link may have replaced a part meanwhile. Compares the file system and the path in it. Skipped
+ * when the server may not see the container's mounts (an ordinary user).
  */
 export async function verifyMounts(pid: number, mounts: readonly CheckedMount[]): Promise<void> {
   if (mounts.length === 0) return;
@@ -110,17 +111,17 @@ export async function verifyMounts(pid: number, mounts: readonly CheckedMount[])
     if (expected === null) continue;
     const found = seen.indexOf(expected);
     if (found === -1) throw failedPrecondition(`mount source has changed while it was mounted: ${mount.source}`);
-    // Each stands for one mount.
+    // Each mount of the container matches one mount of the request.
     seen.splice(found, 1);
   }
 }
 
-/** File system and path in it, of a resolved host path. */
+/** Returns the file system of a resolved host path and the path in it. */
 function placeOf(path: string, host: readonly MountEntry[]): string | null {
   let around: MountEntry | null = null;
   for (const entry of host) {
     const isAround = path === entry.mountPoint || path.startsWith(withSlash(entry.mountPoint));
-    // Of two at the same place the later one is seen.
+    // A later mount at the same point covers an earlier one.
     if (isAround && entry.mountPoint.length >= (around?.mountPoint.length ?? 0)) around = entry;
   }
   if (around === null) return null;
@@ -148,7 +149,7 @@ async function readMounts(pid: number | 'self'): Promise<readonly MountEntry[] |
     });
 }
 
-/** Blanks and the like are octal there. */
+/** Decodes blanks and similar characters, which mountinfo writes in octal. */
 function decodeOctal(path: string): string {
   return path.replace(/\\([0-7]{3})/g, (_whole, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }

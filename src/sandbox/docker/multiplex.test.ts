@@ -8,7 +8,7 @@ function frame(stream: number, text: string): Buffer {
   return Buffer.concat([header, Buffer.from(text)]);
 }
 
-test('the frames of a stream are the same however it is cut', () => {
+test('FrameSplitter returns the same frames for every chunk size', () => {
   const whole = Buffer.concat([frame(1, 'out'), frame(2, ''), frame(2, 'error'), frame(1, 'ü')]);
   const expected = ['out:out', 'error:', 'error:error', 'out:ü'];
   for (let size = 1; size <= whole.length; size++) {

@@ -1,18 +1,18 @@
 import { FrameJoiner } from '../../lib/length-frames.ts';
 
-/** The stream, three empty bytes, and the length of what follows. */
+/** Frame head: the stream, three empty bytes, and the length of the body. */
 const HEAD_BYTES = 8;
 const STDERR = 2;
-/** The daemon is believed: it sends what it has read at once. */
+/** Frames have no size limit: the daemon is trusted and sends what it has read at once. */
 const ANY_BYTES = 0xffff_ffff;
 
-/** One write of a container to stdout or stderr, as the Engine API's raw streams carry it. */
+/** Write of a container to stdout or stderr, as the Engine API's raw streams carry it. */
 export interface StreamFrame {
   readonly isStderr: boolean;
   readonly data: Buffer;
 }
 
-/** Takes such a stream apart, chunk by chunk. */
+/** Splits a raw stream of the Engine API into frames, chunk by chunk. */
 export class FrameSplitter {
   readonly #joiner = new FrameJoiner(ANY_BYTES, HEAD_BYTES);
 

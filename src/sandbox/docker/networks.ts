@@ -1,48 +1,52 @@
 import { createHash } from 'node:crypto';
 import { failedPrecondition } from '../../core/error.ts';
 import { poll } from '../../lib/backoff.ts';
+import { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
 
-/** How long a network without containers is kept: the next create of its tenant then has not to wait for one. */
+/** Time for which a network without containers is kept, so that the tenant's next create can reuse it. */
 const KEEP_MS = 30_000;
 /**
- * How often, and after which pause, one that seems to be in use by nobody is tried to be removed again. A busy daemon may count wrong for good
- * (moby/moby#42119): it lets go of such a network only after its own next start.
+ * Number of attempts to remove a network that seems unused. A busy daemon may count endpoints wrong for good
+ * (moby/moby#42119). The daemon then removes such a network only after its own restart.
  */
 const REMOVE_TRIES = 20;
 const REMOVE_PAUSE_MS = 100;
 
-/** A network in use by a start that is under way. */
+/** Hold on a network during a start. */
 export interface NetworkLease {
   readonly name: string;
   release(): void;
 }
 
-/** Of the host's interfaces that lead to containers (`network_rules.py`): 15 characters at most. */
+/**
+ * Prefix of the host interfaces that lead to containers (`network_rules.py`). Linux permits 15 characters for
+ * the whole name.
+ */
 const BRIDGE_BEGINNING = 'rkb';
 
-/** The beginning of the names of an installation's bridges on the host. */
+/** Returns the prefix of the bridge names of an installation. */
 export function bridgesOf(installation: string): string {
   return BRIDGE_BEGINNING + installation.slice(0, 4);
 }
 
 /**
- * One bridge network per tenant: containers of different tenants are on different ones, and on each of them no container
- * reaches another. They are made when they are needed and removed a while after.
+ * Manages one bridge network per tenant. Tenants do not share a network, and containers on one network do not
+ * reach each other. Networks are created on demand and removed some time after their last use.
  */
 export class TenantNetworks {
   readonly #engine: Engine;
   readonly #installation: string;
   readonly #logger: Logger;
   readonly #rules: BridgeRules;
-  /** By name; made or being made. */
+  /** Network name → creation, pending or done. */
   readonly #made = new Map<string, Promise<void>>();
-  /** Starts under way, by name: a container that is not running yet does not keep its network. */
-  readonly #leases = new Map<string, number>();
-  /** Removals under way, by name: a start waits for them. */
+  /** Network name → number of starts. A container that does not run yet does not keep its network. */
+  readonly #leases = new Counter();
+  /** Network name → pending removal, for which a start waits. */
   readonly #removing = new Map<string, Promise<void>>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -53,17 +57,18 @@ export class TenantNetworks {
     this.#logger = logger;
   }
 
-  /** The tenant's network, there until the lease is released or a container runs on it. Fails with `failed_precondition` when none can be made. */
+  /**
+   * Returns the tenant's network. The network exists until the lease is released or, with a container on it,
+   * longer. Fails with `failed_precondition` when the daemon cannot create one.
+   */
   async lease(tenant: string): Promise<NetworkLease> {
     const name = this.#nameOf(tenant);
-    this.#leases.set(name, (this.#leases.get(name) ?? 0) + 1);
+    this.#leases.add(name);
     let isHeld = true;
     const release = () => {
       if (!isHeld) return;
       isHeld = false;
-      const left = (this.#leases.get(name) ?? 1) - 1;
-      if (left === 0) this.#leases.delete(name);
-      else this.#leases.set(name, left);
+      this.#leases.add(name, -1);
     };
     try {
       await this.#removing.get(name);
@@ -81,12 +86,12 @@ export class TenantNetworks {
     }
   }
 
-  /** The tenant's network is gone: somebody else has removed it. */
+  /** Forgets the tenant's network, which another program has removed. */
   forget(tenant: string): void {
     this.#made.delete(this.#nameOf(tenant));
   }
 
-  /** A container has gone: in a while, networks without any go too. */
+  /** Schedules the removal of unused networks, after a container was removed. */
   removeUnusedSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
@@ -94,21 +99,21 @@ export class TenantNetworks {
     }, KEEP_MS).unref();
   }
 
-  /** Removes networks of ours without containers. */
+  /** Removes networks of this installation that have no containers. */
   async removeUnused(): Promise<void> {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     const filters = { label: [`${LABEL_INSTALLATION}=${this.#installation}`] };
     const networks = await this.#engine.request('list networks', docker => docker.listNetworks({ filters }));
     if (networks.length === 0) return;
-    // Its end is where rules go that no bridge needs any more.
+    // The end of the hold removes rules that no bridge needs any more.
     await this.#rules.holdDuring(() => this.#removeAll(networks));
   }
 
   async #removeAll(networks: readonly { readonly Id: string; readonly Name: string }[]): Promise<void> {
     await Promise.all(
       networks.map(async ({ Id: id, Name: name }) => {
-        // One that began before the last container had gone may leave the network there.
+        // A removal that began before the last container ended may have left the network in place.
         while (this.#removing.has(name)) await this.#removing.get(name);
         if (this.#leases.has(name)) return;
         const removing = this.#remove(id, name).finally(() => this.#removing.delete(name));
@@ -130,10 +135,10 @@ export class TenantNetworks {
       } catch (error) {
         const status = statusOf(error);
         if (status === 404) return true;
-        // The host's firewall or bridge is busy with somebody else's.
+        // 500: the host's firewall or bridge is busy with another request.
         if (status !== 403 && status !== 500) throw error;
         refused = error;
-        // In use: by containers, or for a moment more by one that has just been removed.
+        // 403: containers use the network, or a container that was just removed still counts.
         return status === 403 && (await this.#hasContainers(id)) ? false : undefined;
       }
     });
@@ -153,7 +158,7 @@ export class TenantNetworks {
     }
   }
 
-  /** A network names a container for a moment more than it is there. */
+  /** Returns true if the container exists. A network lists a container for a moment after its removal. */
   async #isThere(container: string): Promise<boolean> {
     try {
       const look = 'look at a container of a network';
@@ -192,7 +197,7 @@ export class TenantNetworks {
         }),
       );
     } catch (error) {
-      // 409: made by somebody else meanwhile.
+      // 409: a concurrent request created the network.
       if (statusOf(error) === 409) return;
       if (statusOf(error) === null) throw error;
       const bound = 'the default-address-pools of the daemon bound how many there can be';

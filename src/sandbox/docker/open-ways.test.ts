@@ -33,7 +33,7 @@ afterEach(async () => {
   rmSync(path, { force: true });
 });
 
-/** Its error is no rejection here. */
+/** Resolves when the socket has closed, with or without an error. */
 const closed = ({ socket }: AccessConnection) =>
   new Promise<void>(resolve => (socket.closed ? resolve() : socket.once('close', () => resolve())));
 

@@ -1,7 +1,7 @@
 import { resourceExhausted, unavailable } from '../../core/error.ts';
 import type { AccessConnection } from '../host/access-connection.ts';
 
-/** Open in one container at a time; what a sandbox with an init of ours has too. */
+/** Limits on open connections per container; sandboxes with Rookery's own init have the same limits. */
 const MOST = { dial: 256, files: 64 } as const;
 const WHAT = { dial: 'connections to ports', files: 'files and directories' } as const;
 
@@ -14,12 +14,13 @@ interface Open {
 }
 
 /**
- * The open ways into containers through the helper of `Entrance`. Whoever serves it is no process of the container, so the kernel does not end
- * it with the container, and does not count it to the container: both is done here.
+ * Counts and ends the connections into containers that the helper of `Entrance` serves. The serving process
+ * is not part of the container. So the kernel neither ends it with the container nor counts it against the
+ * container's limits.
  */
 export class OpenWays {
   readonly #wait: (container: string) => Promise<unknown>;
-  /** By container, from its first way on until its end. */
+  /** Container → connections, from its first connection until its end. */
   readonly #containers = new Map<string, Open>();
 
   /** `wait` settles when the container has ended. */
@@ -27,7 +28,10 @@ export class OpenWays {
     this.#wait = wait;
   }
 
-  /** Opens one more; fails with `resource_exhausted` when there are too many. When the container ends its connection is destroyed. */
+  /**
+   * Opens a connection and destroys it when the container ends. Fails with `resource_exhausted` when the
+   * container has too many.
+   */
   async add(container: string, way: EnteringWay, open: () => Promise<AccessConnection>): Promise<AccessConnection> {
     const of = this.#of(container);
     const most = MOST[way];
@@ -53,7 +57,7 @@ export class OpenWays {
     };
     if (socket.closed) close();
     else socket.once('close', close);
-    // It ended while this was being opened.
+    // The container ended while the connection was opening.
     if (of.hasEnded) end(connection);
     return connection;
   }
@@ -71,7 +75,7 @@ export class OpenWays {
       made.hasEnded = true;
       for (const connection of made.connections) end(connection);
     };
-    // Where the daemon cannot say when, the next way asks again.
+    // If the daemon cannot report the end, the next connection waits again.
     this.#wait(container).then(hasEnded, forget);
     return made;
   }

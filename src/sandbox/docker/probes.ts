@@ -12,8 +12,9 @@ const PROBE_PROCESSES = 64;
 const MAX_OUTPUT_BYTES = 64 * 1024;
 
 /**
- * The output of a command of an image, stdout and stderr together; it runs in a container of its own without network and rights. Null when the
- * image has no such command. Fails with `failed_precondition` when it does not end in time.
+ * Returns the output of an image's command, stdout and stderr together. The command runs in a container of
+ * its own, without network and capabilities. Null: the image has no such command. Fails with
+ * `failed_precondition` when the command exceeds its time limit.
  */
 export async function outputOf(
   engine: Engine,
@@ -30,7 +31,7 @@ export async function outputOf(
       User: '0',
       AttachStdout: true,
       AttachStderr: true,
-      // One that a server left behind belongs to no instance, and is removed as such.
+      // If the server ends first, the reconciler finds a container without a record and removes it.
       Labels: { [LABEL_INSTALLATION]: installation, [LABEL_INSTANCE]: randomUUID() },
       Healthcheck: { Test: ['NONE'] },
       HostConfig: {

@@ -3,41 +3,42 @@ import { poll } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { type Engine, statusOf } from './engine.ts';
 
-/** How long the daemon may take to start a command that it has taken. */
+/** Number of polls until the daemon has started an accepted command. */
 const START_TRIES = 40;
 const START_STEP_MS = 25;
 
 type Exec = Awaited<ReturnType<ReturnType<Engine['docker']['getContainer']>['exec']>>;
 
 /**
- * Ends a command that the daemon runs in a container, with its process group. The daemon has no request for that: the server does it
- * itself where it may, else a shell inside, as the same user. Never rejects.
+ * Kills a command that the daemon runs in a container, with its process group. The daemon has no request for
+ * that. The server sends the signal itself if it has the right; otherwise a shell inside sends it, as the
+ * same user. Never rejects.
  */
 export async function killCommand(engine: Engine, container: string, exec: Exec, logger: Logger): Promise<void> {
   try {
     const found = await poll(START_TRIES, START_STEP_MS, async () => {
       const { Running: isRunning, Pid: pid } = await engine.request('inspect a command', () => exec.inspect());
-      // One that runs and has no process is just being started.
+      // A running command without a process is still starting.
       return isRunning && pid === 0 ? undefined : { isRunning, pid };
     });
     if (found?.isRunning) await killGroup(engine, container, found.pid, logger);
     else if (found === undefined) {
-      logger.warn({ container }, 'a command in a container cannot be ended: it does not start');
+      logger.warn({ container }, 'cannot end a command in a container: command did not start');
     }
   } catch (error) {
     // The container ended meanwhile, and the command with it.
     if (statusOf(error) === 404 || statusOf(error) === 409) return;
-    logger.warn({ container, err: error }, 'a command in a container cannot be ended');
+    logger.warn({ container, err: error }, 'cannot end a command in a container');
   }
 }
 
 async function killGroup(engine: Engine, container: string, pid: number, logger: Logger): Promise<void> {
   const inside = await pidInside(container, pid);
   if (inside === null) {
-    logger.warn({ container, pid }, 'a command in a container cannot be ended: its process is not one of this machine');
+    logger.warn({ container, pid }, 'cannot end a command in a container: process is not on this machine');
     return;
   }
-  // It has ended.
+  // The command has ended.
   if (inside === 0) return;
   try {
     process.kill(-pid, 'SIGKILL');
@@ -51,7 +52,10 @@ async function killGroup(engine: Engine, container: string, pid: number, logger:
   await engine.request('run a command', () => exec.start({ Detach: true }));
 }
 
-/** The pid in the container's own namespace; 0 when it has ended, null when it is not a process of the container (a remote daemon). */
+/**
+ * Returns the pid in the container's own namespace. 0: the process has ended. Null: the process is not part
+ * of the container (a remote daemon).
+ */
 async function pidInside(container: string, pid: number): Promise<number | null> {
   try {
     const [status, groups] = await Promise.all([

@@ -12,17 +12,17 @@ test.each([
   [{ kind: 'exec', argv: ['/a/b'], orServesHttp: true }, 'may', { mode: 'program', argv: ['/a/b'] }],
   [{ kind: 'exec', argv: ['/a/b'] }, 'none', null],
   [{ kind: 'image' }, 'none', null],
-] as const)('what %j needs of the image', (command, need, orders) => {
+] as const)('pythonNeed reports the need and the orders for %j', (command, need, orders) => {
   expect(needOf(command)).toMatchObject({ need, orders });
 });
 
-test('the host name that the daemon sets is no variable of the code, unless the spec sets one', () => {
+test('pythonNeed unsets HOSTNAME unless the spec sets the variable', () => {
   const command = { kind: 'python', version: '3.9' } as const;
   expect(needOf(command).orders?.unset).toEqual(['HOSTNAME']);
   expect(needOf(command, { HOSTNAME: 'mine' }).orders?.unset).toEqual([]);
 });
 
-test('an interpreter is looked for under its exact name first', () => {
+test('interpreterNames lists the exact name first', () => {
   expect(interpreterNames('3.9')).toEqual(['python3.9', 'python3', 'python']);
   expect(interpreterNames(null)).toEqual(['python3', 'python']);
 });
@@ -32,7 +32,7 @@ const withoutPython = (command: RuntimeCommand, targets: readonly string[], look
   return missingPython({ command, rootfs: { type: 'image', imageUrl: 'img:1', user: '' }, mounts }, looked);
 };
 
-test('an image without Python is named with what was looked for', () => {
+test('missingPython names the image and the interpreters that were tried', () => {
   expect(withoutPython({ kind: 'python', version: '3.9' }, ['/code'], ['python3.9: it is not there'])).toBe(
     'invalid function: runtime python3.9 is not available: image img:1 has no Python 3.9 (python3.9: it is not there)',
   );
@@ -41,7 +41,7 @@ test('an image without Python is named with what was looked for', () => {
   );
 });
 
-test('a mount that may hide the Python of the image is named too', () => {
+test('missingPython names the mounts that may hide the Python of the image', () => {
   const targets = ['/usr/', '/usr/local/bin', '/lib64', '/usr/share', '/library/x', '/code'];
   expect(withoutPython({ kind: 'python', version: '3.9' }, targets, ['python3.9: it is not there'])).toContain(
     '(python3.9: it is not there; a mount hides what the image has at /usr/, /usr/local/bin, /lib64)',

@@ -1,32 +1,35 @@
 import type { SandboxSpec } from '../driver.ts';
 import { INSIDE_ORDERS, INSIDE_SOCKET } from './directory.ts';
 
-/** Where our runtime stands in a container; only the program that starts it learns its path. */
+/** Path of the Python runtime in a container. Only the program that starts it learns this path. */
 export const INSIDE_RUNTIME = '/opt/rookery/rookery_runtime';
 const STARTER = `${INSIDE_RUNTIME}/image.py`;
 /** Exit code of the starter for an interpreter of another version. */
 export const EXIT_OTHER_PYTHON = 79;
-/** When the program that it is to start is not there or cannot be executed. */
+/** Exit code of the starter when its program is missing or cannot be executed. */
 export const EXIT_NO_PROGRAM = 80;
 
-/** Where images have their interpreters and libraries. */
+/** Directories in which images have their interpreters and libraries. */
 const SYSTEM_PATH = /^\/*((usr|usr\/local)(\/(s?bin|lib\w*))?|s?bin|lib\w*|opt)\/*$/;
 
-/** The orders of the starter. */
+/** Instructions for the starter. */
 export interface PythonOrders {
   readonly secret: string;
   readonly socket: string;
-  /** `3.11`; null: any will do. */
+  /** Version such as `3.11`; null accepts any. */
   readonly version: string | null;
-  /** `python`: the user's code is. `http`, `program`: it is a program that serves HTTP, or perhaps does. */
+  /**
+   * `python`: the starter runs the user's Python code. `http`: it runs a program that serves HTTP. `program`:
+   * it runs a program that may serve HTTP.
+   */
   readonly mode: 'python' | 'http' | 'program';
-  /** Of the program. */
+  /** Command line of the program. */
   readonly argv: readonly string[];
-  /** Variables that the daemon has added. */
+  /** Variables that the daemon has added and the starter removes. */
   readonly unset: readonly string[];
 }
 
-/** How a command needs the image's Python: `must`, only the better for it (`may`), or not at all (`none`). */
+/** Need of a command for the image's Python: required (`must`), optional (`may`), or absent (`none`). */
 export type PythonNeed =
   | { readonly need: 'must' | 'may'; readonly orders: PythonOrders }
   | { readonly need: 'none'; readonly orders: null };
@@ -40,7 +43,7 @@ export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
     case 'http':
       return { need: 'must', orders: { ...base, mode: 'http', argv: command.argv } };
     case 'exec':
-      // Without a program each call learns that there is none, which the Python runtime does.
+      // The Python runtime answers each call with the error that there is no program.
       if (command.argv.length === 0) return { need: 'must', orders: { ...base, mode: 'python' } };
       if (command.orServesHttp === true) {
         return { need: 'may', orders: { ...base, mode: 'program', argv: command.argv } };
@@ -51,7 +54,7 @@ export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
   }
 }
 
-/** Names under which the interpreter of a version may be in an image, the likeliest first. */
+/** Returns names that the interpreter of a version may have in an image, the likeliest first. */
 export function interpreterNames(version: string | null): readonly string[] {
   return version === null ? ['python3', 'python'] : [`python${version}`, 'python3', 'python'];
 }
@@ -60,7 +63,7 @@ export function interpreterArgv(interpreter: string): readonly string[] {
   return [interpreter, STARTER, INSIDE_ORDERS];
 }
 
-/** Why an image without a fitting Python cannot run a command. */
+/** Returns the reason why an image without a fitting Python cannot run a command. */
 export function missingPython(
   { command, rootfs, mounts }: Pick<SandboxSpec, 'command' | 'rootfs' | 'mounts'>,
   looked: readonly string[],

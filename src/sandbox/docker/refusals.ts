@@ -10,7 +10,10 @@ const EXIT_NOT_FOUND = 127;
 const SHOWN_LOG_LINES = 3;
 const SHOWN_LOG_CHARS = 500;
 
-/** The daemon's refusal of a container, as the caller's mistake that it mostly is. */
+/**
+ * Converts a refusal by the daemon to an error that names the caller's mistake. Returns other errors as they
+ * are.
+ */
 export function refusalOf(spec: SandboxSpec, error: unknown): ServiceError {
   if (statusOf(error) === null) return error as ServiceError;
   const { user, imageUrl } = spec.rootfs;
@@ -22,10 +25,16 @@ export function refusalOf(spec: SandboxSpec, error: unknown): ServiceError {
   if (/unable to find user/.test(message)) {
     return failedPrecondition(`user ${name} does not exist in ${imageUrl}`, { cause: error });
   }
+  const target = /error mounting "[^"]*" to rootfs at "([^"]+)"/.exec(message)?.[1];
+  if (target !== undefined) {
+    return failedPrecondition(`nothing can be mounted at ${target} in ${imageUrl}: choose another target`, {
+      cause: error,
+    });
+  }
   return failedPrecondition((error as ServiceError).message, { cause: error });
 }
 
-/** Why a container ended before its runtime listened, as a sentence. The container must still be there. */
+/** Returns a sentence why a container ended before its runtime listened. The container must still exist. */
 export async function explainEnd(
   engine: Engine,
   container: string,
@@ -40,7 +49,7 @@ export async function explainEnd(
   return `instance exited: ${describeExit(exit)}${said === '' ? '' : `: ${said}`}`;
 }
 
-/** The problem of the command's program, null when none is seen. */
+/** Returns the problem of the command's program, or null when none is visible. */
 async function programProblem(
   engine: Engine,
   container: string,
@@ -69,7 +78,7 @@ async function programProblem(
   return `${user} may not execute ${program}: look at its mode and at those of the directories above it`;
 }
 
-/** The end of the log, which mostly says why. */
+/** Returns the end of the log, which usually contains the reason. */
 async function lastWords(engine: Engine, container: string): Promise<string> {
   const parts: Buffer[] = [];
   const request = { tail: SHOWN_LOG_LINES, sinceMs: null, follow: false };

@@ -22,7 +22,7 @@ function login(auths: Readonly<Record<string, string>>): void {
   writeFileSync(join(directory, 'config.json'), JSON.stringify({ auths: Object.fromEntries(entries) }));
 }
 
-test('credentials that `docker login` kept for the registry of the image', async () => {
+test('findRegistryAuth returns the credentials of `docker login` for the registry of the image', async () => {
   login({ 'reg.example.com:5000': 'me:pass:word', 'https://index.docker.io/v1/': 'hub:secret' });
   expect(await findRegistryAuth('reg.example.com:5000/a/b:1', environment)).toEqual({
     username: 'me',
@@ -34,7 +34,7 @@ test('credentials that `docker login` kept for the registry of the image', async
   }
 });
 
-test('nothing for a registry without a login, and without a configuration', async () => {
+test('findRegistryAuth returns null without a login and without a configuration', async () => {
   expect(await findRegistryAuth('python', environment)).toBeNull();
   login({ 'reg.example.com': 'me:x' });
   expect(await findRegistryAuth('other.example.com/a', environment)).toBeNull();
@@ -46,7 +46,7 @@ test.each([
   ['docker.io/library/python', 'docker.io'],
   ['index.docker.io/team/app', 'docker.io'],
   ['ghcr.io/team/app', 'ghcr.io'],
-])('%s comes from the public registry %s: the daemon may get a token', async (image, registry) => {
+])('authorizePull for %s trusts the public registry %s', async (image, registry) => {
   for (const onlyNamed of [false, true]) {
     expect(await authorizePull(image, { named: null, onlyNamed }, environment)).toEqual({ registry, isTrusted: true });
   }
@@ -60,7 +60,7 @@ test.each([
   ['INTRANET/a', 'INTRANET'],
   ['ghcr.io.example.com/a', 'ghcr.io.example.com'],
   ['docker.io:444/a', 'docker.io:444'],
-])('%s: a registry that nobody named is asked without a token server, or not at all', async (image, registry) => {
+])('authorizePull for %s uses no token server for an unlisted registry, or refuses', async (image, registry) => {
   expect(await authorizePull(image, { named: null, onlyNamed: false }, environment)).toEqual({
     authconfig: { registrytoken: 'none', serveraddress: registry },
     registry,
@@ -74,7 +74,7 @@ test.each([
   });
 });
 
-test('a list that does not name Docker Hub does not allow it; a login allows its registry', async () => {
+test('authorizePull refuses Docker Hub when the list omits Docker Hub, and trusts a logged-in registry', async () => {
   const rules = { named: ['reg.example.com'], onlyNamed: true };
   expect(await authorizePull('python', rules, environment)).toBeNull();
   login({ 'other.example.com': 'me:x' });

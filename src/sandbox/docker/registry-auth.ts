@@ -3,24 +3,24 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
 
-/** A registry's name in the client's configuration, as Docker Hub is called there. */
+/** Name of Docker Hub in the client's configuration. */
 const HUB = 'https://index.docker.io/v1/';
 
-/** Registries that everybody may trust with the address of their own token servers. */
+/** Large public registries, which are trusted to name their own token servers. */
 const PUBLIC_REGISTRIES = [
   ...['docker.io', 'ghcr.io', 'quay.io', 'gcr.io', 'registry.k8s.io', 'public.ecr.aws', 'mcr.microsoft.com'],
   'nvcr.io',
 ];
 
-/** From which registries images may be pulled. */
+/** Registries from which images may be pulled. */
 export interface RegistryRules {
-  /** Trusted beside those with a login; null: the large public ones. */
+  /** Registries trusted in addition to those with a login; null: the large public ones. */
   readonly named: readonly string[] | null;
-  /** Whether nothing else is asked. */
+  /** True if untrusted registries are refused. */
   readonly onlyNamed: boolean;
 }
 
-/** The credentials for `createImage`, and whether the registry is trusted. */
+/** Credentials for `createImage`, and whether the registry is trusted. */
 export interface PullAuth {
   readonly authconfig?: RegistryAuth | RegistryToken;
   readonly registry: string;
@@ -32,7 +32,7 @@ interface RegistryToken {
   readonly serveraddress: string;
 }
 
-/** What `createImage` takes as credentials. */
+/** User name and password for `createImage`. */
 export interface RegistryAuth {
   readonly username: string;
   readonly password: string;
@@ -40,8 +40,9 @@ export interface RegistryAuth {
 }
 
 /**
- * How the daemon may ask for an image, null when it may not ask its registry at all. The daemon follows a registry to whatever token server it names, with
- * the network of the host. So one that nobody has named gets a token that means nothing: the daemon then asks for none.
+ * Returns how the daemon may pull an image, or null when its registry is refused. The daemon contacts any
+ * token server that a registry names, over the host's network. An untrusted registry therefore gets a dummy
+ * token, so that the daemon contacts no token server.
  */
 export async function authorizePull(
   image: string,
@@ -56,13 +57,16 @@ export async function authorizePull(
   return { authconfig: { registrytoken: 'none', serveraddress: registry }, registry, isTrusted: false };
 }
 
-/** As a setting names it: Docker Hub is `docker.io`. */
+/** Returns the registry of an image as the settings name it; Docker Hub is `docker.io`. */
 export function registryName(image: string): string {
   const registry = registryOf(image);
   return registry === HUB || registry === 'index.docker.io' ? 'docker.io' : registry;
 }
 
-/** What `docker login` kept for the registry of an image, null when nothing. Credential helpers are not asked. */
+/**
+ * Returns the login that `docker login` stored for the registry of an image, or null. Credential helpers are
+ * not used.
+ */
 export async function findRegistryAuth(image: string, environment: Environment): Promise<RegistryAuth | null> {
   const path = join(environment.DOCKER_CONFIG || join(homedir(), '.docker'), 'config.json');
   let auths: Record<string, { auth?: unknown }>;
@@ -84,7 +88,7 @@ export async function findRegistryAuth(image: string, environment: Environment):
 
 function registryOf(image: string): string {
   const [first = ''] = image.split('/', 1);
-  // As the daemon reads it: a name of a user on Docker Hub has neither a dot, nor a colon, nor a capital letter.
+  // Same rule as in the daemon: user names on Docker Hub have no dot, colon or capital letter.
   const isHost = image.includes('/') && (/[.:A-Z]/.test(first) || first === 'localhost');
   return isHost && first !== 'docker.io' ? first : HUB;
 }

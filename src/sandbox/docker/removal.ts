@@ -1,10 +1,13 @@
 import { unavailable } from '../../core/error.ts';
 import { type Engine, statusOf } from './engine.ts';
 
-/** How long a removal that somebody else has begun may take. */
+/** Time limit for a removal that another request has begun. */
 const REMOVAL_TIMEOUT_MS = 20_000;
 
-/** Removes a container, killing it when it runs, with its anonymous volumes. Absent = success. */
+/**
+ * Removes a container with its anonymous volumes; kills it if it runs. Succeeds when the container does not
+ * exist.
+ */
 export async function removeContainer(engine: Engine, container: string): Promise<void> {
   try {
     await engine.request('remove the container', docker =>
@@ -13,7 +16,7 @@ export async function removeContainer(engine: Engine, container: string): Promis
   } catch (error) {
     const status = statusOf(error);
     if (status === 404) return;
-    // 409: it is being removed already.
+    // 409: another request is removing the container.
     if (status !== 409) throw error;
     await waitRemoved(engine, container);
   }

@@ -7,6 +7,7 @@ import { onAbort } from '../../lib/linked-signal.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
+import { statInside } from './archive.ts';
 import { containerName, containerOptions } from './container.ts';
 import { Bridge } from './custom-image.ts';
 import {
@@ -39,14 +40,17 @@ import {
 import { explainEnd, refusalOf } from './refusals.ts';
 import { removeContainer } from './removal.ts';
 
-/** Images whose interpreter is remembered. */
+/** Number of images whose interpreter is remembered. */
 const MOST_IMAGES = 1000;
-/** A daemon that starts many at once takes its time; the create's own bound is mostly shorter. */
+/**
+ * Time limit of the daemon for a start. The daemon is slow when it starts many at once; the create's own
+ * limit is usually shorter.
+ */
 const START_TIMEOUT_MS = 120_000;
 const EXIT_NOT_FOUND = 127;
-/** How much later the daemon tells the end of a container than it is seen otherwise. */
+/** Maximum delay of the daemon's exit event behind other signs of the end. */
 const END_TIMEOUT_MS = 500;
-/** How a program learns where it must listen, and what opens each connection. */
+/** Variables that tell a program where to listen and which secret opens each connection. */
 const SOCKET_VARIABLE = 'ROOKERY_RUNTIME_SOCKET';
 const SECRET_VARIABLE = 'ROOKERY_RUNTIME_SECRET';
 
@@ -61,19 +65,19 @@ export interface StarterOptions {
   readonly installation: string;
   readonly removals: Removals;
   readonly logger: Logger;
-  /** Where the directories of sandboxes are. */
+  /** Directory that contains the directories of sandboxes. */
   readonly dockerDir: string;
   readonly mountPolicy: HostPathPolicy;
   /** The directory of `rookery_runtime` on the host. */
   readonly runtimeDir: string;
 }
 
-/** A container whose runtime can be connected to. */
+/** Container whose runtime accepts connections. */
 export interface StartedContainer {
   readonly id: string;
   readonly inspected: Docker.ContainerInspectInfo;
   readonly mounts: readonly CheckedMount[];
-  /** Requests that the daemon could not meet. */
+  /** Requests that the daemon could not satisfy. */
   readonly warnings: readonly string[];
 }
 
@@ -81,39 +85,39 @@ interface Attempt {
   readonly spec: SandboxSpec;
   readonly mounts: readonly CheckedMount[];
   readonly network: NetworkLease | null;
-  /** null: the image's own command. */
+  /** Command line; null runs the image's own command. */
   readonly argv: readonly string[] | null;
   readonly orders: PythonOrders | null;
   readonly signal: AbortSignal;
 }
 
-/** The program was not the one that was looked for; another name of it may be. */
+/** The interpreter is missing or of another version; another name of it may fit. */
 class OtherProgram extends Error {}
 
-/** The tenant's network is not there although it was. */
+/** The tenant's network was removed after its creation. */
 class NetworkGone extends ServiceError {
   constructor(message: string) {
     super('failed_precondition', message);
   }
 }
 
-/** Starts containers. Its requests to the daemon when all goes well: make, start, inspect. */
+/** Starts containers. A normal start sends the daemon three requests: create, start, inspect. */
 export class Starter {
   readonly #options: StarterOptions;
-  /** Image and Python version → the interpreter's name there; null: there is none. */
+  /** Image and Python version → name of the interpreter in the image; null: the image has none. */
   readonly #interpreters = new LRUCache<string, { readonly name: string | null }>({ max: MOST_IMAGES });
 
   constructor(options: StarterOptions) {
     this.#options = options;
   }
 
-  /** As `SandboxDriver.start`. */
+  /** Starts a container, as `SandboxDriver.start` defines. */
   async start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedContainer> {
     try {
       return await this.#startOnce(spec, signal);
     } catch (error) {
       if (!(error instanceof NetworkGone)) throw error;
-      // Somebody else removed it (`docker network prune`) since it was made.
+      // Another program removed the network after its creation (`docker network prune`).
       this.#options.networks.forget(spec.tenant);
       return await this.#startOnce(spec, signal);
     }
@@ -145,7 +149,9 @@ export class Starter {
     }
   }
 
-  /** Null when the image has no fitting Python and `isNeeded` is false. */
+  /**
+   * Starts with the image's Python. Returns null when the image has no fitting one and `isNeeded` is false.
+   */
   async #startOnPython(
     attempt: Omit<Attempt, 'argv' | 'orders'>,
     orders: PythonOrders,
@@ -177,7 +183,7 @@ export class Starter {
     throw failedPrecondition(missingPython(attempt.spec, looked));
   }
 
-  /** One container, running and listening; nothing of it is left when it fails. */
+  /** Starts one container and waits until it listens. Removes the container and its directory on failure. */
   async #try(attempt: Attempt): Promise<StartedContainer> {
     const { dockerDir } = this.#options;
     const { spec, signal, orders } = attempt;
@@ -189,7 +195,7 @@ export class Starter {
     try {
       await makeDirectory(directory, orders, this.#options.removals);
       watch = new SocketWatch(directory);
-      // It starts while the container is made.
+      // The bridge starts while the daemon creates the container.
       if (spec.command.kind === 'image') bridge = await Bridge.begin(this.#options.hostPython);
       const made = await this.#make(attempt, directory);
       id = made.id;
@@ -209,18 +215,31 @@ export class Starter {
     }
   }
 
-  /** A container that cannot be removed now has no record, and the next look at everything removes it. */
+  /**
+   * Removes a failed container. If that fails, a reconciler pass removes it later, because it has no record.
+   */
   async #undo(id: string | undefined, directory: string): Promise<void> {
     try {
       if (id !== undefined) await this.#removeContainer(id);
       await this.#options.removals.remove(directory);
     } catch (error) {
-      this.#options.logger.warn({ container: id, err: error }, 'a container that did not start could not be removed');
+      this.#options.logger.warn({ container: id, err: error }, 'removal of a container that did not start failed');
     }
   }
 
-  /** Makes the container; pulls its image when it is missing. */
+  /** Creates the container. Sets `HOME` to `/tmp` when the image has no home directory for the user. */
   async #make(attempt: Attempt, directory: string): Promise<{ id: string; warnings: readonly string[] }> {
+    const made = await this.#makeAs(attempt, directory);
+    const { env, mounts, rootfs } = attempt.spec;
+    const home = env.HOME ?? '';
+    const isGuess = rootfs.user !== '' && home.startsWith('/home/') && !mounts.some(({ target }) => target === home);
+    if (!isGuess || (await statInside(this.#options.engine, made.id, home))?.isDirectory === true) return made;
+    await this.#removeContainer(made.id);
+    return await this.#makeAs({ ...attempt, spec: { ...attempt.spec, env: { ...env, HOME: '/tmp' } } }, directory);
+  }
+
+  /** Creates the container; pulls its image when it is missing. */
+  async #makeAs(attempt: Attempt, directory: string): Promise<{ id: string; warnings: readonly string[] }> {
     const { engine, images, installation, security } = this.#options;
     const { spec, signal, mounts, network, argv, orders } = attempt;
     const options = containerOptions({
@@ -233,14 +252,14 @@ export class Starter {
       securityOptions: await security.get(),
       env: orders === null && argv !== null ? { [SOCKET_VARIABLE]: INSIDE_SOCKET, [SECRET_VARIABLE]: spec.secret } : {},
     });
-    // Not the library's own answer, which drops the warnings.
+    // The library's own method drops the daemon's warnings.
     const create = () => engine.request('make the container', docker => createContainer(docker, options));
     try {
       return await create();
     } catch (error) {
       const status = statusOf(error);
       if (status === 404) await images.pull(spec.rootfs.imageUrl, signal);
-      // Leftovers of an earlier start of this instance: nobody else has its name.
+      // Instance ids are unique, so the container is residue of an earlier start of this instance.
       else if (status === 409) await this.#removeContainer(containerName(spec.instanceId));
       else throw refusalOf(spec, error);
     }
@@ -252,7 +271,7 @@ export class Starter {
     }
   }
 
-  /** Starts it and waits until its runtime listens, which `ready` sees. */
+  /** Starts the container and waits until `ready` reports that the runtime listens. */
   async #run(
     attempt: Attempt,
     id: string,
@@ -294,7 +313,7 @@ export class Starter {
   }
 }
 
-/** With its warnings, which the library's own method drops. */
+/** Creates a container and returns its warnings, which the library's own method drops. */
 function createContainer(
   docker: Docker,
   options: Docker.ContainerCreateOptions,
@@ -317,7 +336,7 @@ function createContainer(
   });
 }
 
-/** When a container ends before it is ready, the failure says how it ended. */
+/** Delays the failure of `ready` by up to 500 ms, so that the container's end is reported instead. */
 async function unlessEnded(ready: Promise<void>, ended: Promise<ExitResult>): Promise<void> {
   try {
     await ready;
@@ -327,7 +346,10 @@ async function unlessEnded(ready: Promise<void>, ended: Promise<ExitResult>): Pr
   }
 }
 
-/** Null when `ready` was first. Fails with `deadline_exceeded` when `signal` was. */
+/**
+ * Returns the container's exit, or null when `ready` was first. Fails with `deadline_exceeded` when `signal`
+ * was first.
+ */
 async function firstOf(
   ready: Promise<void>,
   ended: Promise<ExitResult>,
@@ -344,7 +366,9 @@ async function firstOf(
   }
 }
 
-/** Both values; when one fails, what the other gives is let go of. */
+/**
+ * Waits for both values. When only the second succeeds, passes it to `letGo` before the failure is thrown.
+ */
 async function settleBoth<A, B>(first: Promise<A>, second: Promise<B>, letGo: (second: B) => void): Promise<[A, B]> {
   const [a, b] = await Promise.allSettled([first, second]);
   if (a.status === 'fulfilled' && b.status === 'fulfilled') return [a.value, b.value];

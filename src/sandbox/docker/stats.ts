@@ -2,7 +2,7 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { SandboxStats } from '../driver.ts';
 import { type Engine, statusOf } from './engine.ts';
 
-/** The part of the daemon's answer that is looked at. */
+/** Fields of the daemon's answer that the driver reads. */
 interface ContainerStats {
   readonly memory_stats?: {
     readonly usage?: number;
@@ -14,11 +14,11 @@ interface ContainerStats {
 
 const NANOS_PER_MICRO = 1000;
 
-/** A container's present use of resources. Fails with `failed_precondition` when it does not run. */
+/** Returns a container's current resource use. Fails with `failed_precondition` when it does not run. */
 export async function readStats(engine: Engine, container: string): Promise<SandboxStats> {
   let stats: ContainerStats;
   try {
-    // One shot: otherwise the daemon measures for a second to tell a rate.
+    // Without `one-shot` the daemon measures for a second to compute a rate.
     const options = { stream: false as const, 'one-shot': true };
     stats = (await engine.request('tell what a container uses', docker =>
       docker.getContainer(container).stats(options),

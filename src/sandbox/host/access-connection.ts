@@ -5,31 +5,36 @@ import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import { connectUnix } from '../../lib/unix-socket.ts';
 
-/** What an answer before the streams may weigh: a list of files. */
+/** Maximum size of an answer that precedes the streams; the largest is a list of files. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
-/** How long whoever works inside may take to answer. */
+/** Time limit for an answer of the process inside. */
 const ANSWER_TIMEOUT_MS = 30_000;
 
 export type AccessAnswer = Readonly<Record<string, unknown>>;
 
-/** Opens a way into a sandbox for one request (`runtimes/python/rookery_zygote/{files,dial,stream}.py` say which there are). */
+/**
+ * Opens access to a sandbox for one request. `runtimes/python/rookery_zygote/{files,dial,stream}.py` serve
+ * the kinds.
+ */
 export type OpenWay = (
   way: 'exec' | 'dial' | 'files',
   request: object,
   signal: AbortSignal,
 ) => Promise<AccessConnection>;
 
-/** Messages as they go over such a connection. */
+/** Encodes messages as frames for an access connection. */
 export function framesOf(messages: readonly object[]): Buffer {
   return Buffer.concat(messages.map(message => frameOf(Buffer.from(JSON.stringify(message)))));
 }
 
 /**
- * One way into a sandbox over a socket: a request, JSON answers in frames of `u32` length and bytes, and then whatever the
- * request is about, for which `socket` is there. Aborting the signal destroys the socket with `deadline_exceeded`.
+ * A connection for one access request: the request, JSON answers in frames of `u32` length and bytes, then
+ * raw bytes.
+ * The raw bytes of `socket` depend on the request. Aborting the signal destroys the socket with
+ * `deadline_exceeded`.
  */
 export class AccessConnection {
-  /** What came first. */
+  /** The first answer. */
   answer: AccessAnswer = {};
   readonly socket: Socket;
   readonly #signal: AbortSignal;
@@ -47,8 +52,8 @@ export class AccessConnection {
   }
 
   /**
-   * Connects to `path`, sends the messages and waits for the answer. Fails with what is refused there, and with `unavailable` when
-   * nobody answers.
+   * Connects to `path`, sends the messages and waits for the answer.
+   * Fails with the refusal that the answer states, and with `unavailable` when no answer arrives.
    */
   static async open(path: string, messages: readonly object[], signal: AbortSignal): Promise<AccessConnection> {
     const socket = connectUnix(path);
@@ -56,7 +61,9 @@ export class AccessConnection {
     return await AccessConnection.over(socket, signal);
   }
 
-  /** As `open`, over a connection on which the messages have been sent. */
+  /**
+   * Waits for the first answer on a connection over which the messages were sent already. Fails like `open`.
+   */
   static async over(socket: Socket, signal: AbortSignal, timeoutMs?: number): Promise<AccessConnection> {
     const connection = new AccessConnection(socket, signal);
     try {
@@ -72,7 +79,11 @@ export class AccessConnection {
     this.socket.write(frameOf(Buffer.from(JSON.stringify(message))));
   }
 
-  /** The next answer; later bytes stay in the socket. Fails with what it refuses, or with `failure` when there is none; the connection is of no use then. */
+  /**
+   * Returns the next answer; later bytes stay in the socket.
+   * Fails with the refusal that the answer states, or with `failure()` without an answer. The connection is
+   * unusable then.
+   */
   async next(timeoutMs = ANSWER_TIMEOUT_MS): Promise<AccessAnswer> {
     const frame = await this.frame(timeoutMs);
     let answer: AccessAnswer;
@@ -85,13 +96,13 @@ export class AccessConnection {
     throw new ServiceError(answer.code as ErrorCode, String(answer.message));
   }
 
-  /** The next frame, whatever is in it. Fails as `next`. */
+  /** Returns the next frame without decoding it. Fails like `next`. */
   async frame(timeoutMs = ANSWER_TIMEOUT_MS): Promise<Buffer> {
     const late = () => unavailable(`the sandbox did not answer within ${timeoutMs / 1000} s`);
     return await within(this.#frame(), timeoutMs, late);
   }
 
-  /** Why the connection ended, as far as it is known. */
+  /** Returns the most specific known reason for the end of the connection. */
   failure(): ServiceError {
     if (this.#cause instanceof ServiceError) return this.#cause;
     if (this.#signal.aborted) return deadlineExceeded('what was asked of the sandbox was given up by its caller');

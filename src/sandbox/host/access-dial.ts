@@ -9,7 +9,10 @@ import { isAlive } from './kernel.ts';
 
 const LOOPBACKS = ['127.0.0.1', '::1'];
 
-/** A connection to a port inside: from here when the network is this process's own, else through a process inside. */
+/**
+ * Connects to a port inside: directly when the sandbox shares this process's network, else through a process
+ * inside.
+ */
 export async function dial(
   openWay: OpenWay,
   sandbox: ProcessSandbox,
@@ -21,7 +24,10 @@ export async function dial(
   return socket;
 }
 
-/** Whether its loopback is ours. False when that cannot be seen: the way through the inside is right for both. */
+/**
+ * Checks whether the sandbox's loopback is this process's own.
+ * Returns false when that cannot be read, because a connection through the inside works in both cases.
+ */
 async function sharesNetwork({ init }: ProcessSandbox): Promise<boolean> {
   if (init === null) return false;
   try {

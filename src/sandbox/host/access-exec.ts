@@ -13,7 +13,7 @@ const RESIZE = 4;
 const KILL = 5;
 const CREDIT = 6;
 const EXIT = 7;
-/** How much of a stream may be under way. */
+/** Maximum number of unacknowledged bytes of a stream. */
 const WINDOW_BYTES = 256 * 1024;
 const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
 const MAX_CHUNK_BYTES = 64 * 1024;
@@ -89,7 +89,7 @@ class RemoteExec implements OpenExec {
       }
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      // A frame is too long, or shorter than its kind: nothing behind it can be read.
+      // The frame is too long, or shorter than its kind requires. Nothing after it can be read.
       this.#connection.socket.destroy();
     }
   }
@@ -100,7 +100,7 @@ class RemoteExec implements OpenExec {
     else this.#outputs.get(kind)?.accept(payload);
   }
 
-  /** Its code, or null when the connection ended before that was reported. */
+  /** Completes the command. `code` is null when the connection ended before an exit code arrived. */
   #finish(code: number | null): void {
     if (this.#hasEnded) return;
     this.#hasEnded = true;
@@ -120,7 +120,10 @@ class RemoteExec implements OpenExec {
 
 const EMPTY = Buffer.alloc(0);
 
-/** The input of the command: sends as much as there is credit for. After its end it takes and drops everything, as a dead reader does. */
+/**
+ * The command's input: sends as much as its credit allows.
+ * After the command's end, the stream accepts and drops all bytes.
+ */
 class Input extends Writable {
   readonly #send: (kind: number, payload: Buffer) => void;
   #credit = WINDOW_BYTES;
@@ -171,7 +174,10 @@ class Input extends Writable {
   }
 }
 
-/** The output of the command. Credit goes back for the bytes that the reader had room for; without a reader everything is dropped. */
+/**
+ * The command's output. Returns credit for the bytes that fit the reader's buffer; without a reader, drops
+ * all bytes.
+ */
 class Output extends Readable {
   readonly #stream: number;
   readonly #send: (kind: number, payload: Buffer) => void;
@@ -190,7 +196,7 @@ class Output extends Readable {
     if (this.destroyed || this.push(data)) this._read();
   }
 
-  /** Nothing more comes. */
+  /** Ends the stream: no bytes follow. */
   end(): void {
     if (!this.#hasEnded && !this.destroyed) this.push(null);
     this.#hasEnded = true;

@@ -15,7 +15,7 @@ import type {
 import type { AccessConnection, OpenWay } from './access-connection.ts';
 
 const MAX_MODE = 0o7777;
-/** As long as a timer can be: the caller's signal is the bound. */
+/** The longest delay that a timer accepts: the client's signal is the bound. */
 const MAX_WAIT_MS = 2 ** 31 - 1;
 const ignore = () => undefined;
 
@@ -25,7 +25,7 @@ export async function openFile(openWay: OpenWay, path: string, signal: AbortSign
   return new RemoteFile(connection, path, sizeBytes ?? 0, modifiedAtMs ?? 0, mode ?? 0);
 }
 
-/** In every case `content` is used up or destroyed. */
+/** Writes `content` to `path` inside. Always consumes or destroys `content`. */
 export async function writeFile(
   openWay: OpenWay,
   path: string,
@@ -33,7 +33,7 @@ export async function writeFile(
   content: Readable,
   signal: AbortSignal,
 ): Promise<WrittenFile> {
-  // It may break off while nobody reads it yet.
+  // `content` may fail before the pipeline reads it; without a listener that error would end the process.
   content.on('error', ignore);
   try {
     const connection = await openWay('files', { op: 'write', path, mode: modeOf(options.mode) }, signal);
@@ -51,7 +51,7 @@ export async function writeFile(
 
 async function send(connection: AccessConnection, content: Readable): Promise<WrittenFile> {
   if (content.errored !== null) throw content.errored;
-  // It may be refused in the middle: then there is no use in the rest.
+  // The sandbox may refuse in the middle of the upload. The rest is not sent then.
   const answer = connection.next(MAX_WAIT_MS);
   const upload = new Upload(connection.socket);
   answer.catch(error => upload.destroy(error));
@@ -116,7 +116,7 @@ class RemoteFile implements OpenFile {
   }
 }
 
-/** Exactly so many bytes of a connection, or an error. */
+/** Reads exactly `sizeBytes` bytes from a connection, or fails. */
 class Download extends Readable {
   readonly #connection: AccessConnection;
 
@@ -157,7 +157,7 @@ class Download extends Readable {
   }
 }
 
-/** Sends content in frames; its end is an empty one. */
+/** Sends content in frames; an empty frame marks the end. */
 class Upload extends Writable {
   readonly #socket: Socket;
 
@@ -174,7 +174,7 @@ class Upload extends Writable {
     }
     this.#socket.cork();
     this.#socket.write(frameHead(chunk.length));
-    // A refusal comes as an answer; an error of the socket tells nothing more.
+    // The sandbox reports a refusal as an answer, so a socket error adds no information.
     this.#socket.write(chunk, error => {
       if (!error) done();
     });

@@ -11,12 +11,12 @@ import { FileAccess } from './file-access.ts';
 import type { ProcessSandbox } from './handle.ts';
 import { CONTROL_SOCKET } from './init.ts';
 
-/** Ways into a sandbox with an init of ours, over its control socket. */
+/** Access to a sandbox with Rookery's init, over init's control socket. */
 export class InitAccess extends FileAccess implements SandboxAccess {
   readonly #sandbox: ProcessSandbox;
   readonly #inspect: () => Promise<SandboxState>;
 
-  /** `inspect` tells whether it runs. */
+  /** Creates the access. `inspect` returns the sandbox's current state. */
   constructor(sandbox: ProcessSandbox, inspect: () => Promise<SandboxState>) {
     super();
     this.#sandbox = sandbox;
@@ -59,7 +59,10 @@ export class InitAccess extends FileAccess implements SandboxAccess {
     if (state !== 'running') throw failedPrecondition(`the sandbox of ${this.#sandbox.instanceId} does not run`);
   }
 
-  /** Files in memory are counted to the sandbox, and what writes them is the first that the kernel ends for it. */
+  /**
+   * Checks whether the sandbox's memory limit caused the error.
+   * Files in memory count towards the sandbox, and the kernel kills the writing process first.
+   */
   async #isOutOfMemory(error: unknown): Promise<boolean> {
     if (!(error instanceof ServiceError) || error.code !== 'unavailable') return false;
     return (await hasOomKill(this.#sandbox.groups)) && (await this.#inspect()).state === 'running';

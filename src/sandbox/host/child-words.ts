@@ -5,8 +5,9 @@ import type { ChildProcess } from '../../lib/child-process.ts';
 const MAX_CHARS = 64 * 1024;
 
 /**
- * Everything that a child writes to its descriptor 3 before it closes it; empty when it ended without a word, cut when it says too much. Fails
- * with `unavailable` when it cannot be run: `who` it is begins the sentence.
+ * Reads everything that a child writes to its descriptor 3 until it closes it, up to 64 Ki characters.
+ * Returns `''` when the child ended without output. Fails with `unavailable` when the child cannot be run;
+ * `who` begins the message.
  */
 export function wordsOf(child: ChildProcess, who: string): Promise<string> {
   return new Promise((resolve, reject) => {

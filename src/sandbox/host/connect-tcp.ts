@@ -6,13 +6,14 @@ import { onAbort } from '../../lib/linked-signal.ts';
 const CONNECT_TIMEOUT_MS = 5_000;
 
 /**
- * A connection to `port` of `host`, each half of which ends for itself. When `signal` aborts, also later, it is destroyed with
- * `deadline_exceeded`. Fails with that, and with `unavailable` when nothing listens there or nobody answers in five seconds.
+ * Connects to `port` of `host`; each direction of the connection ends separately.
+ * Aborting `signal`, also later, destroys the connection with `deadline_exceeded`. Fails with that, and with
+ * `unavailable` when nothing listens or no answer arrives within 5 s.
  */
 export async function connectTcp(host: string, port: number, signal: AbortSignal): Promise<Socket> {
   const socket = net.connect({ host, port, allowHalfOpen: true, noDelay: true });
   const connected = new Promise<Socket>((resolve, reject) => {
-    // Stays: the user of the socket may not listen for errors yet, and sees that it is closed.
+    // Never removed: the socket's user may not listen for errors yet, and still sees `close`.
     socket.on('error', error => {
       const isKnown = error instanceof ServiceError;
       reject(isKnown ? error : unavailable(`nothing listens on port ${port}: ${messageOf(error)}`, { cause: error }));

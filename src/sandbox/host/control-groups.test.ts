@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { removeGroups, sweepGroups } from './control-groups.ts';
 
-// A directory with another one in it is refused as a group is that a process has not left yet.
-test('a group is removed as soon as nothing is in it any more, also when one directory is that of all controllers', async () => {
+// rmdir refuses a directory with a subdirectory, as it refuses a group that still has a process.
+test('removeGroups removes each group once the group is empty, also when controllers share a directory', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-groups-'));
   const [one, two] = ['one', 'two'].map(name => join(directory, name)) as [string, string];
   const inside = join(one, 'inside');
@@ -17,16 +17,16 @@ test('a group is removed as soon as nothing is in it any more, also when one dir
     rmSync(inside, { recursive: true });
     expect(await removed).toBe(true);
     expect(existsSync(one)).toBe(false);
-    // Again, it is a success.
+    // The removal of missing groups succeeds.
     expect(await removeGroups({ paths: { memory: one, pids: two }, versions: {} })).toBe(true);
   } finally {
     rmSync(directory, { recursive: true });
   }
 });
 
-test('groups of zygotes that are no more are swept: of interpreters and of programs, with the names of earlier versions too', async () => {
+test('sweepGroups removes the groups of dead zygotes, also those with names of earlier versions', async () => {
   const parent = mkdtempSync(join(tmpdir(), 'rookery-groups-'));
-  // Above what the kernel gives.
+  // This pid is above the maximum of the kernel.
   const nobody = 2 ** 22 + 1;
   const left = ['py3.11-0123abcd', 'program3.12-0123abcd'].flatMap(zygote => [
     `${zygote}-${nobody}-1`,

@@ -7,26 +7,26 @@ import { isAbsent } from '../../lib/system-errors.ts';
 import type { SandboxStats } from '../driver.ts';
 import { killPid } from './kernel.ts';
 
-/** Three seconds. */
+/** Number of tries that take 3 s with `REMOVE_PAUSES`. */
 const REMOVE_TRIES = 155;
 const REMOVE_PAUSES = { firstMs: 1, longestMs: 20 };
-/** A process that has just closed its files is out of its groups a moment later: for so long they are tried without a pause. */
+/** Duration of tries without a pause: a process leaves its groups a moment after it has closed its files. */
 const LEAVING_MS = 1;
 const REMOVE_INTERVAL_MS = 20;
 const KILL_TRIES = 55;
-/** One that was killed is gone a moment later. */
+/** A killed process disappears within milliseconds. */
 const KILL_PAUSES = REMOVE_PAUSES;
 const SWEEP_TRIES = 25;
 
-/** The control groups of one sandbox: `{memory, cpu, pids}` → directory, and which version of the interface each has. */
+/** The control groups of a sandbox: directory and interface version of each of `{memory, cpu, pids}`. */
 export interface ControlGroups {
   readonly paths: Readonly<Record<string, string>>;
   readonly versions: Readonly<Record<string, number>>;
 }
 
-/** Removes them. False when a process in them does not end. */
+/** Removes the groups. Returns false when a process in them does not end. */
 export async function removeGroups(groups: ControlGroups): Promise<boolean> {
-  // With version 2 it is one directory for all.
+  // With version 2 all groups are one directory.
   let left = [...new Set(Object.values(groups.paths))];
   const areRemoved = () => {
     left = left.filter(path => !isRemoved(path));
@@ -41,8 +41,9 @@ export async function removeGroups(groups: ControlGroups): Promise<boolean> {
 }
 
 /**
- * Removes the groups in `parents` that zygotes have left which are no more: their names tell the zygote's pid. One in which a sandbox
- * lives cannot be removed, and is its owner's; those of workers that are just ending are tried again for a moment.
+ * Removes the groups in `parents` whose zygotes have ended; their names contain the zygote's pid.
+ * The kernel refuses to remove the group of a running sandbox, which belongs to its owner. For workers that
+ * are just ending, the removal is retried for half a second.
  */
 export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   const sweep = (parent: string) =>
@@ -53,12 +54,15 @@ export async function sweepGroups(parents: Iterable<string>): Promise<void> {
   await Promise.all(Array.from(parents, sweep));
 }
 
-/** `<zygote>-<token>-<pid>-<number>`; in those of earlier versions there is no token. */
+/**
+ * Checks whether the zygote in the name `<zygote>-<token>-<pid>-<number>` has ended.
+ * Names from earlier versions have no token.
+ */
 function isLeft(name: string): boolean {
   const pid = /^(?:py|program)[^/]*-(\d+)-\d+$/.exec(name)?.[1];
   if (pid === undefined) return false;
   try {
-    // Also one that nobody has reaped yet.
+    // A zombie has ended too, although its parent has not reaped it.
     return /\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
   } catch (error) {
     return isAbsent(error);
@@ -66,8 +70,9 @@ function isLeft(name: string): boolean {
 }
 
 /**
- * False when it is still in use. At once: the kernel keeps it in memory, and to have another thread remove it costs several times as much as to
- * remove it.
+ * Removes one group directory. Returns false when it is still in use.
+ * Synchronous, because the file system is in memory: a call through the thread pool costs several times as
+ * much.
  */
 function isRemoved(path: string): boolean {
   try {
@@ -78,7 +83,10 @@ function isRemoved(path: string): boolean {
   }
 }
 
-/** Kills what runs in them, until nothing does (bounded). For where no pid namespace does it. */
+/**
+ * Kills all processes in the groups and retries until none is left (bounded).
+ * Needed where no pid namespace kills them.
+ */
 export async function killGroups(groups: ControlGroups): Promise<void> {
   const [path] = Object.values(groups.paths);
   if (path === undefined) return;
@@ -89,7 +97,7 @@ export async function killGroups(groups: ControlGroups): Promise<void> {
   });
 }
 
-/** At once, for the same reason as `isAlive`. */
+/** Reads the pids in a group, synchronously for the same reason as `isRemoved`. */
 function processesIn(path: string): readonly string[] {
   try {
     return readFileSync(join(path, 'cgroup.procs'), 'latin1')
@@ -100,7 +108,7 @@ function processesIn(path: string): readonly string[] {
   }
 }
 
-/** Whether the kernel has killed one of its processes for want of memory. */
+/** Checks whether the kernel has killed a process of the groups because memory ran out. */
 export async function hasOomKill(groups: ControlGroups): Promise<boolean> {
   const path = groups.paths.memory;
   if (path === undefined) return false;
@@ -108,7 +116,7 @@ export async function hasOomKill(groups: ControlGroups): Promise<boolean> {
   return /^oom_kill [1-9]/m.test(text);
 }
 
-/** What it uses now; null when not all of it is counted by groups here. */
+/** Reads the present use; null when the groups do not count all of it. */
 export async function readStats(groups: ControlGroups): Promise<SandboxStats | null> {
   const { memory, cpu, pids } = groups.paths;
   if (memory === undefined || pids === undefined) return null;
@@ -126,7 +134,10 @@ async function readUnifiedCpu(path: string): Promise<number> {
   return Number(/^usage_usec (\d+)/m.exec(await readText(join(path, 'cpu.stat')))?.[1] ?? 0);
 }
 
-/** Version 1 counts cpu time in a hierarchy of its own, which costs every start a move; the processes tell it too. */
+/**
+ * Sums the CPU time of the group's processes.
+ * Version 1 counts CPU time in a separate hierarchy, and each start would have to move its process there.
+ */
 async function readProcessesCpu(path: string): Promise<number> {
   const pids = (await readText(join(path, 'cgroup.procs'))).split('\n').filter(line => line !== '');
   const micros = await Promise.all(
@@ -134,7 +145,7 @@ async function readProcessesCpu(path: string): Promise<number> {
       const stat = await readText(`/proc/${pid}/stat`);
       if (stat === '') return 0;
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-      // Own and reaped children's time, user and system, in ticks of 10 ms (USER_HZ).
+      // The process's own time and its reaped children's, user and system, in ticks of 10 ms (USER_HZ).
       return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0) * 10_000;
     }),
   );

@@ -1,28 +1,29 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
+import { MEBIBYTE } from '../../core/units.ts';
 import { execFile } from '../../lib/child-process.ts';
 import { Rounds } from '../../lib/rounds.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxSpec } from '../driver.ts';
 
 export interface DiskOptions {
-  /** What one sandbox may have on the host's disk; 0: as much as there is. */
+  /** Limit of a sandbox on the host's disk, in MB; 0: no limit. */
   readonly maxMb: number;
-  /** Between two measurements. */
+  /** Interval between measurements. */
   readonly intervalMs?: number;
 }
 
 export const UNBOUNDED_DISK: DiskOptions = { maxMb: 0 };
 
-/** Of one sandbox: directories of the service that it can write to. */
+/** The limit of a sandbox, and the service's directories that it can write to. */
 interface DiskOrder {
   readonly maxMb: number;
   readonly places: readonly string[];
 }
 
 export interface DiskWatchOptions extends DiskOptions {
-  /** Where sandboxes have their directories. */
+  /** The parent of all sandbox directories. */
   readonly instancesDir: string;
   readonly end: (instanceId: string, cause: string) => Promise<void>;
   readonly logger: Logger;
@@ -30,12 +31,12 @@ export interface DiskWatchOptions extends DiskOptions {
 
 const INTERVAL_MS = 10_000;
 const MEASURE_TIMEOUT_MS = 60_000;
-const MEBIBYTE = 1024 * 1024;
 const ORDER_FILE = 'disk.json';
 
 /**
- * Ends sandboxes that have too much on the host's disk. Most have nothing there: their own files are in memory and counted as that, and what
- * the caller has mounted is the caller's. It is measured now and then, so that a sandbox may be over its bound for that long.
+ * Ends sandboxes that use too much of the host's disk.
+ * Most sandboxes use none: their own files are in memory and count as memory. A client's mounts belong to the
+ * client. Usage is measured at intervals, so a sandbox may exceed its limit for that long.
  */
 export class DiskWatch {
   readonly #options: DiskWatchOptions;
@@ -48,12 +49,15 @@ export class DiskWatch {
     void this.#adopt().finally(() => this.#rounds.start());
   }
 
-  /** Of a sandbox that has just started. It is written down beside it, for a server that adopts it. */
+  /**
+   * Watches a sandbox that has just started.
+   * Also stores the limit in the sandbox's directory, for a server that adopts the sandbox.
+   */
   async add(spec: Pick<SandboxSpec, 'instanceId' | 'command' | 'platformMounts'>): Promise<void> {
     const { maxMb, instancesDir } = this.#options;
     const directory = join(instancesDir, spec.instanceId);
     const places = (spec.platformMounts ?? []).filter(mount => !mount.readonly).map(mount => mount.source);
-    // A program has its socket's directory to write to.
+    // A program may write to the directory of its socket.
     if (spec.command.kind === 'exec') places.push(join(directory, 'sock'));
     if (maxMb === 0 || places.length === 0) return;
     this.#orders.set(spec.instanceId, { maxMb, places });
@@ -62,13 +66,13 @@ export class DiskWatch {
     );
   }
 
-  /** One that has ended. */
+  /** Stops watching a sandbox that has ended. */
   drop(instanceId: string): void {
     this.#orders.delete(instanceId);
   }
 
   close(): void {
-    // A measurement that runs ends by itself, and harms nobody.
+    // A running measurement ends by itself and has no side effects.
     void this.#rounds.close();
   }
 
@@ -79,7 +83,7 @@ export class DiskWatch {
         const order = JSON.parse(await readFile(join(instancesDir, instanceId, ORDER_FILE), 'utf8'));
         if (!this.#orders.has(instanceId)) this.#orders.set(instanceId, order as DiskOrder);
       } catch {
-        // It has nothing on the disk, or is going away.
+        // The sandbox has nothing on the disk, or is being removed.
       }
     }
   }
@@ -92,18 +96,16 @@ export class DiskWatch {
         if (usedMb <= maxMb || !this.#orders.delete(instanceId)) continue;
         await this.#options.end(instanceId, `it has ${usedMb} MB on disk, more than the ${maxMb} MB of process.diskMb`);
       } catch (error) {
-        this.#options.logger.warn(
-          { instanceId, reason: messageOf(error) },
-          'the disk usage of a sandbox could not be measured',
-        );
+        this.#options.logger.warn({ instanceId, reason: messageOf(error) }, 'cannot measure disk usage of sandbox');
       }
     }
   }
 }
 
 /**
- * Bytes of the disk that these directories take. By a program of its own: it goes to any depth, follows nothing and leaves the file system
- * never, and the event loop has none of the work.
+ * Returns the bytes on disk that these directories take.
+ * Uses `du` in a child process: it handles any depth, follows no links, stays on the file system and keeps
+ * the event loop free.
  */
 function diskUsage(places: readonly string[]): Promise<number> {
   return new Promise((resolve, reject) => {
@@ -113,7 +115,7 @@ function diskUsage(places: readonly string[]): Promise<number> {
       env: { PATH: '/usr/bin:/bin', LC_ALL: 'C' },
     };
     execFile('du', ['-c', '-s', '-x', '-B1', '--', ...places], options, (error, stdout) => {
-      // A file that disappears meanwhile makes it fail at the end, with a sum all the same.
+      // If a file disappears during the run, `du` fails at the end but still prints a sum.
       const total = /^(\d+)\ttotal$/m.exec(stdout)?.[1];
       if (total !== undefined) resolve(Number(total));
       else reject(error ?? new Error('du has said nothing'));

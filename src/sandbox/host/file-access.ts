@@ -13,7 +13,7 @@ import { listFiles, makeDirectory, openFile, writeFile } from './access-files.ts
 
 type Files = Pick<SandboxAccess, 'openFile' | 'writeFile' | 'listFiles' | 'makeDirectory'>;
 
-/** Files of a sandbox over the ways into it, which each driver opens as it can. */
+/** The file operations of a sandbox over access connections, which each driver opens in its own way. */
 export abstract class FileAccess implements Files {
   protected abstract readonly openWay: OpenWay;
 

@@ -28,7 +28,7 @@ describe('FrameSocket', () => {
 
   const frame = (text: string) => frameOf(Buffer.from(text));
 
-  test('gives frames whole, however they are cut, and null at the end', async () => {
+  test('FrameSocket returns whole frames for any chunk size, and null at the end', async () => {
     const socket = await FrameSocket.connect(path);
     const peer = await connected;
     const bytes = Buffer.concat([frame('{"a":1}'), frame(''), frame('x'.repeat(100_000))]);
@@ -41,7 +41,7 @@ describe('FrameSocket', () => {
     expect(socket.isEnded).toBe(true);
   });
 
-  test('sends a message as one frame', async () => {
+  test('FrameSocket sends a message as one frame', async () => {
     const socket = await FrameSocket.connect(path);
     socket.send({ op: 'ü' });
     socket.endSending();
@@ -51,20 +51,20 @@ describe('FrameSocket', () => {
     socket.close();
   });
 
-  test('a frame that is not JSON is an error of the sandbox', async () => {
+  test('nextMessage fails with unavailable on a frame that is not JSON', async () => {
     const socket = await FrameSocket.connect(path);
     (await connected).write(frame('{'));
     await expect(socket.nextMessage()).rejects.toMatchObject({ code: 'unavailable' });
     socket.close();
   });
 
-  test('a frame that is too large ends the connection', async () => {
+  test('FrameSocket ends the connection on a frame that is too large', async () => {
     const socket = await FrameSocket.connect(path);
     (await connected).write(Buffer.from([0xff, 0xff, 0xff, 0xff]));
     expect(await socket.next()).toBeNull();
   });
 
-  test('nobody there: unavailable, with the path', async () => {
+  test('FrameSocket.connect fails with unavailable when no server listens', async () => {
     await expect(FrameSocket.connect(join(directory, 'absent'))).rejects.toMatchObject({ code: 'unavailable' });
     await FrameSocket.connect(path).then(socket => socket.close());
   });

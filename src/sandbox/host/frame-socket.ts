@@ -7,8 +7,8 @@ import { connectUnix } from '../../lib/unix-socket.ts';
 const MAX_FRAME_BYTES = 64 * 1024 * 1024;
 
 /**
- * Frames of `u32` length and bytes over a unix socket, as zygotes and inits of sandboxes speak them.
- * Frames that nobody waits for are kept; `next` answers null at the end of the connection.
+ * Frames of `u32` length and bytes over a unix socket, the protocol of zygotes and inits.
+ * Frames that arrive without a waiting `next` are kept. `next` returns null at the end of the connection.
  */
 export class FrameSocket {
   readonly #socket: Socket;
@@ -24,7 +24,7 @@ export class FrameSocket {
     socket.on('close', () => this.#end());
   }
 
-  /** Fails with `unavailable` when nobody listens there. */
+  /** Connects to the socket at `path`. Fails with `unavailable` when nothing listens there. */
   static connect(path: string): Promise<FrameSocket> {
     return new Promise((resolve, reject) => {
       const socket = connectUnix(path);
@@ -38,7 +38,7 @@ export class FrameSocket {
     });
   }
 
-  /** Over a connection that was accepted. */
+  /** Wraps an accepted connection. */
   static of(socket: Socket): FrameSocket {
     return new FrameSocket(socket);
   }
@@ -47,16 +47,21 @@ export class FrameSocket {
     return this.#ended;
   }
 
-  /** The process may end although this connection is open. */
+  /** Lets the process exit while this connection is open. */
   unref(): void {
     this.#socket.unref();
   }
 
-  send(message: object): void {
-    this.#socket.write(frameOf(Buffer.from(JSON.stringify(message))));
+  /**
+   * Sends messages in one write.
+   * If the peer refused the first message at once, a second write would fail and the answer would be lost.
+   */
+  send(...messages: readonly object[]): void {
+    const frames = messages.map(message => frameOf(Buffer.from(JSON.stringify(message))));
+    this.#socket.write(frames.length === 1 ? (frames[0] as Buffer) : Buffer.concat(frames));
   }
 
-  /** The next frame, null once the connection has ended. */
+  /** Returns the next frame; null once the connection has ended. */
   next(): Promise<Buffer | null> {
     const frame = this.#frames.shift();
     if (frame !== undefined) return Promise.resolve(frame);
@@ -64,7 +69,10 @@ export class FrameSocket {
     return new Promise(resolve => this.#waiting.push(resolve));
   }
 
-  /** The next frame as a JSON object, null at the end. Fails with `unavailable` when it is not one. */
+  /**
+   * Returns the next frame as a JSON object; null at the end. Fails with `unavailable` when the frame is not
+   * JSON.
+   */
   async nextMessage(): Promise<Record<string, unknown> | null> {
     const frame = await this.next();
     if (frame === null) return null;
@@ -75,12 +83,12 @@ export class FrameSocket {
     }
   }
 
-  /** Resolves at the end of the connection; drops everything before it. */
+  /** Resolves at the end of the connection; drops all frames before it. */
   async drain(): Promise<void> {
     while ((await this.next()) !== null);
   }
 
-  /** Says that nothing more will be sent; frames still come. */
+  /** Closes the sending direction; frames still arrive. */
   endSending(): void {
     this.#socket.end();
   }
@@ -95,7 +103,7 @@ export class FrameSocket {
     try {
       for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) this.#deliver(frame.body);
     } catch {
-      // Too long: nothing behind it can be read.
+      // The frame is too long: nothing after it can be read.
       this.close();
     }
   }

@@ -8,42 +8,60 @@ import { isAbsent } from '../../lib/system-errors.ts';
 import type { ExitResult, SandboxHandle } from '../driver.ts';
 import type { ControlGroups } from './control-groups.ts';
 
-/** The handle of a process sandbox: enough to judge and remove it without anybody's help. */
+/**
+ * A process sandbox as its handle describes it, sufficient to inspect and remove it without the process that
+ * made it.
+ */
 export interface ProcessSandbox {
   readonly instanceId: string;
-  /** Its directory on the host: sockets, log, state. */
+  /** The sandbox's directory on the host: sockets, log, state. */
   readonly directory: string;
-  /** Its init; null for a start that broke off before it said so. */
+  /** The sandbox's init; null when the start failed before init reported itself. */
   readonly init: ProcessName | null;
   readonly groups: ControlGroups;
-  /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
+  /**
+   * Address on the host of a sandbox with its own network.
+   * Null in the host's network, with loopback only, and where the network is reachable only from inside.
+   */
   readonly address: string | null;
-  /** It reaches out of a network of its own. */
+  /** True when the sandbox has its own network with access to the outside. */
   readonly hasOwnNetwork: boolean;
-  /** Ports of the host that lead into it. */
+  /** Ports of the host that lead into the sandbox. */
   readonly portMappings: readonly PortMapping[];
 }
 
-/** What init writes into `state.json` and answers to a start. */
+/** The content of `state.json`, which init writes and sends as the answer to a start. */
 export interface SandboxStateFile {
   readonly pid: number;
   readonly startTime: number;
   readonly bootId: string;
   readonly groups: Readonly<Record<string, string>>;
   readonly groupVersions: Readonly<Record<string, number>>;
-  /** The zygote or shim that made it; the old name stays: it is in files of sandboxes that earlier versions started. */
+  /**
+   * The zygote or shim that made the sandbox. The old name stays, because files of earlier versions contain
+   * it.
+   */
   readonly launcher: string;
-  /** On the host, in a network of its own; null in that of the host, with loopback only, and where only the inside leads there. */
+  /**
+   * Address on the host of a sandbox with its own network.
+   * Null in the host's network, with loopback only, and where the network is reachable only from inside.
+   */
   readonly address?: string | null;
-  /** It reaches out of a network of its own; absent from a zygote of before: where there is an address. */
+  /**
+   * True for a sandbox with its own network and access to the outside.
+   * An older zygote omits it; then the presence of `address` decides.
+   */
   readonly hasOwnNetwork?: boolean;
-  /** Layers that the zygote's other sandboxes have. */
+  /** Isolation layers that this sandbox lacks, although the zygote's other sandboxes have them. */
   readonly lacks?: readonly string[];
-  /** How it ended; in `exit.json` where there was no room for that here, or where somebody else found it out. */
+  /**
+   * The exit. It is in `exit.json` instead if the space reserved here was too small or another process
+   * recorded the end.
+   */
   readonly exit?: ExitResult;
 }
 
-/** Whether it reaches out of a network of its own. */
+/** Checks whether the sandbox has its own network with access to the outside. */
 export function hasOwnNetwork({
   address,
   hasOwnNetwork: told,
@@ -52,7 +70,7 @@ export function hasOwnNetwork({
 }
 
 const SOCKETS = 'sock';
-/** Handles of which drivers are of this kind. */
+/** Drivers whose handles have this form. */
 const DRIVERS: ReadonlySet<string> = new Set<SandboxType>(['process', 'supervisor']);
 
 export function makeHandle(
@@ -61,7 +79,7 @@ export function makeHandle(
   directory: string,
   state: SandboxStateFile | null,
 ): SandboxHandle {
-  // Programs have a directory for it, which they see inside.
+  // Programs have a separate directory for the socket, which they see inside.
   const sockets = join(directory, SOCKETS);
   return {
     version: 1,
@@ -72,7 +90,7 @@ export function makeHandle(
   };
 }
 
-/** Fails with `internal` when the handle is not one of ours. */
+/** Parses a handle. Fails with `internal` when it is not from the process or supervisor driver. */
 export function readHandle(handle: SandboxHandle): ProcessSandbox {
   const { directory, pid, startTime, bootId, groups, groupVersions, address, portMappings } = handle.data;
   if (handle.version !== 1 || !DRIVERS.has(handle.driver) || typeof directory !== 'string') {
@@ -95,45 +113,54 @@ export function readHandle(handle: SandboxHandle): ProcessSandbox {
   };
 }
 
-/** What a sandbox's directory says of it; null before it has been written. Fails with `unavailable` when it cannot be read now. */
+/**
+ * Reads the sandbox's `state.json`; null before it was written. Fails with `unavailable` when it cannot be
+ * read now.
+ */
 export async function readState(directory: string): Promise<SandboxStateFile | null> {
   return (await readJson(join(directory, 'state.json'))) as SandboxStateFile | null;
 }
 
-/** How the sandbox ended as it said itself; null when it has not. Fails with `unavailable` when it cannot be read now. */
+/**
+ * Reads the exit that the sandbox recorded; null when there is none. Fails with `unavailable` when it cannot
+ * be read now.
+ */
 export async function readExit(directory: string): Promise<ExitResult | null> {
   const told = (await readJson(join(directory, 'exit.json'))) as ExitResult | null;
   return told ?? (await readState(directory))?.exit ?? null;
 }
 
-/** What a sandbox's directory has beside its state. */
+/** Files that a sandbox's directory has in addition to its state. */
 const OWN_FILES = ['exit.json', 'exit.json.tmp', 'init.sock', 'log', 'runtime.sock', 'sock/runtime.sock'];
 
 /**
- * Removes what each sandbox has in its directory, but for what tells its groups. All at once: walking through it takes seven times as
- * many steps one after the other. Never rejects: what is left is for `Removals`.
+ * Removes the files that every sandbox has in its directory, except the state, which names its control
+ * groups.
+ * The files are removed in parallel: one after the other takes seven times as many steps. Never rejects:
+ * `Removals` removes the rest.
  */
 export async function removeOwnFiles(directory: string): Promise<void> {
-  // To look is much cheaper than to have another thread find out that there is nothing.
+  // Checking first is much cheaper than a failed `unlink` in the thread pool.
   const paths = OWN_FILES.map(name => join(directory, name)).filter(path => existsSync(path));
   await Promise.allSettled(paths.map(path => unlink(path)));
   const sockets = join(directory, SOCKETS);
   if (existsSync(sockets)) await rmdir(sockets).catch(() => undefined);
 }
 
-/** The last of them: by it a server after this one finds what is left. Never rejects. */
+/** Removes `state.json`, the last file: with it a later server finds what is left. Never rejects. */
 export async function removeState(directory: string): Promise<void> {
   await unlink(join(directory, 'state.json')).catch(() => undefined);
 }
 
 async function readJson(path: string): Promise<unknown> {
-  // The second time for one that is just being written over.
+  // The second try is for a file that is being rewritten during the first.
   for (let tried = 0; tried < 2; tried++) {
     let text: string;
     try {
-      // Most have not ended: asking first costs a quarter of an error.
+      // Most sandboxes have not ended, and checking first costs a quarter of an error.
       if (!existsSync(path)) return null;
-      // At once: a few hundred bytes that are in memory. A read by another thread has five steps, and costs ten times as much.
+      // Synchronous: the few hundred bytes are in memory. An asynchronous read has five steps and costs ten
+      // times as much.
       text = readFileSync(path, 'utf8');
     } catch (error) {
       if (isAbsent(error)) return null;
@@ -142,7 +169,7 @@ async function readJson(path: string): Promise<unknown> {
     try {
       return JSON.parse(text);
     } catch {
-      // Also room that was set aside, or a write that a full disk cut off.
+      // The content may be reserved space, or a write that a full disk cut off.
     }
   }
   return null;

@@ -1,28 +1,37 @@
 import { readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { deadlineExceeded, failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import {
+  deadlineExceeded,
+  type ErrorCode,
+  failedPrecondition,
+  messageOf,
+  ServiceError,
+  unavailable,
+} from '../../core/error.ts';
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
 import { withDeadline, within } from '../../lib/deadline.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
+import { outputText } from '../../lib/output-text.ts';
 import { forEachOf } from '../../lib/parallel.ts';
 import type { Removals } from '../../lib/removals.ts';
 import { isAbsent } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
-import type {
-  ExecRequest,
-  ExecResult,
-  ExitResult,
-  ListedSandbox,
-  LogRequest,
-  ProbeResult,
-  SandboxDriver,
-  SandboxHandle,
-  SandboxSpec,
-  SandboxState,
-  SandboxStats,
-  StartedSandbox,
+import {
+  type ExecRequest,
+  type ExecResult,
+  type ExitResult,
+  type ListedSandbox,
+  type LogRequest,
+  type ProbeResult,
+  type SandboxDriver,
+  type SandboxHandle,
+  type SandboxSpec,
+  type SandboxState,
+  type SandboxStats,
+  type StartedSandbox,
+  sandboxEnded,
 } from '../driver.ts';
 import { InitAccess } from './access.ts';
 import { readStats, removeGroups } from './control-groups.ts';
@@ -38,6 +47,7 @@ import {
   removeState,
   type SandboxStateFile,
 } from './handle.ts';
+import type { HostFacts } from './host-facts.ts';
 import { askToEnd, connectInit, endSandbox, recordKilled, type Told, type Watch, watchInit } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
@@ -45,23 +55,14 @@ import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } f
 import { SandboxPorts } from './sandbox-ports.ts';
 import { isAlone } from './start-request.ts';
 
-/** What a command may take beyond its own time until its outputs are here. */
+/** Time after a command's own timeout until its outputs must have arrived. */
 const EXEC_MARGIN_MS = 15_000;
 const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
 const LISTED_AT_ONCE = 32;
 
-/** What a zygote or a shim has found out about its machine. */
-export interface HostFacts {
-  readonly isolation: readonly string[];
-  readonly degraded: readonly string[];
-  readonly privileged: boolean;
-  /** Why there are no networks of their own; null where there are, absent where nobody has tried. */
-  readonly networkMissing?: string | null;
-}
-
 export interface HostDriverOptions {
-  /** Sandboxes have their directories in `instances` below it. */
+  /** The parent of `instances`, which contains the sandboxes' directories. */
   readonly runDir: string;
   readonly network: NetworkOptions;
   readonly removals: Removals;
@@ -70,20 +71,21 @@ export interface HostDriverOptions {
 }
 
 /**
- * Sandboxes on the host's own files. Subclasses start them; from then on each is served by its own init, and the rest is the
- * same for all: it needs nothing but that process and its files. See docs/process-sandbox.md.
+ * A driver whose sandboxes use the host's own files. Subclasses start the sandboxes.
+ * After the start each sandbox is served by its own init. All operations here need only that process and its
+ * files. See docs/internals/process-sandbox.md.
  */
 export abstract class HostDriver implements SandboxDriver {
   abstract readonly name: SandboxType;
-  /** Where sandboxes have their directories. */
+  /** The parent of all sandbox directories. */
   readonly #instancesDir: string;
   readonly #network: NetworkOptions;
   readonly #exits = new Map<string, Promise<ExitResult>>();
-  /** Of sandboxes that run. */
+  /** Connections to the inits of running sandboxes, by instance id. */
   readonly #watches = new Map<string, Watch>();
-  /** Those with a pid namespace of their own: when their init says that all has ended, it has. */
+  /** Watches of sandboxes with their own pid namespace: an exit that their init reports is complete. */
   readonly #enclosed = new WeakSet<Watch>();
-  /** Inits that have said so when they were stopped, and may not be gone yet. */
+  /** Exits of stopped sandboxes whose init has reported the end and may still be exiting itself. */
   readonly #leaving = new Map<string, Told>();
   readonly #closing = new AbortController();
   readonly #ports: SandboxPorts;
@@ -134,9 +136,9 @@ export abstract class HostDriver implements SandboxDriver {
     const groupsGone = await this.#clear(sandbox);
     if (groupsGone) cleared?.();
     await removeState(sandbox.directory);
-    // A program had a directory in it to write to.
+    // `Removals` removes the rest, because a program could write to a subdirectory.
     await this.#removals.remove(sandbox.directory);
-    // Out of its groups, it is gone in a few instructions more.
+    // A process that has left its groups exits a few instructions later.
     if (sandbox.init !== null) await waitForEnd(sandbox.init, DYING_MS);
     this.#exits.delete(handle.instanceId);
     if (!groupsGone) {
@@ -146,16 +148,19 @@ export abstract class HostDriver implements SandboxDriver {
     }
   }
 
-  /** Ends what runs in it still, and removes its groups and what is known to be in its directory. False: groups are left. */
+  /**
+   * Ends remaining processes and removes the groups and the known files. Returns false if groups are left.
+   */
   async #clear(sandbox: ProcessSandbox): Promise<boolean> {
     const { instanceId, groups, directory } = sandbox;
     const watch = this.#watches.get(instanceId) ?? null;
     const leaving = this.#leaving.get(instanceId);
     if (leaving === undefined) await endSandbox(sandbox, 0, watch);
-    // Init writes nothing any more once it has told the end, and its namespaces take as long to end as the files to be removed.
+    // Init writes nothing after it has reported the end. Its namespaces take as long to end as the files take
+    // to be removed.
     const emptied = leaving?.closed ?? Promise.resolve();
     const [groupsGone] = await Promise.all([emptied.then(() => removeGroups(groups)), removeOwnFiles(directory)]);
-    // Nothing is in a group that could be removed: init is not either.
+    // A removed group was empty, so init has ended too.
     const isGone = leaving === undefined || (groupsGone && Object.keys(groups.paths).length > 0);
     if (!isGone) await endSandbox(sandbox, 0, watch);
     return groupsGone;
@@ -163,7 +168,7 @@ export abstract class HostDriver implements SandboxDriver {
 
   async inspect(handle: SandboxHandle): Promise<SandboxState> {
     const sandbox = readHandle(handle);
-    // Its init writes this down, reports it, and is there for another moment.
+    // Init records the exit, reports it, and stays alive for a moment after that.
     const exit = await readExit(sandbox.directory);
     if (exit !== null) return { state: 'exited', exit };
     const { init } = sandbox;
@@ -180,13 +185,13 @@ export abstract class HostDriver implements SandboxDriver {
   async list(): Promise<readonly ListedSandbox[]> {
     const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
     const listed: ListedSandbox[] = [];
-    // Not all at once: each look holds files open.
+    // Bounded, because each check holds files open.
     await forEachOf(ids, LISTED_AT_ONCE, async id => void listed.push(await this.#look(id)));
     return listed;
   }
 
   async #look(instanceId: string): Promise<ListedSandbox> {
-    // Calls go on between two of hundreds.
+    // Lets calls proceed between the checks of hundreds of sandboxes.
     await setImmediate();
     const directory = this.directoryOf(instanceId);
     const handle = this.handleOf(instanceId, await readState(directory));
@@ -200,20 +205,17 @@ export abstract class HostDriver implements SandboxDriver {
     const run = async (late: AbortSignal): Promise<ExecResult> => {
       if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
       onAbort(late, () => connection.close());
-      connection.send({ op: 'exec' });
-      connection.send(request);
+      connection.send({ op: 'exec' }, request);
       const header = await connection.nextMessage();
-      if (typeof header?.error === 'string') throw unavailable(header.error);
+      if (header !== null && header.ok !== true) throw refusalOf(header);
       const stdout = header === null ? null : await connection.next();
       const stderr = header === null ? null : await connection.next();
       if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
-      if (header === null || stdout === null || stderr === null) {
-        throw unavailable('the sandbox ended before the command did');
-      }
+      if (header === null || stdout === null || stderr === null) throw await this.#lostCommand(handle);
       return {
         returncode: header.returncode as number,
-        stdout: stdout.toString('utf8'),
-        stderr: stderr.toString('utf8'),
+        stdout: outputText(stdout, request.maxOutputBytes),
+        stderr: outputText(stderr, request.maxOutputBytes),
         truncated: header.truncated === true,
       };
     };
@@ -222,6 +224,17 @@ export abstract class HostDriver implements SandboxDriver {
     } finally {
       connection.close();
     }
+  }
+
+  /** Returns why a command ended without an answer: its sandbox ended, or the process that served it. */
+  async #lostCommand(handle: SandboxHandle): Promise<ServiceError> {
+    const ended = this.#exitOf(handle).then(sandboxEnded);
+    // The sandbox records its end a moment after its processes have ended.
+    return await within(ended, DYING_MS, 'the sandbox has not ended').catch(() => {
+      return unavailable(
+        'the process inside that served the command ended before the command did; the sandbox runs on',
+      );
+    });
   }
 
   async stats(handle: SandboxHandle): Promise<SandboxStats> {
@@ -259,7 +272,10 @@ export abstract class HostDriver implements SandboxDriver {
     this.#disk.close();
   }
 
-  /** `state`: null for one that has not begun, or not said so. */
+  /**
+   * Returns the handle of a sandbox. `state` is null for one that has not started, or has not reported its
+   * start.
+   */
   protected handleOf(instanceId: string, state: SandboxStateFile | null): SandboxHandle {
     return makeHandle(this.name, instanceId, this.directoryOf(instanceId), state);
   }
@@ -268,7 +284,7 @@ export abstract class HostDriver implements SandboxDriver {
     return join(this.#instancesDir, instanceId);
   }
 
-  /** Opens the ports that the spec asks for; the handle knows them. Leaves nothing of the sandbox when it fails. */
+  /** Opens the ports that the spec requests, and adds them to the handle. Removes the sandbox on failure. */
   protected async publish(
     handle: SandboxHandle,
     spec: SandboxSpec,
@@ -282,7 +298,7 @@ export abstract class HostDriver implements SandboxDriver {
     }
   }
 
-  /** Removes what a start has made that nobody waits for any more. False: it has made nothing. */
+  /** Removes what an abandoned start has made. Returns false if it has made nothing. */
   protected async removeStarted(instanceId: string): Promise<boolean> {
     const directory = this.directoryOf(instanceId);
     if (!(await exists(directory))) return false;
@@ -291,8 +307,9 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   /**
-   * A connection to init, which will tell the end over it; from here on it is closed here. `isEnclosed`: its sandbox is known to have a pid namespace of
-   * its own.
+   * Waits for the end of a sandbox that init will report over `connection`, which this driver closes from now
+   * on.
+   * `isEnclosed`: the sandbox has its own pid namespace.
    */
   protected watch(handle: SandboxHandle, connection: FrameSocket, isEnclosed = false): Promise<ExitResult> {
     connection.unref();
@@ -344,17 +361,17 @@ export abstract class HostDriver implements SandboxDriver {
     return sentences;
   }
 
-  /** The view of one sandbox. */
+  /** Returns the features that are degraded in a sandbox. */
   protected degradedIn(spec: SandboxSpec, facts: HostFacts, file: SandboxStateFile): readonly string[] {
     const sentences = this.degraded(facts);
     return this.#network.use === 'shared' && !isAlone(spec, file) ? [...sentences, CHOSEN_NETWORK_SENTENCE] : sentences;
   }
 
-  /** One shared wait per sandbox. */
+  /** Returns the exit; all waits for one sandbox share one promise. */
   async #exitOf(handle: SandboxHandle): Promise<ExitResult> {
     const known = this.#exits.get(handle.instanceId);
     if (known !== undefined) return await known;
-    // Whoever asks has mostly looked already: a sandbox that answers need not be looked at again.
+    // Callers have mostly inspected the sandbox already, so a sandbox that answers is not inspected again.
     const connection = await connectInit(readHandle(handle)).catch(() => null);
     const meanwhile = this.#exits.get(handle.instanceId);
     if (meanwhile !== undefined) {
@@ -370,7 +387,7 @@ export abstract class HostDriver implements SandboxDriver {
     const state = await this.inspect(handle);
     if (state.state === 'gone') return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
     if (state.state === 'exited') return state.exit;
-    // One that is being killed closes its socket a moment before it is gone.
+    // An init that is being killed closes its socket a moment before it disappears.
     const { init } = readHandle(handle);
     if (init !== null && !(await waitForEnd(init, DYING_MS))) {
       throw unavailable(`the init of ${handle.instanceId} does not answer`);
@@ -389,7 +406,7 @@ export abstract class HostDriver implements SandboxDriver {
     return this.#watches.get(instanceId) ?? null;
   }
 
-  /** A handle of a start that was just beginning tells less than its directory by now. */
+  /** Adds the facts that a handle from the beginning of a start lacks, from the sandbox's directory. */
   async #complete(sandbox: ProcessSandbox): Promise<ProcessSandbox> {
     if (sandbox.init !== null) return sandbox;
     const state = await readState(sandbox.directory);
@@ -403,11 +420,20 @@ export abstract class HostDriver implements SandboxDriver {
   }
 }
 
+/** Converts a refusal to an error. Sandboxes from older versions send a reason without a code. */
+function refusalOf({ code, message, error }: Record<string, unknown>): ServiceError {
+  if (typeof error === 'string') return unavailable(error);
+  return new ServiceError(code as ErrorCode, String(message));
+}
+
 async function exists(path: string): Promise<boolean> {
   return await stat(path).then(() => true, orAbsent(false));
 }
 
-/** `value` for a missing file; any other error proves nothing about it. */
+/**
+ * Returns a handler that maps a missing file to `value`. Any other error proves nothing, and fails with
+ * `unavailable`.
+ */
 function orAbsent<T>(value: T): (error: unknown) => T {
   return error => {
     if (isAbsent(error)) return value;

@@ -14,7 +14,7 @@ const EXIT = { code: 0, signal: null, oomKilled: false, atMs: 1 };
 
 let directory: string;
 let server: net.Server;
-/** The connection to init, and the side of init. */
+/** Both ends of the connection: the end of the service, then the end of init. */
 let connection: FrameSocket;
 let init: FrameSocket;
 
@@ -41,18 +41,18 @@ function sandboxOf(process: ProcessSandbox['init'], paths: Readonly<Record<strin
   return { ...told, address: null, hasOwnNetwork: false, portMappings: [] };
 }
 
-/** A process in what looks like a group. */
+/** Starts a process that a fake group directory lists as its member. */
 function startInGroup() {
   const child = spawn('cat', { stdio: ['pipe', 'pipe', 'ignore'] });
   const group = join(directory, 'group');
   mkdirSync(group);
   writeFileSync(join(group, 'cgroup.procs'), `${child.pid}\n`);
-  // A group has nobody in it any more when the last has ended.
+  // The fake group becomes empty when its only process exits.
   child.once('exit', () => writeFileSync(join(group, 'cgroup.procs'), ''));
   return { child, group };
 }
 
-test('who closes does not look whether each sandbox that it watched has ended: those that live on would be looked at for seconds', async () => {
+test('an aborted watch fails at once instead of checking whether the sandbox has ended', async () => {
   const closing = new AbortController();
   const { ended } = watchInit(connection, sandboxOf(ownName()), closing.signal);
   closing.abort();
@@ -60,7 +60,7 @@ test('who closes does not look whether each sandbox that it watched has ended: t
   await expect(ended).rejects.toThrow('nobody watches one any more');
 });
 
-test('init that is asked to end has told it before it is gone: its end is that of the connection', async () => {
+test('askToEnd returns the exit that init reports before the connection closes', async () => {
   const watch = watchInit(connection, sandboxOf(null), new AbortController().signal);
   const [closed, ended] = [vi.fn(), vi.fn()];
   void watch.ended.then(ended);
@@ -77,7 +77,7 @@ test('init that is asked to end has told it before it is gone: its end is that o
   expect(closed).toHaveBeenCalledOnce();
 });
 
-test('init that ends without a word has told nothing', async () => {
+test('askToEnd returns null when init closes the connection without a report', async () => {
   const watch = watchInit(connection, sandboxOf({ ...ownName(), startTime: 0 }), new AbortController().signal);
   const asked = askToEnd(watch, 10_000);
   init.close();
@@ -85,14 +85,14 @@ test('init that ends without a word has told nothing', async () => {
   expect(await watch.ended).toMatchObject({ code: null, signal: 'SIGKILL' });
 });
 
-test('what runs in the groups of a sandbox whose init has ended is killed', async () => {
+test('endSandbox kills the processes in the groups of a sandbox whose init has ended', async () => {
   const { child, group } = startInGroup();
   const exit = once(child, 'exit');
   await endSandbox(sandboxOf({ ...ownName(), startTime: 0 }, { memory: group }), 0, null);
   expect(await exit).toEqual([null, 'SIGKILL']);
 });
 
-test('a sandbox of before the machine began anew has no groups: what is in those of its names lives on', async () => {
+test('endSandbox kills no process in the groups of a sandbox from before a reboot', async () => {
   const { child, group } = startInGroup();
   try {
     await endSandbox(sandboxOf({ ...ownName(), bootId: 'an earlier one' }, { memory: group }), 0, null);

@@ -9,12 +9,12 @@ import { FrameSocket } from './frame-socket.ts';
 import { type ProcessSandbox, readExit } from './handle.ts';
 import { isAlive, killProcess, waitForEnd } from './kernel.ts';
 
-/** How long a sandbox that was killed may take to be gone. */
+/** Time limit for a killed sandbox to disappear. */
 const KILL_TIMEOUT_MS = 10_000;
-/** How long init may take to report the end, beyond the grace that it was given. */
+/** Time limit for init to report the end, in addition to the grace period. */
 const END_MARGIN_MS = 2_000;
 
-/** Where init listens, in the sandbox's directory. */
+/** Name of the socket on which init listens, in the sandbox's directory. */
 export const CONTROL_SOCKET = 'init.sock';
 
 /** Opens a connection to the init of a sandbox. Fails with `unavailable`. */
@@ -25,21 +25,25 @@ export function connectInit(sandbox: ProcessSandbox): Promise<FrameSocket> {
 /** A connection that init closes when it ends. */
 export interface Watch {
   readonly connection: FrameSocket;
-  /** What init says when all has ended but itself; null: it has ended without a word. */
+  /** Resolves with init's report that only init itself is left; null when init ended without one. */
   readonly told: Promise<Told | null>;
   readonly ended: Promise<ExitResult>;
 }
 
-/** Init has said how its sandbox has ended, and is on its way out. */
+/** Init's report of how its sandbox has ended. Init is exiting. */
 export interface Told {
   readonly exit: ExitResult;
-  /** It closes the connection as it ends: who looks before that has to look again. Never rejects. */
+  /**
+   * Resolves when init closes the connection as it ends, or after 2 s. Before that init may still be alive.
+   * Never rejects.
+   */
   readonly closed: Promise<unknown>;
 }
 
 /**
- * Waits on a connection that was asked to tell the end. `ended` fails with `unavailable`: at once when the connection ends after `closing` has
- * aborted, since that says nothing of the sandbox, and a look at each of hundreds would take the time of who closes.
+ * Waits for the exit on a connection over which init was asked to report it.
+ * If the connection ends after `closing` has aborted, `ended` fails with `unavailable` at once. The closed
+ * connection then says nothing about the sandbox, and checking hundreds of them would delay the shutdown.
  */
 export function watchInit(connection: FrameSocket, sandbox: ProcessSandbox, closing: AbortSignal): Watch {
   const told = hearExit(connection);
@@ -65,12 +69,15 @@ async function findExit(sandbox: ProcessSandbox, closing: AbortSignal): Promise<
   if (closing.aborted) throw unavailable(`nobody watches ${sandbox.instanceId} any more`);
   const exit = await readExit(sandbox.directory);
   if (exit !== null) return exit;
-  // Killed from outside, or by the kernel: it is seen ending a moment after its connections.
+  // Init was killed from outside or by the kernel. Its end becomes visible a moment after its connections
+  // close.
   if (await waitForInit(sandbox)) return await recordKilled(sandbox);
   throw unavailable(`the init of ${sandbox.instanceId} does not tell when it ends`);
 }
 
-/** How a sandbox ended whose init could not say it; kept, so that the next answer is the same. */
+/**
+ * Returns the exit of a sandbox whose init could not report it. Stores the exit, so that later answers match.
+ */
 export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult> {
   const said = await readExit(sandbox.directory);
   if (said !== null) return said;
@@ -85,8 +92,10 @@ export async function recordKilled(sandbox: ProcessSandbox): Promise<ExitResult>
 }
 
 /**
- * Ends a sandbox: SIGTERM to the runtime, after `graceMs` SIGKILL. Returns when nothing of it runs. `watch`: where there is one, it is asked
- * over that. `cause`: the reason that is given for its end. Fails with `unavailable`.
+ * Ends a sandbox: SIGTERM to the runtime, SIGKILL after `graceMs`. Returns when none of its processes is
+ * left.
+ * `watch`: the connection to use when one is open. `cause`: the recorded reason for the end. Fails with
+ * `unavailable`.
  */
 export async function endSandbox(
   sandbox: ProcessSandbox,
@@ -106,13 +115,14 @@ export async function endSandbox(
       throw unavailable(`the sandbox of ${sandbox.instanceId} does not end: process ${init.pid}`);
     }
   }
-  // What runs in groups of those names since the machine began anew is somebody else's.
+  // After a reboot, groups with these names belong to another owner.
   if (init === null || init.bootId === currentBootId()) await killGroups(sandbox.groups);
 }
 
 /**
- * The same over `watch`, for a sandbox with a pid namespace of its own: returns as soon as init has said that nothing but itself is left of it, which
- * is a moment before it is gone. Null: it has not said so in time, and has to be ended.
+ * Stops a sandbox with its own pid namespace over `watch`; returns when init reports that only init is left.
+ * Init exits a moment later. Returns null when init has not reported in time: the sandbox must be ended by
+ * other means.
  */
 export async function askToEnd({ connection, told }: Watch, graceMs: number): Promise<Told | null> {
   connection.send({ op: 'stop', graceMs });

@@ -22,30 +22,30 @@ describe('Interpreters', () => {
     return path;
   };
 
-  test('takes what the interpreter says of itself, not the path of a shim', async () => {
+  test('find returns the path that the interpreter reports, not the path of its shim', async () => {
     const path = program('shim', 'echo /real/python3.77; echo 3.77');
     const interpreters = new Interpreters({ '3.77': path }, {});
     expect(await interpreters.find('3.77')).toEqual({ version: '3.77', path: '/real/python3.77' });
   });
 
-  test('a version means exactly that version', async () => {
+  test('find rejects an interpreter of another version', async () => {
     const path = program('python', 'echo /real/python; echo 3.78');
     await expect(new Interpreters({ '3.77': path }, {}).find('3.77')).rejects.toThrow(
       `invalid function: runtime python3.77 is not available: ${path}: it is Python 3.78`,
     );
   });
 
-  test('says what a broken interpreter said', async () => {
+  test('find includes the error output of a broken interpreter', async () => {
     const path = program('python', 'echo "cannot find libpython" >&2; exit 1');
     await expect(new Interpreters({ '3.77': path }, {}).find('3.77')).rejects.toThrow(`${path}: cannot find libpython`);
   });
 
-  test('a configured path that cannot be executed is an error, not a search', async () => {
+  test('find fails for a configured path that cannot be executed, without a search', async () => {
     const path = join(directory, 'absent');
     await expect(new Interpreters({ '3.11': path }, {}).find('3.11')).rejects.toThrow(`${path}: it cannot be executed`);
   });
 
-  test('one that was missing is found once it is there', async () => {
+  test('find succeeds once a missing interpreter exists', async () => {
     const path = join(directory, 'python');
     const interpreters = new Interpreters({ '3.77': path }, {});
     await expect(interpreters.find('3.77')).rejects.toMatchObject({ code: 'failed_precondition' });
@@ -53,7 +53,7 @@ describe('Interpreters', () => {
     expect(await interpreters.find('3.77')).toMatchObject({ version: '3.77' });
   });
 
-  test('finds some Python of this machine', async () => {
+  test('findAny finds a Python of this machine', async () => {
     expect((await new Interpreters({}, process.env).findAny()).path).toMatch(/^\//);
   });
 });

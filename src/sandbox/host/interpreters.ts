@@ -11,48 +11,54 @@ const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;
 const ASK = 'import sys; print(sys.executable); print("%d.%d" % sys.version_info[:2])';
 const WELL_KNOWN = ['/usr/bin', '/usr/local/bin', '/opt/homebrew/bin', '/usr/local/sbin', '/bin'];
-/** For programs that need no Python of their own: any of these serves, the first one found. */
+/** Versions for programs that need no particular Python, in the order of preference. */
 const PREFERRED = ['3.12', '3.11', '3.13', '3.10', '3.9', '3.14', '3.8', '3.7', '3.6'];
 
 export interface Interpreter {
-  /** `3.11` */
+  /** Minor version, for example `3.11`. */
   readonly version: string;
-  /** `sys.executable`: never the shim of a version manager. */
+  /** `sys.executable`, which is never the shim of a version manager. */
   readonly path: string;
 }
 
-/** Finds the Python interpreters of this machine, and remembers them. */
+/** Finds the Python interpreters of this machine, and caches them. */
 export class Interpreters {
   readonly #configured: Readonly<Record<string, string>>;
   readonly #environment: Environment;
   readonly #found = new Map<string, Promise<Interpreter>>();
 
-  /** `configured`: a version (`3.11`) → the path of its interpreter. Others are looked for where `environment` says (`PATH`, `PYENV_ROOT`). */
+  /**
+   * Creates the finder. `configured` maps a version (`3.11`) to the path of its interpreter.
+   * Other versions are searched where `environment` says (`PATH`, `PYENV_ROOT`).
+   */
   constructor(configured: Readonly<Record<string, string>>, environment: Environment) {
     this.#configured = configured;
     this.#environment = environment;
   }
 
-  /** The interpreter of exactly this version. Fails with `failed_precondition` (`invalid function: …`). */
+  /**
+   * Returns the interpreter of exactly this version. Fails with `failed_precondition` (`invalid function:
+   * …`).
+   */
   find(version: string): Promise<Interpreter> {
     let finding = this.#found.get(version);
     if (finding === undefined) {
       finding = this.#search(version);
       this.#found.set(version, finding);
-      // One that is missing may be installed later.
+      // A missing interpreter may be installed later.
       finding.catch(() => this.#found.delete(version));
     }
     return finding;
   }
 
-  /** Any interpreter. Fails with `failed_precondition`. */
+  /** Returns any interpreter. Fails with `failed_precondition`. */
   async findAny(): Promise<Interpreter> {
     const versions = [...Object.keys(this.#configured), ...PREFERRED];
     for (const version of versions) {
       try {
         return await this.find(version);
       } catch {
-        // The next one.
+        // Tries the next version.
       }
     }
     throw failedPrecondition(`no Python of ${PREFERRED.join(', ')} was found; install python3`);
@@ -78,7 +84,10 @@ export class Interpreters {
   }
 }
 
-/** Where an interpreter of this version may be, best first. A plain `python3` may be of any version. */
+/**
+ * Returns the possible paths of this version's interpreter, best first. A plain `python3` may be of any
+ * version.
+ */
 async function candidatePaths(version: string, environment: Environment): Promise<readonly string[]> {
   const directories = (environment.PATH ?? '').split(delimiter).filter(entry => entry.startsWith('/'));
   const pyenv = await pyenvDirectories(version, environment);
@@ -107,7 +116,7 @@ async function isExecutable(path: string): Promise<boolean> {
   }
 }
 
-/** What it says of itself, or why it does not. */
+/** Runs an interpreter; returns its version and path, or the reason it failed. */
 async function ask(path: string): Promise<Interpreter | string> {
   try {
     const { stdout } = await run(path, ['-I', '-c', ASK], { timeout: ASK_TIMEOUT_MS, cwd: '/' });

@@ -10,7 +10,7 @@ function startTimeOf(pid: number): number {
   return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]);
 }
 
-test('a process is the one that was named only with its start time and boot', async () => {
+test('isAlive matches a process by pid, start time and boot id', async () => {
   const own = { pid: process.pid, startTime: startTimeOf(process.pid), bootId: currentBootId() };
   expect(await isAlive(own)).toBe(true);
   expect(await isAlive({ ...own, startTime: own.startTime + 1 })).toBe(false);
@@ -18,7 +18,7 @@ test('a process is the one that was named only with its start time and boot', as
   expect(await isAlive({ ...own, pid: 2 ** 30 })).toBe(false);
 });
 
-test('only the process that was named is killed, and its end is seen', async () => {
+test('killProcess kills only the named process, and waitForEnd detects its end', async () => {
   const child = spawn('sleep', ['600']);
   const pid = child.pid as number;
   const name = { pid, startTime: startTimeOf(pid), bootId: currentBootId() };

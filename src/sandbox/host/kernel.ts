@@ -5,7 +5,10 @@ import * as processes from '../../lib/process-name.ts';
 const FIRST_PAUSE_MS = 1;
 const LONGEST_PAUSE_MS = 5;
 
-/** False when it has ended (also when nobody has reaped it yet). Fails with `unavailable` when that cannot be known now. */
+/**
+ * Returns false when the process has ended, even if its parent has not reaped it yet.
+ * Fails with `unavailable` when the state cannot be read now.
+ */
 export function isAlive(name: processes.ProcessName): boolean {
   try {
     return processes.isAlive(name);
@@ -14,7 +17,7 @@ export function isAlive(name: processes.ProcessName): boolean {
   }
 }
 
-/** False when it still lives after `timeoutMs`. */
+/** Waits for the end of a process. Returns false when it is still alive after `timeoutMs`. */
 export async function waitForEnd(name: processes.ProcessName, timeoutMs: number): Promise<boolean> {
   const deadline = Date.now() + timeoutMs;
   for (let pauseMs = FIRST_PAUSE_MS; isAlive(name); pauseMs = Math.min(LONGEST_PAUSE_MS, 2 * pauseMs)) {
@@ -24,7 +27,7 @@ export async function waitForEnd(name: processes.ProcessName, timeoutMs: number)
   return true;
 }
 
-/** Sends SIGKILL when it is still that process. False when it has ended. */
+/** Sends SIGKILL if the pid still belongs to that process. Returns false when it has ended. */
 export function killProcess(name: processes.ProcessName): boolean {
   if (!isAlive(name)) return false;
   killPid(name.pid);
@@ -35,6 +38,6 @@ export function killPid(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It has ended meanwhile.
+    // The process has ended meanwhile.
   }
 }

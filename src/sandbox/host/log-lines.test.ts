@@ -6,12 +6,12 @@ import { LogLines } from './log-lines.ts';
 const stored = (atMs: number, text: string) => `${String(atMs).padStart(13, '0')} ${text}`;
 
 describe('LogLines', () => {
-  test('takes the prefix off each line', () => {
+  test('LogLines removes the prefix of each line', () => {
     const lines = new LogLines(null);
     expect(lines.push(Buffer.from(stored(1, 'one\n') + stored(2, 'two\n'))).toString()).toBe('one\ntwo\n');
   });
 
-  test('keeps what has not ended when the memory of a chunk is used again', () => {
+  test('LogLines keeps an unfinished line when the buffer of its chunk is reused', () => {
     const lines = new LogLines(null);
     const memory = Buffer.alloc(100);
     const push = (bytes: string) => lines.push(memory.subarray(0, memory.write(bytes))).toString();
@@ -19,7 +19,7 @@ describe('LogLines', () => {
     expect(push(stored(2, 'one\n') + stored(3, 'two')) + push(' and a half\n')).toBe('one\ntwo and a half\n');
   });
 
-  test('gives the same however the bytes are cut', () => {
+  test('LogLines returns the same text for every chunk size', () => {
     const texts = fc.array(fc.string({ unit: fc.constantFrom('a', 'ü', ' ', '+', '1') }), { maxLength: 8 });
     fc.assert(
       fc.property(texts, fc.integer({ min: 1, max: 20 }), (all, size) => {
@@ -33,14 +33,14 @@ describe('LogLines', () => {
     );
   });
 
-  test('a line without an end waits for it, and is ended at the end', () => {
+  test('LogLines holds an unfinished line back and completes the line on end', () => {
     const lines = new LogLines(null);
     expect(lines.push(Buffer.from(stored(1, 'half'))).length).toBe(0);
     expect(lines.end().toString()).toBe('half\n');
     expect(lines.end().length).toBe(0);
   });
 
-  test('a file that begins with + goes on with the line before', () => {
+  test('LogLines joins a file that begins with + to the previous line', () => {
     const lines = new LogLines(null);
     lines.beginFile();
     lines.push(Buffer.from(stored(1, 'be')));
@@ -48,19 +48,19 @@ describe('LogLines', () => {
     expect(lines.push(Buffer.from('0000000000002+gin\n')).toString()).toBe('begin\n');
   });
 
-  test('a continued line whose beginning is lost stands for itself', () => {
+  test('LogLines returns a continued line alone when its beginning is lost', () => {
     const lines = new LogLines(null);
     lines.beginFile();
     expect(lines.push(Buffer.from('0000000000002+gin\n')).toString()).toBe('gin\n');
   });
 
-  test('leaves out what was written before the moment that is asked for', () => {
+  test('LogLines omits lines from before the requested time', () => {
     const lines = new LogLines(2);
     const all = [1, 2, 3].map(atMs => stored(atMs, `${atMs}\n`)).join('');
     expect(lines.push(Buffer.from(all)).toString()).toBe('2\n3\n');
   });
 
-  describe('a line that is too long to wait for', () => {
+  describe('LogLines with a line above the limit', () => {
     const size = 16 * 1024;
     const long = 'x'.repeat(5 * LIMITS.logLineBytes);
     const piecesOf = (text: string, sinceMs: number | null) => {
@@ -75,18 +75,18 @@ describe('LogLines', () => {
     test.each([
       ['between others', stored(5, `${long}\n`)],
       ['that never ends', `${stored(5, long)}`],
-    ])('comes in pieces that are bounded, and nothing of it is lost: %s', (_title, middle) => {
+    ])('LogLines returns a long line in bounded pieces without loss: %s', (_title, middle) => {
       const pieces = piecesOf(`${stored(1, 'before\n')}${middle}`, null);
       expect(Buffer.concat(pieces).toString()).toBe(`before\n${long}\n`);
       expect(Math.max(...pieces.map(piece => piece.length))).toBeLessThanOrEqual(LIMITS.logLineBytes + size);
     });
 
-    test('is left out as a whole when it is too old', () => {
+    test('LogLines omits all pieces of a long line that is too old', () => {
       const text = stored(1, `${long}\n`) + stored(3, `${long}\n`) + stored(2, 'y\n') + stored(4, 'z\n');
       expect(Buffer.concat(piecesOf(text, 3)).toString()).toBe(`${long}\nz\n`);
     });
 
-    test('goes on in the next file', () => {
+    test('LogLines continues a long line in the next file', () => {
       const lines = new LogLines(null);
       lines.beginFile();
       const shown = [lines.push(Buffer.from(stored(1, long)))];

@@ -3,26 +3,27 @@ import { LIMITS } from '../../core/limits.ts';
 const NEWLINE = 0x0a;
 const PLUS = 0x2b;
 const EMPTY = Buffer.alloc(0);
-/** 13 digits of milliseconds and a blank, or `+` when the line began in the file before. */
+/** Length of a stored line's prefix: milliseconds (13 digits) and a blank, or `+` for a continued line. */
 export const PREFIX_BYTES = 14;
 
-/** Whether a file's first bytes go on with the last line of the file before. */
+/** Checks whether a file's first bytes continue the last line of the previous file. */
 export function continuesLine(start: Buffer): boolean {
   return start.length >= PREFIX_BYTES && start[PREFIX_BYTES - 1] === PLUS;
 }
 
 /**
- * Takes the prefixes off stored lines, and lines out that are too old. The format stands in `rookery_zygote/logfile.py`.
+ * Removes the prefixes from stored lines, and drops lines that are too old. `rookery_zygote/logfile.py` has
+ * the format.
  *
- * Code writes lines as long as it likes, and one that does not end would be kept for each of its readers: a line longer than
- * `LIMITS.logLineBytes` comes in pieces.
+ * A line longer than `LIMITS.logLineBytes` is returned in pieces. Otherwise an endless line would be buffered
+ * for each reader.
  */
 export class LogLines {
   readonly #sinceMs: number | null;
-  /** Of a line that has not ended yet, its prefix included when it began here. */
+  /** Parts of an unfinished line, including its prefix if it began here. */
   #parts: Buffer[] = [];
   #partBytes = 0;
-  /** Pieces of the line that runs have come already, or were left out. */
+  /** Set when pieces of the current line were already returned, or left out. */
   #begun: 'shown' | 'left out' | null = null;
   #isFileStart = false;
 
@@ -30,17 +31,20 @@ export class LogLines {
     this.#sinceMs = sinceMs;
   }
 
-  /** The next bytes are the beginning of a file. */
+  /** Announces that the next bytes are the beginning of a file. */
   beginFile(): void {
     this.#isFileStart = true;
   }
 
-  /** The whole lines that `chunk` completes, with their newlines. The bytes of `chunk` are used for them. */
+  /**
+   * Returns the whole lines that `chunk` completes, with their newlines. Reuses the bytes of `chunk` for
+   * them.
+   */
   push(chunk: Buffer): Buffer {
     let data = chunk;
     if (this.#isFileStart) {
       this.#isFileStart = false;
-      // Its beginning may be lost with an older file: then it stands for itself.
+      // The line's beginning may be lost with an older file. Then the rest counts as a line.
       const isOpen = this.#partBytes > 0 || this.#begun !== null;
       if (isOpen && continuesLine(chunk)) data = chunk.subarray(PREFIX_BYTES);
     }
@@ -54,13 +58,13 @@ export class LogLines {
     return this.#strip(whole);
   }
 
-  /** The last line, ended, when it has no newline of its own. */
+  /** Returns the last line with a newline if it had none. */
   end(): Buffer {
     if (this.#partBytes === 0 && this.#begun === null) return EMPTY;
     return this.#strip(this.#take(Buffer.from('\n')));
   }
 
-  /** `data` has to be a copy: the chunk belongs to its reader, who uses its memory again. */
+  /** Stores `data`, which must be a copy: the reader reuses the chunk's memory. */
   #keep(data: Buffer): void {
     if (data.length === 0) return;
     this.#parts.push(data);
@@ -74,7 +78,7 @@ export class LogLines {
     return whole;
   }
 
-  /** The bytes so far of a line that is too long to wait for. */
+  /** Returns the bytes so far of a line that is too long to buffer. */
   #piece(): Buffer {
     const piece = this.#take(EMPTY);
     if (this.#begun !== null) return this.#begun === 'shown' ? piece : EMPTY;
@@ -82,7 +86,9 @@ export class LogLines {
     return this.#begun === 'shown' ? piece.subarray(PREFIX_BYTES) : EMPTY;
   }
 
-  /** In place: lines of a few bytes would else cost an object each, and all of them another copy. */
+  /**
+   * Removes prefixes in place. Otherwise short lines would cost an object each, and all lines another copy.
+   */
   #strip(whole: Buffer): Buffer {
     let kept = 0;
     let at = 0;
@@ -104,17 +110,17 @@ export class LogLines {
   }
 }
 
-/** Up to here a look at each byte is faster than a call of native code. */
+/** Length up to which a loop over the bytes is faster than a native call. */
 const SHORT_BYTES = 64;
 
-/** Behind the next newline, which must be there. */
+/** Returns the position after the next newline, which must exist. */
 function endOfLine(bytes: Buffer, from: number): number {
   const near = from + SHORT_BYTES;
   for (let at = from; at < near; at++) if (bytes[at] === NEWLINE) return at + 1;
   return bytes.indexOf(NEWLINE, near) + 1;
 }
 
-/** Moves what is from `from` to `end` forward to `to`, and answers where it ends there. */
+/** Moves the bytes from `from` to `end` forward to `to`, and returns the end of the moved bytes. */
 function move(bytes: Buffer, to: number, from: number, end: number): number {
   if (end <= from) return to;
   if (end - from > SHORT_BYTES) bytes.copyWithin(to, from, end);

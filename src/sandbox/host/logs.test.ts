@@ -1,12 +1,13 @@
+import { setMaxListeners } from 'node:events';
 import { appendFileSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
+import { MEBIBYTE } from '../../core/units.ts';
 import type { LogRequest } from '../driver.ts';
 import { readLogs } from './logs.ts';
 
-const MEBIBYTE = 1024 * 1024;
 const NEVER = new Promise<never>(() => undefined);
 const line = (text: string, atMs = 1000) => `${String(atMs).padStart(13, '0')} ${text}\n`;
 
@@ -130,6 +131,7 @@ describe('readLogs', () => {
     const readers = 200;
     write('log', `${line('first')}0000000001000 ${text.repeat(Math.ceil((4 * MEBIBYTE) / text.length))}`);
     const gone = new AbortController();
+    setMaxListeners(readers, gone.signal);
     const request = { tail: null, sinceMs: null, follow: true };
     const before = process.memoryUsage().arrayBuffers;
     const following = Array.from({ length: readers }, () =>

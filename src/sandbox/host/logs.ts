@@ -8,28 +8,32 @@ import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.t
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
 
-/** A reader that rests holds a chunk, and the rest of a line. */
+/** Bytes of a chunk. A paused reader holds one chunk and the rest of a line. */
 const CHUNK_BYTES = LIMITS.logChunkBytes;
-/** Between two looks of one follower: code that writes all the time is read in larger pieces then, not more often. */
+/**
+ * Minimum interval between two reads by a follower: steady output is read in larger pieces, not more often.
+ */
 const LOOK_GAP_MS = 20;
-/** Of all readers: many who read at once hold nobody else up. */
+/**
+ * Chunks that all readers together may read in a turn of the event loop, to keep turns short.
+ */
 const CHUNKS_IN_A_TURN = 4;
-/** Newest first. */
+/** Log file names, newest first. */
 const FILES = ['log', 'log.1', 'log.2'] as const;
 const NEWLINE = 0x0a;
 
-/** A log file that is held open, so that a rotation meanwhile loses nothing. */
+/** An open log file. The open handle keeps it readable after a rotation. */
 interface OpenFile {
   readonly handle: FileHandle;
   readonly inode: number;
-  /** How far it has been read. */
+  /** Offset of the next byte to read. */
   position: number;
 }
 
-/** What one reader of a log reads with. */
+/** The state with which one reader reads a log. */
 interface Reading {
   readonly lines: LogLines;
-  /** For each chunk again; null: each chunk has its own. */
+  /** The buffer for every chunk; null: each chunk gets a new buffer. */
   readonly memory: Buffer | null;
   readonly signal: AbortSignal;
 }
@@ -37,8 +41,9 @@ interface Reading {
 const turns = new Turns(CHUNKS_IN_A_TURN);
 
 /**
- * The lines of a sandbox's log. With `follow` it goes on, woken by the file system, until `ended` settles and all is read, or
- * `signal` aborts; a chunk is good until the next one is asked for then. A sandbox that is gone has no lines.
+ * Reads the lines of a sandbox's log. A removed sandbox has no lines.
+ * With `follow`, file system events wake the reader, until `ended` settles and all is read, or `signal`
+ * aborts. Each chunk is valid then until the next one is requested.
  */
 export async function* readLogs(
   directory: string,
@@ -55,7 +60,7 @@ export async function* readLogs(
     const first = request.tail === null ? 0 : await skipToTail(files, request.tail);
     for (const file of files.slice(first)) yield* readFile(file, reading);
     while (changes !== null && !signal.aborted) {
-      // Asked before the last read: the files then hold everything that was written before the end.
+      // Read before the last read of the files: they then contain everything written before the end.
       const isLast = changes.hasEnded;
       const newest = files.at(-1);
       if (!isLast && newest !== undefined && (await isNewest(directory, newest))) yield* readFile(newest, reading);
@@ -71,10 +76,10 @@ export async function* readLogs(
   }
 }
 
-/** All files that there are, oldest first. */
+/** Opens all existing files, oldest first. */
 async function openAll(directory: string): Promise<OpenFile[]> {
   const files: OpenFile[] = [];
-  // Newest first: a rotation meanwhile shows a file twice, never none.
+  // Newest first: a rotation meanwhile shows a file twice, and never skips one.
   for (const name of FILES) {
     const handle = await open(join(directory, name)).catch(() => null);
     if (handle === null) continue;
@@ -103,7 +108,7 @@ async function* readFile(file: OpenFile, { lines, memory, signal }: Reading): As
   }
 }
 
-/** Whether nothing has been rotated since: nearly always, and then one look is all that a change costs. */
+/** Checks whether no rotation has happened since. That is the usual case, and costs one `stat` per change. */
 async function isNewest(directory: string, { inode }: OpenFile): Promise<boolean> {
   return await stat(join(directory, FILES[0])).then(
     ({ ino }) => ino === inode,
@@ -111,7 +116,7 @@ async function isNewest(directory: string, { inode }: OpenFile): Promise<boolean
   );
 }
 
-/** What has been written since, in the newest of `files` and in the files that came after it. */
+/** Reads what was appended since, in the newest of `files` and in files created after it. */
 async function* readNew(directory: string, files: OpenFile[], reading: Reading): AsyncIterable<Buffer> {
   const newest = files.at(-1);
   const now = await openAll(directory);
@@ -125,11 +130,14 @@ async function* readNew(directory: string, files: OpenFile[], reading: Reading):
     files.push(file);
     yield* readFile(file, reading);
   }
-  // The files that rotated away are read.
+  // The files that were rotated away have been read.
   for (const file of files.splice(0, Math.max(0, files.length - FILES.length))) await file.handle.close();
 }
 
-/** Sets the positions to where the last `count` lines begin, and answers in which file: read backwards, so that a long log costs only what is shown. */
+/**
+ * Sets the positions to the start of the last `count` lines, and returns the index of the first file.
+ * Reads backwards, so that a long log costs only as much as is shown.
+ */
 async function skipToTail(files: readonly OpenFile[], count: number): Promise<number> {
   let missing = count;
   for (let index = files.length - 1; index >= 0; index--) {
@@ -139,7 +147,7 @@ async function skipToTail(files: readonly OpenFile[], count: number): Promise<nu
       file.position = size;
       return index;
     }
-    // A newline at the very end of all ends the last line; it begins none.
+    // A newline at the very end ends the last line and begins none.
     let end = index === files.length - 1 && (await lastByte(file, size)) === NEWLINE ? size - 1 : size;
     while (end > 0) {
       const bytes = Math.min(CHUNK_BYTES, end);
@@ -150,7 +158,8 @@ async function skipToTail(files: readonly OpenFile[], count: number): Promise<nu
         at >= 0;
         at = at === 0 ? -1 : buffer.lastIndexOf(NEWLINE, at - 1)
       ) {
-        // Nothing follows the newline at the end of an older file: the next file's first line was counted there.
+        // No byte follows the newline at the end of an older file: the first line of the next file was
+        // counted there.
         if (end - bytes + at + 1 === size) continue;
         missing -= 1;
         if (missing > 0) continue;
@@ -178,7 +187,7 @@ async function beginsInside(file: OpenFile): Promise<boolean> {
   return continuesLine(buffer.subarray(0, bytesRead));
 }
 
-/** Wakes when something in a directory changes or the sandbox has ended; changes before `next` count. */
+/** Wakes when a directory changes or the sandbox ends. Changes before `next` count. */
 class Changes {
   readonly #watcher: DirectoryWatch | null;
   #hasChanged = false;
@@ -203,7 +212,7 @@ class Changes {
     try {
       this.#watcher = watchDirectory(directory, changed);
     } catch {
-      // The sandbox is gone.
+      // The sandbox was removed.
       this.#watcher = null;
       end();
     }

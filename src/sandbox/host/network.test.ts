@@ -20,6 +20,6 @@ test.each<[string, SandboxSpec, NetworkOptions['use'], string | null, NetworkKin
   ['… also where all should have it', HTTP, 'own', MISSING, 'none'],
   ['other code shares that of the host then', PYTHON, 'own', MISSING, null],
   ['… and where it is to', PYTHON, 'shared', null, null],
-])('%s', (_, spec, use, missing, kind) => {
+])('networkKindOf chooses the kind of network: %s', (_, spec, use, missing, kind) => {
   expect(networkKindOf(spec, use, missing)).toBe(kind);
 });

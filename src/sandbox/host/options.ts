@@ -5,28 +5,30 @@ import type { Logger } from '../../telemetry/logger.ts';
 import type { DiskOptions } from './disk-watch.ts';
 import type { NetworkOptions } from './network.ts';
 
-/** What every driver is given whose sandboxes are forks of the host's own Python. */
+/** Options of each driver whose sandboxes are forks of the host's own Python. */
 export interface PythonHostOptions {
-  /** The server's data directory (resolved): sockets, logs and state of sandboxes are in `run` below it. */
+  /** The server's data directory (resolved). Sockets, logs and state of sandboxes are in `run` below it. */
   readonly dataDir: string;
-  /** What may not be mounted, checked again when it is. */
+  /** Paths that may not be mounted; checked again at the mount. */
   readonly mountPolicy: HostPathPolicy;
   readonly removals: Removals;
-  /** Not bounded when absent. */
+  /** Disk limit; absent: no limit. */
   readonly disk?: DiskOptions;
   readonly logger: Logger;
-  /** Sandboxes without code that are kept ready per interpreter in use. */
+  /** Number of sandboxes without code that are kept ready per interpreter in use. */
   readonly spares?: number;
-  /** That of the server: where interpreters are looked for. */
+  /** True when sandboxes of different tenants are forked from different zygotes; false when absent. */
+  readonly zygotePerTenant?: boolean;
+  /** The server's environment, which says where to search for interpreters. */
   readonly environment: Environment;
-  /** A Python version (`3.11`) → the path of its interpreter. */
+  /** Paths of interpreters by Python version (`3.11`). */
   readonly pythons?: Readonly<Record<string, string>>;
-  /** Versions of which `warm` makes sandboxes without code before the first start. */
+  /** Versions for which `warm` makes sandboxes without code before the first start. */
   readonly warm?: readonly string[];
-  /** Layers of isolation to do without (`mount`, `cgroup.cpu`, …; `namespaces`, `cgroup`: all of that kind). */
+  /** Layers of isolation to disable (`mount`, `cgroup.cpu`, …; `namespaces`, `cgroup`: all of that kind). */
   readonly disable?: readonly string[];
-  /** The host's network, but for sandboxes that cannot share it, when absent. */
+  /** The networks. Absent: the host's network, except for sandboxes that cannot share it. */
   readonly network?: NetworkOptions;
-  /** The directory of `rookery_zygote` and `rookery_runtime`; this installation's when absent. */
+  /** The directory of `rookery_zygote` and `rookery_runtime`; absent: this installation's. */
   readonly pythonDir?: string;
 }

@@ -1,20 +1,20 @@
 import type { Duplex } from 'node:stream';
 
-/** A sandbox with a network of its own. */
+/** A sandbox with its own network. */
 export interface PortTarget {
   readonly instanceId: string;
-  /** null: it is reached from inside only. */
+  /** Address of the sandbox on the host; null: the sandbox is reachable only from inside. */
   readonly address: string | null;
-  /** A connection to `port` of its loopback. */
+  /** Connects to `port` of the sandbox's loopback. */
   dial(port: number, signal: AbortSignal): Promise<Duplex>;
 }
 
-/** Counts what goes through all published ports of this process: each is two descriptors. */
+/** Counts the connections through all published ports of this process. Each takes two descriptors. */
 export const portUse = { connections: 0 };
 
-/** One port of the host that leads into a sandbox. */
+/** A port of the host that leads into a sandbox. */
 export interface PortForwarder {
   readonly hostPort: number;
-  /** It is free, and what went through it has ended. */
+  /** Frees the port and ends its connections. */
   close(): void;
 }

@@ -5,7 +5,10 @@ import { withDeadline } from '../../lib/deadline.ts';
 import { connectTcp } from './connect-tcp.ts';
 import { type PortForwarder, type PortTarget, portUse } from './port-forwarder.ts';
 
-/** Takes connections on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` inside. Fails as `listen` does. */
+/**
+ * Forwards connections to `hostPort` of the host's loopback to `port` inside. Fails like `listen`.
+ * With `hostPort` 0, any free port is used.
+ */
 export function forwardTcp(target: PortTarget, port: number, hostPort: number): Promise<PortForwarder> {
   const open = new Set<Socket>();
   const server = net.createServer({ allowHalfOpen: true, noDelay: true, pauseOnConnect: true }, outside => {
@@ -26,7 +29,7 @@ export function forwardTcp(target: PortTarget, port: number, hostPort: number): 
     server.once('error', reject);
     server.listen({ host: '127.0.0.1', port: hostPort }, () => {
       server.off('error', reject);
-      // One that runs out of descriptors takes the next connection when there are some.
+      // A server that runs out of descriptors accepts again when some are free.
       server.on('error', () => undefined);
       resolve({
         hostPort: (server.address() as AddressInfo).port,
@@ -44,7 +47,7 @@ async function pass(target: PortTarget, port: number, outside: Socket): Promise<
   try {
     inside = await connect(target, port, outside);
   } catch {
-    // Nothing listens: the caller sees what it would see there itself.
+    // Nothing listens inside: the client sees the same reset as there.
     outside.resetAndDestroy();
     return;
   }
@@ -59,7 +62,10 @@ async function pass(target: PortTarget, port: number, outside: Socket): Promise<
   outside.pipe(inside);
 }
 
-/** To the sandbox's address; the way to a port on its loopback only leads through the inside. */
+/**
+ * Connects to the sandbox's address.
+ * A port that listens on the sandbox's loopback only is reached through a process inside.
+ */
 async function connect(target: PortTarget, port: number, outside: Socket): Promise<Duplex> {
   const left = new AbortController();
   const leave = () => left.abort();

@@ -2,19 +2,22 @@ import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { LIMITS } from '../../core/limits.ts';
 import { type PortForwarder, portUse } from './port-forwarder.ts';
 
-/** Datagrams of one caller that wait until its socket is connected; they may be lost. */
+/**
+ * Maximum number of a client's datagrams that wait until its socket is connected. Further ones are dropped.
+ */
 const MOST_EARLY = 64;
 
-/** One caller: where it sends from, and the socket that the inside knows it by. */
+/** A client's socket to the inside, and its idle timer. */
 interface Session {
   readonly inside: Socket;
   readonly idle: NodeJS.Timeout;
 }
 
 /**
- * Takes datagrams on `hostPort` (0: any that is free) of the host's loopback and passes them on to `port` of the sandbox's `address`, and the answers back to
- * their sender. A caller that is silent for a while is forgotten; so is the one silent the longest when there are too many.
- * Fails as `bind` does.
+ * Forwards datagrams to `hostPort` of the host's loopback to `port` of the sandbox's `address`, and answers
+ * back.
+ * With `hostPort` 0, any free port is used. A client's session ends after `LIMITS.portUdpIdleMs` of silence.
+ * When there are too many sessions, the one silent the longest ends. Fails like `bind`.
  */
 export function forwardUdp(address: string, port: number, hostPort: number): Promise<PortForwarder> {
   const outside = createSocket('udp4');
@@ -27,7 +30,9 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
     clearTimeout(session.idle);
     session.inside.close();
   };
-  /** Null: there are too many callers elsewhere, and none here whose place could be taken. */
+  /**
+   * Opens a session. Returns null if other ports use up the total limit and this port has no session to end.
+   */
   const begin = (name: string, caller: RemoteInfo): Session | null => {
     const [longestSilent] = sessions.keys();
     const isFull = sessions.size >= LIMITS.portUdpCallers || portUse.connections >= LIMITS.portConnectionsInAll;
@@ -42,7 +47,7 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
       if (sessions.get(name)?.inside !== inside || isBehind(outside)) return;
       outside.send(data, caller.port, caller.address);
     });
-    // Nothing listens there, or not yet: datagrams may be lost.
+    // Nothing listens inside, or not yet: datagrams may be lost.
     const session = { inside, idle };
     inside.on('error', () => {
       if (sessions.get(name) === session) end(name);
@@ -54,7 +59,7 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
     const name = `${caller.address}:${caller.port}`;
     const session = sessions.get(name) ?? begin(name, caller);
     if (session === null) return;
-    // The map is in the order of their last words.
+    // Keeps the map ordered by each client's last datagram.
     sessions.delete(name);
     sessions.set(name, session);
     session.idle.refresh();
@@ -76,7 +81,7 @@ export function forwardUdp(address: string, port: number, hostPort: number): Pro
   });
 }
 
-/** `connect` of a datagram socket binds it first, which takes a turn of the event loop. */
+/** Sends now, or after `connect`: that call binds the socket first, which takes a turn of the event loop. */
 function sendWhenConnected(socket: Socket, data: Buffer, isOpen: () => boolean): void {
   try {
     socket.remoteAddress();
@@ -90,7 +95,7 @@ function sendWhenConnected(socket: Socket, data: Buffer, isOpen: () => boolean):
   if (!isBehind(socket)) socket.send(data);
 }
 
-/** A sender may be faster than the system takes what it sends. */
+/** Checks whether the socket's send queue is too long, because a sender may be faster than the system. */
 function isBehind(socket: Socket): boolean {
   return socket.getSendQueueSize() > LIMITS.portUdpQueueBytes;
 }

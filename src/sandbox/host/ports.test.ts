@@ -25,7 +25,7 @@ function newPorts(): PublishedPorts {
   return ports;
 }
 
-/** What listens in the place of a program: it answers with `word` and what it heard, once its caller has said all. */
+/** Starts a server that replies with `word` and the received text when the client has finished. */
 async function listen(word: string, port = 0): Promise<number> {
   const server = net.createServer({ allowHalfOpen: true }, socket => {
     let said = '';
@@ -65,7 +65,7 @@ test('a port that the address does not reach is dialled from inside', async () =
     await once(socket, 'connect');
     return socket;
   };
-  // Nothing of these tests listens there.
+  // These tests have no listener at this address.
   const target = targetOf('a', { address: '127.200.0.1', dial });
   const [mapping] = await newPorts().open(target, [{ protocol: 'tcp', port: 8080 }]);
   expect(await ask(mapping?.hostPort ?? 0, 'x')).toBe('dialled x');

@@ -7,18 +7,18 @@ import { forwardTcp } from './ports-tcp.ts';
 import { forwardUdp } from './ports-udp.ts';
 
 const HOST_IP = '127.0.0.1';
-/** How soon a port of an earlier server that somebody else has by now is tried again. */
+/** Interval of retries for an adopted sandbox's host port that another process holds. */
 const RETRY_MS = 5_000;
-/** Of how many instances the last host ports are remembered, for a restart. */
+/** Maximum number of instances whose last host ports are remembered, for a restart. */
 const MAX_REMEMBERED = 1000;
 
 interface Published {
   readonly forwarders: Set<PortForwarder>;
-  /** Of mappings that wait for their host port. */
+  /** Retry timers of mappings that wait for their host port. */
   readonly retries: Set<NodeJS.Timeout>;
 }
 
-/** Ports of the host that lead into sandboxes, for as long as this process and the sandbox live. */
+/** Host ports that lead into sandboxes, open as long as both this process and the sandbox are alive. */
 export class PublishedPorts {
   readonly #logger: Logger;
   readonly #published = new Map<string, Published>();
@@ -29,8 +29,9 @@ export class PublishedPorts {
   }
 
   /**
-   * One free port of the host for each of `ports`; those that this instance had before its restart when nobody has taken them. Fails with
-   * `unavailable`, and none is open then.
+   * Opens one free port of the host for each of `ports`.
+   * Reuses the ports from before a restart of the instance when they are free. Fails with `unavailable`, and
+   * leaves none open then.
    */
   async open(target: PortTarget, ports: readonly PortSpec[]): Promise<readonly PortMapping[]> {
     const { instanceId } = target;
@@ -59,7 +60,7 @@ export class PublishedPorts {
     return this.#published.has(instanceId);
   }
 
-  /** The same ports as before, for a sandbox that an earlier server published; one that is taken is tried again until it is free. */
+  /** Reopens the same ports for an adopted sandbox. Retries a port that is in use until it is free. */
   async reopen(target: PortTarget, mappings: readonly PortMapping[]): Promise<void> {
     if (mappings.length === 0 || this.#published.has(target.instanceId)) return;
     const published = this.#begin(target.instanceId);
@@ -67,7 +68,7 @@ export class PublishedPorts {
     await Promise.all(mappings.map(mapping => this.#tryReopen(published, target, mapping, true)));
   }
 
-  /** Nothing of this instance is reached from outside any more. */
+  /** Closes all ports of the instance. */
   close(instanceId: string): void {
     const published = this.#published.get(instanceId);
     if (published === undefined) return;
@@ -76,7 +77,10 @@ export class PublishedPorts {
     for (const forwarder of published.forwarders) forwarder.close();
   }
 
-  /** Those that it has now, when `ended` resolves; when it rejects they stay until `close`. */
+  /**
+   * Closes the instance's current ports when `ended` resolves. When `ended` rejects they stay open until
+   * `close`.
+   */
   closeAfter(instanceId: string, ended: Promise<unknown>): void {
     const published = this.#published.get(instanceId);
     const close = () => {
@@ -97,7 +101,7 @@ export class PublishedPorts {
     return published;
   }
 
-  /** False when they were closed meanwhile. */
+  /** Adds a forwarder. Returns false, and closes it, when the instance's ports were closed meanwhile. */
   #keep(published: Published, instanceId: string, forwarder: PortForwarder): boolean {
     if (this.#published.get(instanceId) !== published) {
       forwarder.close();
@@ -118,7 +122,7 @@ export class PublishedPorts {
       if (isFirst) {
         this.#logger.warn(
           { instanceId, protocol, hostPort, error: messageOf(error) },
-          'a published port is taken by somebody else; it is opened when it is free again',
+          'published port is in use by another program; retrying',
         );
       }
       const timer = setTimeout(() => {

@@ -3,7 +3,9 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { internal } from '../../core/error.ts';
 
-/** `runtimes/python` of this installation, from the sources and from the built program. Fails with `internal`. */
+/**
+ * Finds `runtimes/python` of this installation, for the sources and the built program. Fails with `internal`.
+ */
 export function findPythonDir(): string {
   let directory = dirname(fileURLToPath(import.meta.url));
   for (;;) {

@@ -6,15 +6,18 @@ import { readHandle } from './handle.ts';
 import type { PortTarget } from './port-forwarder.ts';
 import { PublishedPorts } from './ports.ts';
 
-/** What the ports of a sandbox need of its driver. */
+/** The driver's functions that the ports of a sandbox need. */
 export interface PortOwner {
-  /** A connection to `port` of the sandbox's loopback. */
+  /** Connects to `port` of the sandbox's loopback. */
   dial(handle: SandboxHandle, port: number, signal: AbortSignal): Promise<Duplex>;
   /** Resolves when the sandbox has ended. */
   ended(handle: SandboxHandle): Promise<unknown>;
 }
 
-/** The published ports of sandboxes, as their handles tell them: open from the start to the end of each, under one server after another. */
+/**
+ * The published ports of sandboxes, as stored in their handles.
+ * The ports are open from the start to the end of each sandbox, also after a restart of the service.
+ */
 export class SandboxPorts {
   readonly #owner: PortOwner;
   readonly #published: PublishedPorts;
@@ -24,13 +27,16 @@ export class SandboxPorts {
     this.#published = new PublishedPorts(logger);
   }
 
-  /** Opens those of a sandbox that has just started; the handle has them then. Fails with `unavailable`, and none is open. */
+  /**
+   * Opens the ports of a sandbox that has just started, and adds them to its handle.
+   * Fails with `unavailable`, and leaves none open then.
+   */
   async publish(
     handle: SandboxHandle,
     { ports }: SandboxSpec,
   ): Promise<{ handle: SandboxHandle; portMappings: readonly PortMapping[] }> {
     const target = this.#targetOf(handle);
-    // From inside only connections can be made.
+    // A sandbox without an address is reachable from inside only, by TCP connections.
     const open =
       target === null || target.address !== null ? ports : ports.filter(({ protocol }) => protocol === 'tcp');
     if (target === null || open.length === 0) return { handle, portMappings: [] };
@@ -39,7 +45,7 @@ export class SandboxPorts {
     return { handle: { ...handle, data: { ...handle.data, portMappings } }, portMappings };
   }
 
-  /** Opens those of a running sandbox that an earlier server published. */
+  /** Reopens the ports of an adopted, running sandbox. */
   async reopen(handle: SandboxHandle): Promise<void> {
     const { portMappings } = readHandle(handle);
     if (portMappings.length === 0 || this.#published.has(handle.instanceId)) return;

@@ -1,10 +1,10 @@
 import { stat } from 'node:fs/promises';
 import { failedPrecondition } from '../../core/error.ts';
-import type { HostPathPolicy } from '../../core/host-path.ts';
+import { completePolicy, type HostPathPolicy } from '../../core/host-path.ts';
 import type { PortMapping } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
 import { hasOwnNetwork, type SandboxStateFile } from './handle.ts';
-import type { HostFacts } from './host-driver.ts';
+import type { HostFacts } from './host-facts.ts';
 import { type NetworkOptions, networkOf, sharedNetworkSentence } from './network.ts';
 
 export function startRequest(
@@ -28,12 +28,12 @@ export function startRequest(
     maxProcesses: spec.maxProcesses,
     maxOpenFiles: spec.maxOpenFiles,
     network: networkOf(spec, networks),
-    policy,
+    policy: spec.mounts.length > 0 ? completePolicy(policy) : null,
     requireIsolation: spec.requireIsolation,
   };
 }
 
-/** The layers that hold for this spec in the sandbox that wrote `file`. */
+/** Returns the isolation layers that this spec has in the sandbox that wrote `file`. */
 export function isolationOf(
   spec: SandboxSpec,
   zygote: { readonly hello: HostFacts },
@@ -43,12 +43,15 @@ export function isolationOf(
   return isolation.filter(layer => (layer !== 'net' || isAlone(spec, file)) && file.lacks?.includes(layer) !== true);
 }
 
-/** Whether a sandbox is in a network that is not the host's. */
+/** Checks whether a sandbox's network is separate from the host's. */
 export function isAlone(spec: SandboxSpec, file: SandboxStateFile): boolean {
   return hasOwnNetwork(file) || spec.network === 'none' || spec.command.kind === 'http';
 }
 
-/** Fails with `failed_precondition` when isolation is required and this machine lacks a layer, or a network that was to be the sandbox's own. */
+/**
+ * Checks the machine against `requireIsolation`.
+ * Fails with `failed_precondition` when a layer or the sandbox's own network is missing.
+ */
 export function refuseWithoutIsolation(
   spec: SandboxSpec,
   zygote: { readonly hello: HostFacts },
@@ -79,7 +82,7 @@ export function refuseWithoutIsolation(
   }
 }
 
-/** The owner of each directory that the sandbox may write to. */
+/** Returns the owner of each mounted directory that the sandbox may write to. */
 export async function sourceOwners(
   spec: SandboxSpec,
 ): Promise<readonly { source: string; uid: number; isOpen: boolean }[]> {

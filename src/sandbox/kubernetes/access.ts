@@ -6,7 +6,7 @@ import { openExec } from '../host/access-exec.ts';
 import { FileAccess } from '../host/file-access.ts';
 import type { PodSandbox } from './handle.ts';
 
-/** Ways into a pod, through its manager. */
+/** Gives access to a pod through its manager. */
 export class PodAccess extends FileAccess implements SandboxAccess {
   readonly #sandbox: PodSandbox;
   readonly #hasEnded: () => boolean;

@@ -9,7 +9,7 @@ const NAME = 'rookery-00000000-0000-4000-8000-000000000000';
 const JOBS = '/apis/batch/v1/namespaces/here/jobs';
 const NO_PODS = { get: () => undefined, all: () => [], subscribe: () => () => undefined } as unknown as Watched<V1Pod>;
 
-/** An API server that makes what it is asked to make, and then does as `answer` says. */
+/** Fake API server that creates the requested Job and then calls `answer`. */
 class OneJob {
   readonly jobs = new Set<string>();
   readonly asked: ApiRequest[] = [];
@@ -35,7 +35,7 @@ class OneJob {
 const make = (server: OneJob, signal: AbortSignal) =>
   makeJob(server.cluster, NO_PODS, NAME, { metadata: {}, spec: { containers: [] } } as never, signal);
 
-test('a Job whose making was not answered is not left', async () => {
+test('makeJob removes the Job when the API server does not answer the creation', async () => {
   const server = new OneJob(() => {
     throw unavailable('the API server did not answer');
   });
@@ -43,7 +43,7 @@ test('a Job whose making was not answered is not left', async () => {
   expect([...server.jobs]).toEqual([]);
 });
 
-test('a Job that is given up while it is made is made, and then removed', async () => {
+test('makeJob completes the creation and then removes the Job when its caller aborts', async () => {
   const caller = new AbortController();
   const server = new OneJob(() => caller.abort(new Error('given up')));
   await expect(make(server, caller.signal)).rejects.toMatchObject({ code: 'failed_precondition' });

@@ -5,19 +5,23 @@ import { type Cluster, statusOf } from './cluster.ts';
 import type { PodTemplate } from './pod-template.ts';
 import type { Watched } from './watched.ts';
 
-/** For one that is over and that nobody removed, because the installation that made it is gone. */
+/** Time after which Kubernetes deletes a finished Job, in case its installation no longer exists. */
 const KEEP_SECONDS = 86_400;
-/** As the controller of Jobs calls its pods: the name of the Job, which is that of a pod of an instance's own, and five characters. */
+/**
+ * Name that the Job controller gives a pod: the Job's name and five characters. A Job is named like an
+ * instance's own pod.
+ */
 const POD_NAME = /^(rookery-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-[a-z0-9]{5}$/;
 
-/** The `batch/v1` Job that a pod of this name is of; null when it is none's. */
+/** Returns the name of the `batch/v1` Job that owns a pod of this name, or null. */
 export function jobOfPod(podName: string): string | null {
   return POD_NAME.exec(podName)?.[1] ?? null;
 }
 
 /**
- * Makes a Job of one pod that is never run a second time, and returns its pod, which may not run yet. Fails as `Cluster.request`, with the words of the
- * controller when it made no pod before `signal` aborts; nothing is left then.
+ * Creates a Job with a single pod that never runs again. Returns the pod, which may not run yet. Fails as
+ * `Cluster.request` does. If no pod appears before `signal` aborts, fails with the controller's message.
+ * Removes the Job on failure.
  */
 export async function makeJob(
   cluster: Cluster,
@@ -33,17 +37,17 @@ export async function makeJob(
     spec: {
       completions: 1,
       parallelism: 1,
-      // A command that has begun is not begun again: whether it is tried once more is this service's to decide.
+      // Kubernetes must not run a command again; this service decides about retries.
       backoffLimit: 0,
       ttlSecondsAfterFinished: KEEP_SECONDS,
       template: { metadata, spec },
     },
   };
   try {
-    // Not with the signal: whether the Job has been made must be known, or it would be left, and run.
+    // Without the signal: an aborted request could leave an unknown Job, which would run.
     await cluster.request<V1Job>('make a job', { method: 'POST', path: pathOf(cluster), body });
   } catch (error) {
-    // It may have been made all the same: an answer can be lost, and a request that is sent again finds its own Job.
+    // The Job may exist: its answer may be lost, or a resent request failed because it found its own Job.
     await removeJob(cluster, name).catch(() => undefined);
     throw error;
   }
@@ -56,7 +60,7 @@ export async function makeJob(
   }
 }
 
-/** Its pod goes with it. Absent = success. */
+/** Deletes the Job; Kubernetes then deletes its pod. Succeeds when the Job does not exist. */
 export async function removeJob(cluster: Cluster, name: string): Promise<void> {
   const query = { propagationPolicy: 'Background' };
   try {
@@ -87,7 +91,7 @@ function firstPod(pods: Watched<V1Pod>, job: string, signal: AbortSignal): Promi
   });
 }
 
-/** A quota, a policy: the controller says it in an event. */
+/** Returns the controller's latest event, which names the reason, such as a quota or a policy. */
 async function whyNoPod(cluster: Cluster, name: string): Promise<string> {
   const path = `/api/v1/namespaces/${cluster.namespace}/events`;
   const query = { fieldSelector: `involvedObject.kind=Job,involvedObject.name=${name}`, limit: 10 };

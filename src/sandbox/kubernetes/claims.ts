@@ -15,7 +15,10 @@ export interface ClaimSpec extends Needs {
   readonly instanceId: string;
 }
 
-/** `pod` null: no pool fits, and the instance gets a pod of its own; `reason` is the sentence for its record. */
+/**
+ * Result of a claim. `pod` null: no pool fits and the instance gets a pod of its own; its record stores
+ * `reason`.
+ */
 export type Claim =
   | { readonly pod: V1Pod; readonly pool: PoolSpec }
   | { readonly pod: null; readonly pool: null; readonly reason: string };
@@ -26,10 +29,10 @@ export interface ClaimsOptions {
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
   readonly installationId: string;
-  /** This replica of the service. */
+  /** Id of this replica of the service. */
   readonly nodeId: string;
   readonly defaultImage: string;
-  /** How long a create waits for a pod of a pool that grows. */
+  /** Maximum wait of a create for a pod of a pool that grows. */
   readonly growWaitMs?: number;
 }
 
@@ -38,10 +41,10 @@ interface Waiter {
   readonly onTry: (pod: V1Pod) => void;
   readonly pools: readonly PoolSpec[];
   readonly ids: readonly string[];
-  /** One of its pools was asked to grow for it. */
+  /** True when one of its pools has grown for this waiter. */
   hasGrown: boolean;
   isTrying: boolean;
-  /** Pods that others took first. */
+  /** Number of pods that other replicas claimed first. */
   losses: number;
   notBeforeMs: number;
   isOver: boolean;
@@ -50,18 +53,24 @@ interface Waiter {
 }
 
 const GROW_WAIT_MS = 120_000;
-/** Patches under way: what others take meanwhile is seen before the next ones are sent. */
+/**
+ * Limit on concurrent claim patches, so that claims of other replicas are seen before further patches are
+ * sent.
+ */
 const MAX_TRYING = 32;
-/** Of pods that other replicas would take first. */
+/** Limit on concurrent claim patches for pods that other replicas would claim first. */
 const MAX_TRYING_OTHERS = 4;
-/** Who lost so often lets the others finish, so that the next try is the last. */
+/**
+ * Number of losses after which a waiter backs off. Other claims then finish, so that its next try usually
+ * succeeds.
+ */
 const LOSSES = 2;
 const LOST_AGAIN = { firstMs: 150, longestMs: 1_000 };
 const GROW_AGAIN_MS = 1_000;
 
 /**
- * Gives pods of pools to instances and takes them back. A claim is one patch that counts only for the pod as it was seen, so of all replicas one
- * wins. Creates that find no free pod wait in the order in which they came.
+ * Claims pods of pools for instances and releases them. A claim is one patch, which applies only to the
+ * version of the pod that was seen; so one replica wins. Creates without a free pod wait in order of arrival.
  */
 export class Claims {
   readonly #options: ClaimsOptions;
@@ -91,9 +100,10 @@ export class Claims {
   }
 
   /**
-   * A free pod of a pool that fits, which is the instance's from now on; waits for one while there is none. Costs one request when nobody else
-   * takes the same pod at the same moment. `onTry` hears of each pod that it tries to get, while the request is on its way. Fails with
-   * `deadline_exceeded` (`no pod of pool <id> …`) when none became free in time; when it fails, nothing is claimed.
+   * Claims a free pod of a fitting pool; waits while there is none. Costs one request, unless another replica
+   * claims the same pod at that moment. Calls `onTry` with each pod while its claim request is pending. Fails
+   * with `deadline_exceeded` (`no pod of pool <id> …`) when no pod became free in time. On failure nothing is
+   * claimed.
    */
   async claim(spec: ClaimSpec, signal: AbortSignal, onTry: (pod: V1Pod) => void = () => undefined): Promise<Claim> {
     if (this.#isClosed) throw unavailable('the kubernetes driver is closed');
@@ -103,23 +113,24 @@ export class Claims {
   }
 
   /**
-   * The instance has ended: the pod goes back to its pool when `isClean`, all of the instance is gone from it, and the pool uses pods again;
-   * else it is deleted. One request. Absent = success; so is a pod that is another instance's by now.
+   * Releases the pod of an ended instance with one request. A clean pod returns to its pool if the pool
+   * reuses pods; any other pod is deleted. `isClean`: nothing of the instance is left in the pod. Succeeds
+   * when the pod does not exist or belongs to another instance.
    */
   async release(pod: V1Pod, { isClean }: { readonly isClean: boolean }): Promise<void> {
     await this.#changes.release(pod, isClean);
   }
 
   /**
-   * How long a create of this spec may have to wait for a pod, beyond what it takes otherwise: 120 s where a pool that grows would give it one,
-   * else 0. No request.
+   * Returns the extra time that a create may wait for a pod. `growWaitMs` (120 s) if a fitting pool can grow,
+   * else 0. Sends no request.
    */
   waitsMs(spec: ClaimSpec): number {
     const { pools } = choosePools(spec, this.#pools(), this.#options.defaultImage);
     return pools.some(grows) ? this.#growWaitMs : 0;
   }
 
-  /** Creates that wait fail. */
+  /** Fails all waiting creates. */
   close(): void {
     this.#isClosed = true;
     this.#end();
@@ -130,7 +141,7 @@ export class Claims {
     return this.#options.growWaitMs ?? GROW_WAIT_MS;
   }
 
-  /** Those that keep pods now. */
+  /** Returns the specs of all pools that are not being deleted. */
   #pools(): PoolSpec[] {
     return [...this.#options.replicaSets.all()].flatMap(set => {
       const spec = set.metadata?.deletionTimestamp === undefined ? specOf(set) : null;
@@ -172,7 +183,7 @@ export class Claims {
     });
   }
 
-  /** One claim under way is let go of by the try itself when it ends. */
+  /** Fails a waiter. A pending claim of the waiter releases its pod itself when it ends. */
   #over(waiter: Waiter, error: Error): void {
     if (waiter.isOver) return;
     waiter.isOver = true;
@@ -185,7 +196,7 @@ export class Claims {
     if (at !== -1) this.#waiting.splice(at, 1);
   }
 
-  /** Once for all changes of one turn. */
+  /** Runs `#serve` once for all changes of a tick. */
   #serveSoon(): void {
     if (this.#isServing || this.#waiting.length === 0) return;
     this.#isServing = true;
@@ -228,7 +239,7 @@ export class Claims {
     }
     this.#trying -= 1;
     waiter.isTrying = false;
-    // What was taken by another is not looked at again before the watch has told of it.
+    // A pod that another replica has claimed is skipped until the watch reports the change.
     this.#free.settle(pod, { isLost: !outcome.isOurs && outcome.error === undefined });
     if (outcome.isOurs) this.#won(waiter, pool, outcome.pod);
     else if (outcome.error !== undefined) this.#over(waiter, outcome.error);
@@ -251,11 +262,13 @@ export class Claims {
       waiter.resolve({ pod, pool });
       return;
     }
-    // Its create was given up meanwhile; nothing of it has been in the pod.
+    // The create has been given up, and the pod is unused.
     this.#changes.release(pod, true).catch(() => undefined);
   }
 
-  /** Each create that waits makes at most one pool larger, by one pod, which whoever is first gets. */
+  /**
+   * Grows pools. Each waiting create adds at most one pod to one pool, and the first waiter gets the new pod.
+   */
   #grow(): void {
     const wanted = new Map<string, Waiter[]>();
     for (const waiter of this.#waiting) {
@@ -276,10 +289,10 @@ export class Claims {
     try {
       const by = await this.#growth.want(poolId, waiting, fresh.length);
       for (const waiter of fresh.slice(0, by)) waiter.hasGrown = true;
-      // Those that came meanwhile.
+      // Pods may have become free meanwhile.
       if (by > 0) this.#serveSoon();
     } catch {
-      // The cluster is away; creates that wait are still there when it answers again.
+      // The cluster does not answer. Waiting creates remain until it does.
       await pause(GROW_AGAIN_MS);
       this.#serveSoon();
     }

@@ -15,12 +15,12 @@ import { pause } from '../../lib/backoff.ts';
 import { onAbort, sharedController } from '../../lib/linked-signal.ts';
 
 const REQUEST_TIMEOUT_MS = 10_000;
-/** How long an answer that goes on may take to begin. */
+/** Time limit for the start of a streamed answer. */
 const STREAM_TIMEOUT_MS = 10_000;
 const MAX_ANSWER_BYTES = 512 * 1024 * 1024;
-/** Idle connections that are kept: each of them is a handshake less. */
+/** Limit on idle connections; each of them saves a handshake. */
 const MAX_IDLE_CONNECTIONS = 64;
-/** The API server asks for a pause when it has too much to do. */
+/** Limit on attempts: the API server asks for a pause when it is overloaded. */
 const MAX_TRIES = 5;
 const CONTENT_TYPES = {
   json: 'application/json-patch+json',
@@ -29,29 +29,29 @@ const CONTENT_TYPES = {
 } as const;
 
 export interface ClusterOptions {
-  /** A file; null: the service account of the pod that the service runs in. */
+  /** Path of a file; null uses the service account of the service's own pod. */
   readonly kubeconfig: string | null;
-  /** null: that of the context or of the service account, else `default`. */
+  /** Null uses the namespace of the context or of the service account, else `default`. */
   readonly namespace: string | null;
   readonly environment: Environment;
 }
 
 export interface ApiRequest {
   readonly method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** `/api/v1/namespaces/…` */
+  /** Path such as `/api/v1/namespaces/…`. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean>>;
   readonly body?: unknown;
-  /** Which kind of patch the body is. */
+  /** Kind of patch in `body`. */
   readonly patch?: keyof typeof CONTENT_TYPES;
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** What the API server refused, as the cause of a `ServiceError`. */
+/** Refusal by the API server; the cause of a `ServiceError`. */
 export class ApiRefusal extends Error {
   readonly status: number;
-  /** A word of the API: `NotFound`, `AlreadyExists`, `Conflict`, `Expired`, `Forbidden`, … */
+  /** Reason word of the API: `NotFound`, `AlreadyExists`, `Conflict`, `Expired`, `Forbidden`, … */
   readonly reason: string;
 
   constructor(status: number, reason: string, message: string) {
@@ -61,26 +61,27 @@ export class ApiRefusal extends Error {
   }
 }
 
-/** The HTTP status with which the API server refused a request; undefined when it did not answer. */
+/** Returns the HTTP status with which the API server refused a request; undefined when it did not answer. */
 export function statusOf(error: unknown): number | undefined {
   const cause = error instanceof ServiceError ? error.cause : error;
   return cause instanceof ApiRefusal ? cause.status : undefined;
 }
 
 /**
- * The API server of a cluster. The library reads the configuration and knows the ways to log in; requests go over connections that are kept,
- * which the library's own do not (a handshake each). Every request is bounded. Errors are `ServiceError`s with an `ApiRefusal` as their cause
- * when the API server refused, `unavailable` when it did not answer. Objects are as the API writes them: times are texts.
+ * Client for the API server of a cluster. The library reads the configuration and logs in. Requests use kept
+ * connections, because the library's own requests need a handshake each. Every request has a time limit.
+ * Errors are `ServiceError`s: with an `ApiRefusal` as the cause when the API server refused, `unavailable`
+ * when it did not answer. Objects stay as the API writes them: times are texts.
  */
 export class Cluster {
   readonly namespace: string;
-  /** Its address, for messages. */
+  /** Address of the API server, for messages. */
   readonly server: string;
   readonly #config: KubeConfig;
   #agent: { readonly key: string; readonly agent: Agent | HttpAgent } | undefined;
-  /** Heard by each request that is under way. */
+  /** Aborts all pending requests. */
   readonly #closing = sharedController();
-  /** Told of every request that was sent: its method and the status of its answer (0: none came). */
+  /** Emits the method and the status of each request that was sent (0: no answer). */
   readonly requests = new EventEmitter<{ sent: [method: string, status: number] }>();
 
   private constructor(config: KubeConfig, namespace: string, server: string) {
@@ -89,7 +90,7 @@ export class Cluster {
     this.server = server;
   }
 
-  /** Reads the configuration; nothing is asked of the cluster. Fails with `failed_precondition`. */
+  /** Reads the configuration and sends no request. Fails with `failed_precondition`. */
   static open({ kubeconfig, namespace, environment }: ClusterOptions): Cluster {
     const config = new KubeConfig();
     const place = load(config, kubeconfig, environment);
@@ -103,7 +104,7 @@ export class Cluster {
     return new Cluster(config, namespace ?? (own === undefined || own === '' ? 'default' : own), cluster.server);
   }
 
-  /** The object, or what the API server answers. `what` completes "the API server … did not …". */
+  /** Sends a request and returns the parsed answer. `what` completes "the API server … did not …". */
   async request<T>(what: string, asked: ApiRequest): Promise<T> {
     const timeoutMs = asked.timeoutMs ?? REQUEST_TIMEOUT_MS;
     const untilMs = performance.now() + timeoutMs;
@@ -121,7 +122,10 @@ export class Cluster {
     }
   }
 
-  /** An answer that goes on: the caller reads it and destroys it. `signal` bounds its beginning and destroys it. */
+  /**
+   * Sends a request with a streamed answer, which the caller reads and destroys. An abort of `signal` ends
+   * the request or destroys the answer.
+   */
   async stream(what: string, asked: ApiRequest, signal: AbortSignal): Promise<IncomingMessage> {
     const message = await this.#send(what, { ...asked, signal }, STREAM_TIMEOUT_MS);
     const status = message.statusCode ?? 0;
@@ -133,7 +137,7 @@ export class Cluster {
     return message;
   }
 
-  /** Ends what is open. */
+  /** Closes all connections. */
   close(): void {
     this.#closing.abort();
     this.#agent?.agent.destroy();
@@ -160,7 +164,7 @@ export class Cluster {
         this.requests.emit('sent', method, 0);
         if (this.#closing.signal.aborted) throw unavailable('the kubernetes driver is closed');
         if (signal?.aborted) throw deadlineExceeded(`the API server was to ${what}, and was given up by its caller`);
-        // It closed a connection that had rested, in the moment in which it was used again.
+        // The API server closed an idle connection at the moment of its reuse.
         const isStale = request.reusedSocket && (error as NodeJS.ErrnoException).code === 'ECONNRESET';
         if (isStale && tries < MAX_TRIES) continue;
         throw this.#away(what, error);
@@ -193,7 +197,7 @@ export class Cluster {
     }
   }
 
-  /** Logs in where that is needed: a token may have ended, a plugin is asked for another one. */
+  /** Logs in when needed: a token may have expired, and a plugin then provides another. */
   async #options(): Promise<RequestOptions> {
     const options: RequestOptions = {};
     try {
@@ -211,7 +215,7 @@ export class Cluster {
     const secrets = [ca, cert, key, pfx, passphrase, rejectUnauthorized, servername];
     const mark = secrets.map(secret => (secret === undefined ? '' : String(secret))).join('\0');
     if (this.#agent?.key !== mark) {
-      // What is under way over the old one ends there.
+      // Requests in flight finish on the old agent.
       const known = { keepAlive: true, maxFreeSockets: MAX_IDLE_CONNECTIONS };
       const tls = Object.fromEntries(
         Object.entries({ ca, cert, key, pfx, passphrase, rejectUnauthorized, servername }).filter(
@@ -230,8 +234,8 @@ export class Cluster {
 }
 
 /**
- * Where the configuration was found, for messages. Only what was meant for this service counts: a kubeconfig that lies about for `kubectl` may
- * lead to anybody's cluster.
+ * Loads the configuration and returns its source, for messages. Uses only a configuration meant for this
+ * service. A kubeconfig that `kubectl` finds may lead to any cluster.
  */
 function load(config: KubeConfig, kubeconfig: string | null, environment: Environment): string {
   try {
@@ -250,7 +254,7 @@ function load(config: KubeConfig, kubeconfig: string | null, environment: Enviro
   }
 }
 
-/** The body, bounded in size and time. */
+/** Reads the body, with limits on size and time. */
 async function readAll(message: IncomingMessage, what: string, untilMs: number, server: string): Promise<string> {
   const parts: Buffer[] = [];
   let bytes = 0;

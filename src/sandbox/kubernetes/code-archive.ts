@@ -10,18 +10,20 @@ import { frameHead } from '../../lib/length-frames.ts';
 import type { AccessConnection } from '../host/access-connection.ts';
 
 const DIRECTORY = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW;
-/** A pipe that somebody puts there meanwhile must not hold this up. */
+/** `O_NONBLOCK`: a pipe that replaces the file meanwhile must not block the open. */
 const FILE = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK;
 const PERMISSIONS = 0o777;
-/** Of each entry of an archive, whatever it is. */
+/** Size of each entry's header in an archive. */
 const HEADER_BYTES = 512;
 const MAX_FRAME_BYTES = 256 * 1024;
-/** As long as a timer can be: the caller's signal is the bound. */
+/** Longest delay that a timer supports; the caller's signal sets the limit. */
 const MAX_WAIT_MS = 2 ** 31 - 1;
 
 /**
- * Sends what is in a directory of this host as a tar stream in frames, with an empty one at its end, and waits until it is in place. Links stay
- * links, and none is followed, whoever changes the directory meanwhile: what is opened is opened from its directory's descriptor.
+ * Sends a directory of this host as a tar stream in frames, and waits until the pod has unpacked it. An empty
+ * frame ends the stream.
+ * Links stay links and are never followed, even if the directory changes meanwhile: each entry is opened from
+ * its directory's descriptor.
  */
 export async function sendDirectory(
   connection: AccessConnection,
@@ -29,7 +31,7 @@ export async function sendDirectory(
   signal: AbortSignal,
 ): Promise<void> {
   const pack = tar.pack();
-  // It may be refused in the middle: then there is no use in the rest.
+  // The manager may refuse in the middle; the rest is not sent then.
   const answer = connection.next(MAX_WAIT_MS);
   answer.catch(error => pack.destroy(error as Error));
   const sending = pipeline(pack, new Frames(connection), { signal });
@@ -48,7 +50,10 @@ export async function sendDirectory(
   await answer;
 }
 
-/** The same archive as bytes; null when it is larger than that. Looks at everything at the same time: each look is a wait. */
+/**
+ * Returns the archive of a directory, or null when its content exceeds `maxBytes`. Reads all entries
+ * concurrently.
+ */
 export async function archiveOf(directory: string, maxBytes: number): Promise<Buffer | null> {
   const room = { bytes: maxBytes };
   try {
@@ -73,7 +78,10 @@ interface Entry {
   readonly content?: Buffer;
 }
 
-/** Closes the handle. `room` is below 0 when there is more than fits; what is answered then is not all. */
+/**
+ * Returns the entries of a directory and closes the handle. Reduces `room`; below 0 the content does not fit
+ * and the result is incomplete.
+ */
 async function entriesOf(handle: FileHandle, prefix: string, room: { bytes: number }): Promise<readonly Entry[]> {
   try {
     const here = `/proc/self/fd/${handle.fd}`;
@@ -101,14 +109,14 @@ async function entriesOf(handle: FileHandle, prefix: string, room: { bytes: numb
   }
 }
 
-/** Closes the handle. */
+/** Returns the entry of a file and closes the handle. */
 async function entryOf(handle: FileHandle, name: string, room: { bytes: number }): Promise<readonly Entry[]> {
   try {
     const facts = await handle.stat();
     if (!facts.isFile()) return [];
     room.bytes -= facts.size;
     if (room.bytes < 0) return [];
-    // It may have grown or shrunk meanwhile: what was read counts.
+    // The file may have changed its size meanwhile; the bytes that were read count.
     const content = Buffer.alloc(facts.size);
     const { bytesRead } = await handle.read(content, 0, facts.size, 0);
     const header = { name, mode: facts.mode & PERMISSIONS, mtime: facts.mtime };
@@ -122,7 +130,7 @@ function notSent(error: unknown): ServiceError {
   return unavailable(`the code cannot be sent to the pod: ${messageOf(error)}`, { cause: error });
 }
 
-/** Closes the handle. */
+/** Adds a directory to the archive and closes the handle. */
 async function addDirectory(pack: Pack, handle: FileHandle, prefix: string): Promise<void> {
   try {
     const here = `/proc/self/fd/${handle.fd}`;
@@ -145,7 +153,7 @@ async function addDirectory(pack: Pack, handle: FileHandle, prefix: string): Pro
   }
 }
 
-/** Closes the handle. */
+/** Adds a file to the archive and closes the handle. */
 async function addFile(pack: Pack, handle: FileHandle, name: string): Promise<void> {
   try {
     const facts = await handle.stat();
@@ -156,7 +164,7 @@ async function addFile(pack: Pack, handle: FileHandle, name: string): Promise<vo
       place.end(null);
       return;
     }
-    // It may grow or shrink meanwhile: the archive says how much there is.
+    // The file may change its size meanwhile; the archive's header has already fixed it.
     const content = handle.createReadStream({ end: facts.size - 1, autoClose: false, highWaterMark: MAX_FRAME_BYTES });
     await pipeline(content, place);
   } finally {

@@ -13,22 +13,27 @@ import { missingRights } from './rights.ts';
 export interface DiagnosisOptions {
   readonly kubeconfig: string | null;
   readonly namespace: string | null;
+  /** Value of the setting `kubernetes.secret`. */
+  readonly secret: string | null;
   readonly image: string;
   readonly pod: PodSettings;
   readonly environment: Environment;
 }
 
-/** What can be known of a cluster without changing anything in it. */
+/** Facts about a cluster, found without a change to it. */
 export interface Diagnosis {
   readonly server: string;
   readonly namespace: string;
-  /** Of Kubernetes; or the sentence why the cluster cannot be used. */
+  /** Version of Kubernetes, or the reason why the cluster cannot be used. */
   readonly version: string | { readonly problem: string };
-  /** What the service may not do: `create pods`, with what does not work then. */
+  /** Rights that the service lacks, such as `create pods`, each with its consequence. */
   readonly missingRights: readonly { readonly right: string; readonly without: string }[];
-  /** Why a pod like ours would not be taken: the namespace is not there, a policy, a quota. null: it would, or nobody may ask. */
+  /**
+   * Reason why the API server would refuse an instance's pod: a missing namespace, a policy, a quota. Null:
+   * it would accept the pod.
+   */
   readonly refusal: string | null;
-  /** Whether a pod that runs is reached at its address; null: none runs. */
+  /** Result of a connection to a running pod's address; null: no pod runs. */
   readonly reachable: { readonly address: string; readonly problem: string | null } | null;
 }
 
@@ -36,8 +41,8 @@ const DIAL_TIMEOUT_MS = 3000;
 const ASK_TIMEOUT_MS = 5000;
 const RIGHTS_TIMEOUT_MS = 10_000;
 
-/** Looks at the cluster that the configuration leads to. Fails with `failed_precondition` when it leads to none. */
-export async function diagnose({ image, pod, ...place }: DiagnosisOptions): Promise<Diagnosis> {
+/** Examines the configured cluster. Fails with `failed_precondition` when no cluster is configured. */
+export async function diagnose({ image, pod, secret, ...place }: DiagnosisOptions): Promise<Diagnosis> {
   const cluster = Cluster.open(place);
   const { server, namespace } = cluster;
   try {
@@ -46,7 +51,7 @@ export async function diagnose({ image, pod, ...place }: DiagnosisOptions): Prom
       return { server, namespace, version, missingRights: [], refusal: null, reachable: null };
     }
     const [lacking, refusal, reachable] = await Promise.all([
-      missingRights(cluster, RIGHTS_TIMEOUT_MS),
+      missingRights(cluster, secret, RIGHTS_TIMEOUT_MS),
       refusalOf(cluster, image, pod),
       reachableOf(cluster),
     ]);
@@ -66,13 +71,16 @@ async function versionOf(cluster: Cluster): Promise<Diagnosis['version']> {
   }
 }
 
-/** A pod as of an instance is offered and not made: the API server says all that it would say. */
+/**
+ * Sends an instance's pod as a dry run. The API server answers as it would for a real pod, and creates none.
+ */
 async function refusalOf(cluster: Cluster, image: string, pod: PodSettings): Promise<string | null> {
   const { metadata, spec } = podTemplate({
     installationId: '00000000',
+    secretName: 'rookery-00000000',
     labels: {},
     image,
-    initImage: image,
+    ourImage: image,
     mode: 'ours',
     resources: resourcesOf({ cpuMillis: 100, memoryMb: 128 }),
     restartPolicy: 'Never',
@@ -92,7 +100,7 @@ async function refusalOf(cluster: Cluster, image: string, pod: PodSettings): Pro
 async function reachableOf(cluster: Cluster): Promise<Diagnosis['reachable']> {
   const query = { labelSelector: LABEL_INSTALLATION, fieldSelector: 'status.phase=Running', limit: 1 };
   const path = `/api/v1/namespaces/${cluster.namespace}/pods`;
-  // Whoever may not list pods has been told so.
+  // `missingRights` already reports an account that may not list pods.
   const list = await cluster.request<{ items: V1Pod[] }>('list pods', { path, query }).catch(() => ({ items: [] }));
   const address = list.items[0]?.status?.podIP;
   if (address === undefined) return null;

@@ -29,17 +29,20 @@ import { readLogs } from './logs.ts';
 import { refusedSettings } from './own-pods.ts';
 import type { PodSettings } from './pod-settings.ts';
 import { addressOf, containerIdOf } from './pod-state.ts';
-import { SandboxPods } from './pods.ts';
+import { isClaimedBy, SandboxPods } from './pods.ts';
 import { KubernetesPools } from './pool-backend.ts';
 import { probeCluster } from './probe.ts';
 import { InstallationSecret } from './secret.ts';
 import { claimSpecOf, Starter } from './starter.ts';
 import { Watched } from './watched.ts';
 
-/** A manager that lives answers at once; one that does not may be on a node that is lost. */
+/**
+ * Time limit for a manager's answer. A running manager answers immediately; a silent one may be on a lost
+ * node.
+ */
 const MANAGER_MS = 2_000;
 const RESET_MS = 10_000;
-/** Beyond the wait for a pod: what a start takes otherwise. */
+/** Time for the rest of a start, in addition to the wait for a pod. */
 const START_MS = 15_000;
 const NEVER = new AbortController().signal;
 
@@ -50,9 +53,11 @@ export interface KubernetesDriverOptions
   > {
   readonly kubeconfig: string | null;
   readonly namespace: string | null;
-  /** Ours. */
+  /** Name of the Secret of the installation. */
+  readonly secretName: string;
+  /** Image of the installation. */
   readonly image: string;
-  /** Of pods that are made for their instance. */
+  /** Settings for pods that are created for one instance. */
   readonly pod: PodSettings;
 }
 
@@ -65,7 +70,7 @@ interface Parts {
   readonly pools: KubernetesPools;
 }
 
-/** Instances as pods of a Kubernetes cluster. See docs/kubernetes.md. */
+/** Runs instances as pods of a Kubernetes cluster. See docs/operate/kubernetes.md. */
 export class KubernetesDriver implements SandboxDriver {
   readonly name = 'kubernetes';
   readonly pools: KubernetesPools;
@@ -86,7 +91,10 @@ export class KubernetesDriver implements SandboxDriver {
     this.#starter = new Starter({ ...options, ...parts, sandboxPods: this.#sandboxPods });
   }
 
-  /** Nothing is asked of the cluster before it is needed. Fails with `failed_precondition` when none is known, or its pods may not be as they are set. */
+  /**
+   * Creates the driver and sends no request. Fails with `failed_precondition` when no cluster is configured
+   * or the pod settings are not permitted.
+   */
   static open(options: KubernetesDriverOptions): KubernetesDriver {
     const refusal = refusedSettings(options.pod, options.mountPolicy);
     if (refusal !== null) throw failedPrecondition(refusal);
@@ -94,7 +102,7 @@ export class KubernetesDriver implements SandboxDriver {
     const { installationId, logger } = options;
     const labelSelector = `${LABEL_INSTALLATION}=${installationId}`;
     const { namespace } = cluster;
-    // One watch for all pods of all replicas: the claims of one are seen by the others.
+    // One watch covers the pods of all replicas, so that each replica sees the claims of the others.
     const pods = new Watched<V1Pod>({
       ...{ cluster, labelSelector, logger, noun: 'pods' },
       path: `/api/v1/namespaces/${namespace}/pods`,
@@ -103,7 +111,7 @@ export class KubernetesDriver implements SandboxDriver {
       ...{ cluster, labelSelector, logger, noun: 'pools' },
       path: `/apis/apps/v1/namespaces/${namespace}/replicasets`,
     });
-    const secret = new InstallationSecret(cluster, installationId);
+    const secret = new InstallationSecret({ cluster, installationId, name: options.secretName });
     const shared = { ...options, cluster, pods, replicaSets, defaultImage: options.image };
     return new KubernetesDriver(options, {
       ...{ cluster, pods, replicaSets },
@@ -115,7 +123,7 @@ export class KubernetesDriver implements SandboxDriver {
 
   async probe(): Promise<ProbeResult> {
     try {
-      const degraded = await probeCluster(this.#parts.cluster);
+      const degraded = await probeCluster(this.#parts.cluster, this.#options.secretName);
       return {
         available: true,
         capabilities: {
@@ -149,7 +157,7 @@ export class KubernetesDriver implements SandboxDriver {
     }
   }
 
-  /** How long a start may take: longer where a pool that scales has to make a pod first. */
+  /** Returns the time limit for a start, which is longer when a growing pool must first add a pod. */
   startBudgetMs(spec: SandboxSpec, usualMs: number): number {
     const waitsMs = this.#claims.waitsMs(claimSpecOf(spec));
     return waitsMs === 0 ? usualMs : Math.max(usualMs, waitsMs + START_MS);
@@ -179,7 +187,7 @@ export class KubernetesDriver implements SandboxDriver {
     this.#sandboxPods.isEnding(sandbox);
     try {
       await within(sandbox.manager.stop(graceMs), graceMs + MANAGER_MS, 'the pod did not answer in time');
-      // How it ended is known a moment later.
+      // The exit status is known shortly after the stop.
       const over = new AbortController();
       const ended = this.#sandboxPods.wait(sandbox, over.signal);
       ended.catch(() => undefined);
@@ -187,7 +195,7 @@ export class KubernetesDriver implements SandboxDriver {
       return;
     } catch (error) {
       if (this.#hasEnded(sandbox)) return;
-      this.#options.logger.debug({ pod: sandbox.pod, err: error }, 'a pod is ended by its node');
+      this.#options.logger.debug({ pod: sandbox.pod, err: error }, 'node is ending pod');
     }
     if (sandbox.poolId === null) await this.#sandboxPods.end(sandbox);
     else await this.#sandboxPods.remove(sandbox.pod, sandbox.uid);
@@ -202,7 +210,7 @@ export class KubernetesDriver implements SandboxDriver {
       await this.#sandboxPods.remove(sandbox.pod, sandbox.uid);
       return;
     }
-    if (pod?.metadata?.labels?.[LABEL_INSTANCE] !== sandbox.instanceId) return;
+    if (pod === undefined || !isClaimedBy(pod, sandbox)) return;
     const isClean = !this.#hasEndedWithPod(sandbox) && (await this.#reset(sandbox));
     await this.#claims.release(pod, { isClean });
   }
@@ -219,7 +227,7 @@ export class KubernetesDriver implements SandboxDriver {
     if (seen.state === 'gone') return { state: 'gone' };
     if (seen.state === 'ended') return { state: 'exited', exit: seen.exit };
     if (seen.state === 'starting') return { state: 'exited', exit: unknownExit() };
-    // Its manager knows more, and at once: the instance may have ended while the pod goes on.
+    // The manager reports an end first: an instance may end while its pod continues.
     const asking = new AbortController();
     const told = sandbox.manager.wait(asking.signal);
     const answers = within(sandbox.manager.stats(), MANAGER_MS, 'it does not answer');
@@ -301,7 +309,7 @@ export class KubernetesDriver implements SandboxDriver {
     await Promise.all([this.#parts.pods.close(), this.#parts.replicaSets.close()]);
   }
 
-  /** Fails with `unavailable` when the cluster does not answer. */
+  /** Opens the watches. Fails with `unavailable` when the cluster does not answer. */
   async #open(): Promise<void> {
     this.#assertOpen();
     this.#opening ??= this.#begin().catch((error: unknown) => {
@@ -312,12 +320,15 @@ export class KubernetesDriver implements SandboxDriver {
   }
 
   async #begin(): Promise<void> {
-    // The next server looks for pods of ours because it is there.
+    // The next server sweeps the sandboxes of this driver only if this directory exists.
     await mkdir(join(this.#options.dataDir, 'run', 'kubernetes'), { recursive: true, mode: 0o700 });
     await Promise.all([this.#parts.pods.open(), this.#parts.replicaSets.open()]);
   }
 
-  /** The same, but content with what was known when the cluster went away. */
+  /**
+   * Opens the watches, unless all pods have been listed once. Cached state suffices while the cluster is
+   * unreachable.
+   */
   async #openKnown(): Promise<void> {
     this.#assertOpen();
     if (!this.#parts.pods.isListed) await this.#open();
@@ -340,7 +351,7 @@ export class KubernetesDriver implements SandboxDriver {
     return state === 'gone' || state === 'ended';
   }
 
-  /** Its pod cannot be used again. */
+  /** Returns true when the sandbox's pod cannot be reused. */
   #hasEndedWithPod(sandbox: PodSandbox): boolean {
     return this.#sandboxPods.stateOfPod(sandbox).state !== 'running';
   }
@@ -350,7 +361,7 @@ export class KubernetesDriver implements SandboxDriver {
     try {
       return await endsWithin(manager.reset(over.signal), RESET_MS);
     } catch (error) {
-      this.#options.logger.warn({ pod, err: error }, 'a pod could not be made ready for another instance');
+      this.#options.logger.warn({ pod, err: error }, 'cannot reset pod for another instance');
       return false;
     } finally {
       over.abort();

@@ -3,20 +3,20 @@ import type { SandboxSpec } from '../driver.ts';
 import { addressOf } from './pod-state.ts';
 import type { StartedPod } from './starter.ts';
 
-/** What every node gives to a container as this driver makes it. */
+/** Isolation that every node gives to this driver's containers. */
 export const ISOLATION = [
   ...['mount', 'pid', 'ipc', 'uts', 'net', 'seccomp', 'no_new_privs', 'capabilities'],
   ...['cgroup.memory', 'cgroup.cpu'],
 ];
 
-/** The facts of a pod that has started, for the caller. */
+/** Returns what the caller of a start learns about the pod. */
 export function factsOf(spec: SandboxSpec, { pod, started, poolId, whyNoPool }: StartedPod): SandboxFacts {
   const podIp = addressOf(pod);
   return {
     sandboxId: pod.metadata?.name ?? '',
     nodeIp: pod.status?.hostIP ?? '',
     sandboxIp: podIp,
-    // The network of a cluster is flat: a port is reached at the pod itself.
+    // The network of a cluster is flat, so ports are reached at the pod's own address.
     portMappings: spec.ports.map(({ protocol, port }) => ({
       protocol,
       containerPort: port,

@@ -10,21 +10,22 @@ export interface FreePodsOptions {
 }
 
 interface Free {
-  /** Of all replicas that claim, the one with the highest is to take it. */
+  /** Returns the pod's rank for a replica. The active replica with the highest rank owns the pod. */
   readonly rank: (nodeId: string) => number;
 }
 
-/** Whoever claimed something in this time is counted among those that claim. */
+/** Time for which a replica counts as active after a claim of it was seen. */
 const PEER_MS = 600_000;
 
 /**
- * The pods of pools that an instance can have, by pool. Replicas that see the same pods take different ones: each has its own part of them, by a hash of
- * pod and replica. When that is empty it takes of the others' parts what would be its own without their owner, in the opposite order of the owner's.
+ * Free pods of pools. A hash of pod and replica ranks the replicas for each pod, so that replicas claim
+ * different pods. A replica without free pods of its own takes pods for which it ranks next, in the opposite
+ * order of their owner.
  */
 export class FreePods {
   readonly #options: FreePodsOptions;
   readonly #pools = new Map<string, Map<string, Free>>();
-  /** Being claimed here, or lost to another: not looked at before they are seen changed. */
+  /** Pods with a pending or lost claim. A lost pod is skipped until the watch reports its change. */
   readonly #taken = new Map<string, 'trying' | 'lost'>();
   readonly #peers = new Map<string, number>();
   readonly #listeners = new Set<() => void>();
@@ -36,14 +37,15 @@ export class FreePods {
     this.#end = options.pods.subscribe((name, now, before) => this.#changed(name, now, before));
   }
 
-  /** Calls back when a pod has become free. */
+  /** Registers a listener for pods that become free. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   /**
-   * A free pod, which nobody here is given again before `settle`; undefined when there is none. `mayBeOthers`: it may be of another replica's part.
+   * Reserves a free pod until `settle`; undefined when there is none. `mayBeOthers` also permits pods that
+   * another replica owns.
    */
   take(poolId: string, mayBeOthers: boolean): V1Pod | undefined {
     const { nodeId, pods } = this.#options;
@@ -64,7 +66,7 @@ export class FreePods {
     return pod;
   }
 
-  /** What came of `take`. */
+  /** Ends the reservation of `take`. A lost pod stays reserved until the watch reports its change. */
   settle(pod: V1Pod, { isLost }: { readonly isLost: boolean }): void {
     const name = pod.metadata?.name ?? '';
     const isSeenChanged = this.#options.pods.get(name)?.metadata?.resourceVersion !== pod.metadata?.resourceVersion;
@@ -80,7 +82,7 @@ export class FreePods {
   #changed(name: string, now: V1Pod | undefined, before: V1Pod | undefined): void {
     const poolId = poolIdOf(now ?? before);
     if (poolId === undefined) return;
-    // Lost to another: here is what it was lost to. (One under way keeps its place until it ends.)
+    // This change shows why a claim was lost. A pending claim keeps its reservation until it ends.
     if (this.#taken.get(name) === 'lost') this.#taken.delete(name);
     const { nodeId } = this.#options;
     const holder = now === undefined ? undefined : holderOf(now);
@@ -104,7 +106,7 @@ export class FreePods {
   }
 }
 
-/** From 0 to 1, the same in every replica. */
+/** Returns a rank from 0 to 1, the same in every replica. */
 function rankOf(uid: string): (nodeId: string) => number {
   const known = new Map<string, number>();
   return nodeId => {

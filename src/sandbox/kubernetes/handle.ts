@@ -4,21 +4,24 @@ import type { SandboxHandle } from '../driver.ts';
 import { ANNOTATION_CLAIMED_AT, LABEL_POOL } from './labels.ts';
 import { MANAGER_PORT, type PodAddress, PodManager } from './manager.ts';
 
-/** The data of a pod's handle. */
+/** Contents of a pod's handle. */
 export interface PodSandbox {
   readonly instanceId: string;
   readonly pod: string;
   readonly uid: string;
-  /** The pool that it was claimed from; null: it was made for its instance. */
+  /** Id of the pool of a claimed pod; null: the pod was created for its instance. */
   readonly poolId: string | null;
-  /** When it was claimed; 0 for one that was made for its instance. */
+  /** Time of the claim; 0 for a pod that was created for its instance. */
   readonly claimedAtMs: number;
-  /** Its container at the start of the instance: another one is of no use to it. `''`: not known. */
+  /**
+   * Id of the main container when the instance started. A restarted container no longer has the instance.
+   * `''`: unknown.
+   */
   readonly containerId: string;
   readonly manager: PodManager;
 }
 
-/** `host`: of the pod, `''` while it has none. */
+/** Returns the handle of a pod. `host` is the pod's address, `''` while it has none. */
 export function makeHandle(
   instanceId: string,
   pod: V1Pod,
@@ -43,7 +46,9 @@ export function makeHandle(
   };
 }
 
-/** Fails with `internal` when the handle is not one of ours. */
+/**
+ * Returns the contents of a handle. Fails with `internal` when the handle is not of this driver and version.
+ */
 export function readHandle(handle: SandboxHandle): PodSandbox {
   const { pod, uid, poolId, claimedAtMs: claimed, containerId, address } = handle.data as Record<string, unknown>;
   const isOurs = handle.version === 1 && handle.driver === 'kubernetes';
@@ -63,7 +68,8 @@ export function readHandle(handle: SandboxHandle): PodSandbox {
   };
 }
 
-function claimedAtMs(pod: V1Pod): number {
+/** Returns the time of the claim; 0 for a pod that was created for its instance. */
+export function claimedAtMs(pod: V1Pod): number {
   const at = Date.parse(pod.metadata?.annotations?.[ANNOTATION_CLAIMED_AT] ?? '');
   return Number.isFinite(at) ? at : 0;
 }

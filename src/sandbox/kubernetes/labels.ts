@@ -1,29 +1,30 @@
-/** Labels of everything that we make in a cluster: several installations may share a namespace. */
+/** Label of all objects of an installation. Several installations may share a namespace. */
 export const LABEL_INSTALLATION = 'rookery.io/installation';
-/** Id of a pool: on its ReplicaSet, and on its pods also after they left its selector. */
+/** Id of a pool: on its ReplicaSet and on its pods, also after they left its selector. */
 export const LABEL_POOL = 'rookery.io/pool';
-/** `true` while a pod is in the selector of its pool. */
+/** `true` while the selector of its pool includes a pod. */
 export const LABEL_MEMBER = 'rookery.io/member';
-/** Id of the instance that a pod is for. */
+/** Id of the instance in a pod. */
 export const LABEL_INSTANCE = 'rookery.io/instance';
 /** Id of the replica of this service that owns the instance. */
 export const LABEL_NODE = 'rookery.io/node';
-/** `true`: taken out of its pool, and never claimed again. */
+/** `true`: the pod was taken out of its pool and is never claimed again. */
 export const LABEL_RETIRED = 'rookery.io/retired';
 
 /** JSON of the `PoolSpec`, on a ReplicaSet. */
 export const ANNOTATION_SPEC = 'rookery.io/spec';
-/** When a pod was claimed (RFC 3339). */
+/** Time of a pod's claim (RFC 3339). */
 export const ANNOTATION_CLAIMED_AT = 'rookery.io/claimed-at';
-/** A ReplicaSet that shrinks ends the pods with the lowest cost first. */
+/** Deletion cost: a ReplicaSet that shrinks deletes the pods with the lowest cost first. */
 export const ANNOTATION_DELETION_COST = 'controller.kubernetes.io/pod-deletion-cost';
 export const CLAIMED_DELETION_COST = '1000000';
 
-/** The part of the installation's id that names carry. */
+/** Returns the part of the installation's id that object names contain. */
 export function shortId(installationId: string): string {
   return installationId.replaceAll('-', '').slice(0, 8);
 }
 
+/** Returns the default name of the installation's Secret. */
 export function secretName(installationId: string): string {
   return `rookery-${shortId(installationId)}`;
 }
@@ -32,14 +33,14 @@ export function replicaSetName(installationId: string, poolId: string): string {
   return `rookery-${shortId(installationId)}-${poolId}`;
 }
 
-/** Of a pod that is made for one instance. */
+/** Returns the name of a pod that is created for one instance. */
 export function ownPodName(instanceId: string): string {
   return `rookery-${instanceId}`;
 }
 
-/** That the pod was used and is free since (RFC 3339). */
+/** Time since which a used pod is free again (RFC 3339). */
 export const ANNOTATION_RETURNED_AT = 'rookery.io/returned-at';
-/** Of which template a pod was made; on a ReplicaSet the present one. */
+/** Hash of the template from which a pod was created; on a ReplicaSet the current template's. */
 export const ANNOTATION_TEMPLATE = 'rookery.io/template';
-/** Ended before all others. */
+/** Deletion cost of retired pods, which are deleted before all others. */
 export const RETIRED_DELETION_COST = '-1000000';

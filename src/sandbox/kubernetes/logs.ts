@@ -7,14 +7,14 @@ import { MAIN_CONTAINER } from './pod-template.ts';
 
 const NEWLINE = 0x0a;
 const SPACE = 0x20;
-/** Lines that an instance wrote at its end reach the node's file within this time. */
+/** Time within which the last lines of an instance reach the node's log file. */
 const LAST_LINES_MS = 300;
-/** The cluster asks for whole seconds. */
+/** Resolution of the API's `sinceTime`, which takes whole seconds. */
 const SECOND_MS = 1000;
 
 /**
- * The lines of a pod's main container, as the node keeps them. Of a pod that was claimed only those after the claim: those before are another
- * instance's. A pod that is gone has no lines.
+ * Yields the lines of a pod's main container, as the node keeps them. A claimed pod yields only lines after
+ * the claim; earlier lines belong to another instance. A removed pod has no lines.
  */
 export async function* readLogs(
   cluster: Cluster,
@@ -42,12 +42,12 @@ export async function* readLogs(
     stream = await cluster.stream('read a log', { path: `${path}/log`, query }, over.signal);
   } catch (error) {
     letGo();
-    // Gone, or nothing of it has begun.
+    // The pod was removed, or its container has not started.
     if (signal.aborted || statusOf(error) === 404 || statusOf(error) === 400) return;
     throw error;
   }
   if (follow && sandbox.poolId !== null) {
-    // Its container goes on without it.
+    // The container of a pool's pod outlives the instance, so end the stream here.
     ended(over.signal).then(
       () => setTimeout(() => over.abort(), LAST_LINES_MS),
       () => undefined,
@@ -60,7 +60,7 @@ export async function* readLogs(
       if (signal.aborted) return;
     }
   } catch (error) {
-    // Given up by its reader, or the node has ended it: what was read was right.
+    // The reader gave up or the node closed the connection. The lines so far are valid.
     if (!over.signal.aborted && (error as NodeJS.ErrnoException).code !== 'ECONNRESET') throw error;
   } finally {
     letGo();
@@ -69,7 +69,7 @@ export async function* readLogs(
   }
 }
 
-/** Chunks that end at the end of a line; the last line is ended when it is not. */
+/** Yields chunks that end at line ends. Adds a line end to the last line if it has none. */
 async function* wholeLines(stream: IncomingMessage): AsyncIterable<Buffer> {
   let rest: Buffer[] = [];
   for await (const chunk of stream as AsyncIterable<Buffer>) {
@@ -84,7 +84,7 @@ async function* wholeLines(stream: IncomingMessage): AsyncIterable<Buffer> {
   if (rest.length > 0) yield Buffer.concat([...rest, Buffer.from('\n')]);
 }
 
-/** The lines at or after a moment, without the time that stands before each. */
+/** Returns the lines at or after a time, without their timestamps. */
 function withoutTimes(lines: Buffer, fromMs: number): Buffer {
   const kept: Buffer[] = [];
   for (let from = 0; from < lines.length; ) {
@@ -92,7 +92,7 @@ function withoutTimes(lines: Buffer, fromMs: number): Buffer {
     const space = lines.indexOf(SPACE, from);
     const isTimed = space !== -1 && space < end;
     const atMs = isTimed ? Date.parse(lines.toString('latin1', from, space)) : Number.NaN;
-    // What stands without a time is the end of a line that was too long for one.
+    // A line without a timestamp continues a line that was too long.
     if (!(atMs < fromMs)) kept.push(lines.subarray(Number.isNaN(atMs) ? from : space + 1, end));
     from = end;
   }

@@ -1,39 +1,54 @@
 import type { RuntimeEndpoint } from '../../core/instance.ts';
+import { outputText } from '../../lib/output-text.ts';
 import { connectProven, forgetProven, prepareProven } from '../../lib/proven-tls.ts';
 import type { ExecRequest, ExecResult, ExitResult, RuntimeCommand, SandboxStats } from '../driver.ts';
 import { AccessConnection, framesOf, type OpenWay } from '../host/access-connection.ts';
 import { sendDirectory } from './code-archive.ts';
 
-/** A start may ask programs of the image for their versions. */
+/** Time limit for a start, which may run programs of the image to find their versions. */
 const START_TIMEOUT_MS = 60_000;
 const RESET_TIMEOUT_MS = 60_000;
 const START_CONNECTIONS = 3;
 const STATS_TIMEOUT_MS = 5_000;
-/** What a stop may take beyond its grace, and a command beyond its own time. */
+/** Extra time for a stop beyond its grace, and for a command beyond its own time limit. */
 const MARGIN_MS = 15_000;
 const PUT_TIMEOUT_MS = 60_000;
-/** As long as a timer can be: the caller's signal is the bound. */
+/** Longest delay that a timer supports; the caller's signal sets the limit. */
 const MAX_WAIT_MS = 2 ** 31 - 1;
 
-/** Where the manager of every pod listens. */
+/** Port on which the manager of every pod listens. */
 export const MANAGER_PORT = 8710;
 
 /**
- * What a pod's template must have, beside the security context, so that there is a manager in it.
+ * Parts of a pod's template, in addition to the security context, that its manager needs.
  *
- * The volume of `home` is an emptyDir that the init container writes and the main container mounts read-only: the code runs as the manager's
- * user, and the manager starts programs from there again after a reset. That of `run` is a small emptyDir in memory that both may write to. Init
- * container and main container run as the same user.
+ * The volume of `home` is an emptyDir. The init container writes it, and the main container mounts it
+ * read-only. The code runs as the manager's user, and the manager starts programs from there again after a
+ * reset. The volume of `run` is a small emptyDir in memory that both containers may write. Init container and
+ * main container run as the same user.
  */
 export const POD = {
-  /** Of the init container, whose image is ours. */
+  /** Command of the init container, which runs the installation's image. */
   installCommand: ['rookery-pod-install'],
+  /** Command of the init container when another image brings the files: it creates only the key. */
+  keyCommand: ['rookery-pod-install', '--source', ''],
+  /**
+   * Command of the image that brings the files; older versions of Rookery's image work too. Removes files
+   * first, because a node that lost power runs the command again.
+   */
+  filesCommand: ['/bin/sh', '-c', 'rm -rf /rookery/* && cp -RPp /opt/rookery/pod/* /rookery/'],
   /** Variable of the init container: the pod's uid (downward API, `metadata.uid`). */
   uidVariable: 'ROOKERY_POD_UID',
-  /** Variable of the init container: directories that it makes, with colons between them, in volumes that it has below `directories`. */
+  /**
+   * Variable of the init container: directories to create, separated by colons. The directories are in
+   * volumes that the init container mounts below `directories`.
+   */
   directoriesVariable: 'ROOKERY_POD_DIRECTORIES',
   directories: '/run/rookery-directories',
-  /** The installation's Secret, mounted in the init container only; its entry `key` is the secret itself. */
+  /**
+   * Directory of the installation's Secret, mounted only in the init container. The entry `key` is the secret
+   * itself.
+   */
   secretDir: '/run/rookery-secret',
   secretEntry: 'key',
   home: '/rookery',
@@ -41,7 +56,10 @@ export const POD = {
   managerCommand: ['/rookery/bin/manager'],
 } as const;
 
-/** How a manager is reached, and what both sides prove that they know. Plain JSON: part of a handle. */
+/**
+ * Address of a manager, with the key that both sides prove to know. Plain JSON, because it is part of a
+ * handle.
+ */
 export interface PodAddress {
   readonly host: string;
   readonly port: number;
@@ -49,59 +67,69 @@ export interface PodAddress {
   readonly key: string;
 }
 
-/** What an image's own command is; the cluster does not tell it. Without `argv` something else in the pod serves HTTP on 127.0.0.1:8000. */
+/**
+ * Command of an instance. The cluster does not report the command of an image. Without `argv` another
+ * container of the pod serves HTTP on 127.0.0.1:8000.
+ */
 export type PodCommand =
   | Exclude<RuntimeCommand, { readonly kind: 'image' }>
   | { readonly kind: 'image'; readonly argv?: readonly string[] };
 
-/** A directory that comes with the order: as `PutOptions`, of the user that the pod runs as. */
+/** Directory sent with an order. The fields are those of `PutOptions`; the pod's user owns it. */
 export interface PodCode {
   readonly target: string;
   readonly readonly: boolean;
-  /** A tar archive, in base64. */
+  /** Tar archive in base64. */
   readonly archive: string;
 }
 
 export interface PodOrder {
   readonly instanceId: string;
   readonly command: PodCommand;
-  /** Opens each connection to the runtime. */
+  /** Secret that opens each connection to the runtime. */
   readonly secret: string;
-  /** `''`: the user that the pod runs as. Another one only where the manager is root. */
+  /** User of the instance; `''` is the pod's user. Another user needs a manager that is root. */
   readonly user: string;
   readonly env: Readonly<Record<string, string>>;
   /**
-   * The main container's image is the caller's: its Python runs `python`, its variables are there below those of `env` (never those that the
-   * cluster adds). Else the Python is the manager's own, which has started already.
+   * True when the caller's image is the main container's image. The image's Python then runs `python`, and
+   * the image's variables apply below those of `env` (never those that the cluster adds). Otherwise the
+   * manager's own Python, which has already started, runs the code.
    */
   readonly ofImage: boolean;
-  /** For sentences. */
+  /** Name of the image, for messages. */
   readonly image: string;
   readonly workingDir: string;
   readonly maxOpenFiles: number;
-  /** The end of the instance is the end of the manager, with the same exit code: in a pod that was made for it. */
+  /**
+   * True in a pod that was created for its instance. The manager then ends with the instance, with the same
+   * exit code.
+   */
   readonly endsWithInstance: boolean;
-  /** In this order; none where `put` has put it. */
+  /** Directories to unpack, in this order; absent when `put` has sent them. */
   readonly code?: readonly PodCode[];
 }
 
 export interface PodStarted {
-  /** Of the user's code. */
+  /** Uid of the user's code. */
   readonly uid: number;
   /** Sentences for the caller. */
   readonly warnings: readonly string[];
 }
 
 export interface PutOptions {
-  /** Absolute, inside; a directory that is there and can be written to, or below one. What is in it goes first. */
+  /**
+   * Absolute path in the pod: an existing writable directory, or a path below one. Previous contents are
+   * removed.
+   */
   readonly target: string;
-  /** Nothing in it has a write bit, and where the manager is root all of it is root's. */
+  /** True removes all write bits. If the manager is root, root then owns all of it. */
   readonly readonly: boolean;
-  /** Whose it becomes when it is not read-only, as in `PodOrder`. */
+  /** Owner when it is not read-only, as in `PodOrder`. */
   readonly user: string;
 }
 
-/** The manager of the pod is that of an earlier version, which takes code by `put` alone. */
+/** The manager is of an older version, which takes code only through `put`. */
 export class TakesNoCode extends Error {
   override readonly name = 'TakesNoCode';
 
@@ -111,10 +139,13 @@ export class TakesNoCode extends Error {
 }
 
 /**
- * The manager of one pod (`runtimes/python/rookery_pod/`). Holds no connection: each method opens one, and proves the key on it. Every method is bounded.
+ * Client for the manager of a pod (`runtimes/python/rookery_pod/`). Each method opens a connection and proves
+ * the key on it. Every method has a time limit.
  *
- * Errors are `ServiceError`s: `unavailable` when the pod does not answer, or nobody there knows the key; `failed_precondition` when the order
- * cannot be met, or the state does not allow it; `deadline_exceeded` when `signal` ended it.
+ * Errors are `ServiceError`s:
+ * - `unavailable`: the pod does not answer, or does not prove the key
+ * - `failed_precondition`: the order cannot be met, or the state does not permit it
+ * - `deadline_exceeded`: `signal` aborted
  */
 export class PodManager {
   readonly address: PodAddress;
@@ -123,23 +154,26 @@ export class PodManager {
     this.address = address;
   }
 
-  /** Where the runtime of the instance is reached. */
+  /** Returns the endpoint of the instance's runtime. */
   get endpoint(): RuntimeEndpoint {
     const { host, port, key } = this.address;
     return { kind: 'pod', host, port, key };
   }
 
-  /** Begins the connections of a start: one for the order, two for the runtime. */
+  /** Opens the connections of a start in advance: one for the order, two for the runtime. */
   prepare(): void {
     prepareProven(this.address, START_CONNECTIONS);
   }
 
-  /** They are not wanted. */
+  /** Closes connections that `prepare` opened. */
   forget(): void {
     forgetProven(this.address);
   }
 
-  /** Puts the code of a directory of this host in place. Only before `start`. `directory` may be a path through a descriptor; links in it stay links. */
+  /**
+   * Sends a directory of this host to the pod, before `start`. `directory` may be a path through a
+   * descriptor; links in it stay links.
+   */
   async put(directory: string, { target, readonly, user }: PutOptions, signal: AbortSignal): Promise<void> {
     const connection = await this.#open([{ op: 'put', target, readonly, user }], PUT_TIMEOUT_MS, signal);
     try {
@@ -150,30 +184,38 @@ export class PodManager {
   }
 
   /**
-   * Starts an instance; its runtime can be connected to from then on. Fails with `failed_precondition` when the order cannot be met (the
-   * message is the `<cause>` of a create), `already_exists` when the pod has an instance: the same one too, and with `TakesNoCode`, before anything
-   * is said, when the order has code and the manager would not look at it.
+   * Starts an instance and resolves when its runtime accepts connections. Fails with `failed_precondition`
+   * when the order cannot be met (the message is the `<cause>` of a create). Fails with `already_exists` when
+   * the pod has an instance, even this one. Fails with `TakesNoCode`, before anything is sent, when the order
+   * has code and the manager would ignore it.
    */
   async start(order: PodOrder, signal: AbortSignal): Promise<PodStarted> {
     const answer = await this.#ask({ op: 'start', ...order }, START_TIMEOUT_MS, signal, order.code !== undefined);
     return { uid: answer.uid as number, warnings: answer.warnings as string[] };
   }
 
-  /** Resolves at its end, at once when it has ended. Fails with `failed_precondition` when there was none since the last reset. */
+  /**
+   * Resolves when the instance has ended. Fails with `failed_precondition` when there was none since the last
+   * reset.
+   */
   async wait(signal: AbortSignal): Promise<ExitResult> {
     return (await this.#ask({ op: 'wait' }, MAX_WAIT_MS, signal)).exit as ExitResult;
   }
 
   /**
-   * Asks it to end, kills it after `graceMs`; resolves when nothing of it runs any more with how it ended, at once with null when there is none.
-   * `cause`: of the exit, when it was not this service's own wish.
+   * Asks the instance to end and kills it after `graceMs`. Resolves with its exit when all of its processes
+   * have ended; with null when there is no instance. `cause`: reason for the exit record, when this service
+   * did not want the stop itself.
    */
   async stop(graceMs: number, cause?: string): Promise<ExitResult | null> {
     const answer = await this.#ask({ op: 'stop', graceMs, cause: cause ?? null }, graceMs + MARGIN_MS);
     return (answer.exit as ExitResult | undefined) ?? null;
   }
 
-  /** Kills and empties everything, and makes the pod ready for another instance. Resolves when it is; a pod for which it fails is of no use. */
+  /**
+   * Kills all processes, removes all data and prepares the pod for another instance. If this fails, the pod
+   * cannot be used again.
+   */
   async reset(signal: AbortSignal): Promise<void> {
     await this.#ask({ op: 'reset' }, RESET_TIMEOUT_MS, signal);
   }
@@ -183,7 +225,7 @@ export class PodManager {
     return { memoryBytes, cpuMicros, processes } as SandboxStats;
   }
 
-  /** As `SandboxDriver.exec`. */
+  /** Runs a command, as `SandboxDriver.exec` defines. */
   async exec(request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const timeoutMs = request.timeoutMs + MARGIN_MS;
     const connection = await this.#open([{ op: 'exec' }, request], timeoutMs, signal);
@@ -193,8 +235,8 @@ export class PodManager {
       const stderr = await connection.frame(timeoutMs);
       return {
         returncode: returncode as number,
-        stdout: stdout.toString('utf8'),
-        stderr: stderr.toString('utf8'),
+        stdout: outputText(stdout, request.maxOutputBytes),
+        stderr: outputText(stderr, request.maxOutputBytes),
         truncated: truncated === true,
       };
     } finally {
@@ -202,7 +244,10 @@ export class PodManager {
     }
   }
 
-  /** For `host/access-{exec,files}.ts`; a port is `(await openWay('dial', { port }, signal)).socket`. */
+  /**
+   * Opens a connection for `host/access-{exec,files}.ts`. For a port use `(await openWay('dial', { port },
+   * signal)).socket`.
+   */
   readonly openWay: OpenWay = (way, request, signal) => this.#open([{ op: 'access', way }, request], undefined, signal);
 
   async #ask(
@@ -216,7 +261,7 @@ export class PodManager {
     return connection.answer;
   }
 
-  /** `timeoutMs`: of the answer. */
+  /** Opens a connection, sends the messages and reads the answer within `timeoutMs`. */
   async #open(
     messages: readonly object[],
     timeoutMs: number | undefined,

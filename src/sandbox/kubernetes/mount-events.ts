@@ -3,12 +3,13 @@ import { failedPrecondition } from '../../core/error.ts';
 import type { Cluster } from './cluster.ts';
 
 /**
- * When the events of a pod whose mounts are the node's are looked at, from the moment when it has a node: a mount that fails is told nowhere
- * else. Twice: a create is three requests at most.
+ * Delays before the two queries of a pod's events. The first counts from the pod's node assignment, the
+ * second from the first query. The cluster reports a failed mount nowhere else. Two queries, because a create
+ * may send at most three requests.
  */
 const LOOKS_MS = [2_000, 6_000];
 
-/** A mount source is no directory: it may be a file. */
+/** The mount source is not a directory; it may be a file. */
 export class IsFile extends Error {
   readonly source: string;
 
@@ -18,7 +19,7 @@ export class IsFile extends Error {
   }
 }
 
-/** Whether the node cannot mount what a pod that starts wants of it. */
+/** Checks if the node fails to mount a source for a starting pod. */
 export class MountEvents {
   readonly #cluster: Cluster;
   readonly #podUid: string;
@@ -31,7 +32,7 @@ export class MountEvents {
     this.#podUid = podUid;
   }
 
-  /** Once, however often it is called. */
+  /** Starts the queries; further calls have no effect. */
   begin(tell: (error: Error) => void): void {
     if (this.#hasBegun) return;
     this.#hasBegun = true;

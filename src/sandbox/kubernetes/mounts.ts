@@ -7,13 +7,14 @@ import { findPath } from '../../lib/opened-path.ts';
 import { POD } from './manager.ts';
 
 const CLOSED_TARGETS = ['/proc', '/sys', '/dev', POD.home, POD.run];
-/** The part of it that is for whoever wants it. */
+/** Part of /dev that may be mounted over. */
 const SHARED_MEMORY = '/dev/shm';
 
 /**
- * The spec's mounts as directories of the node. The policy is that of every host path, on the text and its prefix: the path is the node's, and
- * the node's links are not seen from here. Where this machine has the path too (it may be a node, or share its directories), it is held to where
- * it leads here as well. Fails with `failed_precondition`.
+ * Converts the spec's mounts to directories of the node. Checks each path and its prefix as text, because the
+ * path is the node's and this process does not see the node's links. If this machine has the path too, the
+ * policy also applies to its resolved path. This machine may be a node or share its directories. Fails with
+ * `failed_precondition`.
  */
 export async function hostPathVolumes(
   mounts: readonly MountSpec[],
@@ -29,7 +30,7 @@ export async function hostPathVolumes(
     } catch (error) {
       throw failedPrecondition(messageOf(error), { cause: error });
     }
-    // The operator's volumes cannot have such a name.
+    // Volumes of the operator cannot have such a name.
     const name = `rookery-mount-${index}`;
     volumes.push({ name, hostPath: { path: source, type: typeOf(source) } });
     volumeMounts.push({ name, mountPath: normalOf(target), ...(readonly && { readOnly: true }) });
@@ -41,7 +42,7 @@ async function asOnNode(path: string): Promise<FoundPath> {
   return (await findPath(path)) ?? { resolved: path, kind: 'directory' };
 }
 
-/** Fails with `failed_precondition` for a target at which the pod needs what is there. */
+/** Fails with `failed_precondition` for a target that would hide directories that the pod needs. */
 export function checkTarget(target: string): void {
   const normal = normalOf(target);
   if (normal === '/') throw failedPrecondition(`mount target must be a path below /: ${target}`);
@@ -49,7 +50,7 @@ export function checkTarget(target: string): void {
   const tree = CLOSED_TARGETS.find(isIn);
   if (tree !== undefined && !isIn(SHARED_MEMORY))
     throw failedPrecondition(`mount target ${target} is in ${tree}, which the sandbox needs`);
-  // A mount path with a colon is none for Kubernetes.
+  // Kubernetes refuses mount paths with a colon.
   if (normal.includes(':'))
     throw failedPrecondition(`mount target ${target} has a colon, which Kubernetes does not take`);
 }

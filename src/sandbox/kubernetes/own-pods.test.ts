@@ -10,19 +10,19 @@ const WITH_CLAIM: PodSettings = {
   volumeMounts: [{ name: 'models', mountPath: '/models/' }],
 };
 
-test('what is set is a part of the template, and what is not set is none', () => {
+test('setPart returns the configured settings and omits the unset ones', () => {
   const { runtimeClass: runtimeClassName, ...rest } = WITH_CLAIM;
   expect(setPart(WITH_CLAIM)).toEqual({ ...rest, runtimeClassName });
   expect(setPart(PLAIN)).toEqual({ tolerations: [], volumes: [], volumeMounts: [] });
 });
 
-test('a mount at the place of a volume that is set is refused', () => {
+test('setPart refuses a mount at the path of a configured volume', () => {
   expect(() => setPart(WITH_CLAIM, ['/data', '/models'])).toThrow(
     'mount target /models/ has the volume models of kubernetes.pod.volumeMounts',
   );
 });
 
-test('volumes that are set are held to what pods may have, directories of nodes to mounts.allow', () => {
+test('refusedSettings refuses secret or unknown volumes and node directories outside mounts.allow', () => {
   const policy = { closed: [], allow: ['/srv'] };
   const withPath = (path: string) => ({ ...PLAIN, volumes: [{ name: 'v', hostPath: { path } }] });
   expect(refusedSettings(WITH_CLAIM, policy)).toBeNull();

@@ -4,13 +4,16 @@ import { normalOf } from './mounts.ts';
 import type { PodSettings } from './pod-settings.ts';
 import { refusedVolumes } from './pool-volumes.ts';
 
-/** Why pods may not be as they are set, or null. */
+/** Returns the reason why the pod settings are not permitted, or null. */
 export function refusedSettings({ volumes, volumeMounts: mounts }: PodSettings, policy: HostPathPolicy): string | null {
   const refusal = refusedVolumes(volumes, mounts, policy);
   return refusal === null ? null : `kubernetes.pod: ${refusal.replace(/^volume_mounts:/, 'volumeMounts:')}`;
 }
 
-/** The part of a template that is set. Fails with `failed_precondition` when one of `targets`, where something else is mounted, is taken. */
+/**
+ * Returns the part of a template that the settings define. Fails with `failed_precondition` when a volume
+ * mount of the settings is at one of `targets`.
+ */
 export function setPart(
   { nodeSelector, tolerations: borne, runtimeClass, volumes: more, volumeMounts: mounts }: PodSettings,
   targets: readonly string[] = [],

@@ -1,17 +1,17 @@
 import type { Stats } from 'node:fs';
-import { copyFile, mkdtemp, rm, stat } from 'node:fs/promises';
+import { copyFile, lstat, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
-import { failedPrecondition } from '../../core/error.ts';
 import type { MountSpec } from '../../core/mount.ts';
+import { assertNoLinks } from '../host/own-source.ts';
 import { archiveOf } from './code-archive.ts';
 import { type PodCode, type PodManager, type PodOrder, type PodStarted, TakesNoCode } from './manager.ts';
 import { normalOf } from './mounts.ts';
 
-/** What comes with the order of an instance may weigh: the manager of the pod does nothing else while it unpacks it. */
+/** Size limit for archives in an order. The manager of the pod does nothing else while it unpacks them. */
 const MAX_WITH_ORDER_BYTES = 256 * 1024;
 
-/** The directories as archives for the order of an instance; null when they are too large for that, or one is a file. */
+/** Packs the directories as archives for an order; null when they are too large or a source is a file. */
 export async function packPlatformMounts(mounts: readonly MountSpec[]): Promise<readonly PodCode[] | null> {
   const packed: PodCode[] = [];
   let leftBytes = MAX_WITH_ORDER_BYTES;
@@ -25,7 +25,9 @@ export async function packPlatformMounts(mounts: readonly MountSpec[]): Promise<
   return packed;
 }
 
-/** Starts an instance with these directories, of which `code` comes with the order; null: nothing does. */
+/**
+ * Starts an instance with these directories. `code` is sent with the order; null sends them through `put`.
+ */
 export async function startWithMounts(
   manager: PodManager,
   order: Omit<PodOrder, 'code'>,
@@ -37,7 +39,7 @@ export async function startWithMounts(
     try {
       return await manager.start({ ...order, code }, signal);
     } catch (error) {
-      // A pool of before an upgrade: it has not been told anything yet.
+      // The pod is older than an upgrade, and so is its manager, which has not received anything yet.
       if (!(error instanceof TakesNoCode)) throw error;
     }
   }
@@ -45,7 +47,10 @@ export async function startWithMounts(
   return await manager.start(order, signal);
 }
 
-/** Directories of this host that a pod of another machine cannot mount: they are put into it. A file goes into a directory of its own. */
+/**
+ * Copies directories of this host into a pod that cannot mount them. A file is sent as a directory that
+ * contains only this file.
+ */
 async function putPlatformMounts(
   manager: PodManager,
   mounts: readonly MountSpec[],
@@ -67,26 +72,25 @@ async function putPlatformMounts(
   }
 }
 
-/** What is put into a directory takes the place of what was there. */
+/** Sorts outer targets first, because `put` replaces the contents of its target. */
 function outerFirst(mounts: readonly MountSpec[]): readonly MountSpec[] {
   return [...mounts].sort((a, b) => normalOf(a.target).length - normalOf(b.target).length);
 }
 
 async function kindOf(source: string): Promise<Stats> {
-  const kind = await stat(source).catch(() => undefined);
-  if (kind === undefined) throw failedPrecondition(`mount source does not exist: ${source}`);
-  return kind;
+  await assertNoLinks(source);
+  return await lstat(source);
 }
 
-/** The outermost directories that a pod must be able to write to for them. */
+/**
+ * Returns the outermost directories that must be writable in the pod. Fails with `failed_precondition` when a
+ * source is missing or leads through a symbolic link, so before a pod is created.
+ */
 export async function directoriesOf(mounts: readonly MountSpec[]): Promise<readonly string[]> {
   const targets = await Promise.all(
     mounts.map(async ({ source, target }) => {
-      const isFile = await stat(source).then(
-        found => !found.isDirectory(),
-        () => false,
-      );
-      return isFile ? dirname(normalOf(target)) : normalOf(target);
+      const isDirectory = (await kindOf(source)).isDirectory();
+      return isDirectory ? normalOf(target) : dirname(normalOf(target));
     }),
   );
   return targets.filter(target => !targets.some(other => other !== target && target.startsWith(`${other}/`)));

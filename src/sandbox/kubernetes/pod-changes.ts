@@ -25,7 +25,9 @@ export interface PodChangesOptions {
 
 export type Outcome =
   | { readonly isOurs: true; readonly pod: V1Pod }
-  /** Somebody else's, or gone; `error`: it cannot be told, or there is no use in another one. */
+  /**
+   * The pod has another owner or was removed. `error`: the result is unknown, or another pod would fail too.
+   */
   | { readonly isOurs: false; readonly error?: Error };
 
 const NOT_FOUND = 404;
@@ -33,7 +35,7 @@ const CONFLICT = 409;
 const INVALID = 422;
 const END_SECONDS = 1;
 
-/** The two changes of a pod of a pool: it becomes an instance's, and is given back. One request each. */
+/** Claims and releases a pod of a pool, with one request each. */
 export class PodChanges {
   readonly #options: PodChangesOptions;
 
@@ -42,8 +44,9 @@ export class PodChanges {
   }
 
   /**
-   * The pod as it was seen, and no other, becomes the instance's. One that is to be used again stays in the selector, with a cost that ends all others
-   * first; another leaves it, and is replaced at once.
+   * Claims the pod for the instance, if it has not changed since it was seen. A reusable pod stays in the
+   * selector, with a deletion cost that protects it. Any other pod leaves the selector, so that its
+   * ReplicaSet replaces it at once.
    */
   async claim(pod: V1Pod, instanceId: string, reuse: boolean): Promise<Outcome> {
     const { metadata } = pod;
@@ -71,12 +74,13 @@ export class PodChanges {
     } catch (error) {
       const status = statusOf(error);
       if (status === NOT_FOUND) return { isOurs: false };
-      // Somebody else was faster; or a patch that was made lost its answer with its connection, and was sent once more.
+      // Another replica was faster. Or the patch succeeded, its answer was lost with the connection, and it
+      // was sent again.
       if (status === CONFLICT) {
         const ours = await this.#findOurs(name, instanceId).catch(() => null);
         return ours === null ? { isOurs: false } : { isOurs: true, pod: ours };
       }
-      // Refused for good; otherwise the answer may have been lost behind a patch that was made.
+      // Below 500 the refusal is final. Otherwise the patch may have succeeded without its answer.
       if (status !== undefined && status < 500) return { isOurs: false, error: error as Error };
       const ours = await this.#findOurs(name, instanceId);
       return ours === null ? { isOurs: false, error: error as Error } : { isOurs: true, pod: ours };
@@ -87,13 +91,13 @@ export class PodChanges {
     const name = pod.metadata?.name ?? '';
     const instanceId = pod.metadata?.labels?.[LABEL_INSTANCE];
     const now = this.#options.pods.get(name) ?? pod;
-    // Given back before, and another's by now.
+    // The pod was released before and may belong to another instance.
     if (instanceId === undefined || now.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return;
     if (isClean && this.#isWanted(now)) await this.#giveBack(now, instanceId);
     else await this.#delete(now);
   }
 
-  /** The pod, if a patch whose answer is not known has made it the instance's. */
+  /** Returns the pod if a patch with an unknown result has claimed it for the instance; else null. */
   async #findOurs(name: string, instanceId: string): Promise<V1Pod | null> {
     const path = this.#path(name);
     const now = await unless([NOT_FOUND], () => this.#request<V1Pod>(`show the pod ${name}`, { path }));
@@ -102,7 +106,7 @@ export class PodChanges {
     return now;
   }
 
-  /** It runs and counts for its pool, which uses pods again. */
+  /** Returns true when the pod runs and belongs to a pool that reuses pods. */
   #isWanted(pod: V1Pod): boolean {
     const labels = pod.metadata?.labels ?? {};
     const set = this.#options.replicaSets.get(replicaSetName(this.#options.installationId, poolIdOf(pod) ?? ''));
@@ -154,7 +158,7 @@ export class PodChanges {
   }
 }
 
-/** A name as a part of a JSON pointer. */
+/** Escapes a name for a JSON pointer. */
 function pointer(name: string): string {
   return name.replaceAll('~', '~0').replaceAll('/', '~1');
 }

@@ -3,19 +3,22 @@ import type { Kind } from '../../core/kind.ts';
 import { labelMap, tolerations, volumeMounts, volumes } from '../../core/kubernetes-shapes.ts';
 import { ofKind, optionalText, type SettingValues } from '../../core/setting.ts';
 
-/** A name as Kubernetes has it for objects of a cluster. */
-const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
+/** Name of a cluster object in Kubernetes. */
+export const OBJECT_NAME = /^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$/;
 
-/** What a request has no field for: the operator's word about every pod that is made for its instance. A pool says all of it itself. */
+/**
+ * Settings for every pod that is created for its instance. No request has a field for them. Pools have their
+ * own.
+ */
 export const POD_SETTINGS = {
   'pod.nodeSelector': ofKind(labelMap as Kind<Readonly<Record<string, string>>>, {
     ...{ default: {}, type: 'map of texts', shape: 'a map of labels of nodes' },
-    doc: 'Labels that a node must have for a pod of its own. Pools have their own (`node_selector`).',
+    doc: 'Labels that a node must have for a pod outside pools. Pools have their own (`node_selector`).',
     example: '{"kubernetes.io/arch": amd64}',
   }),
   'pod.tolerations': ofKind(tolerations as Kind<unknown[]> as Kind<readonly V1Toleration[]>, {
     ...{ default: [], type: 'list of tolerations', shape: 'a list of tolerations as Kubernetes has them' },
-    doc: 'Taints of nodes that a pod of its own bears. Pools have their own (`tolerations`).',
+    doc: 'Taints that a pod outside pools tolerates. Pools have their own (`tolerations`).',
     example: '[{key: sandboxes, operator: Exists, effect: NoSchedule}]',
   }),
   'pod.runtimeClass': optionalText({
@@ -23,17 +26,17 @@ export const POD_SETTINGS = {
     defaultText: 'that of the cluster',
     pattern: OBJECT_NAME,
     shape: 'the name of a RuntimeClass',
-    doc: 'What runs the containers of a pod of its own, such as gVisor. Pools have their own (`runtime_class_name`).',
+    doc: 'The runtime class of pods outside pools, such as gVisor. Pools have their own (`runtime_class_name`).',
     example: 'gvisor',
   }),
   'pod.volumes': ofKind(volumes as Kind<readonly V1Volume[]>, {
     ...{ default: [], type: 'list of volumes', shape: 'a list of volumes as Kubernetes has them' },
-    doc: 'Volumes of every pod of its own: `persistentVolumeClaim`, `emptyDir`, `ephemeral`, `downwardAPI`, and `hostPath` where `mounts.allow` has it. Pools have their own.',
+    doc: 'Volumes of every pod outside pools: `persistentVolumeClaim`, `emptyDir`, `ephemeral`, `downwardAPI`, and `hostPath` inside `mounts.allow`. Pools have their own.',
     example: '[{name: models, persistentVolumeClaim: {claimName: models, readOnly: true}}]',
   }),
   'pod.volumeMounts': ofKind(volumeMounts as Kind<readonly V1VolumeMount[]>, {
     ...{ default: [], type: 'list of volume mounts', shape: 'a list of volume mounts as Kubernetes has them' },
-    doc: 'Where code finds `kubernetes.pod.volumes`. A mount of a request at the same place is refused.',
+    doc: 'The mount paths of `kubernetes.pod.volumes`. A request’s mount at the same path is refused.',
     example: '[{name: models, mountPath: /models, readOnly: true}]',
   }),
 } as const;

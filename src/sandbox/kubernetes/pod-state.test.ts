@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { describeExit } from '../driver.ts';
 import { stateOf } from './pod-state.ts';
 
-/** As the API writes it: times are texts. */
+/** Creates a pod in the form of the API: times are texts. */
 function pod(status: object, metadata: object = {}): V1Pod {
   return { metadata: { name: 'p', ...metadata }, spec: { nodeName: 'node-7' }, status } as unknown as V1Pod;
 }
@@ -16,7 +16,7 @@ function endOf(status: object, metadata?: object): string {
   return state.state === 'ended' ? describeExit(state.exit) : state.state;
 }
 
-describe('a pod that has not begun says why', () => {
+describe('stateOf on a pod that has not started', () => {
   test.each([
     [{}, '', false],
     [container({ waiting: { reason: 'ContainerCreating' } }), '', false],
@@ -43,12 +43,12 @@ describe('a pod that has not begun says why', () => {
       'Unschedulable: 0/1 nodes: cpu',
       false,
     ],
-  ])('%j', (status, why, isHopeless) => {
+  ])('stateOf reports a starting pod and the reason for %j', (status, why, isHopeless) => {
     expect(stateOf(pod(status))).toEqual({ state: 'starting', why, isHopeless });
   });
 });
 
-describe('a pod that has ended says how, and who ended it', () => {
+describe('stateOf on a pod that has ended', () => {
   const terminated = (exitCode: number, reason: string) => container({ terminated: { exitCode, reason } });
 
   test.each([
@@ -94,13 +94,13 @@ describe('a pod that has ended says how, and who ended it', () => {
       },
       'Evicted: Eviction API: evicting (exit code 0)',
     ],
-    // What this service asks the node for is nobody else's doing.
+    // The service itself sets the deadline, so DeadlineExceeded is not a cause from the cluster.
     [{ phase: 'Failed', reason: 'DeadlineExceeded', ...terminated(137, 'Error') }, 'signal SIGKILL'],
-  ])('%j', (status, words) => {
+  ])('stateOf reports how the pod ended for %j', (status, words) => {
     expect(endOf(status)).toBe(words);
   });
 
-  test('somebody deleted it', () => {
+  test('stateOf reports the deletion of the pod as the cause of its end', () => {
     const deleted = { deletionTimestamp: '2026-01-01T00:00:00Z' };
     expect(endOf({ phase: 'Failed', ...terminated(137, 'Error') }, deleted)).toBe(
       'its pod was deleted (signal SIGKILL)',
@@ -108,7 +108,7 @@ describe('a pod that has ended says how, and who ended it', () => {
   });
 });
 
-describe('of a pod on a node that is lost nothing is known', () => {
+describe('stateOf on a pod whose node may be lost', () => {
   const running = { phase: 'Running', ...container(RUNNING, { ready: true }) };
   const ready = (status: string, reason?: string) => ({ conditions: [{ type: 'Ready', status, reason }] });
 
@@ -118,7 +118,7 @@ describe('of a pod on a node that is lost nothing is known', () => {
     ['its own agent says not ready', { ...running, ...ready('False', 'ContainersNotReady') }, {}, 'running'],
     ['its end is overdue', running, { deletionTimestamp: '2026-01-01T00:00:00Z' }, 'unknown'],
     ['it is ending', running, { deletionTimestamp: '2026-01-01T00:09:50Z' }, 'running'],
-  ])('%s', (_title, status, metadata, state) => {
+  ])('stateOf reports the last known state or unknown when %s', (_title, status, metadata, state) => {
     expect(stateOf(pod(status, metadata), Date.parse('2026-01-01T00:10:00Z')).state).toBe(state);
   });
 });

@@ -3,16 +3,19 @@ import type { V1ContainerStatus, V1Pod } from '@kubernetes/client-node';
 import type { ExitResult } from '../driver.ts';
 import { MAIN_CONTAINER } from './pod-template.ts';
 
-/** What a pod is doing, as far as its instance is concerned. */
+/** State of a pod from the point of view of its instance. */
 export type PodState =
-  /** `why`: what it waits for, in the words of Kubernetes; `''` when nothing is said. `isHopeless`: it will not come to anything. */
+  /**
+   * `why`: reason for the wait, in the words of Kubernetes; `''` when there is none. `isHopeless`: the start
+   * cannot succeed.
+   */
   | { readonly state: 'starting'; readonly why: string; readonly isHopeless: boolean }
   | { readonly state: 'running' }
-  /** Its machine is lost: nobody can tell whether it runs. */
+  /** The pod's node does not answer, so its state is not known. */
   | { readonly state: 'unknown'; readonly why: string }
   | { readonly state: 'ended'; readonly exit: ExitResult };
 
-/** Kubernetes tries these again, but they do not come right by themselves in the time of a start. */
+/** Reasons that Kubernetes retries, but that do not resolve within the time of a start. */
 const HOPELESS = new Set([
   'ImagePullBackOff',
   'InvalidImageName',
@@ -22,11 +25,11 @@ const HOPELESS = new Set([
   'CreateContainerError',
   'RunContainerError',
 ]);
-/** Waiting, and nothing is wrong. */
+/** Reasons for a wait that are normal. */
 const USUAL = new Set(['ContainerCreating', 'PodInitializing']);
-/** Kubernetes has one word for a pod that its node evicts, and others for those that are deleted for the same reason. */
+/** Reasons that count as an eviction. A pod that its node evicts has the reason `Evicted` itself. */
 const EVICTIONS = new Set(['EvictionByEvictionAPI', 'DeletionByTaintManager']);
-/** How much later than announced a pod may end before its machine counts as lost. */
+/** Delay of a pod's announced end after which its node counts as lost. */
 const LATE_END_MS = 30_000;
 const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [number, name]));
 
@@ -39,14 +42,15 @@ export function stateOf(pod: V1Pod, nowMs = Date.now()): PodState {
   const endsBy = metadata?.deletionTimestamp;
   const isLate = endsBy !== undefined && nowMs - new Date(endsBy).getTime() > LATE_END_MS;
   const ready = status.conditions?.find(({ type }) => type === 'Ready');
-  // The node's own agent never says this of a container that runs: the cluster does when the node is silent.
+  // The kubelet always gives a reason for a container that is not ready. Without a reason the cluster set the
+  // condition, because the node is silent.
   if (isLate || (main.ready && ready !== undefined && ready.status !== 'True' && ready.reason === undefined)) {
     return { state: 'unknown', why: `the node ${pod.spec?.nodeName ?? ''} of the pod does not answer` };
   }
   return { state: 'running' };
 }
 
-/** How it ended; of one that is no longer there, as it was last seen. */
+/** Returns how a pod ended; for a removed pod, as it was last seen. */
 export function exitOf(pod: V1Pod | undefined, main = mainOf(pod)): ExitResult {
   const terminated = main?.state?.terminated ?? main?.lastState?.terminated;
   const cause = causeOf(pod);
@@ -66,10 +70,13 @@ export function exitOf(pod: V1Pod | undefined, main = mainOf(pod)): ExitResult {
   };
 }
 
-/** Who ended it, when that was the cluster: `Evicted: The node was low on resource: memory.` */
+/**
+ * Returns the cluster's reason for the end, or undefined.
+ * Example: `Evicted: The node was low on resource: memory.`
+ */
 function causeOf(pod: V1Pod | undefined): string | undefined {
   const { status = {}, metadata } = pod ?? {};
-  // The end that this service has asked the node for is not the cluster's doing.
+  // `DeadlineExceeded` is the end that this service requested from the node.
   if (status.reason !== undefined && status.reason !== 'DeadlineExceeded') return words(status.reason, status.message);
   const disrupted = status.conditions?.find(({ type, status: is }) => type === 'DisruptionTarget' && is === 'True');
   if (disrupted?.reason !== undefined) {
@@ -82,12 +89,12 @@ function causeOf(pod: V1Pod | undefined): string | undefined {
   return metadata?.deletionTimestamp === undefined ? undefined : 'its pod was deleted';
 }
 
-/** The id of the main container; another one means that it was restarted. */
+/** Returns the id of the main container. A different id means that the container was restarted. */
 export function containerIdOf(pod: V1Pod): string {
   return mainOf(pod)?.containerID ?? '';
 }
 
-/** Whether its node runs it, and it has an address. */
+/** Returns the pod's address, or `''` when it has none yet. */
 export function addressOf(pod: V1Pod): string {
   return pod.status?.podIP ?? '';
 }

@@ -4,9 +4,10 @@ import { type PodTemplateOptions, podTemplate } from './pod-template.ts';
 
 const OPTIONS: PodTemplateOptions = {
   installationId: 'abcdefgh-1',
+  secretName: 'pods',
   labels: {},
   image: 'ours:1',
-  initImage: 'ours:1',
+  ourImage: 'ours:1',
   mode: 'ours',
   resources: { requests: { cpu: '100m', memory: '64Mi' }, limits: { cpu: '100m', memory: '64Mi' } },
   restartPolicy: 'Never',
@@ -40,4 +41,51 @@ test('what is below a directory that was asked for, or below one of every pod, i
 test('a pod for which nothing was asked has nothing to be made', () => {
   expect(placesOf({}).made).toBeUndefined();
   expect(placesOf({ emptyDirs: ['/opt/function'] }).made).toBeUndefined();
+});
+
+const SECRET_MOUNT = { name: 'rookery-secret', mountPath: POD.secretDir, readOnly: true };
+
+test.each(['ours', 'foreign', 'beside'] as const)(
+  'the Secret of the installation is mounted in our init container alone when images are not ours (%s)',
+  mode => {
+    const { spec } = podTemplate({ ...OPTIONS, mode, image: 'theirs:1', initImage: 'theirs:2' });
+    const containers = [...(spec.initContainers ?? []), ...spec.containers];
+    const withSecret = containers.filter(({ volumeMounts = [] }) =>
+      volumeMounts.some(({ name }) => name === 'rookery-secret'),
+    );
+    expect(withSecret.map(({ image, volumeMounts }) => [image, volumeMounts])).toEqual([
+      ['ours:1', expect.arrayContaining([SECRET_MOUNT])],
+    ]);
+    for (const { env = [], envFrom } of containers) {
+      expect(envFrom).toBeUndefined();
+      expect(env.filter(({ valueFrom }) => valueFrom?.secretKeyRef !== undefined)).toEqual([]);
+    }
+  },
+);
+
+test('an init image that is not ours writes the files of the manager alone when a pool names one', () => {
+  const { spec } = podTemplate({ ...OPTIONS, initImage: 'theirs:2' });
+  const [theirs, ours] = spec.initContainers ?? [];
+  expect(theirs).toMatchObject({ image: 'theirs:2', volumeMounts: [{ name: 'rookery', mountPath: POD.home }] });
+  expect(ours).toMatchObject({ image: 'ours:1', command: [...POD.keyCommand] });
+});
+
+test('our init container brings the files too when the init image is ours', () => {
+  for (const initImage of ['', 'ours:1']) {
+    const { spec } = podTemplate({ ...OPTIONS, initImage });
+    expect(spec.initContainers).toMatchObject([{ image: 'ours:1', command: [...POD.installCommand] }]);
+  }
+});
+
+test('the volume that our image declares is covered by one that cannot be written', () => {
+  const covered = { name: 'rookery', mountPath: '/var/lib/rookery', readOnly: true };
+  expect(placesOf({}).mounts).toContainEqual(covered);
+  expect(
+    podTemplate({ ...OPTIONS, mode: 'beside', image: 'theirs:1' }).spec.containers[1]?.volumeMounts,
+  ).toContainEqual(covered);
+  expect(placesOf({ mode: 'foreign', image: 'theirs:1' }).mounts).not.toContainEqual(covered);
+  const own = { name: 'data', mountPath: '/var/lib/rookery' };
+  expect(placesOf({ volumeMounts: [own] }).mounts.filter(({ mountPath }) => mountPath === own.mountPath)).toEqual([
+    own,
+  ]);
 });

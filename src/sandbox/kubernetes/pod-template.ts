@@ -11,34 +11,38 @@ import type {
 } from '@kubernetes/client-node';
 import type { PortSpec } from '../../core/port.ts';
 import { parseQuantity } from '../../core/quantity.ts';
-import { LABEL_INSTALLATION, secretName } from './labels.ts';
+import { LABEL_INSTALLATION } from './labels.ts';
 import { MANAGER_PORT, POD } from './manager.ts';
 
-/** The container of the user's code, in which the manager is pid 1. */
+/** Container of the user's code, in which the manager is pid 1. */
 export const MAIN_CONTAINER = 'instance';
-/** The container that brings the manager. */
+/** Container that installs the manager. */
 export const INIT_CONTAINER = 'rookery-install';
-/** Of a custom image: the manager stands beside it. */
+/** Container with the pool's own image, which brings the manager's files instead. */
+const FILES_CONTAINER = 'rookery-files';
+/** Container of the manager when a custom image runs in the main container. */
 export const MANAGER_CONTAINER = 'rookery';
 
-/** Code that is put in at a claim goes here, or below it. */
+/** Directory for code that is put in at a claim; code is there or below it. */
 export const CODE_DIR = '/opt/function';
-/** The user of our image. */
+/** Uid of the user of Rookery's image. */
 const OUR_UID = 10_001;
 /**
- * What a manager needs that becomes the user of an image of somebody else's: it makes that user's home, looks into code that only the user may
- * read, and ends what it runs. Nothing of it is left to the code.
+ * Capabilities of a manager that is root and becomes the user of a foreign image. The manager creates that
+ * user's home, reads code that only the user may read, and ends processes. The code gets none of them.
  */
 const ROOT_CAPABILITIES = ['CHOWN', 'DAC_OVERRIDE', 'KILL', 'SETGID', 'SETUID'];
-/** The pod's key, for a moment, and sockets. */
+/** Size limit of `run`, which briefly has the pod's key, and sockets. */
 const RUN_LIMIT = '8Mi';
-/** The directory in a volume that is the manager's user's. */
+/** Directory in a volume that the manager's user owns. */
 const OWN = 'own';
 const INIT_CPU = '1000m';
 const INIT_MEMORY = '128Mi';
-/** The time between the signal that asks the manager to end and the one that ends it. */
+/** `VOLUME` of deploy/Dockerfile. */
+const IMAGE_VOLUME = '/var/lib/rookery';
+/** Time between the signal that asks the manager to end and the one that kills it. */
 const END_SECONDS = 5;
-/** How long the manager of a pool's pod may take to listen. */
+/** Time limit for the manager of a pool's pod to listen. */
 const START_SECONDS = 60;
 
 export interface Resources {
@@ -48,26 +52,36 @@ export interface Resources {
 
 export interface PodTemplateOptions {
   readonly installationId: string;
+  /** Name of the installation's Secret. */
+  readonly secretName: string;
   readonly labels: Readonly<Record<string, string>>;
   readonly annotations?: Readonly<Record<string, string>>;
-  /** Where the code runs. */
+  /** Image in which the code runs. */
   readonly image: string;
-  /** Of the init container: ours, or one made from it. */
-  readonly initImage: string;
+  /** Image of the installation. Only its init container gets the installation's Secret. */
+  readonly ourImage: string;
   /**
-   * `ours`: our image or one that is used like it: nobody is root, and the root file system is read-only. `foreign`: the manager is root, and
-   * becomes the user of the order. `beside`: the image runs its own command, with the manager in a container of its own.
+   * Image that brings the manager's files, in an init container without a Secret. Absent or empty: `ourImage`
+   * does.
+   */
+  readonly initImage?: string;
+  /**
+   * Arrangement of manager and code in the pod:
+   * - `ours`: Rookery's image, or one that is used like it; no process is root and the root file system is
+   *   read-only
+   * - `foreign`: the manager is root and becomes the user of the order
+   * - `beside`: the image runs its own command, with the manager in a separate container
    */
   readonly mode: 'ours' | 'foreign' | 'beside';
   readonly resources: Resources;
-  /** `Never`: it is made for one instance. */
+  /** `Never` for a pod that is created for one instance. */
   readonly restartPolicy: 'Never' | 'Always';
-  /** Of the main container. The code of an instance does not get them: its order has its own. */
+  /** Variables of the main container. The code of an instance does not get them; its order has its own. */
   readonly env?: readonly V1EnvVar[];
   readonly ports?: readonly PortSpec[];
   readonly volumes?: readonly V1Volume[];
   readonly volumeMounts?: readonly V1VolumeMount[];
-  /** Directories that are empty and the manager's user's, beside those of every pod. */
+  /** Empty directories that the manager's user owns, in addition to those of every pod. */
   readonly emptyDirs?: readonly string[];
   readonly nodeSelector?: Readonly<Record<string, string>> | null;
   readonly runtimeClassName?: string;
@@ -81,7 +95,7 @@ export interface PodTemplate {
   readonly spec: V1PodSpec;
 }
 
-/** The pod in which a manager runs, for one instance or as one of a pool's. */
+/** Returns the template of a pod with a manager, for one instance or for a pool. */
 export function podTemplate(options: PodTemplateOptions): PodTemplate {
   const { installationId, labels, annotations = {}, mode, volumes = [], nodeSelector, runtimeClassName = '' } = options;
   const { tolerations = [], affinity, topologySpreadConstraints = [] } = options;
@@ -99,12 +113,12 @@ export function podTemplate(options: PodTemplateOptions): PodTemplate {
       automountServiceAccountToken: false,
       enableServiceLinks: false,
       securityContext: { seccompProfile: { type: 'RuntimeDefault' } },
-      initContainers: [initContainer(options, made)],
+      initContainers: [...filesContainers(options), initContainer(options, made)],
       containers: mode === 'beside' ? [customContainer(options), manager] : [manager],
       volumes: [
         { name: 'rookery', emptyDir: {} },
         { name: 'rookery-run', emptyDir: { medium: 'Memory', sizeLimit: RUN_LIMIT } },
-        { name: 'rookery-secret', secret: { secretName: secretName(installationId), defaultMode: 0o444 } },
+        { name: 'rookery-secret', secret: { secretName: options.secretName, defaultMode: 0o444 } },
         ...mounts.map(({ volume }) => volume),
         ...volumes,
       ],
@@ -117,37 +131,68 @@ export function podTemplate(options: PodTemplateOptions): PodTemplate {
   };
 }
 
-/** Requests that are limits too. */
+/** Returns resources whose limits equal their requests. */
 export function resourcesOf({ cpuMillis, memoryMb }: { cpuMillis: number; memoryMb: number }): Resources {
   const amounts = { cpu: `${cpuMillis}m`, memory: `${memoryMb}Mi` };
   return { requests: amounts, limits: amounts };
 }
 
-/** Copies the manager, and makes the pod's key of the secret, which nobody else in the pod sees. */
-function initContainer(
-  { initImage, resources, mode }: PodTemplateOptions,
-  made: readonly V1VolumeMount[],
-): V1Container {
+/**
+ * Returns the container in which the pool's image writes the manager's files. The container mounts no Secret
+ * and no directory of keys.
+ */
+function filesContainers(options: PodTemplateOptions): readonly V1Container[] {
+  const { mode } = options;
+  const image = filesImage(options);
+  if (image === null) return [];
+  return [
+    {
+      name: FILES_CONTAINER,
+      image,
+      imagePullPolicy: 'IfNotPresent',
+      command: [...POD.filesCommand],
+      resources: initResources(options),
+      securityContext: confined(mode === 'foreign' ? 'root' : 'ours', true, []),
+      volumeMounts: [{ name: 'rookery', mountPath: POD.home }],
+    },
+  ];
+}
+
+/** Returns the image that brings the manager's files; null: the installation's image does. */
+function filesImage({ initImage = '', ourImage }: PodTemplateOptions): string | null {
+  return initImage === '' || initImage === ourImage ? null : initImage;
+}
+
+/** Raises the limits, so that the copy is fast even for small instances. */
+function initResources({ resources }: PodTemplateOptions): NonNullable<V1Container['resources']> {
+  return {
+    requests: { ...resources.requests },
+    limits: {
+      ...resources.limits,
+      cpu: larger('cpu', resources.limits.cpu, INIT_CPU),
+      memory: larger('memory', resources.limits.memory, INIT_MEMORY),
+    },
+  };
+}
+
+/**
+ * Returns the container that copies the manager and derives the pod's key from the Secret. No other container
+ * mounts the Secret.
+ */
+function initContainer(options: PodTemplateOptions, made: readonly V1VolumeMount[]): V1Container {
+  const { ourImage, mode } = options;
   return {
     name: INIT_CONTAINER,
-    image: initImage,
+    image: ourImage,
     imagePullPolicy: 'IfNotPresent',
-    command: [...POD.installCommand],
+    command: filesImage(options) === null ? [...POD.installCommand] : [...POD.keyCommand],
     env: [
       { name: POD.uidVariable, valueFrom: { fieldRef: { fieldPath: 'metadata.uid' } } },
       ...(made.length === 0
         ? []
         : [{ name: POD.directoriesVariable, value: made.map(({ mountPath }) => `${mountPath}/${OWN}`).join(':') }]),
     ],
-    // A copy is quick, whatever the instance may use.
-    resources: {
-      requests: { ...resources.requests },
-      limits: {
-        ...resources.limits,
-        cpu: larger('cpu', resources.limits.cpu, INIT_CPU),
-        memory: larger('memory', resources.limits.memory, INIT_MEMORY),
-      },
-    },
+    resources: initResources(options),
     securityContext: confined(mode === 'foreign' ? 'root' : 'ours', true, []),
     volumeMounts: [
       { name: 'rookery', mountPath: POD.home },
@@ -159,18 +204,19 @@ function initContainer(
 }
 
 function managerContainer(options: PodTemplateOptions, mounts: readonly V1VolumeMount[]): V1Container {
-  const { mode, image, initImage, env = [], volumeMounts = [] } = options;
+  const { mode, image, ourImage, env = [], volumeMounts = [] } = options;
   const isBeside = mode === 'beside';
   return {
     name: isBeside ? MANAGER_CONTAINER : MAIN_CONTAINER,
-    image: isBeside ? initImage : image,
+    image: isBeside ? ourImage : image,
     imagePullPolicy: 'IfNotPresent',
     command: [...POD.managerCommand],
     ...(isBeside ? { env: [{ name: 'PYTHONUNBUFFERED', value: '1' }] } : { env: [...env] }),
     ...(isBeside ? {} : ports(options)),
-    // Beside an image the manager has little to do, and it is not what the instance asked for.
+    // Next to an image the manager has little to do, and the instance did not ask for its resources.
     resources: isBeside ? { requests: { cpu: '10m', memory: '32Mi' }, limits: { memory: '128Mi' } } : limits(options),
-    // A pod of a pool that is ready can be claimed: its manager listens. One that is made for its instance is asked directly, and sooner.
+    // A ready pod of a pool can be claimed, so its manager must listen. The starter polls the manager of
+    // other pods, which is faster.
     ...(options.restartPolicy === 'Always' && {
       startupProbe: { tcpSocket: { port: MANAGER_PORT }, periodSeconds: 1, failureThreshold: START_SECONDS },
     }),
@@ -178,13 +224,24 @@ function managerContainer(options: PodTemplateOptions, mounts: readonly V1Volume
     volumeMounts: [
       { name: 'rookery', mountPath: POD.home, readOnly: true },
       { name: 'rookery-run', mountPath: POD.run },
+      ...(mode === 'foreign' ? [] : closedImageVolume([...mounts, ...(isBeside ? [] : volumeMounts)])),
       ...mounts,
       ...(isBeside ? [] : volumeMounts),
     ],
   };
 }
 
-/** With the command of its image, as the user of its image. */
+/**
+ * Covers the volume that Rookery's image declares for a server's data. Otherwise the container engine mounts
+ * a writable directory there. Data that one instance writes into it would still exist for the pod's next
+ * instance.
+ */
+function closedImageVolume(others: readonly V1VolumeMount[]): readonly V1VolumeMount[] {
+  if (others.some(({ mountPath }) => `${mountPath}/`.startsWith(`${IMAGE_VOLUME}/`))) return [];
+  return [{ name: 'rookery', mountPath: IMAGE_VOLUME, readOnly: true }];
+}
+
+/** Returns the container of a custom image, with its own command and user. */
 function customContainer(options: PodTemplateOptions): V1Container {
   const { image, env = [], volumeMounts = [] } = options;
   return {
@@ -211,7 +268,10 @@ function limits({ resources }: PodTemplateOptions): NonNullable<V1Container['res
   return { requests: { ...resources.requests }, limits: { ...resources.limits } };
 }
 
-/** `root`: the manager becomes the user of its order. Else it is the user of our image, and stays it. */
+/**
+ * Returns a restricted security context. `root`: the manager is root and becomes the user of its order.
+ * `ours`: the manager stays the user of Rookery's image.
+ */
 function confined(mode: 'root' | 'ours', readOnlyRootFilesystem: boolean, added: readonly string[]): V1SecurityContext {
   const isRoot = mode === 'root';
   const uid = isRoot ? 0 : OUR_UID;
@@ -226,8 +286,9 @@ function confined(mode: 'root' | 'ours', readOnlyRootFilesystem: boolean, added:
 }
 
 /**
- * Directories that can be written to: the root file system cannot. Those that the pod mounts itself are left to it. The root of a volume is root's,
- * whoever the pod runs as: what was asked for is a directory in it, which the init container makes.
+ * Returns writable directories, because the root file system is read-only. Skips directories that the pod
+ * mounts itself. Root owns the root of a volume in any case. The mounted directory is therefore a
+ * subdirectory, which the init container creates.
  */
 function mountsOf({ mode, emptyDirs = [], volumeMounts = [] }: PodTemplateOptions): readonly {
   readonly volume: V1Volume;
@@ -237,7 +298,7 @@ function mountsOf({ mode, emptyDirs = [], volumeMounts = [] }: PodTemplateOption
   const usual = mode === 'foreign' ? [] : ['/tmp', CODE_DIR];
   const taken = new Set(volumeMounts.map(({ mountPath }) => mountPath));
   const paths = [...new Set([...usual, ...emptyDirs])].filter(path => !taken.has(path));
-  // What is below another one is made there when it is put there, and belongs to the user.
+  // A directory below another one is created when code is put there, and belongs to the user.
   return paths
     .filter(path => !paths.some(other => path.startsWith(`${other}/`)))
     .map((mountPath, index) => {
@@ -254,7 +315,7 @@ function mountsOf({ mode, emptyDirs = [], volumeMounts = [] }: PodTemplateOption
 
 function larger(resource: 'cpu' | 'memory', asked: string | undefined, least: string): string {
   if (asked === undefined) return least;
-  // What is too large to be read is larger.
+  // A quantity too large to parse counts as infinite.
   return (parseQuantity(resource, asked) ?? Number.POSITIVE_INFINITY) > (parseQuantity(resource, least) ?? 0)
     ? asked
     : least;

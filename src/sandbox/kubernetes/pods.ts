@@ -1,25 +1,25 @@
 import type { V1Pod } from '@kubernetes/client-node';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, ServiceError, unavailable } from '../../core/error.ts';
-import { backoffMs, pause } from '../../lib/backoff.ts';
+import { retry } from '../../lib/backoff.ts';
 import { within } from '../../lib/deadline.ts';
 import { linkedTo, onAbort } from '../../lib/linked-signal.ts';
 import type { ExitResult } from '../driver.ts';
 import { jobOfPod, removeJob } from './batch-job.ts';
 import { type Cluster, statusOf } from './cluster.ts';
-import type { PodSandbox } from './handle.ts';
+import { claimedAtMs, type PodSandbox } from './handle.ts';
 import { LABEL_INSTANCE } from './labels.ts';
 import { containerIdOf, exitOf, type PodState, stateOf } from './pod-state.ts';
 import type { Watched } from './watched.ts';
 
 const RETRY = { firstMs: 200, longestMs: 5_000 };
-/** Somebody changed the pod between the look and the delete. */
+/** Limit on retries after another request changed the pod between read and delete. */
 const MAX_CONFLICTS = 8;
 const MAX_REMEMBERED = 20_000;
-/** How much later than the manager tells of an end the cluster may. */
+/** Maximum delay of the cluster's report of an end behind the manager's. */
 const SEEN_MS = 3_000;
 const GONE_MS = 25_000;
-/** The same on a node that does not answer: it will not confirm anything soon, and somebody waits. */
+/** Time limit when the node does not answer. The node will not confirm soon, and a caller waits. */
 const SILENT_GONE_MS = 2_000;
 const END_MS = 12_000;
 
@@ -27,13 +27,16 @@ export type SandboxPodState =
   | Exclude<PodState, { readonly state: 'starting' }>
   | { readonly state: 'starting' | 'gone' };
 
-/** The pods of sandboxes: their ends, and how they are ended. What is known of them comes from the one watch. */
+/** Tracks and ends the pods of sandboxes, with state from the one watch. */
 export class SandboxPods {
   readonly #cluster: Cluster;
   readonly #pods: Watched<V1Pod>;
-  /** Pods that this service is ending. */
+  /** Sandboxes that this service is ending, by `keyOf`. */
   readonly #ending = new LRUCache<string, true>({ max: MAX_REMEMBERED });
-  /** Ends as they were first known: the manager tells them before the cluster does, and there is one truth. */
+  /**
+   * First known exits, by `keyOf`. The manager reports an exit before the cluster does; the first report
+   * stays valid.
+   */
   readonly #exits = new LRUCache<string, ExitResult>({ max: MAX_REMEMBERED });
 
   constructor(cluster: Cluster, pods: Watched<V1Pod>) {
@@ -45,36 +48,41 @@ export class SandboxPods {
     return `/api/v1/namespaces/${this.#cluster.namespace}/pods/${name}`;
   }
 
-  /** The pod of the sandbox, as far as the watch knows; undefined when it is not there, or another one's by now. */
+  /**
+   * Returns the pod of the sandbox from the watch. Undefined: it does not exist, or another pod has its name.
+   */
   podOf({ pod: name, uid }: PodSandbox): V1Pod | undefined {
     const pod = this.#pods.get(name);
     return pod?.metadata?.uid === uid ? pod : undefined;
   }
 
-  /** What the watch knows of it. */
+  /** Returns the state of the sandbox from the watch and from known exits. */
   stateOf(sandbox: PodSandbox): SandboxPodState {
     const known = this.#exits.get(keyOf(sandbox));
     const seen = this.stateOfPod(sandbox);
     return known === undefined || seen.state === 'gone' ? seen : { state: 'ended', exit: known };
   }
 
-  /** The same of what it runs in: in a pod of a pool that may go on when the instance has ended. */
+  /** Returns the state of the sandbox's pod. A pod of a pool may continue after its instance has ended. */
   stateOfPod(sandbox: PodSandbox): SandboxPodState {
     const pod = this.podOf(sandbox);
-    if (pod === undefined || pod.metadata?.labels?.[LABEL_INSTANCE] !== sandbox.instanceId) return { state: 'gone' };
+    if (pod === undefined || !isClaimedBy(pod, sandbox)) return { state: 'gone' };
     const state = stateOf(pod);
-    // A pool's container starts again; what was in it has ended.
+    // The container of a pool's pod was restarted, so the instance has ended.
     const isAnother = sandbox.containerId !== '' && ![sandbox.containerId, ''].includes(containerIdOf(pod));
     if (isAnother && state.state !== 'unknown') return { state: 'ended', exit: exitOf(pod) };
     return state.state === 'starting' ? { state: 'starting' } : state;
   }
 
-  /** Resolves when the instance has ended, as its manager or the cluster says, whoever is first. Rejects when `signal` aborts. */
+  /**
+   * Resolves when the manager or the cluster reports that the instance has ended. Rejects when `signal`
+   * aborts.
+   */
   async wait(sandbox: PodSandbox, signal: AbortSignal): Promise<ExitResult> {
     const known = this.#exits.get(keyOf(sandbox));
     if (known !== undefined) return known;
     const exit = await this.#firstKnown(sandbox, signal);
-    // Somebody else may have waited too.
+    // A concurrent wait may have stored an exit first.
     const first = this.#exits.get(keyOf(sandbox)) ?? exit;
     if (this.stateOf(sandbox).state !== 'gone') this.#exits.set(keyOf(sandbox), first);
     return first;
@@ -87,24 +95,38 @@ export class SandboxPods {
       const seen = this.#untilSeen(sandbox, over.signal);
       for (const promise of [told, seen]) promise.catch(() => undefined);
       const first = this.#withoutOurs(sandbox, await Promise.race([told, seen]));
-      // The manager knows neither of the memory of the whole pod nor who has it ended: the cluster says it a moment later.
+      // The manager sees neither the memory limit of the whole pod nor who ended the pod. The cluster reports
+      // both shortly after.
       const isKilled = first.signal === 'SIGKILL' && !first.oomKilled && sandbox.poolId === null;
       if (!isKilled && first.cause === undefined) return first;
-      return await within(seen, SEEN_MS, 'it is not seen').catch(() => first);
+      const later = await within(seen, SEEN_MS, 'it is not seen').catch(() => first);
+      return later.cause === undefined && first.cause !== undefined ? first : later;
     } finally {
       unlink();
       over.abort();
     }
   }
 
-  /** Resolves when the watch shows that it has ended. */
+  /**
+   * Resolves when the watch shows the end. The container's end may appear before the pod's reason. An end
+   * without a reason counts when the pod is over too, or after `SEEN_MS`.
+   */
   #untilSeen(sandbox: PodSandbox, signal: AbortSignal): Promise<ExitResult> {
     return new Promise((resolve, reject) => {
       let last: V1Pod | undefined;
+      let isLate = false;
+      let timer: NodeJS.Timeout | undefined;
       const look = (): boolean => {
         const state = this.stateOf(sandbox);
+        if (state.state === 'ended' && !isLate && this.#mayHaveReason(sandbox, state.exit)) {
+          timer ??= setTimeout(() => {
+            isLate = true;
+            if (look()) end();
+          }, SEEN_MS);
+          return false;
+        }
         if (state.state === 'ended') resolve(this.#withoutOurs(sandbox, state.exit));
-        // Before the first list nothing is there.
+        // Before the first list no pod is known.
         else if (state.state === 'gone' && this.#pods.isListed) resolve(this.#withoutOurs(sandbox, goneExit(last)));
         else return false;
         return true;
@@ -116,10 +138,12 @@ export class SandboxPods {
         if (look()) end();
       });
       const release = onAbort(signal, () => {
+        clearTimeout(timer);
         unsubscribe();
         reject(notEnded());
       });
       const end = () => {
+        clearTimeout(timer);
         unsubscribe();
         release();
       };
@@ -127,39 +151,55 @@ export class SandboxPods {
       if (look()) return end();
       this.#pods.open().then(
         () => look() && end(),
-        // It goes on by itself.
+        // The watch retries by itself.
         () => undefined,
       );
     });
   }
 
-  /** Connects again as long as the cluster does not say that there is nobody to ask. */
+  /**
+   * Asks the manager for the exit and reconnects on failure, until `signal` aborts. If the manager reports no
+   * instance, the exit is unknown.
+   */
   async #untilToldByManager(sandbox: PodSandbox, signal: AbortSignal): Promise<ExitResult> {
-    for (let failures = 1; ; failures++) {
-      try {
-        return await sandbox.manager.wait(signal);
-      } catch (error) {
-        if (signal.aborted) throw notEnded();
-        if (error instanceof ServiceError && error.code === 'failed_precondition') return exitOf(undefined);
-        await pause(backoffMs(RETRY, failures), signal);
-        if (signal.aborted) throw notEnded();
-      }
-    }
+    const told = async () => {
+      if (signal.aborted) throw notEnded();
+      return await sandbox.manager.wait(signal).catch((error: unknown) => {
+        if (!signal.aborted && error instanceof ServiceError && error.code === 'failed_precondition')
+          return exitOf(undefined);
+        throw error;
+      });
+    };
+    return await retry(told, RETRY, signal, () => {
+      if (signal.aborted) throw notEnded();
+    });
+  }
+
+  /**
+   * Returns true while the cluster may still report a reason. Until the pod is over, its state does not show
+   * if the cluster or the instance caused the end.
+   */
+  #mayHaveReason(sandbox: PodSandbox, exit: ExitResult): boolean {
+    if (exit.cause !== undefined || exit.oomKilled || this.#ending.has(keyOf(sandbox))) return false;
+    const phase = this.podOf(sandbox)?.status?.phase;
+    const isSignalled = exit.code === 0 || exit.signal === 'SIGTERM' || exit.signal === 'SIGKILL';
+    return isSignalled && phase !== 'Failed' && phase !== 'Succeeded' && !this.#exits.has(keyOf(sandbox));
   }
 
   #withoutOurs(sandbox: PodSandbox, exit: ExitResult): ExitResult {
-    if (!this.#ending.has(sandbox.uid) || exit.cause === undefined) return exit;
+    if (!this.#ending.has(keyOf(sandbox)) || exit.cause === undefined) return exit;
     const { cause: _ours, ...rest } = exit;
     return rest;
   }
 
-  /** This service is about to end it: that is nobody else's doing then. */
-  isEnding({ uid }: PodSandbox): void {
-    this.#ending.set(uid, true);
+  /** Marks the sandbox as ended by this service, so that the cluster is not named as the cause. */
+  isEnding(sandbox: PodSandbox): void {
+    this.#ending.set(keyOf(sandbox), true);
   }
 
   /**
-   * Has the node end the pod without removing it: its logs stay. For one whose manager does not answer. Fails with `unavailable` when nobody confirms that.
+   * Asks the node to end the pod without deleting it, so that its logs stay. For a pod whose manager does not
+   * answer. Fails with `unavailable` when the cluster does not confirm the end.
    */
   async end(sandbox: PodSandbox): Promise<void> {
     const body = [
@@ -178,7 +218,10 @@ export class SandboxPods {
     await this.#bounded(over => this.#untilSeen(sandbox, over), END_MS, late);
   }
 
-  /** Deletes the pod, with the Job that it is of, and waits until the cluster has confirmed it. Absent = success. */
+  /**
+   * Deletes the pod, and the Job that owns it, and waits for the cluster's confirmation. Succeeds when the
+   * pod does not exist.
+   */
   async remove(name: string, uid: string): Promise<void> {
     const isThere = () => this.#pods.get(name)?.metadata?.uid === uid;
     const job = jobOfPod(name);
@@ -205,10 +248,9 @@ export class SandboxPods {
     await this.#bounded(gone, isSilent ? SILENT_GONE_MS : GONE_MS, () =>
       unavailable(`the end of the pod ${name} is not confirmed: its node ${node} has not answered yet`),
     );
-    this.#ending.delete(uid);
   }
 
-  /** With the version that was seen: what was claimed or changed meanwhile is looked at again. */
+  /** Deletes the version of the pod that was seen. Reads a pod again that changed meanwhile. */
   async #delete(name: string, uid: string): Promise<void> {
     let pod = this.#pods.get(name);
     for (let conflicts = 0; ; conflicts++) {
@@ -231,7 +273,7 @@ export class SandboxPods {
             if (statusOf(failure) === 404) return undefined;
             throw failure;
           });
-        // Another pod has its name: the one that was meant is gone.
+        // Another pod has the name, so the pod to delete no longer exists.
         if (now === undefined || now.metadata?.uid !== uid) return;
         pod = now;
       }
@@ -255,15 +297,21 @@ export class SandboxPods {
   }
 }
 
-/** Of a pod that is not there any more, as it was last seen: perhaps long before its end. */
+/** Returns the exit of a removed pod, as it was last seen, perhaps long before its end. */
 function goneExit(last: V1Pod | undefined): ExitResult {
   const exit = exitOf(last);
   const isKnown = exit.cause !== undefined || exit.code !== null || exit.signal !== null;
   return isKnown ? exit : { ...exit, cause: 'its pod was deleted' };
 }
 
-function keyOf({ uid, instanceId }: PodSandbox): string {
-  return `${uid} ${instanceId}`;
+/** Identifies one claim of a pod. A pod of a pool may get the same instance again after a restart. */
+function keyOf({ uid, instanceId, claimedAtMs: claimed }: PodSandbox): string {
+  return `${uid} ${instanceId} ${claimed}`;
+}
+
+/** Returns true if the pod still has this claim, and not a later claim by any instance. */
+export function isClaimedBy(pod: V1Pod, { instanceId, claimedAtMs: claimed }: PodSandbox): boolean {
+  return pod.metadata?.labels?.[LABEL_INSTANCE] === instanceId && claimedAtMs(pod) === claimed;
 }
 
 function notEnded(): ServiceError {

@@ -26,11 +26,12 @@ export interface PoolBackendOptions {
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
   readonly installationId: string;
+  readonly secretName: string;
   readonly nodeId: string;
   readonly defaultImage: string;
   readonly mountPolicy: HostPathPolicy;
   readonly makeTemplate?: MakeTemplate;
-  /** What pods need before they can start. */
+  /** Creates objects that pods need before they can start. */
   readonly prepare?: () => Promise<unknown>;
   readonly logger: Logger;
 }
@@ -38,13 +39,13 @@ export interface PoolBackendOptions {
 const NOT_FOUND = 404;
 const CONFLICT = 409;
 const INVALID = 422;
-/** A pod of a pool ends when nothing runs in it any more. */
+/** Grace period for a pool's pod; no instance runs in it any more. */
 const END_SECONDS = 1;
 
-/** The pools of an installation as ReplicaSets. */
+/** Manages the pools of an installation as ReplicaSets. */
 export class KubernetesPools implements PoolBackend {
   readonly #options: PoolBackendOptions;
-  /** Names of the pods of each pool. */
+  /** Pool id → names of its pods. */
   readonly #pods = new Map<string, Set<string>>();
   readonly #ids = new Set<string>();
   readonly #listeners = new Set<(poolId: string) => void>();
@@ -52,7 +53,7 @@ export class KubernetesPools implements PoolBackend {
   constructor(options: PoolBackendOptions) {
     this.#options = options;
     const { pods, replicaSets } = options;
-    // What the driver has already seen was told to nobody.
+    // The driver may have listed objects before this subscription.
     for (const pod of pods.all()) this.#podChanged(pod.metadata?.name ?? '', pod, undefined);
     for (const set of replicaSets.all()) this.#changed(poolIdOf(set));
     pods.subscribe((name, now, before) => this.#podChanged(name, now, before));
@@ -113,7 +114,7 @@ export class KubernetesPools implements PoolBackend {
         replicaSets.learn(await this.#request<V1ReplicaSet>(what, { method: 'POST', path, body }));
         return;
       } catch (error) {
-        // Another replica of the service made it, and this one has not seen it yet.
+        // Another replica of the service created it, and this replica has not seen it yet.
         if (statusOf(error) !== CONFLICT) throw error;
       }
     }
@@ -204,7 +205,7 @@ export class KubernetesPools implements PoolBackend {
       const path = `/api/v1/namespaces/${namespace}/events`;
       await this.#request(`take the warning of the pool ${poolId}`, { method: 'POST', path, body });
     } catch (error) {
-      logger.warn({ err: error, pool: poolId, reason }, 'a warning about a pool could not be told to the cluster');
+      logger.warn({ err: error, pool: poolId, reason }, 'cannot write the warning event of a pool');
     }
   }
 
@@ -297,7 +298,7 @@ export class KubernetesPools implements PoolBackend {
   }
 }
 
-/** As it was made; null when that cannot be read. */
+/** Returns the spec from which the ReplicaSet was made; null when it cannot be read. */
 export function specOf(set: V1ReplicaSet): PoolSpec | null {
   try {
     return JSON.parse(set.metadata?.annotations?.[ANNOTATION_SPEC] ?? '') as PoolSpec;
@@ -311,7 +312,7 @@ export function poolIdOf(object: V1Pod | V1ReplicaSet | undefined): string | und
   return labels?.[LABEL_INSTALLATION] === undefined ? undefined : labels[LABEL_POOL];
 }
 
-/** What `work` answers, or `otherwise` when the API server refuses it with one of these statuses. */
+/** Returns the result of `work`, or `otherwise` when the API server refuses it with one of these statuses. */
 export async function unless<T>(
   statuses: readonly number[],
   work: () => Promise<T>,

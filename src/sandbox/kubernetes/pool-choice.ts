@@ -3,29 +3,33 @@ import type { PoolPreference } from '../../core/instance.ts';
 import type { MountSpec } from '../../core/mount.ts';
 import type { PoolSpec } from '../../core/pool.ts';
 import { parseQuantity } from '../../core/quantity.ts';
+import { MEBIBYTE } from '../../core/units.ts';
 
-/** What an instance needs of a pool's pod. */
+/** Requirements of an instance for a pool's pod. */
 export interface Needs {
   readonly cpuMillis: number;
   readonly memoryMb: number;
-  /** `''`: any. */
+  /** `''` accepts any image. */
   readonly imageUrl: string;
-  /** Those that the pod itself must have; what the driver puts into a pod at the claim (code) is none of them. */
+  /**
+   * Mounts that the pod itself must have. Code, which the driver puts into a pod at the claim, does not
+   * count.
+   */
   readonly mounts: readonly MountSpec[];
   readonly pool?: PoolPreference;
 }
 
-/** Pools in the order in which they are tried; when there is none, why, as a sentence. */
+/** Pools in the order of attempts; if there is none, `reason` is a sentence that says why. */
 export type Choice =
   | { readonly pools: readonly PoolSpec[]; readonly reason: '' }
   | { readonly pools: readonly []; readonly reason: string };
 
 const DEFAULT_GROUP = 'default';
-const MEBIBYTE = 1024 * 1024;
 
 /**
- * Which pools an instance may have a pod of: the one that it names; else those with one of its labels, in their order, and then any; else those
- * of the group `default`. Among equals the smallest first. Only those that fit count.
+ * Returns the fitting pools for an instance. If the instance names a pool, only that pool counts. With
+ * labels, pools with one of them come first, in the order of the labels, then all others. Otherwise only
+ * pools of the group `default` count. Smaller pools come first.
  */
 export function choosePools(needs: Needs, pools: readonly PoolSpec[], defaultImage: string): Choice {
   const { id = '', labels = [] } = needs.pool ?? {};
@@ -47,7 +51,7 @@ export function choosePools(needs: Needs, pools: readonly PoolSpec[], defaultIma
   );
 }
 
-/** Why an instance cannot have a pod of a pool, or null. */
+/** Returns the reason why an instance cannot use a pod of a pool, or null. */
 export function misfitOf({ cpuMillis, memoryMb, imageUrl, mounts }: Needs, pool: PoolSpec, defaultImage: string) {
   const { cpu, memory } = sizeOf(pool);
   if (cpu < cpuMillis) return `its pods have ${cpu} millicores of CPU, and ${cpuMillis} were asked for`;
@@ -65,12 +69,12 @@ export function imageOf(pool: PoolSpec, defaultImage: string): string {
   return pool.image === '' ? defaultImage : pool.image;
 }
 
-/** Whether the pool gets more pods when creates wait. */
+/** Returns true if the pool adds pods for waiting creates. */
 export function grows(pool: PoolSpec): boolean {
   return pool.max_size > pool.size;
 }
 
-/** `key`, `key=value`, or the value of some label. */
+/** Matches `key`, `key=value`, or the value of any label. */
 export function hasLabel(pool: PoolSpec, label: string): boolean {
   const own = pool.labels ?? {};
   const equals = label.indexOf('=');
@@ -81,7 +85,9 @@ export function hasLabel(pool: PoolSpec, label: string): boolean {
   return Object.hasOwn(own, label) || Object.values(own).includes(label);
 }
 
-/** A pool of size 0 that never grows is named to have none. */
+/**
+ * Returns false for a pool of size 0 that never grows. Instances name such a pool to get a pod of their own.
+ */
 function canHavePods(pool: PoolSpec): boolean {
   return pool.max_size > 0 || pool.horizontal_pod_autoscaler_spec !== '';
 }
@@ -96,7 +102,7 @@ function bySize(a: PoolSpec, b: PoolSpec): number {
   return left.cpu - right.cpu || left.memory - right.memory || (a.id < b.id ? -1 : 1);
 }
 
-/** What a pod is sure to have. */
+/** Returns the resources that a pod is guaranteed to have. */
 function sizeOf({ resources: { requests } }: PoolSpec): { readonly cpu: number; readonly memory: number } {
   return {
     cpu: Math.round((parseQuantity('cpu', requests.cpu ?? '') ?? 0) * 1000),
@@ -115,7 +121,7 @@ function hasMount(pool: PoolSpec, { source, target, readonly }: MountSpec): bool
   );
 }
 
-/** A field of a pool that is JSON; it was checked when the pool was made. */
+/** Parses a JSON field of a pool, which was checked when the pool was created. */
 export function listOf<T>(json: string): readonly T[] {
   return json === '' ? [] : (JSON.parse(json) as T[]);
 }

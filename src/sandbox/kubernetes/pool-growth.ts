@@ -15,7 +15,7 @@ const NOT_FOUND = 404;
 const CONFLICT = 409;
 const INVALID = 422;
 
-/** Makes pools larger for creates that wait: one request at a time for each pool, for all that wait. */
+/** Grows pools for waiting creates, with one request at a time per pool for all its waiters. */
 export class PoolGrowth {
   readonly #options: PoolGrowthOptions;
   readonly #growing = new Set<string>();
@@ -24,15 +24,16 @@ export class PoolGrowth {
     this.#options = options;
   }
 
-  /** By how many pods the pool can still grow. */
+  /** Returns the number of pods by which the pool can still grow. */
   room(poolId: string): number {
     const set = this.#setOf(poolId);
     return set === undefined ? 0 : (specOf(set)?.max_size ?? 0) - (set.spec?.replicas ?? 0);
   }
 
   /**
-   * `waiting` creates wait for a pod of the pool, `fresh` of them have not made it grow yet. It grows by what is not on its way already. Answers by
-   * how much; 0 also when something else changed its size at that moment, or does just now. Fails when the cluster does not answer.
+   * Grows the pool by the pods that are not already expected, and returns their number. `waiting` creates
+   * wait for the pool; `fresh` of them have not made it grow yet. Returns 0 also when another change of its
+   * size is under way or came first. Fails when the cluster does not answer.
    */
   async want(poolId: string, waiting: number, fresh: number): Promise<number> {
     const replicas = this.#setOf(poolId)?.spec?.replicas ?? 0;
@@ -50,7 +51,7 @@ export class PoolGrowth {
     return this.#options.replicaSets.get(replicaSetName(this.#options.installationId, poolId));
   }
 
-  /** Pods that come, or are there, and are nobody's. */
+  /** Returns the number of existing or expected pods that have no instance. */
   #coming(poolId: string, replicas: number): number {
     let held = 0;
     for (const { metadata } of this.#options.pods.all()) {

@@ -9,10 +9,10 @@ import {
   LABEL_RETIRED,
 } from './labels.ts';
 
-/** Reasons for which a container waits that are no trouble. */
+/** Reasons for a container's wait that are normal. */
 const USUAL: ReadonlySet<string> = new Set(['ContainerCreating', 'PodInitializing', '']);
 
-/** Reasons that stay until somebody changes the pool or the cluster. */
+/** Reasons that persist until the pool or the cluster is changed. */
 const HOPELESS: ReadonlySet<string> = new Set([
   ...['ErrImagePull', 'ImagePullBackOff', 'InvalidImageName', 'ErrImageNeverPull', 'ImageInspectError'],
   ...['CreateContainerConfigError', 'CreateContainerError', 'RunContainerError', 'CrashLoopBackOff'],
@@ -25,7 +25,10 @@ interface Trouble {
 
 const NO_TROUBLE: Trouble = { text: '', isHopeless: false };
 
-/** A pod of a pool, as the controller sees it; `template` is the present one of its ReplicaSet. */
+/**
+ * Converts a pod of a pool for the pool controller. `template` is the current template hash of its
+ * ReplicaSet.
+ */
 export function poolPodOf(pod: V1Pod, template: string | null): PoolPod {
   const { metadata = {} } = pod;
   const { labels = {}, annotations = {} } = metadata;
@@ -48,7 +51,7 @@ export function poolPodOf(pod: V1Pod, template: string | null): PoolPod {
   };
 }
 
-/** Whether an instance can be given this pod. */
+/** Returns true if an instance can claim this pod. */
 export function isFree(pod: V1Pod): boolean {
   const labels = pod.metadata?.labels ?? {};
   return (
@@ -59,12 +62,12 @@ export function isFree(pod: V1Pod): boolean {
   );
 }
 
-/** The replica whose instance a pod is, or undefined. */
+/** Returns the id of the replica that owns the pod's instance, or undefined. */
 export function holderOf(pod: V1Pod): string | undefined {
   return pod.metadata?.labels?.[LABEL_NODE];
 }
 
-/** A restarted container has no key any more: whatever it says of itself, it is of no use. */
+/** Returns the state of a pod. A restarted container has lost its key and is broken, whatever it reports. */
 export function stateOf({ metadata, status = {} }: V1Pod): PoolPod['state'] {
   if (metadata?.deletionTimestamp !== undefined) return 'ending';
   if (status?.phase === 'Failed' || status?.phase === 'Succeeded') return 'failed';
@@ -76,7 +79,7 @@ function isReady({ status }: Pick<V1Pod, 'status'>): boolean {
   return conditionOf(status, 'Ready')?.status === 'True';
 }
 
-/** What keeps a pod from running, in the words of the cluster. */
+/** Returns what keeps a pod from running, in the words of the cluster. */
 function troubleOf({ status }: V1Pod): Trouble {
   const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
   for (const container of containers) {
@@ -117,7 +120,10 @@ function sentence(reason: string, message: string | undefined): string {
   return message === undefined || message === '' ? reason : `${reason}: ${message}`;
 }
 
-/** The API writes times as texts, its client's types say dates. */
+/**
+ * Converts a time of the API to ms; 0 when absent. The API writes texts, although the client's types say
+ * dates.
+ */
 function timeOf(time: Date | string | undefined): number {
   return time === undefined ? 0 : new Date(time).getTime();
 }

@@ -4,8 +4,10 @@ import { checkNodePath, type HostPathPolicy } from '../../core/host-path.ts';
 import { POD } from './manager.ts';
 
 /**
- * What pods may have mounted that a pool or the operator names volumes for: directories of their node as the operator's policy allows, claims, and what is empty at first. Other sources
- * give code what belongs to the namespace (its secrets, the service's own among them; tokens of service accounts) or to the cluster.
+ * Volume sources that pods may use, for volumes of a pool or of the operator. Permitted are directories of
+ * the node that the policy allows, claims, and volumes that start empty. Other sources would expose objects
+ * of the namespace or the cluster to code. Examples are Secrets, the service's own among them, and tokens of
+ * service accounts.
  */
 const SOURCES: ReadonlySet<string> = new Set([
   'hostPath',
@@ -15,11 +17,14 @@ const SOURCES: ReadonlySet<string> = new Set([
   'downwardAPI',
 ]);
 
-/** Volumes of every pod of ours begin with it. */
+/** Prefix of the names of this driver's own volumes. */
 const OWN_NAME = 'rookery';
 const OWN_PLACES = [POD.home, POD.run, POD.secretDir];
 
-/** Why pods may not have these, or null. Asks nobody: paths are those of nodes. */
+/**
+ * Returns the reason why these volumes are not permitted, or null. Checks text only, because the paths are
+ * those of nodes.
+ */
 export function refusedVolumes(
   volumes: readonly V1Volume[],
   mounts: readonly V1VolumeMount[],
@@ -51,7 +56,7 @@ function checkVolume({ name, ...volume }: V1Volume, policy: HostPathPolicy): voi
   if (volume.hostPath != null) checkNodePath('mount source', volume.hostPath.path, policy);
 }
 
-/** Of other volumes of the pod, one has the secret of the installation. */
+/** Checks that a mount uses a named volume. Another volume of the pod contains the installation's secret. */
 function checkMount({ name, mountPath }: V1VolumeMount, names: ReadonlySet<string>): void {
   if (!names.has(name)) throw invalidRequest(`volume_mounts: there is no volume ${name} in volumes`);
   if (OWN_PLACES.some(place => mountPath === place || mountPath.startsWith(`${place}/`))) {

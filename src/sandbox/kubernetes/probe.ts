@@ -3,15 +3,16 @@ import type { Cluster } from './cluster.ts';
 import { missingRights } from './rights.ts';
 
 const PROBE_MS = 5_000;
-/** Without rights to these nothing works at all. */
+/** Resources without which no instance can run. */
 const NEEDED: ReadonlySet<string> = new Set(['pods', 'secrets']);
 
 /**
- * Whether the API server answers and lets the driver do what it does. Fails with a `ServiceError` that says what is missing; else what does
- * not work, as sentences.
+ * Checks that the API server answers and grants the driver's rights. `secret` is the Secret of the
+ * installation. Fails with a `ServiceError` that names what is missing. Returns a sentence for each feature
+ * that does not work.
  */
-export async function probeCluster(cluster: Cluster): Promise<readonly string[]> {
-  const missing = await missingRights(cluster, PROBE_MS);
+export async function probeCluster(cluster: Cluster, secret: string): Promise<readonly string[]> {
+  const missing = await missingRights(cluster, secret, PROBE_MS);
   const fatal = missing.filter(({ resource }) => NEEDED.has(resource));
   if (fatal.length > 0) {
     throw failedPrecondition(

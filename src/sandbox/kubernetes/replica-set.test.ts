@@ -17,7 +17,7 @@ const mounts = [
   { name: 'scratch', mountPath: '/scratch' },
 ];
 
-test('pods of a pool have all that the pool says of them', () => {
+test('replicaSetOf applies all settings of a pool to its pods', () => {
   const read = readPool({
     ...{ id: 'full', size: 3, image: 'theirs:1', init_image: 'ours:2', labels: { tier: 'gold' } },
     ...{ environment: { WORD: 'x' }, resources: { requests, limits } },
@@ -27,7 +27,11 @@ test('pods of a pool have all that the pool says of them', () => {
     topology_spread_constraints: JSON.stringify(topologySpreadConstraints),
   });
   if (!read.ok) throw new Error(read.problems.join());
-  const { spec } = replicaSetOf(read.value, 3, { installationId: 'abcdefgh-1', defaultImage: 'ours:1' });
+  const { spec } = replicaSetOf(read.value, 3, {
+    installationId: 'abcdefgh-1',
+    secretName: 'pods',
+    defaultImage: 'ours:1',
+  });
   expect(spec.replicas).toBe(3);
   expect(spec.template.metadata.labels).toMatchObject({ tier: 'gold', ...spec.selector.matchLabels });
   const pod = spec.template.spec;
@@ -35,10 +39,10 @@ test('pods of a pool have all that the pool says of them', () => {
     ...{ nodeSelector: { 'kubernetes.io/os': 'linux' }, runtimeClassName: 'gvisor', tolerations },
     ...{ topologySpreadConstraints, affinity: { nodeAffinity } },
   });
-  // Beside what it says, its pods keep away from those of others.
+  // In addition to the affinity of the pool, the pods keep away from pods of others.
   expect(pod.affinity?.podAntiAffinity?.preferredDuringSchedulingIgnoredDuringExecution).toHaveLength(1);
   expect(pod.volumes).toEqual(expect.arrayContaining(volumes));
-  expect(pod.initContainers?.[0]?.image).toBe('ours:2');
+  expect(pod.initContainers?.map(({ image }) => image)).toEqual(['ours:2', 'ours:1']);
   expect(pod.containers).toEqual([
     expect.objectContaining({
       ...{ image: 'theirs:1', env: [{ name: 'WORD', value: 'x' }], resources: { requests, limits } },

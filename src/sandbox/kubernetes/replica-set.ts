@@ -22,14 +22,15 @@ import { imageOf, listOf } from './pool-choice.ts';
 
 export interface PoolTemplateOptions {
   readonly installationId: string;
-  /** Of the manager, where a pool names none. */
+  readonly secretName: string;
+  /** Image of the manager, and of pools that name none. */
   readonly defaultImage: string;
 }
 
-/** Makes the template of a pool's pods; labels and annotations of pools are added to it. */
+/** Creates the template of a pool's pods. `replicaSetOf` adds the labels and annotations of pools. */
 export type MakeTemplate = (spec: PoolSpec, options: PoolTemplateOptions) => PodTemplate;
 
-/** What is sent to the API server. */
+/** Body of the request to the API server. */
 export interface ReplicaSetBody {
   readonly apiVersion: 'apps/v1';
   readonly kind: 'ReplicaSet';
@@ -46,8 +47,9 @@ export interface ReplicaSetBody {
 }
 
 /**
- * The ReplicaSet of a pool. (A Deployment would end claimed pods when it rolls out.) The labels of the template follow from what of a pool never
- * changes: by how many of its pods still have them all its controller tells how many it has seen retired.
+ * Returns the ReplicaSet of a pool. A Deployment is not used, because its rollout would end claimed pods. The
+ * labels of the template depend only on fields of a pool that never change. A retired pod no longer has all
+ * of them. So the controller's `fullyLabeledReplicas` shows how many retired pods it has seen.
  */
 export function replicaSetOf(
   spec: PoolSpec,
@@ -82,7 +84,10 @@ export function replicaSetOf(
   };
 }
 
-/** The autoscaler of a pool; whatever its spec names as its target, it is the pool. Null: it has none. */
+/**
+ * Returns the autoscaler of a pool, or null when it has none. The pool replaces any target that its spec
+ * names.
+ */
 export function autoscalerOf(spec: PoolSpec, installationId: string, keepAtLeast: number) {
   if (spec.horizontal_pod_autoscaler_spec === '') return null;
   const asked = JSON.parse(spec.horizontal_pod_autoscaler_spec) as V2HorizontalPodAutoscalerSpec;
@@ -100,7 +105,10 @@ export function autoscalerOf(spec: PoolSpec, installationId: string, keepAtLeast
   };
 }
 
-/** Pods of other pools, which those of a pool keep away from. `preferred`: they run together rather than not at all. */
+/**
+ * Returns an anti-affinity to the pods of other pools. `preferred`: pods of two pools may share a node if
+ * there is no other.
+ */
 function awayFromOtherPools(installationId: string, poolId: string): NonNullable<V1Affinity['podAntiAffinity']> {
   const others = [
     { key: LABEL_INSTALLATION, operator: 'In', values: [installationId] },
@@ -117,7 +125,7 @@ function awayFromOtherPools(installationId: string, poolId: string): NonNullable
   };
 }
 
-/** JSON of what is added to the affinities of a pool, `''` when nothing is. */
+/** Returns JSON of the anti-affinity that is added to a pool, `''` when there is none. */
 export function addedAntiAffinities(spec: PoolSpec, installationId: string): string {
   const asked = spec.affinities === '' ? {} : (JSON.parse(spec.affinities) as V1Affinity);
   const { podAntiAffinity } = affinityOf(spec, installationId);
@@ -125,8 +133,9 @@ export function addedAntiAffinities(spec: PoolSpec, installationId: string): str
 }
 
 /**
- * `affinities` that speak of pods change the default, and what they say is all. Required terms would count for the pods of other pools too, which
- * then fit nowhere where there are fewer nodes than pools: so they are preferred.
+ * Returns the affinity of a pool. If its `affinities` mention pods, they replace the default entirely.
+ * Required terms would also apply to the pods of other pools. With fewer nodes than pools those would fit
+ * nowhere, so the default only prefers.
  */
 function affinityOf({ id, affinities }: PoolSpec, installationId: string): V1Affinity {
   const asked = affinities === '' ? {} : (JSON.parse(affinities) as V1Affinity);
@@ -134,12 +143,17 @@ function affinityOf({ id, affinities }: PoolSpec, installationId: string): V1Aff
   return saysOtherwise ? asked : { ...asked, podAntiAffinity: awayFromOtherPools(installationId, id) };
 }
 
-export function templateOf(spec: PoolSpec, { installationId, defaultImage }: PoolTemplateOptions): PodTemplate {
+export function templateOf(
+  spec: PoolSpec,
+  { installationId, secretName, defaultImage }: PoolTemplateOptions,
+): PodTemplate {
   return podTemplate({
     installationId,
+    secretName,
     labels: {},
     image: imageOf(spec, defaultImage),
-    initImage: spec.init_image === '' ? defaultImage : spec.init_image,
+    ourImage: defaultImage,
+    initImage: spec.init_image,
     mode: 'ours',
     resources: spec.resources,
     restartPolicy: 'Always',

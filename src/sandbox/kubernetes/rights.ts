@@ -1,11 +1,16 @@
 import type { Cluster } from './cluster.ts';
 
-/** What this part asks of the API server, in one namespace: the Role of `deploy/chart` gives this and no more, and `rookery doctor` tries each. */
+/**
+ * Rights that this driver needs from the API server, in one namespace. The Role of `deploy/chart` grants
+ * exactly these, and `rookery doctor` checks each.
+ */
 export const RIGHTS: readonly {
   readonly group: string;
   readonly resource: string;
   readonly verbs: readonly string[];
-  /** What does not work without it. */
+  /** True when the right is needed only for the installation's Secret. */
+  readonly isOfOurSecret?: true;
+  /** Consequence when the right is missing. */
   readonly without: string;
 }[] = [
   {
@@ -15,7 +20,8 @@ export const RIGHTS: readonly {
     without: 'no instance can run',
   },
   { group: '', resource: 'pods/log', verbs: ['get'], without: 'instances have no logs' },
-  { group: '', resource: 'secrets', verbs: ['get', 'create'], without: 'no pod can be reached' },
+  { group: '', resource: 'secrets', verbs: ['get'], isOfOurSecret: true, without: 'no pod can be reached' },
+  { group: '', resource: 'secrets', verbs: ['create'], without: 'no pod can be reached' },
   { group: '', resource: 'events', verbs: ['list', 'create'], without: 'pools do not say why they wait' },
   {
     group: 'apps',
@@ -32,23 +38,29 @@ export const RIGHTS: readonly {
   { group: 'batch', resource: 'jobs', verbs: ['create', 'delete'], without: 'no job runs here' },
 ];
 
-/** One that the account lacks. */
+/** Right that the account lacks. */
 export interface MissingRight {
   readonly resource: string;
   readonly verb: string;
-  /** What does not work. */
+  /** Consequence of the missing right. */
   readonly without: string;
 }
 
-/** What the account of the service may not do, as the API server says. Each question takes `timeoutMs` at most. Fails as `Cluster.request` does. */
+/**
+ * Returns the rights that the service's account lacks, according to the API server. `secret` is the name of
+ * the installation's Secret; null: unknown. Each request takes at most `timeoutMs`. Fails as
+ * `Cluster.request` does.
+ */
 export async function missingRights(
   cluster: Pick<Cluster, 'request' | 'namespace'>,
+  secret: string | null,
   timeoutMs: number,
 ): Promise<readonly MissingRight[]> {
-  const asked = RIGHTS.flatMap(({ group, resource, verbs, without }) =>
+  const asked = RIGHTS.flatMap(({ group, resource, verbs, without, isOfOurSecret }) =>
     verbs.map(async verb => {
       const [plural, subresource] = resource.split('/');
-      const resourceAttributes = { namespace: cluster.namespace, group, resource: plural, subresource, verb };
+      const named = isOfOurSecret && secret !== null ? { name: secret } : {};
+      const resourceAttributes = { namespace: cluster.namespace, group, resource: plural, subresource, verb, ...named };
       const review = await cluster.request<{ status?: { allowed?: boolean } }>('say what this service may do', {
         method: 'POST',
         path: '/apis/authorization.k8s.io/v1/selfsubjectaccessreviews',

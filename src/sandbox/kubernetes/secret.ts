@@ -2,23 +2,25 @@ import { createHmac, randomBytes } from 'node:crypto';
 import type { V1Secret } from '@kubernetes/client-node';
 import { failedPrecondition } from '../../core/error.ts';
 import { type Cluster, statusOf } from './cluster.ts';
-import { LABEL_INSTALLATION, secretName } from './labels.ts';
+import { LABEL_INSTALLATION } from './labels.ts';
 import { POD } from './manager.ts';
 
 const KEY_BYTES = 32;
 
-/** The secret of this installation in its namespace, of which every pod's key is made. */
+/** Secret of this installation in its namespace, from which every pod's key is derived. */
 export class InstallationSecret {
   readonly #cluster: Cluster;
   readonly #installationId: string;
+  readonly #name: string;
   #key: Promise<Buffer> | undefined;
 
-  constructor(cluster: Cluster, installationId: string) {
-    this.#cluster = cluster;
-    this.#installationId = installationId;
+  constructor(options: { readonly cluster: Cluster; readonly installationId: string; readonly name: string }) {
+    this.#cluster = options.cluster;
+    this.#installationId = options.installationId;
+    this.#name = options.name;
   }
 
-  /** Made on the first use, by whichever replica is first: a pod that needs it cannot start before. */
+  /** Returns the secret. The first replica that needs it creates it, because pods cannot start without it. */
   get(): Promise<Buffer> {
     if (this.#key === undefined) {
       const reading = this.#readOrMake();
@@ -30,7 +32,7 @@ export class InstallationSecret {
     return this.#key;
   }
 
-  /** What the manager of a pod, and nobody else, can know too. */
+  /** Returns the key of a pod, which only the pod's manager can know too. */
   async keyOf(podUid: string): Promise<string> {
     return createHmac('sha256', await this.get())
       .update(podUid)
@@ -39,7 +41,7 @@ export class InstallationSecret {
 
   async #readOrMake(): Promise<Buffer> {
     const secrets = `/api/v1/namespaces/${this.#cluster.namespace}/secrets`;
-    const name = secretName(this.#installationId);
+    const name = this.#name;
     const read = () => this.#cluster.request<V1Secret>('read the secret of the pods', { path: `${secrets}/${name}` });
     try {
       return keyIn(await read(), name);

@@ -2,9 +2,9 @@ import { expect, test } from 'vitest';
 import type { SandboxSpec } from '../driver.ts';
 import { Starter, type StarterOptions } from './starter.ts';
 
-/** What stands in the record of a pod is read by everybody who may read pods. */
+/** A pod object shows its variables to all users who may read pods. */
 test('a secret for the command of an image in a pod is refused before anything is made', async () => {
-  // It has no cluster to ask.
+  // This starter has no cluster, so any request to a cluster would fail the test.
   const starter = new Starter({} as StarterOptions);
   const spec = {
     ...{ command: { kind: 'image' }, env: { KEY: 'hunter2' }, secretVariables: ['KEY'], mounts: [] },

@@ -21,9 +21,9 @@ import type { SandboxPods } from './pods.ts';
 import type { InstallationSecret } from './secret.ts';
 import type { Watched } from './watched.ts';
 
-/** Between two tries to reach a manager that has just begun. */
+/** Delays between attempts to reach a manager that has just started. */
 const REACH = { firstMs: 20, longestMs: 500 };
-/** How long a pod of a pool may take to be as it was before. */
+/** Time limit for the reset of a pool's pod. */
 const RESET_MS = 10_000;
 const ROOT_HOME = '/root';
 
@@ -34,8 +34,9 @@ export interface StarterOptions {
   readonly secret: InstallationSecret;
   readonly claims: Claims;
   readonly installationId: string;
+  readonly secretName: string;
   readonly nodeId: string;
-  /** Ours. */
+  /** Image of the installation. */
   readonly image: string;
   readonly mountPolicy: HostPathPolicy;
   readonly pod: PodSettings;
@@ -48,12 +49,15 @@ export interface StartedPod {
   readonly key: string;
   readonly containerId: string;
   readonly started: PodStarted;
-  /** Null: it was made for its instance, for the reason `whyNoPool`. */
+  /** Null: the pod was created for its instance, for the reason `whyNoPool`. */
   readonly poolId: string | null;
   readonly whyNoPool: string;
 }
 
-/** Starts instances: in a pod of a pool, else in one that is made for them. What fails leaves nothing. */
+/**
+ * Starts an instance in a pod of a pool, or in a pod that is created for it. A failed start releases a pool's
+ * pod and removes any other.
+ */
 export class Starter {
   readonly #options: StarterOptions;
 
@@ -76,7 +80,8 @@ export class Starter {
       const claim = await claims
         .claim(claimSpecOf(spec), signal, pod => early.begin(pod))
         .catch((error: unknown) => {
-          // It knows what it has waited for.
+          // A `failed_precondition` is reported in place of the generic timeout. The claim's message names
+          // the pool that the start waited for, so it is kept.
           const isLate = error instanceof ServiceError && error.code === 'deadline_exceeded';
           throw isLate ? failedPrecondition(error.message, { cause: error }) : error;
         });
@@ -110,7 +115,7 @@ export class Starter {
         () => false,
       );
       await claims.release(pod, { isClean: isClean ?? false }).catch((failure: unknown) => {
-        this.#options.logger.warn({ pod: pod.metadata?.name, err: failure }, 'a claimed pod could not be given back');
+        this.#options.logger.warn({ pod: pod.metadata?.name, err: failure }, 'cannot release claimed pod');
       });
       throw signal.aborted ? givenUp() : error;
     }
@@ -140,7 +145,7 @@ export class Starter {
         const cause = await this.#explain(name, uid, error, signal);
         if (uid !== '') {
           await sandboxPods.remove(name, uid).catch((failure: unknown) => {
-            logger.warn({ pod: name, err: failure }, 'a pod that did not start could not be removed yet');
+            logger.warn({ pod: name, err: failure }, 'removal of a pod that did not start failed; retrying');
           });
         }
         if (!(error instanceof IsFile)) throw cause;
@@ -158,13 +163,13 @@ export class Starter {
     const path = `/api/v1/namespaces/${cluster.namespace}/pods`;
     for (let isAgain = false; ; isAgain = true) {
       try {
-        // Not with the signal: whether the pod has been made must be known, or it would be left.
+        // Without the signal: an aborted request could leave an unknown pod.
         const made = await cluster.request<V1Pod>('make a pod', { method: 'POST', path, body });
         pods.learn(made);
         return made;
       } catch (error) {
         if (statusOf(error) !== 409 || isAgain) throw error;
-        // Left over by an earlier start of this instance: nobody else has its name.
+        // Instance ids are unique, so the pod is residue of an earlier start of this instance.
         const left = await cluster
           .request<V1Pod>('read a pod', { path: `${path}/${name}`, signal })
           .catch((failure: unknown) => {
@@ -177,7 +182,7 @@ export class Starter {
   }
 
   async #templateOf(spec: SandboxSpec, fileSources: ReadonlySet<string>): Promise<PodTemplateOptions> {
-    const { installationId, nodeId, image: ours, mountPolicy, pod } = this.#options;
+    const { installationId, secretName, nodeId, image: ours, mountPolicy, pod } = this.#options;
     const image = this.#imageOf(spec);
     const isOurs = image === ours && spec.rootfs.user === '';
     const mode = spec.command.kind === 'image' ? 'beside' : isOurs ? 'ours' : 'foreign';
@@ -189,16 +194,17 @@ export class Starter {
     return {
       ...set,
       installationId,
+      secretName,
       labels: { [LABEL_INSTANCE]: spec.instanceId, [LABEL_NODE]: nodeId },
       image,
-      initImage: ours,
+      ourImage: ours,
       mode,
       resources: resourcesOf(spec),
       restartPolicy: 'Never',
       ports: spec.ports,
       volumes: [...volumes, ...set.volumes],
       volumeMounts: [...volumeMounts, ...set.volumeMounts],
-      // A custom image has no order: its variables are those of its container.
+      // A custom image gets no order; its variables are those of its container.
       ...(mode === 'beside' && { env: Object.entries(spec.env).map(([name, value]) => ({ name, value })) }),
       emptyDirs: [
         ...(await directoriesOf(spec.platformMounts ?? [])),
@@ -211,7 +217,7 @@ export class Starter {
     return rootfs.imageUrl === '' ? this.#options.image : rootfs.imageUrl;
   }
 
-  /** Puts the platform's files in place and starts the instance. `code`: they come with the order. */
+  /** Sends the platform's files and starts the instance. `code` is sent with the order. */
   async #order(
     spec: SandboxSpec,
     manager: PodManager,
@@ -233,7 +239,7 @@ export class Starter {
     return await startWithMounts(manager, order, spec.platformMounts ?? [], code, signal);
   }
 
-  /** Its pod, once its main container runs. Fails when that cannot come true. */
+  /** Resolves with the pod when its main container runs. Fails when that cannot happen. */
   #untilRunning(name: string, uid: string, spec: SandboxSpec, signal: AbortSignal): Promise<V1Pod> {
     const { pods, cluster } = this.#options;
     const events = spec.mounts.length === 0 ? null : new MountEvents(cluster, uid);
@@ -266,14 +272,14 @@ export class Starter {
     });
   }
 
-  /** Its manager, once it answers: a container runs before its program listens. */
+  /** Waits until the manager answers, because a container runs before its program listens. */
   async #untilReached(name: string, uid: string, manager: PodManager, signal: AbortSignal): Promise<void> {
     for (let failures = 1; ; failures++) {
       try {
         await manager.stats();
         return;
       } catch (error) {
-        // It answers, and refuses: there is no instance yet.
+        // The manager answers with a refusal, because there is no instance yet.
         if (error instanceof ServiceError && error.code === 'failed_precondition') return;
         if (signal.aborted) throw givenUp();
         const pod = this.#options.pods.get(name);
@@ -285,7 +291,7 @@ export class Starter {
     }
   }
 
-  /** What the cluster says of a start that failed. */
+  /** Returns the cluster's reason for a failed start, or the error itself. */
   async #explain(name: string, uid: string, error: unknown, signal: AbortSignal): Promise<unknown> {
     if (uid === '') return signal.aborted ? givenUp() : error;
     const pod = this.#options.pods.get(name);
@@ -304,7 +310,7 @@ export class Starter {
 
 type EarlyCode = Awaited<ReturnType<typeof packPlatformMounts>>;
 
-/** What a start can do while the API server decides whose pod it is. */
+/** Work of a start that can run while the API server decides about the claim. */
 class EarlyWork {
   readonly #spec: SandboxSpec;
   readonly #secret: InstallationSecret;
@@ -316,13 +322,13 @@ class EarlyWork {
     this.#secret = secret;
   }
 
-  /** What comes with the order; null: nothing does. */
+  /** Returns the code that is sent with the order; null: `put` sends it. */
   get code(): Promise<EarlyCode> {
     this.#code ??= packPlatformMounts(this.#spec.platformMounts ?? []);
     return this.#code;
   }
 
-  /** Connects to this pod, and to no other one any more. */
+  /** Connects to this pod and closes connections to an earlier one. */
   begin(pod: V1Pod): void {
     this.forget();
     this.code.catch(() => undefined);
@@ -331,7 +337,7 @@ class EarlyWork {
         this.#manager = new PodManager({ host: addressOf(pod), port: MANAGER_PORT, key });
         this.#manager.prepare();
       },
-      // The start itself asks for it again.
+      // The start itself reads the key again and reports the error.
       () => undefined,
     );
   }
@@ -341,7 +347,7 @@ class EarlyWork {
   }
 }
 
-/** What the claim of a spec has to look at. */
+/** Returns the part of a spec that a claim needs. */
 export function claimSpecOf(spec: SandboxSpec): ClaimSpec {
   return {
     instanceId: spec.instanceId,
@@ -353,7 +359,7 @@ export function claimSpecOf(spec: SandboxSpec): ClaimSpec {
   };
 }
 
-/** Why no pod that exists can take it, whatever pools there are; null when one can. */
+/** Returns the reason why the spec cannot use a pod of any pool; null when it can. */
 export function whyNotOfPool(spec: SandboxSpec): string | null {
   if (spec.runsOnce === true) return 'a job has a pod of its own';
   if (spec.command.kind === 'image') return 'the command of an image runs in a pod that is made for it';
@@ -362,7 +368,7 @@ export function whyNotOfPool(spec: SandboxSpec): string | null {
   return outside === undefined ? null : `${outside.target} is not below ${CODE_DIR}, where the pods of pools take code`;
 }
 
-/** Who is not root has no home in `/root`: the user of our image, in its pods and in those of pools. */
+/** Replaces a home in `/root` with `/tmp` for the user of Rookery's image, who is not root. */
 function withHome({ env, rootfs }: SandboxSpec, isOurs: boolean): SandboxSpec['env'] {
   return isOurs && rootfs.user === '' && env.HOME === ROOT_HOME ? { ...env, HOME: '/tmp' } : env;
 }

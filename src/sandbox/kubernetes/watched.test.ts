@@ -11,12 +11,12 @@ import { type KubernetesObject, Watched } from './watched.ts';
 
 const PATIENCE = { timeout: 20_000 };
 
-/** An API server with one kind of object, which a test has do what real ones do seldom. */
+/** Fake API server for one kind of object, on which tests provoke rare behaviour of real servers. */
 class FakeApi {
   readonly objects = new Map<string, KubernetesObject>();
   version = 10;
   lists = 0;
-  /** Answers the next lists or watches in place of the usual. */
+  /** Handlers for the next list or watch requests, in place of the default answer. */
   readonly answers: ((request: IncomingMessage, response: ServerResponse) => void)[] = [];
   readonly watchesFrom: string[] = [];
   readonly #watches = new Set<ServerResponse>();
@@ -68,7 +68,7 @@ class FakeApi {
   }
 }
 
-describe('what is watched', () => {
+describe('Watched', () => {
   let api: FakeApi;
   let directory: string;
   let cluster: Cluster;
@@ -107,7 +107,7 @@ describe('what is watched', () => {
 
   const watching = () => vi.waitFor(() => expect(api.watches).toBe(1), PATIENCE);
 
-  test('is listed once, and then told of', async () => {
+  test('Watched lists objects once and then follows the watch', async () => {
     await watched.open();
     expect(names()).toEqual(['first']);
     await watching();
@@ -118,7 +118,7 @@ describe('what is watched', () => {
     expect(watched.problem).toBeNull();
   });
 
-  test('a connection that ends goes on from what was seen last, bookmarks included, and nothing is listed again', async () => {
+  test('Watched resumes a lost connection from the last version or bookmark without a new list', async () => {
     await watched.open();
     await watching();
     api.send({ type: 'BOOKMARK', object: { metadata: { resourceVersion: '77' } } });
@@ -147,7 +147,7 @@ describe('what is watched', () => {
       },
     ],
   ])(
-    'a version that is too old is told %s: everything is listed again, and listeners hear what they missed',
+    'Watched lists all objects again and notifies listeners when an expired version is reported %s',
     async (_how, answer) => {
       await watched.open();
       await watching();
@@ -156,7 +156,7 @@ describe('what is watched', () => {
         heard.push(`${name} ${now === undefined ? 'gone' : before ? 'changed' : 'new'}`),
       );
       api.answers.push(answer);
-      // Nobody is told of these.
+      // The watch reports neither of these changes.
       api.objects.delete('first');
       api.version += 1;
       api.objects.set('second', { metadata: { name: 'second', uid: 's', resourceVersion: String(api.version) } });
@@ -166,7 +166,7 @@ describe('what is watched', () => {
     },
   );
 
-  test('what is made while everything is listed again is not in the list, and not gone either', async () => {
+  test('Watched keeps an object that is created during a new list, and does not report a removal', async () => {
     await watched.open();
     await watching();
     const gone: string[] = [];
@@ -177,7 +177,7 @@ describe('what is watched', () => {
       (_request, response) => void response.writeHead(410).end(JSON.stringify({ reason: 'Gone', message: 'too old' })),
       (_request, response) => {
         const list = { metadata: { resourceVersion: String(api.version) }, items: [...api.objects.values()] };
-        // Made behind the version of the list, and known from the answer.
+        // The object is newer than the version of the list, and the service learns it from a response.
         api.set('second');
         watched.learn(api.objects.get('second') as KubernetesObject);
         response.end(JSON.stringify(list));
@@ -189,7 +189,7 @@ describe('what is watched', () => {
     expect(gone).toEqual(['first']);
   });
 
-  test('nothing is forgotten while the API server is away, and it says that it is', async () => {
+  test('Watched keeps all objects while the API server is down, and reports the problem', async () => {
     await watched.open();
     await watching();
     for (let count = 0; count < 4; count++) api.answers.push((_request, response) => response.destroy());
@@ -199,7 +199,7 @@ describe('what is watched', () => {
     await vi.waitFor(() => expect(watched.problem).toBeNull(), PATIENCE);
   });
 
-  test('another object under the same name is told as an end and a beginning', async () => {
+  test('Watched reports a replaced object of the same name as a removal and an addition', async () => {
     await watched.open();
     await watching();
     const heard: (string | undefined)[] = [];
@@ -208,7 +208,7 @@ describe('what is watched', () => {
     await vi.waitFor(() => expect(heard).toEqual([undefined, 'another']), PATIENCE);
   });
 
-  test('what this process was answered is known at once, and an older event does not undo it', async () => {
+  test('Watched.learn stores an object at once, and older events do not replace the object', async () => {
     await watched.open();
     await watching();
     const learned = { metadata: { name: 'first', uid: 'first', resourceVersion: '50' } };
@@ -220,7 +220,7 @@ describe('what is watched', () => {
     expect(watched.get('first')).toBe(learned);
   });
 
-  test('open fails in words when the API server does not answer', async () => {
+  test('open fails with a readable error when the API server does not answer', async () => {
     api.answers.push(
       ...Array.from({ length: 50 }, () => (_r: IncomingMessage, response: ServerResponse) => response.destroy()),
     );
@@ -230,7 +230,7 @@ describe('what is watched', () => {
     expect(names()).toEqual(['first']);
   });
 
-  test('a refusal is a ServiceError in the words of the API server', async () => {
+  test('request fails with a ServiceError that quotes the refusal of the API server', async () => {
     api.answers.push((_request, response) =>
       response.writeHead(403).end(JSON.stringify({ reason: 'Forbidden', message: 'no' })),
     );
@@ -240,7 +240,7 @@ describe('what is watched', () => {
     });
   });
 
-  test('too many requests are sent again after the pause that the API server asks for', async () => {
+  test('request retries a 429 response after the pause of its Retry-After header', async () => {
     api.answers.push((_request, response) => response.writeHead(429, { 'retry-after': '0' }).end('{}'));
     expect(await cluster.request('list things', { path: '/things' })).toMatchObject({ items: [{}] });
   });

@@ -6,15 +6,17 @@ import { ApiRefusal, type Cluster, statusOf } from './cluster.ts';
 
 const RETRY = { firstMs: 100, longestMs: 10_000 };
 const PAGE = 500;
-/** A watch ends by itself after this long, and goes on where it was: no connection is kept for ever. */
+/**
+ * Maximum duration of a watch. The next one continues from there, so that no connection stays open for ever.
+ */
 const WATCH_SECONDS = 290;
-/** Bookmarks come every minute: whoever is silent for longer is not there any more, whatever its connection says. */
+/** Time without data after which a connection counts as lost. Bookmarks arrive every minute. */
 const SILENT_MS = 150_000;
 const SHORT_MS = 1_000;
 const NEWLINE = 0x0a;
 const MAX_LINE_BYTES = 64 * 1024 * 1024;
 
-/** What every object of the API has, as it is written there. */
+/** Metadata of every object of the API, in its own format. */
 export interface KubernetesObject {
   readonly metadata?: {
     readonly name?: string;
@@ -28,20 +30,21 @@ export interface KubernetesObject {
 
 export interface WatchedOptions {
   readonly cluster: Pick<Cluster, 'request' | 'stream' | 'server'>;
-  /** `/api/v1/namespaces/<namespace>/pods` */
+  /** Path such as `/api/v1/namespaces/<namespace>/pods`. */
   readonly path: string;
   readonly labelSelector: string;
-  /** For messages: `pods`. */
+  /** Noun for messages: `pods`. */
   readonly noun: string;
   readonly logger: Logger;
 }
 
-/** `undefined`: it is not there any more; `before` is then as it was last seen. */
+/** Called for each change. `now` undefined: the object was removed, and `before` is its last known state. */
 export type WatchListener<T> = (name: string, now: T | undefined, before: T | undefined) => void;
 
 /**
- * All objects of one kind with one selector, kept as the API server has them by one list and one watch: a watch that ends goes on from the last
- * version that was seen, and lists again only when that is too old (410). While the API server is away nothing is forgotten: `problem` says so.
+ * Keeps all objects of a kind and selector up to date through one list and one watch. A watch that ends
+ * continues from the last version seen. A new list follows only when that version is too old (410). While the
+ * API server is unreachable, all objects stay and `problem` says so.
  */
 export class Watched<T extends KubernetesObject> {
   readonly #options: WatchedOptions;
@@ -58,17 +61,20 @@ export class Watched<T extends KubernetesObject> {
     this.#options = options;
   }
 
-  /** Why what is known may be old; null when it is not. */
+  /** Returns the reason why the objects may be outdated, or null. */
   get problem(): string | null {
     return this.#problem;
   }
 
-  /** Whether all were known at some moment: what is not there now is not there. */
+  /** Returns true once a list was complete. From then on an unknown object does not exist. */
   get isListed(): boolean {
     return this.#isListed;
   }
 
-  /** Begins on the first call. Resolves when all are known. Fails with `unavailable` when that takes too long. */
+  /**
+   * Starts on the first call and resolves when all objects are known. Fails with `unavailable` after
+   * `timeoutMs`.
+   */
   async open(timeoutMs = 10_000): Promise<void> {
     if (this.#closing.signal.aborted) throw unavailable('the kubernetes driver is closed');
     if (this.#listed === undefined) {
@@ -95,15 +101,18 @@ export class Watched<T extends KubernetesObject> {
     return this.#objects.values();
   }
 
-  /** What the API server has just answered to this process is known at once, and not only when the watch tells. */
+  /** Stores an object from an answer of the API server, ahead of the watch. */
   learn(object: T): void {
     const name = object.metadata?.name ?? '';
-    // The watch is past it and does not have it: it has been deleted meanwhile.
+    // The watch has passed this version and does not have the object, so it has been deleted.
     if (!this.#objects.has(name) && versionOf(object) <= Number(this.#version)) return;
     this.#set(name, object);
   }
 
-  /** Hears of every change until the returned function is called. Listeners do not throw. */
+  /**
+   * Registers a listener for every change and returns a function that unsubscribes it. Listeners must not
+   * throw.
+   */
   subscribe(listener: WatchListener<T>): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -125,7 +134,7 @@ export class Watched<T extends KubernetesObject> {
         const sinceMs = performance.now();
         await this.#watch();
         failures = 0;
-        // One that is ended at once each time is not asked for again and again.
+        // Pause, so that a watch that always ends at once is not repeated in a tight loop.
         if (performance.now() - sinceMs < SHORT_MS) await pause(RETRY.firstMs, signal);
       } catch (error) {
         if (signal.aborted) return;
@@ -161,7 +170,8 @@ export class Watched<T extends KubernetesObject> {
       if (token !== '') continue;
       const listed = Number(page.metadata.resourceVersion);
       for (const [name, object] of [...this.#objects]) {
-        // One that was made since is not in the list; its end would come over the watch, which begins with this list.
+        // An object created after the list is not in it. The watch, which starts at this list, would report
+        // its end.
         if (!seen.has(name) && !(versionOf(object) > listed)) this.#drop(name);
       }
       this.#version = page.metadata.resourceVersion;
@@ -182,7 +192,7 @@ export class Watched<T extends KubernetesObject> {
       timeoutSeconds: WATCH_SECONDS,
     };
     const message = await cluster.stream(`watch ${noun}`, { path, query }, this.#closing.signal);
-    // What is waited for does not keep a process alive that ends.
+    // An open watch must not keep the process alive.
     message.socket.unref();
     message.socket.setTimeout(SILENT_MS, () => message.destroy());
     this.#problem = null;
@@ -202,15 +212,15 @@ export class Watched<T extends KubernetesObject> {
   }
 
   #set(name: string, now: T): void {
-    // More than half of what an object takes in memory, and nobody asks for it.
+    // `managedFields` takes more than half of an object's memory and is never read.
     delete now.metadata?.managedFields;
     let before = this.#objects.get(name);
     if (before !== undefined && before.metadata?.uid !== now.metadata?.uid) {
-      // Removed, and another one made under its name while nobody looked.
+      // The object was removed and another one was created under its name between two reports.
       this.#drop(name);
       before = undefined;
     }
-    // An event may come after the answer to a later request.
+    // An event may arrive after the answer to a later request.
     if (before !== undefined && versionOf(before) >= versionOf(now)) return;
     this.#objects.set(name, now);
     for (const listener of this.#listeners) listener(name, now, before);
@@ -227,12 +237,15 @@ interface WatchEvent<T> {
   readonly object: T;
 }
 
-/** Numbers that grow, since Kubernetes 1.35 by contract and in every API server before. */
+/**
+ * Returns the version as a number that grows; guaranteed since Kubernetes 1.35, and true for every earlier
+ * API server.
+ */
 function versionOf(object: KubernetesObject): number {
   return Number(object.metadata?.resourceVersion);
 }
 
-/** `410`: the version is too old, and everything is listed again. */
+/** Returns the error of a watch. Code `410`: the version is too old, and a new list follows. */
 function watchError(status: unknown, noun: string): Error {
   const { code = 0, reason = '', message = '' } = status as { code?: number; reason?: string; message?: string };
   const cause = new ApiRefusal(code, reason, message);

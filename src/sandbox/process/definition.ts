@@ -3,7 +3,6 @@ import type { DriverContext, DriverDefinition } from '../driver-definition.ts';
 import { HOST_SETTINGS, type HostSettings, hostOptions } from '../host/settings.ts';
 
 export const PROCESS = {
-  rootfs: 'host',
   settings: HOST_SETTINGS,
   async create(context: DriverContext<HostSettings>): Promise<SandboxDriver> {
     const { ProcessDriver } = await import('./driver.ts');

@@ -24,27 +24,29 @@ import { type Zygote, type ZygoteNeed, Zygotes } from './zygotes.ts';
 const PROBE_TIMEOUT_MS = 5_000;
 const START_TIMEOUT_MS = 30_000;
 const START_TRIES = 3;
-/** How long a start that was given up may take to notice it. */
+/** Time limit for an abandoned start to end. */
 const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 4;
-/** As `runtimes/python/rookery_zygote/resident.py` starts it. */
+/** The locale with which `runtimes/python/rookery_zygote/resident.py` starts the resident program. */
 const RESIDENT_LANG = 'C.UTF-8';
-/** Variables that a program reads when it starts: with one of them it has to start with it. */
+/**
+ * Variables that a program reads at its start. A program that needs one of them cannot be started in advance.
+ */
 const READ_AT_START = /^(DYLD_|ICU_|LC_|LD_|MALLOC_|NODE_|OPENSSL_|SSL_|UV_)/;
 const DEFAULT_IDLE_EXIT_MS = 300_000;
 
 export interface ProcessDriverOptions extends PythonHostOptions {
-  /** How long a zygote without instances outlives a server that was killed. */
+  /** Time that a zygote without instances outlives a killed server. */
   readonly zygoteIdleExitMs?: number;
 }
 
 const NAMESPACES = ['mount', 'pid', 'ipc', 'uts', 'user', 'user_limits', 'net'];
 
 /**
- * Instances as processes of this machine, each in namespaces, a root and control groups of its own.
+ * Runs instances as processes of this machine, each with its own namespaces, root and control groups.
  *
- * A zygote per Python version forks them; later operations work with any zygote dead.
- * See docs/process-sandbox.md.
+ * A zygote per Python version forks them. Later operations do not need the zygote.
+ * See docs/internals/process-sandbox.md.
  */
 export class ProcessDriver extends HostDriver {
   readonly name = 'process';
@@ -52,7 +54,7 @@ export class ProcessDriver extends HostDriver {
   readonly #network: NetworkOptions;
   readonly #zygotes: Zygotes;
   readonly #connections = new StartConnections();
-  /** Those of starts that go on. */
+  /** Connections of starts in progress. */
   readonly #starting = new Set<FrameSocket>();
   readonly #starts = new Set<Promise<unknown>>();
   #isClosed = false;
@@ -79,7 +81,7 @@ export class ProcessDriver extends HostDriver {
   async probe(): Promise<ProbeResult> {
     try {
       const zygote = await within(
-        this.#zygotes.get({ version: null, resident: [] }),
+        this.#zygotes.get({ version: null, resident: [], tenant: '' }),
         PROBE_TIMEOUT_MS,
         `the zygote did not answer within ${PROBE_TIMEOUT_MS / 1000} s`,
       );
@@ -91,12 +93,12 @@ export class ProcessDriver extends HostDriver {
   }
 
   async warm(): Promise<void> {
-    // Those of an earlier server that serve still are found now, and not by the first create.
+    // Zygotes of an earlier server that still run are found now, instead of by the first create.
     for (const version of new Set([...(this.#options.warm ?? []), ...(await this.#zygotes.versionsLeft())])) {
       try {
-        await this.#zygotes.get({ version, resident: [] });
+        await this.#zygotes.get({ version, resident: [], tenant: '' });
       } catch (error) {
-        this.#options.logger.warn({ version, error: messageOf(error) }, 'a zygote could not be warmed');
+        this.#options.logger.warn({ version, error: messageOf(error) }, 'zygote warm-up failed');
       }
     }
   }
@@ -113,7 +115,7 @@ export class ProcessDriver extends HostDriver {
   }
 
   async #start(spec: SandboxSpec, signal: AbortSignal): Promise<StartedSandbox> {
-    const need = needOf(spec);
+    const need = needOf(spec, this.#options.zygotePerTenant === true);
     const zygote = await this.#zygote(need, null, signal);
     refuseWithoutIsolation(spec, zygote, this.#network.use);
     const warnings = sourceOwners(spec);
@@ -143,15 +145,16 @@ export class ProcessDriver extends HostDriver {
     this.#isClosed = true;
     this.#connections.close();
     for (const connection of this.#starting) this.#drop(connection);
-    // Those that go on now fail, and remove what they have made.
+    // Starts in progress fail now, and remove what they have made.
     await Promise.allSettled(this.#starts);
     await super.close();
     await this.#zygotes.close();
   }
 
   /**
-   * A zygote that ends, or a worker that dies, in the very moment of a start is worth another try: nothing has begun before it has taken the
-   * instance's directory.
+   * Starts the sandbox, with up to `START_TRIES` tries.
+   * A retry is safe when the zygote or its worker ends during a start: no code runs before the worker has
+   * created the instance's directory.
    */
   async #tryStarts(spec: SandboxSpec, need: ZygoteNeed, zygote: Zygote, signal: AbortSignal): Promise<Started> {
     let serving = zygote;
@@ -163,7 +166,10 @@ export class ProcessDriver extends HostDriver {
     throw unavailable('the zygote ended the start without a word; its log is in run/ of the data directory');
   }
 
-  /** The one to ask, after `tried` has not answered. One that ends while it begins is worth another try too. Fails with `unavailable`. */
+  /**
+   * Returns the zygote to use, or another one after `tried` has not answered. Fails with `unavailable`.
+   * Retries once if a zygote ends while it starts.
+   */
   async #zygote(need: ZygoteNeed, tried: Zygote | null, signal: AbortSignal): Promise<Zygote> {
     const get = () => (tried === null ? this.#zygotes.get(need) : this.#zygotes.getOther(need, tried));
     const inTime = (zygote: Promise<Zygote>) =>
@@ -172,12 +178,16 @@ export class ProcessDriver extends HostDriver {
       return await inTime(get().catch(error => (isUnavailable(error) ? get() : Promise.reject(error))));
     } catch (error) {
       if (!(error instanceof ServiceError) || error.code !== 'deadline_exceeded' || signal.aborted) throw error;
-      // Nothing of the start has begun.
+      // No step of the start has run, so the code is `unavailable`.
       throw unavailable(error.message, { cause: error });
     }
   }
 
-  /** One start over one connection; null when it ended without an answer before it had begun. Leaves nothing when it fails. */
+  /**
+   * Makes one start over one connection. Returns null when the connection ended without an answer before the
+   * start began.
+   * Removes everything on failure.
+   */
   async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
     const kind = networkKindOf(spec, this.#network.use, zygote.hello.networkMissing ?? null);
@@ -200,7 +210,8 @@ export class ProcessDriver extends HostDriver {
     if (answer?.ok !== true) {
       this.#drop(connection);
       if (answer === null) {
-        // Killed with the instance's directory: the code may have begun, and nobody may begin it twice.
+        // The worker was killed after it created the instance's directory. The code may have begun, and must
+        // not run twice.
         if (await this.removeStarted(spec.instanceId))
           throw unavailable(`the sandbox of ${spec.instanceId} ended before it had answered its start`);
         return null;
@@ -209,16 +220,19 @@ export class ProcessDriver extends HostDriver {
     }
     const file = answer.data as SandboxStateFile;
     const handle = this.handleOf(spec.instanceId, file);
-    // The connection of the start goes on as the one that tells the end.
+    // The start's connection stays open: init reports the end over it.
     this.#starting.delete(connection);
     this.watch(handle, connection, isolationOf(spec, zygote, file).includes('pid'));
-    // Without workers that wait there is none that could have it.
+    // Without spares, no worker is waiting that a connection could reserve.
     if (this.#options.spares !== 0) this.#connections.reserve(zygote);
     const { uid, warnings, stages } = answer as Pick<Started, 'uid' | 'warnings' | 'stages'>;
     return { handle, file, uid, warnings, stages };
   }
 
-  /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
+  /**
+   * Ends a start whose client has left: the start sees the half-closed connection, or has succeeded and is
+   * removed.
+   */
   async #giveUp(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
     connection.endSending();
     await within(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
@@ -232,8 +246,8 @@ export class ProcessDriver extends HostDriver {
   }
 }
 
-function needOf({ command, env, maxOpenFiles, rootfs }: SandboxSpec): ZygoteNeed {
-  // The program that waits has the environment, the user and the limits that most ask for.
+function needOf({ command, env, maxOpenFiles, rootfs, tenant }: SandboxSpec, isOfTenant: boolean): ZygoteNeed {
+  // The resident program starts with the usual environment, user and limits; other specs cannot use it.
   const isUsual =
     rootfs.user === '' &&
     maxOpenFiles === LIMITS.openFiles &&
@@ -242,6 +256,7 @@ function needOf({ command, env, maxOpenFiles, rootfs }: SandboxSpec): ZygoteNeed
   return {
     version: command.kind === 'python' ? command.version : null,
     resident: command.kind === 'exec' && command.canWait === true && isUsual ? command.argv : [],
+    tenant: isOfTenant ? tenant : '',
   };
 }
 
@@ -258,7 +273,7 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
-  /** Where the time inside went, milliseconds. */
+  /** Milliseconds of each phase inside. */
   readonly stages: Readonly<Record<string, number>>;
 }
 

@@ -7,7 +7,7 @@ import { expect, test, vi } from 'vitest';
 import { StartConnections } from './start-connections.ts';
 import type { Zygote } from './zygotes.ts';
 
-/** Sockets as those of a zygote, and who has connected to each. */
+/** Sockets of a fake zygote, and the connections that each socket has accepted. */
 class Sockets implements AsyncDisposable {
   readonly connected = { usual: [] as net.Socket[], later: [] as net.Socket[] };
   readonly #directory = mkdtempSync(join(tmpdir(), 'rookery-starts-'));
@@ -32,7 +32,7 @@ class Sockets implements AsyncDisposable {
   }
 }
 
-/** Asked for one connection so often; the zygote has it. */
+/** Reserves a connection `times` times and waits until the zygote has accepted one. */
 async function reserved(sockets: Sockets, times = 1) {
   const zygote = await sockets.open();
   const starts = new StartConnections();
@@ -41,10 +41,10 @@ async function reserved(sockets: Sockets, times = 1) {
   return { zygote, starts };
 }
 
-test('the connection of the next usual start is opened once, and taken once', async () => {
+test('reserve opens one connection for the next usual start, and take returns the connection once', async () => {
   await using sockets = new Sockets();
   const { zygote, starts } = await reserved(sockets, 3);
-  // This side hears of it a turn later.
+  // This side is notified of the connection a turn later.
   for (let turns = 0; turns < 4; turns += 1) await turn();
   const first = await starts.take(zygote, 'usual');
   first?.send({ first: true });
@@ -57,7 +57,7 @@ test('the connection of the next usual start is opened once, and taken once', as
   starts.close();
 });
 
-test('one that has ended is not taken', async () => {
+test('take skips a reserved connection that has ended', async () => {
   await using sockets = new Sockets();
   const { zygote, starts } = await reserved(sockets);
   sockets.connected.later[0]?.destroy();
@@ -68,7 +68,7 @@ test('one that has ended is not taken', async () => {
   starts.close();
 });
 
-test('what is reserved ends with the driver, and nothing is reserved afterwards', async () => {
+test('close ends the reserved connection, and reserve opens none afterwards', async () => {
   await using sockets = new Sockets();
   const { zygote, starts } = await reserved(sockets);
   starts.close();
@@ -77,7 +77,7 @@ test('what is reserved ends with the driver, and nothing is reserved afterwards'
   expect(sockets.connected.later).toHaveLength(1);
 });
 
-test('nobody there: null', async () => {
+test('take returns null when no zygote is listening', async () => {
   const starts = new StartConnections();
   const startSockets = { usual: '/nowhere/a', later: '/nowhere/b', own: '/nowhere/c', none: '/nowhere/d' };
   const zygote = { name: 'py3.11-a', startSockets } as Zygote;

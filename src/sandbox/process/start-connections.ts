@@ -1,21 +1,28 @@
 import { FrameSocket } from '../host/frame-socket.ts';
 import type { Zygote } from './zygotes.ts';
 
-/** How long after a start the connection of the next one is opened: what was started loads its code and answers a call meanwhile. */
+/**
+ * Delay between a start and opening the next start's connection. The new instance loads its code and answers
+ * a call in this time.
+ */
 const RESERVE_MS = 20;
 
 /**
- * Connections over which starts are asked for. That of the next usual start of a zygote is open before anybody asks for it, with a worker that
- * waits at its other end: opening it, and the zygote's part, are a twentieth of a create.
+ * Connections over which starts are requested.
+ * The connection of a zygote's next usual start is opened in advance, with a waiting worker at its other end.
+ * Opening it during the create would cost a twentieth of the create's time.
  */
 export class StartConnections {
-  /** By the zygote's name. */
+  /** Open connections by zygote name. */
   readonly #reserved = new Map<string, FrameSocket>();
-  /** Zygotes of which one will be opened. */
+  /** Timers of connections to be opened, by zygote name. */
   readonly #timers = new Map<string, NodeJS.Timeout>();
   #isClosed = false;
 
-  /** One that nobody else has; null when the zygote does not answer. It may end without an answer when its worker has ended meanwhile. */
+  /**
+   * Returns a connection for exclusive use; null when the zygote does not answer.
+   * The connection may end without an answer if its worker has ended meanwhile.
+   */
   async take(zygote: Zygote, kind: 'usual' | 'own' | 'none'): Promise<FrameSocket | null> {
     if (kind === 'usual') {
       const reserved = this.#reserved.get(zygote.name);
@@ -25,7 +32,7 @@ export class StartConnections {
     return await connect(zygote.startSockets[kind]);
   }
 
-  /** Opens that of the next usual start soon, unless there is one. */
+  /** Opens the next usual start's connection after `RESERVE_MS`, unless one is open or scheduled. */
   reserve(zygote: Zygote): void {
     const { name } = zygote;
     if (this.#isClosed || this.#timers.has(name)) return;

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
-import { mkdir, open, readdir, readFile } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
-import { messageOf, unavailable } from '../../core/error.ts';
+import { messageOf, PartAway, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { spawn } from '../../lib/child-process.ts';
 import { within } from '../../lib/deadline.ts';
@@ -17,31 +17,34 @@ import type { NetworkOptions } from '../host/network.ts';
 
 const READY_TIMEOUT_MS = 15_000;
 const HELLO_TIMEOUT_MS = 5_000;
-/** How long a zygote without instances may take to end. */
+/** Time limit for a zygote without instances to end. */
 const RETIRE_TIMEOUT_MS = 5_000;
 const CONTROL_SOCKET = '.control.sock';
-/** Of starts, for each network that a worker is made in; `later`: of usual ones whose requests come later. */
+/**
+ * Names of start sockets, one per network of the worker. `later` is for usual starts whose requests come
+ * later.
+ */
 const START_SOCKETS = {
   usual: '.start.sock',
   later: '.start-later.sock',
   own: '.start-own.sock',
   none: '.start-none.sock',
 };
-/** Room for the titles that zygote and instances write over the command line. */
+/** Space for the titles that zygote and instances write over the command line. */
 const TITLE_SPACE = ' '.repeat(64);
 
 export interface ZygoteOptions {
-  /** The server's data directory; zygotes and sandboxes keep their files in `run` below it. */
+  /** The server's data directory. Zygotes and sandboxes keep their files in `run` below it. */
   readonly dataDir: string;
-  /** Sandboxes without code that each zygote keeps ready. */
+  /** Number of sandboxes without code that each zygote keeps ready. */
   readonly spares: number;
-  /** A version (`3.11`) → the path of its interpreter. */
+  /** Paths of interpreters by Python version (`3.11`). */
   readonly pythons: Readonly<Record<string, string>>;
-  /** Where other interpreters are looked for. */
+  /** The environment that says where to search for other interpreters. */
   readonly environment: Environment;
-  /** Layers of isolation that are switched off (`namespaces` is all of them that are namespaces). */
+  /** Layers of isolation to disable; `namespaces` means all namespaces. */
   readonly disable: readonly string[];
-  /** How long a zygote without instances outlives a server that was killed. */
+  /** Time that a zygote without instances outlives a killed server. */
   readonly idleExitMs: number;
   readonly network: NetworkOptions;
   /** The directory of `rookery_zygote` and `rookery_runtime`. */
@@ -49,50 +52,57 @@ export interface ZygoteOptions {
   readonly logger: Logger;
 }
 
-/** What a zygote says when a control connection opens. */
+/** The first message of a zygote on a control connection. */
 interface ZygoteHello {
   readonly pid: number;
-  /** `3.11.7` */
+  /** Full Python version, for example `3.11.7`. */
   readonly python: string;
-  /** The layers that hold in its sandboxes. */
+  /** The layers that work in its sandboxes. */
   readonly isolation: readonly string[];
-  /** What does not work here, as sentences. */
+  /** Sentences about what does not work here. */
   readonly degraded: readonly string[];
-  /** Whether it may make namespaces without a user namespace. */
+  /** True when the zygote may make namespaces without a user namespace. */
   readonly privileged: boolean;
-  /** Why its sandboxes cannot have a network of their own that reaches out; null when they can. */
+  /**
+   * The reason its sandboxes cannot have their own network with access to the outside; null when they can.
+   */
   readonly networkMissing?: string | null;
-  /** Directories of the control groups of its sandboxes. */
+  /** Parent directories of its sandboxes' control groups. */
   readonly groupParents?: readonly string[];
 }
 
-/** A zygote that serves. */
+/** A running zygote. */
 export interface Zygote {
   readonly name: string;
   readonly hello: ZygoteHello;
-  /** Every connection to one of them is one start. */
+  /** Paths of the start sockets. Each connection to one of them is one start. */
   readonly startSockets: Readonly<Record<keyof typeof START_SOCKETS, string>>;
   readonly control: FrameSocket;
 }
 
 interface Serving {
   readonly zygote: Promise<Zygote>;
-  /** Null until it serves. */
+  /** The zygote once it has answered; null before. */
   known: Zygote | null;
 }
 
-/** What a zygote is asked for. */
+/** The kind of zygote that a start needs. */
 export interface ZygoteNeed {
   /** The Python version; null: any. */
   readonly version: string | null;
-  /** The program that its workers start before they are asked for; empty: none. */
+  /** The program that its workers start in advance; empty: none. */
   readonly resident: readonly string[];
+  /** The only tenant whose sandboxes are forked from the zygote; empty: all tenants. */
+  readonly tenant: string;
 }
 
-/** Those of programs: a waiting one holds more memory than a fork of Python does. */
+/** Maximum number of waiting resident programs: each holds more memory than a fork of Python. */
 const MOST_RESIDENTS = 2;
 
-/** The zygotes of this server, one per interpreter version and resident program, each started when it is first needed. */
+/**
+ * The zygotes of this server, one per interpreter version and resident program. Each starts when first
+ * needed.
+ */
 export class Zygotes {
   readonly #options: ZygoteOptions;
   readonly #interpreters: Interpreters;
@@ -110,19 +120,23 @@ export class Zygotes {
     return join(this.#options.dataDir, 'run');
   }
 
-  /** The zygote of this Python version; of any when `version` is null. Bounded; fails with `failed_precondition` or `unavailable`. */
-  async get({ version, resident }: ZygoteNeed): Promise<Zygote> {
+  /**
+   * Returns a zygote for the need; any version when `version` is null. Takes bounded time.
+   * Fails with `failed_precondition` or `unavailable`.
+   */
+  async get(need: ZygoteNeed): Promise<Zygote> {
+    const { version } = need;
     if (this.#isClosed) throw unavailable('the process driver is closed');
     if (version === null) {
-      const key = keyOf('', resident);
+      const key = keyOf('', need);
       for (const [name, running] of this.#serving) if (name.endsWith(key)) return await running.zygote;
       const { version: found } = await this.#interpreters.findAny();
-      return await this.get({ version: found, resident });
+      return await this.get({ ...need, version: found });
     }
-    const key = keyOf(version, resident);
+    const key = keyOf(version, need);
     let serving = this.#serving.get(key);
     if (serving === undefined) {
-      const begun: Serving = { zygote: this.#connect(version, resident), known: null };
+      const begun: Serving = { zygote: this.#connect(version, need), known: null };
       this.#serving.set(key, begun);
       begun.zygote.then(
         zygote => {
@@ -136,17 +150,17 @@ export class Zygotes {
     return await serving.zygote;
   }
 
-  /** Python versions whose zygotes an earlier server left. */
+  /** Returns Python versions whose zygotes an earlier server left. */
   async versionsLeft(): Promise<readonly string[]> {
     const names = await zygotesIn(this.runDir);
     return [...new Set(names.flatMap(name => /^py(\d+\.\d+)-/.exec(name)?.[1] ?? []))];
   }
 
-  /** The zygote to go on with after a start that `tried` did not answer: itself when it still lives, else a new one. */
+  /** Returns a zygote after `tried` did not answer a start: `tried` itself if it is alive, else a new one. */
   async getOther(need: ZygoteNeed, tried: Zygote): Promise<Zygote> {
     const probe = await FrameSocket.connect(tried.startSockets.usual).catch(() => null);
     if (probe !== null) {
-      // Nothing was asked over it: the worker that gets it ends, and another one is made.
+      // The probe sent no request: its worker ends, and the zygote forks another one.
       probe.close();
       return tried;
     }
@@ -156,8 +170,9 @@ export class Zygotes {
   }
 
   /**
-   * Tells the zygotes that this server ends, also those of an earlier server or version that it never spoke to. Those without
-   * instances end too; returns when they have.
+   * Tells all zygotes in the run directory that this server ends, including those of earlier servers and
+   * versions.
+   * Returns when those without instances have ended too.
    */
   async close(): Promise<void> {
     this.#isClosed = true;
@@ -170,34 +185,36 @@ export class Zygotes {
       if (control !== null) controls.push(control);
     }
     await Promise.allSettled(controls.map(retire));
-    // Zygotes that were killed could not report the groups of their workers.
+    // Killed zygotes could not report the groups of their workers.
     await sweepGroups(this.#groupParents);
   }
 
   #watch(version: string, zygote: Zygote): void {
     void zygote.control.next().then(frame => {
-      // Nothing is asked over this connection but to retire, so whatever comes is its end.
+      // The only request on this connection is to retire, so any frame or end means that the zygote ends.
       zygote.control.close();
       this.#forget(zygote);
       if (this.#isClosed) return;
-      this.#options.logger.warn({ version, pid: zygote.hello.pid, frame: frame?.toString() }, 'a zygote has ended');
+      this.#options.logger.warn({ version, pid: zygote.hello.pid, frame: frame?.toString() }, 'zygote ended');
     });
   }
 
   /**
-   * The next one that asks for its version gets another. At once, and only while it has its place: its successor, once forgotten, would be
-   * connected to a second time, and a zygote with two connections is not asked to end by its last server.
+   * Removes a zygote, so that the next need of its version gets another. Only the current entry is removed.
+   * Synchronous: if its successor were removed, a second connection to it would open. A zygote with two
+   * connections is not told to end by its last server.
    */
   #forget(zygote: Zygote): void {
     for (const [version, { known }] of this.#serving) if (known === zygote) this.#serving.delete(version);
   }
 
-  async #connect(version: string, resident: readonly string[]): Promise<Zygote> {
+  async #connect(version: string, need: ZygoteNeed): Promise<Zygote> {
+    const { resident } = need;
     const interpreter = await this.#interpreters.find(version);
     await this.#makeRunDir();
-    // Its code and its settings are part of the name: after an upgrade a new one starts beside the old one,
-    // whose instances live on.
-    const suffix = await this.#nameSuffix(interpreter, resident);
+    // The name contains a hash of code and settings. After an upgrade a new zygote starts next to the old
+    // one, whose instances continue.
+    const suffix = await this.#nameSuffix(interpreter, need);
     const name = `${resident.length === 0 ? 'py' : 'program'}${version}-${suffix}`;
     const socket = join(this.runDir, `${name}${CONTROL_SOCKET}`);
     let opened = await openControl(socket);
@@ -205,7 +222,7 @@ export class Zygotes {
       await this.#spawn(name, interpreter, resident);
       opened = await openControl(socket);
     }
-    if (opened === null) throw unavailable(`the zygote ${name} does not answer; its log is in ${this.runDir}`);
+    if (opened === null) throw new PartAway(`the zygote ${name} does not answer; its log is in ${this.runDir}`);
     const { control, hello } = opened;
     control.unref();
     const startSocket = (kind: keyof typeof START_SOCKETS) => join(this.runDir, `${name}${START_SOCKETS[kind]}`);
@@ -219,15 +236,15 @@ export class Zygotes {
     return { name, hello, startSockets, control };
   }
 
-  /** In a data directory that is there: one that was removed is not made again, half and for nobody. */
+  /** Creates `run` in the data directory, but never a data directory that was removed. */
   async #makeRunDir(): Promise<void> {
     await mkdir(this.runDir, { mode: 0o700 }).catch(error => {
       if (isTaken(error)) return;
-      throw unavailable(`the data directory cannot be used: ${messageOf(error)}`, { cause: error });
+      throw new PartAway(`the data directory cannot be used: ${messageOf(error)}`, { cause: error });
     });
   }
 
-  async #nameSuffix(interpreter: Interpreter, resident: readonly string[]): Promise<string> {
+  async #nameSuffix(interpreter: Interpreter, { resident, tenant }: ZygoteNeed): Promise<string> {
     this.#fingerprint ??= fingerprintOf(this.#options.pythonDir);
     const { dataDir, spares, disable, idleExitMs, network } = this.#options;
     const settings = JSON.stringify([
@@ -239,13 +256,25 @@ export class Zygotes {
       idleExitMs,
       network,
       resident,
-      // A zygote keeps the limit of the server that started it, and sandboxes need theirs.
+      tenant,
+      // A zygote keeps the open-files limit of the server that started it, and sandboxes inherit the limit.
       await openFilesLimit(),
     ]);
     return createHash('sha256').update(settings).digest('hex').slice(0, 8);
   }
 
-  /** Starts it in a session of its own, so that it outlives this process; returns when it serves. */
+  /** Fails with a reason when the data directory's disk is full: the zygote cannot log why it ended then. */
+  async #assertRoom({ version }: Interpreter): Promise<void> {
+    const { bavail, ffree, files } = await statfs(this.runDir);
+    if (bavail > 0 && (ffree > 0 || files === 0)) return;
+    throw new PartAway(
+      `the disk is full: the zygote for Python ${version} cannot start in the data directory; make room`,
+    );
+  }
+
+  /**
+   * Starts the zygote in its own session, so that it outlives this process. Returns when the zygote serves.
+   */
   async #spawn(name: string, interpreter: Interpreter, resident: readonly string[]): Promise<void> {
     const { dataDir, spares, disable, idleExitMs, network, pythonDir } = this.#options;
     const logPath = join(this.runDir, `${name}.log`);
@@ -253,7 +282,7 @@ export class Zygotes {
     try {
       const child = spawn(interpreter.path, ['-I', join(pythonDir, 'rookery_zygote', '__main__.py'), TITLE_SPACE], {
         cwd: '/',
-        // Nothing of the server's environment: it would be in the memory of every instance.
+        // The server's environment is left out: it would be in the memory of every instance.
         env: { PATH: '/usr/local/bin:/usr/bin:/bin', LANG: 'C.UTF-8' },
         detached: true,
         stdio: ['pipe', log.fd, log.fd, 'pipe'],
@@ -275,23 +304,26 @@ export class Zygotes {
       child.stdin?.end(JSON.stringify(config));
       const said = await within(wordsOf(child, 'the zygote'), READY_TIMEOUT_MS, 'the zygote did not start in time');
       if (said === '') {
+        await this.#assertRoom(interpreter);
         const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');
-        throw unavailable(`the zygote for Python ${interpreter.version} (${interpreter.path}) did not start: ${text}`);
+        throw new PartAway(
+          `the zygote for Python ${interpreter.version} (${interpreter.path}) did not start: ${text || 'it said nothing'}`,
+        );
       }
       child.unref();
-      this.#options.logger.info({ name, pid: child.pid, interpreter: interpreter.path }, 'a zygote has started');
+      this.#options.logger.info({ name, pid: child.pid, interpreter: interpreter.path }, 'zygote started');
     } finally {
       await log.close();
     }
   }
 }
 
-/** Ends with what a need without a version has. */
-function keyOf(version: string, resident: readonly string[]): string {
-  return `${version} ${JSON.stringify(resident)}`;
+/** Returns the map key of a need. Keys of all versions end with the key of a need without a version. */
+function keyOf(version: string, { resident, tenant }: Omit<ZygoteNeed, 'version'>): string {
+  return `${version} ${JSON.stringify([tenant, resident])}`;
 }
 
-/** A control connection and what the zygote says of itself; null when none serves there. */
+/** Opens a control connection and reads the zygote's hello; null when none serves at `socket`. */
 async function openControl(socket: string): Promise<{ control: FrameSocket; hello: ZygoteHello } | null> {
   const control = await FrameSocket.connect(socket).catch(() => null);
   if (control === null) return null;
@@ -302,18 +334,21 @@ async function openControl(socket: string): Promise<{ control: FrameSocket; hell
     control.close();
     throw error;
   }
-  // It was just ending.
+  // The zygote was just ending.
   control.close();
   return null;
 }
 
-/** Names of zygotes that serve there, or did until they were killed. */
+/** Returns the names of zygotes that serve in `runDir`, or did until they were killed. */
 async function zygotesIn(runDir: string): Promise<readonly string[]> {
   const names = await readdir(runDir).catch(() => []);
   return names.filter(name => name.endsWith(CONTROL_SOCKET)).map(name => name.slice(0, -CONTROL_SOCKET.length));
 }
 
-/** Asked without waiting for a word from it: one that cannot answer now (it is stopped, the machine is busy) reads this when it can. */
+/**
+ * Tells a zygote to end. Sends without waiting for its hello: a stopped or busy zygote reads the request
+ * later.
+ */
 async function retire(control: FrameSocket): Promise<void> {
   try {
     control.send({ op: 'retire' });

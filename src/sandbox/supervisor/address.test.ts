@@ -12,7 +12,7 @@ function file(content: string): string {
   return path;
 }
 
-test('a unix socket, a host with and without a port', async () => {
+test('readAddress accepts a unix socket and a host with or without a port', async () => {
   expect(await readAddress('unix:///run/s.sock', null)).toEqual({
     shown: 'unix:///run/s.sock',
     connection: { socketPath: '/run/s.sock' },
@@ -24,7 +24,7 @@ test('a unix socket, a host with and without a port', async () => {
   expect(await readAddress('http://[::1]', null)).toMatchObject({ connection: { host: '::1', port: 9001 } });
 });
 
-test('credentials of the URL are decoded, and not shown', async () => {
+test('readAddress decodes the credentials of the URL and omits them from the shown address', async () => {
   expect(await readAddress('http://a:b%3Ac@h:1', null)).toEqual({
     shown: 'http://h:1',
     connection: { host: 'h', port: 1 },
@@ -32,7 +32,7 @@ test('credentials of the URL are decoded, and not shown', async () => {
   });
 });
 
-test('credentials of the file: one line, a colon may be in the password', async () => {
+test('readAddress reads one line of credentials from a file, and a password may contain colons', async () => {
   expect(await readAddress('unix:///s', file('me:p:w\r\n'))).toMatchObject({ credentials: 'me:p:w' });
   await expect(readAddress('unix:///s', file('nothing\n'))).rejects.toThrow('expected one line, user:password');
   await expect(readAddress('unix:///s', '/nowhere')).rejects.toThrow('supervisor.credentialsFile cannot be read');
@@ -40,7 +40,7 @@ test('credentials of the file: one line, a colon may be in the password', async 
 });
 
 test.each(['unix://relative', 'https://h', 'nonsense', 'http://', 'http://a:50%@h'])(
-  '%s is refused with what is expected',
+  'readAddress refuses %s and names the expected form',
   async url => {
     await expect(readAddress(url, null)).rejects.toThrow('supervisor.url: expected unix:///path/of/the/socket');
   },

@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 
-/** Where a supervisord answers. */
+/** The address of a supervisord. */
 export interface SupervisordAddress {
-  /** As it may be shown: without credentials. */
+  /** The address without credentials, for messages. */
   readonly shown: string;
   readonly connection: { readonly socketPath: string } | { readonly host: string; readonly port: number };
-  /** `user:password`; null when it asks for none. */
+  /** Credentials as `user:password`; null when none are configured. */
   readonly credentials: string | null;
 }
 
@@ -14,7 +14,7 @@ const DEFAULT_PORT = 9001;
 const SHAPES = 'unix:///path/of/the/socket, http://host:port or http://user:password@host:port';
 
 /**
- * Reads `supervisor.url`, with the credentials of `supervisor.credentialsFile` (one line, `user:password`) when there is one.
+ * Reads `supervisor.url` and, if set, `supervisor.credentialsFile` (one line, `user:password`).
  * Fails with `failed_precondition`.
  */
 export async function readAddress(url: string, credentialsFile: string | null): Promise<SupervisordAddress> {
@@ -35,7 +35,7 @@ function parseAddress(url: string): SupervisordAddress {
     return { shown: url, connection: { socketPath }, credentials: null };
   }
   const parsed = URL.canParse(url) ? new URL(url) : null;
-  // Never the text itself: a password may be in it.
+  // The message leaves out the text, which may contain a password.
   if (parsed === null) throw badUrl('what is no URL');
   if (parsed.protocol !== 'http:' || parsed.hostname === '') throw badUrl(`${parsed.protocol}//${parsed.host}`);
   const port = parsed.port === '' ? DEFAULT_PORT : Number(parsed.port);

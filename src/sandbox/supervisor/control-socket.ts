@@ -6,16 +6,16 @@ import { messageOf, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 
-/** How long a program that has connected may take to say which it is. */
+/** Time limit for a connected program to send its name. */
 const HELLO_TIMEOUT_MS = 5_000;
 
-/** What a shim says of itself first. */
+/** The first message of a shim. */
 export interface ShimHello {
   readonly program: string;
   readonly pid: number;
   readonly supervisorPid: number;
   readonly uid: number;
-  /** `3.11.7` */
+  /** Full Python version, for example `3.11.7`. */
   readonly python: string;
 }
 
@@ -25,7 +25,7 @@ export interface Arrival {
   readonly connection: FrameSocket;
 }
 
-/** Where the shims that this server has started connect to. */
+/** The socket to which this server's shims connect. */
 export class ControlSocket {
   readonly path: string;
   readonly #server: net.Server;
@@ -39,10 +39,10 @@ export class ControlSocket {
     this.#server.unref();
   }
 
-  /** Fails with `unavailable`. */
+  /** Starts listening. Fails with `unavailable`. */
   async listen(): Promise<void> {
     await mkdir(dirname(this.path), { recursive: true, mode: 0o700 });
-    // Through a descriptor of the directory, so that the path is short enough for any data directory.
+    // The path starts at the directory's descriptor, because socket paths are limited in length.
     const directory = openSync(dirname(this.path), 'r');
     this.#directory = directory;
     await new Promise<void>((resolve, reject) => {
@@ -53,7 +53,7 @@ export class ControlSocket {
     });
   }
 
-  /** The arrival of this program, whenever it is. `forget` it when nobody waits any more. */
+  /** Resolves when this program connects, without a time limit. Call `forget` to stop waiting. */
   expect(program: string): Promise<Arrival> {
     return new Promise(resolve => this.#expected.set(program, resolve));
   }
@@ -73,12 +73,12 @@ export class ControlSocket {
   async #receive(socket: net.Socket): Promise<void> {
     this.#unnamed.add(socket);
     const connection = FrameSocket.of(socket);
-    // Neither those that wait here nor those that are instances by now hold this process.
+    // Neither waiting shims nor instances keep this process alive.
     connection.unref();
     try {
       const hello = await within(connection.nextMessage(), HELLO_TIMEOUT_MS, 'a program did not say which it is');
       const arrived = this.#expected.get(String(hello?.program));
-      // One that an operator has started again has no instance any more.
+      // A program that an operator restarted has no instance any more.
       if (arrived === undefined) return connection.close();
       this.#expected.delete(String(hello?.program));
       arrived({ hello: hello as unknown as ShimHello, connection });
@@ -90,7 +90,7 @@ export class ControlSocket {
   }
 }
 
-/** Whether somebody listens there. */
+/** Checks whether a process listens at `path`. */
 export function isServed(path: string): Promise<boolean> {
   return FrameSocket.connect(path).then(
     connection => {
@@ -101,7 +101,7 @@ export function isServed(path: string): Promise<boolean> {
   );
 }
 
-/** Where the shims of one server connect to: while somebody listens there, that server lives. */
+/** Returns the path to which one server's shims connect. The server is alive as long as it listens there. */
 export function socketOf(runDir: string, owner: string): string {
   return join(runDir, `${owner}.sock`);
 }

@@ -8,25 +8,24 @@ interface SupervisorSettings extends HostSettings {
 }
 
 export const SUPERVISOR = {
-  rootfs: 'host',
   settings: {
     url: text({
       default: 'unix:///var/run/supervisor.sock',
       pattern: /^(unix:\/\/\/.+|http:\/\/[^/]+\/?)$/,
       shape: 'unix:///path/of/the/socket, http://host:port or http://user:password@host:port',
-      doc: 'Where the supervisord answers whose programs the instances of `sandbox_type: supervisor` are. It runs on this machine, as the user of the service.',
+      doc: 'The XML-RPC address of the supervisord that runs instances of `sandbox_type: supervisor`. It runs on this machine, as the service’s user.',
       example: 'http://127.0.0.1:9001',
       isSocket: true,
       isSecret: true,
     }),
     credentialsFile: optionalPath({
       default: null,
-      doc: 'A file with the user name and the password that supervisord asks for, as one line `user:password`. It keeps them out of `supervisor.url`; for a unix socket it is the only way.',
+      doc: 'A file with one line `user:password` for supervisord. A Unix socket takes them only from here.',
       example: '/etc/rookery/supervisor.credentials',
     }),
     includeDir: path({
       default: '/etc/supervisor/conf.d',
-      doc: 'Where sections of programs are written. supervisord must read them: `files = <this directory>/*.conf` in its section `[include]`.',
+      doc: 'The directory of program sections. supervisord must include it: `files = <this directory>/*.conf` in its section `[include]`.',
       example: '/etc/supervisor/rookery.d',
     }),
     spares: integer({
@@ -34,7 +33,7 @@ export const SUPERVISOR = {
       min: 0,
       max: 64,
       unit: 'processes',
-      doc: 'How many supervised sandboxes without code are kept ready per Python interpreter that is in use, once the first instance was created. Each is a program of supervisord with an interpreter of its own.',
+      doc: 'How many programs without code are kept ready for each Python interpreter in use, after the first create.',
       example: '4',
     }),
   },

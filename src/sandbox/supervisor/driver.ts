@@ -30,22 +30,23 @@ const PROBE_TIMEOUT_MS = 4_500;
 const NO_PROGRAM = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;
 const START_TIMEOUT_MS = 30_000;
 const START_TRIES = 3;
-/** How long a start that was given up may take to notice it. */
+/** Time limit for an abandoned start to end. */
 const GIVE_UP_TIMEOUT_MS = 5_000;
 const DEFAULT_SPARES = 2;
 
 export interface SupervisorDriverOptions extends PythonHostOptions {
-  /** `unix:///path`, `http://host:port`, `http://user:password@host:port`. */
+  /** Address of supervisord: `unix:///path`, `http://host:port` or `http://user:password@host:port`. */
   readonly url: string;
-  /** A file with `user:password`. */
+  /** A file with `user:password`; null: none. */
   readonly credentialsFile: string | null;
-  /** Where supervisord reads sections of programs from. */
+  /** The directory from which supervisord reads program sections. */
   readonly includeDir: string;
 }
 
 /**
- * Instances as programs of the operator's supervisord. Inside they are process sandboxes, and once started they are served as those are,
- * by their own init; supervisord begins them and owns their life. See docs/supervisor.md.
+ * Runs instances as programs of the operator's supervisord, which starts them and owns their life.
+ * Inside they are process sandboxes, and after the start their own init serves them. See
+ * docs/operate/supervisor.md.
  */
 export class SupervisorDriver extends HostDriver {
   readonly name = 'supervisor';
@@ -68,7 +69,7 @@ export class SupervisorDriver extends HostDriver {
     this.#runDir = runDir;
     const pythonDir = options.pythonDir ?? findPythonDir();
     const supervisord = new Supervisord(() => readAddress(options.url, options.credentialsFile));
-    // Two services on one supervisord tell their programs apart by their data directories.
+    // Two services on one supervisord distinguish their programs by a hash of the data directory.
     const label = createHash('sha256').update(dataDir).digest('hex').slice(0, 8);
     this.#programs = new Programs(supervisord, options.includeDir, `rookery-${label}-`, logger);
     this.#shims = new Shims({
@@ -149,7 +150,7 @@ export class SupervisorDriver extends HostDriver {
   override async remove(handle: SandboxHandle): Promise<void> {
     const program = await this.#programOf(handle);
     await this.stop(handle, 0);
-    // Before its directory: as long as that is there, the program is known to belong to an instance.
+    // Before the directory is removed: while it exists, the program is known to belong to an instance.
     if (program !== null) await this.#programs.remove(program);
     await super.remove(handle);
   }
@@ -161,7 +162,7 @@ export class SupervisorDriver extends HostDriver {
 
   override async close(): Promise<void> {
     this.#closing.abort();
-    // Those that go on now fail, and remove what they have made.
+    // Starts in progress fail now, and remove what they have made.
     await Promise.allSettled(this.#starts);
     await this.#swept;
     await this.#shims.close();
@@ -169,7 +170,7 @@ export class SupervisorDriver extends HostDriver {
     await super.close();
   }
 
-  /** One that waits for an instance, and goes on doing so. */
+  /** Takes a waiting shim and returns it to the pool. Shows that supervisord can run programs. */
   async #tryShim(): Promise<Shim> {
     const parent = await this.#programs.parent();
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
@@ -178,13 +179,13 @@ export class SupervisorDriver extends HostDriver {
         this.#shims.giveBack(shim);
         return shim;
       }
-      // It is about to end with a supervisord that has ended.
+      // The shim's supervisord has ended, and the shim is about to end too.
       await this.#dismiss(shim);
     }
     throw unavailable(NO_PROGRAM);
   }
 
-  /** Once, beside the first use: nothing waits for it. */
+  /** Removes residue of earlier servers, once, in the background of the first use. */
   #sweep(): Promise<void> {
     this.#swept ??= sweep(
       this.#programs,
@@ -196,7 +197,11 @@ export class SupervisorDriver extends HostDriver {
     return this.#swept;
   }
 
-  /** A shim that dies in the very moment of a start is worth another try: nothing has begun before it has taken the instance's directory. */
+  /**
+   * Starts the sandbox, with up to `START_TRIES` tries.
+   * A retry is safe when the shim dies during a start: no code runs before the shim has created the
+   * instance's directory.
+   */
   async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
     const tooLate = 'the sandbox did not start in time';
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
@@ -213,7 +218,10 @@ export class SupervisorDriver extends HostDriver {
     throw unavailable('supervisord ended the sandbox before it had begun');
   }
 
-  /** One start; null when the shim ended without an answer before it had begun. Leaves nothing when it fails. */
+  /**
+   * Makes one start. Returns null when the shim ended without an answer before the start began. Removes
+   * everything on failure.
+   */
   async #tryStart(spec: SandboxSpec, shim: Shim, signal: AbortSignal): Promise<Started | null> {
     const { program, argv, connection, reply } = shim;
     connection.send({ network: networkKindOf(spec, this.#network.use, shim.hello.networkMissing) });
@@ -227,12 +235,12 @@ export class SupervisorDriver extends HostDriver {
       throw error;
     }
     await named;
-    // From here on its own socket tells all that there is to know.
+    // From here on, the sandbox's own socket reports everything.
     connection.close();
     if (answer?.ok !== true) {
       await this.#dismiss(shim);
       if (answer === null) {
-        // As in a process sandbox: the code may have begun.
+        // The code may have begun and must not run twice, as in a process sandbox.
         if (await this.removeStarted(spec.instanceId))
           throw unavailable(`the sandbox of ${spec.instanceId} ended before it had answered its start`);
         return null;
@@ -248,7 +256,10 @@ export class SupervisorDriver extends HostDriver {
     };
   }
 
-  /** Ends a start whose caller does not wait for it: it sees the half-closed connection, or has succeeded and is removed. */
+  /**
+   * Ends a start whose client has left: the start sees the half-closed connection, or has succeeded and is
+   * removed.
+   */
   async #giveUp(shim: Shim, instanceId: string, named: Promise<void>): Promise<void> {
     shim.connection.endSending();
     await within(shim.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
@@ -264,7 +275,7 @@ export class SupervisorDriver extends HostDriver {
       removals: this.#options.removals,
     }).catch(error => {
       const { program } = shim;
-      this.#options.logger.warn({ program, error: messageOf(error) }, 'a supervised program was not removed');
+      this.#options.logger.warn({ program, error: messageOf(error) }, 'removal of supervised program failed');
     });
   }
 
@@ -279,7 +290,7 @@ interface Started {
   readonly file: SandboxStateFile;
   readonly uid: number;
   readonly warnings: readonly string[];
-  /** Where the time inside went, milliseconds. */
+  /** Milliseconds of each phase inside. */
   readonly stages: Readonly<Record<string, number>>;
 }
 

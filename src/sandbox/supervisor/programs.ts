@@ -8,23 +8,27 @@ import { sectionOf } from './section.ts';
 import { FAULTS, isFault, type ProgramInfo, type Supervisord } from './supervisord.ts';
 
 const SUFFIX = '.conf';
-/** How long a program whose sandbox has ended may take to end by itself, and then when supervisord ends it (15 s, see `section.ts`). */
+/** Time limit for a program whose sandbox has ended to end by itself. */
 const END_TIMEOUT_MS = 1_000;
+/** Time limit of the whole removal, longer than the 15 s after which supervisord kills (see `section.ts`). */
 const STOP_TIMEOUT_MS = 20_000;
 const RETRY = { firstMs: 2, longestMs: 100 };
-/** How much of a program's output is reported when it fails. */
+/** Maximum number of characters of a failed program's output in an error. */
 const MOST_REASON_CHARS = 1_000;
 
-/** The programs that this service has in the operator's supervisord: their sections, their logs, their life. */
+/** The programs of this service in the operator's supervisord: sections, logs and lifetime. */
 export class Programs {
   readonly #supervisord: Supervisord;
   readonly #includeDir: string;
-  /** What the names of ours begin with: `rookery-<data directory's hash>-`. */
+  /** The beginning of all program names of this service: `rookery-<data directory's hash>-`. */
   readonly prefix: string;
   readonly #logger: Logger;
   #reloading: Promise<void> | null = null;
   #nextReload: Promise<void> | null = null;
-  /** Programs that supervisord could not be asked to forget. It may have read their sections just before they were removed. */
+  /**
+   * Programs that supervisord still has to forget. It may have read their sections just before they were
+   * removed.
+   */
   readonly #owed = new Set<string>();
 
   constructor(supervisord: Supervisord, includeDir: string, prefix: string, logger: Logger) {
@@ -35,8 +39,8 @@ export class Programs {
   }
 
   /**
-   * Writes a program's section and starts it; returns the pid of supervisord, its parent. Leaves nothing when it fails. Fails with
-   * `unavailable` or `failed_precondition`.
+   * Writes a program's section and starts it; returns the pid of supervisord, its parent.
+   * Removes everything on failure. Fails with `unavailable` or `failed_precondition`.
    */
   async launch(name: string, argv: readonly string[]): Promise<number> {
     await this.#checkIncludeDir();
@@ -54,8 +58,9 @@ export class Programs {
   }
 
   /**
-   * Says of a program which instance it is: in its section, for those who look there, and by its log, which is that instance's from now on.
-   * Never rejects: nothing depends on it.
+   * Records the program's instance in its section, for people, and links the program's log to the instance's
+   * log.
+   * Never rejects: no other part depends on it.
    */
   async name(program: string, argv: readonly string[], instanceId: string, logPath: string): Promise<void> {
     try {
@@ -63,29 +68,30 @@ export class Programs {
       await symlink(logPath, this.#temporary(program));
       await rename(this.#temporary(program), this.#logOf(program));
     } catch (error) {
-      this.#logger.warn({ program, instanceId, error: messageOf(error) }, 'a supervised program could not be named');
+      this.#logger.warn({ program, instanceId, error: messageOf(error) }, 'cannot name supervised program');
     }
   }
 
-  /** The pid of supervisord, whose children all programs are. Fails as a launch does. */
+  /** Returns the pid of supervisord, the parent of all programs. Fails like `launch`. */
   parent(): Promise<number> {
     return this.#supervisord.pid();
   }
 
-  /** What supervisord reports of it, null when it does not know it. */
+  /** Returns supervisord's report about a program; null when it does not know the program. */
   info(name: string): Promise<ProgramInfo | null> {
     return this.#supervisord.program(name);
   }
 
-  /** What a program wrote before it failed, `''` when nothing. */
+  /** Returns the last lines that a program wrote before it failed; `''` when there are none. */
   async lastWords(name: string): Promise<string> {
     const text = await readFile(this.#logOf(name), 'utf8').catch(() => '');
     return text.trim().split('\n').slice(-3).join(' ').slice(-MOST_REASON_CHARS);
   }
 
   /**
-   * Ends a program and makes supervisord forget it; returns when nothing of it is left. Absent = success, and so is a supervisord that
-   * does not answer: its programs end with it. Fails with `unavailable` when it does not end.
+   * Ends a program and makes supervisord forget it. Returns when all of it is removed.
+   * A missing program is a success. So is a supervisord that does not answer, because its programs end with
+   * it. Fails with `unavailable` when the program does not end.
    */
   async remove(name: string): Promise<void> {
     await rm(this.#sectionOf(name), { force: true });
@@ -110,12 +116,12 @@ export class Programs {
         'supervisord could not be asked to forget a program',
       );
     } finally {
-      // Last: supervisord opens it when it starts the program.
+      // Last, because supervisord opens the log when it starts the program.
       await rm(this.#logOf(name), { force: true });
     }
   }
 
-  /** Makes supervisord forget what it did not hear while it was away. Never rejects. */
+  /** Repeats removals that supervisord missed while it did not answer. Never rejects. */
   async settle(): Promise<void> {
     for (const name of this.#owed) {
       const isGone = await this.#supervisord.removeGroup(name).catch(() => false);
@@ -123,7 +129,10 @@ export class Programs {
     }
   }
 
-  /** The names of all that are ours, by their sections and by what supervisord tells. A supervisord that is away tells nothing. */
+  /**
+   * Returns the names of all programs of this service, from section files and from supervisord.
+   * A supervisord that does not answer adds none.
+   */
   async list(): Promise<readonly string[]> {
     const files = await readdir(this.#includeDir).catch(() => []);
     const known = await this.#supervisord.programs().catch(() => []);
@@ -134,7 +143,7 @@ export class Programs {
     return [...new Set(names.filter(name => name.startsWith(this.prefix)))];
   }
 
-  /** A reading that begins from now on; those that ask while one runs share the next. */
+  /** Makes supervisord read its configuration after this call. Calls during a read share the next one. */
   #reload(): Promise<void> {
     if (this.#reloading === null) {
       this.#reloading = this.#supervisord.reloadConfig().finally(() => {
@@ -153,7 +162,7 @@ export class Programs {
 
   async #writeSection(name: string, argv: readonly string[], instanceId: string): Promise<void> {
     const text = sectionOf({ name, argv, instanceId, logPath: this.#logOf(name) });
-    // Begins with a dot: no pattern of an [include] takes it for a section.
+    // The name begins with a dot, so that no pattern of an `[include]` matches it.
     const temporary = this.#temporary(name);
     await writeFile(temporary, text, { mode: 0o600 });
     await rename(temporary, this.#sectionOf(name));
@@ -167,7 +176,7 @@ export class Programs {
     );
   }
 
-  /** What is behind the failure of a launch. */
+  /** Returns the error that explains a failed launch. */
   async #explain(name: string, error: unknown): Promise<unknown> {
     if (error instanceof ServiceError) return error;
     if (isFault(error, FAULTS.badName)) {

@@ -3,18 +3,20 @@ import { failedPrecondition } from '../../core/error.ts';
 export interface Section {
   readonly name: string;
   readonly argv: readonly string[];
-  /** Whose program it is; for people only. */
+  /** Id of the instance, for people only. */
   readonly instanceId: string;
-  /** Where supervisord keeps what the program itself writes. */
+  /** Path of the log to which supervisord writes the program's own output. */
   readonly logPath: string;
 }
 
-/** What the code has to end in when supervisord asks (10 s, `shim.py`), and then some. */
+/** Seconds that supervisord waits before it kills: longer than the 10 s that `shim.py` gives the code. */
 const STOP_WAIT_SECONDS = 15;
 
 /**
- * A program's section of supervisord's configuration. supervisord starts it when it is asked to, and never again: the service decides
- * what follows an end. Fails with `failed_precondition` when a path cannot be written there.
+ * Returns a program's section for supervisord's configuration. Fails with `failed_precondition` on an
+ * unwritable path.
+ * supervisord starts the program on request only, and never restarts it: the service decides what follows an
+ * exit.
  */
 export function sectionOf({ name, argv, instanceId, logPath }: Section): string {
   return `; Written by Rookery, which removes it with the instance. Instance: ${instanceId}
@@ -35,12 +37,12 @@ stdout_logfile_backups = 0
 `;
 }
 
-/** As `shlex` reads it. */
+/** Quotes a word for `shlex`. */
 function quote(word: string): string {
   return `"${escapeValue(word).replace(/["\\]/g, sign => `\\${sign}`)}"`;
 }
 
-/** `%` begins an expansion; a comment begins at `;` or `#` after a blank, in quotes too. */
+/** Escapes `%`, which begins an expansion. Rejects ` ;` and ` #`, which begin a comment even in quotes. */
 function escapeValue(text: string): string {
   if (/[\r\n\0]|\s[;#]/.test(text)) {
     throw failedPrecondition(

@@ -12,40 +12,40 @@ import type { Programs } from './programs.ts';
 
 const ARRIVE_TIMEOUT_MS = 15_000;
 const READY_TIMEOUT_MS = 15_000;
-/** When supervisord is asked what became of a program that does not come. */
+/** Intervals at which supervisord is queried about a program that has not connected. */
 const LOOKS = { firstMs: 300, longestMs: ARRIVE_TIMEOUT_MS };
 
-/** The layers of isolation as a shim found them; passed on to the next one as they are. */
+/** The isolation layers that a shim has detected. The next shim gets them unchanged. */
 export interface KnownLayers {
   readonly places: Readonly<Record<string, readonly [version: number, parent: string]>>;
 }
 
-/** What a shim's sandbox is. */
+/** The message with which a shim reports that its sandbox is ready. */
 interface Ready {
   readonly isolation: readonly string[];
   readonly degraded: readonly string[];
   readonly privileged: boolean;
-  /** Why there are no networks that reach out but the host's; null when there are. */
+  /** The reason there are no own networks with access to the outside; null when there are. */
   readonly networkMissing: string | null;
   readonly layers: KnownLayers;
 }
 
-/** A sandbox without code, as a program of supervisord, that waits for its instance. */
+/** A sandbox without code that waits for its instance, as a program of supervisord. */
 export interface Shim {
   readonly program: string;
-  /** Of its Python: `3.11`. */
+  /** Version of its Python, for example `3.11`. */
   readonly version: string;
   readonly argv: readonly string[];
   readonly hello: ShimHello & Ready;
   readonly connection: FrameSocket;
-  /** What it says next: the answer to a start. Null when it ends. */
+  /** Resolves with the next message: the answer to a start. Null when the shim ends. */
   readonly reply: Promise<Record<string, unknown> | null>;
 }
 
-/** What all shims of a driver share. */
+/** Parts that all shims of a driver share. */
 export interface ShimHost {
   readonly programs: Programs;
-  /** Sandboxes and their sockets. */
+  /** The directory of sandboxes and their sockets. */
   readonly runDir: string;
   readonly removals: Removals;
 }
@@ -56,18 +56,19 @@ export interface ShimOptions extends ShimHost {
   /** The path of the interpreter. */
   readonly interpreter: string;
   readonly pythonDir: string;
-  /** The server's data directory: not to be seen inside. */
+  /** The server's data directory, which must be invisible inside. */
   readonly dataDir: string;
   readonly disable: readonly string[];
   readonly network: NetworkOptions;
-  /** The layers as they are known of the supervisord with this pid; null: of the last one. */
+  /** Returns the layers detected under the supervisord with this pid; null: under the last one. */
   readonly layersOf: (supervisorPid: number | null) => KnownLayers | null;
   readonly socket: ControlSocket;
 }
 
 /**
- * Has supervisord start a shim; returns when its sandbox is ready. Leaves nothing when it fails. Fails with `unavailable`,
- * `failed_precondition`, `deadline_exceeded` or `internal`.
+ * Makes supervisord start a shim, and returns when the shim's sandbox is ready. Removes everything on
+ * failure.
+ * Fails with `unavailable`, `failed_precondition`, `deadline_exceeded` or `internal`.
  */
 export async function launchShim(options: ShimOptions): Promise<Shim> {
   const { program, programs, socket, runDir, dataDir, network } = options;
@@ -90,7 +91,7 @@ export async function launchShim(options: ShimOptions): Promise<Shim> {
     );
     connection = arrival.connection;
     checkUser(arrival);
-    // Its parent may have ended before it could see to that: then it is nobody's child any more.
+    // supervisord may end before the shim requests a signal on its parent's end. The shim is an orphan then.
     if (arrival.hello.supervisorPid !== parent) throw unavailable('supervisord ended while it started a program');
     connection.send({
       name: program,
@@ -117,7 +118,9 @@ export async function launchShim(options: ShimOptions): Promise<Shim> {
   }
 }
 
-/** One that has no instance: it goes when nobody is at the other end. Returns when nothing of it is left. */
+/**
+ * Ends a shim without an instance, which exits when its connection closes. Returns when all of it is removed.
+ */
 export async function dismissShim(shim: Shim, host: ShimHost): Promise<void> {
   shim.connection.close();
   await removeTraces(shim.program, host, shim.hello.layers);
@@ -129,14 +132,17 @@ async function removeTraces(
   layers: KnownLayers | null,
 ): Promise<void> {
   await programs.remove(program);
-  // It removes both itself, unless it was killed.
+  // The shim removes both itself, unless it was killed.
   const places = Object.entries(layers?.places ?? {});
   const paths = Object.fromEntries(places.map(([controller, [, parent]]) => [controller, join(parent, program)]));
   await removeGroups({ paths, versions: {} });
   await removals.remove(join(runDir, 'spares', program));
 }
 
-/** Rejects when supervisord says that a program which was started does not run; looks ever more seldom, and as long as somebody may wait. */
+/**
+ * Rejects when supervisord reports that a started program does not run.
+ * Queries at growing intervals for up to `ARRIVE_TIMEOUT_MS`.
+ */
 async function failWhenItEnds(program: string, programs: Programs): Promise<never> {
   const until = Date.now() + ARRIVE_TIMEOUT_MS;
   for (let looks = 1; Date.now() < until; looks++) {

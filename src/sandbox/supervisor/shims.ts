@@ -9,16 +9,16 @@ import type { Programs } from './programs.ts';
 import { dismissShim, type KnownLayers, launchShim, type Shim } from './shim.ts';
 import { sweepGroups } from './sweep.ts';
 
-/** More at once would only wait for each other. */
+/** Maximum number of parallel launches. More would only wait for each other. */
 const MOST_LAUNCHES = 8;
-/** After so many in a row that could not be made, none is made until somebody asks for one. */
+/** Number of consecutive failures after which spares are made only on demand. */
 const MOST_FAILURES = 2;
 
 export interface ShimsOptions {
   readonly runDir: string;
   readonly dataDir: string;
   readonly pythonDir: string;
-  /** Shims that wait, for each interpreter that is in use. */
+  /** Number of waiting shims for each interpreter in use. */
   readonly spares: number;
   readonly disable: readonly string[];
   readonly network: NetworkOptions;
@@ -29,13 +29,13 @@ export interface ShimsOptions {
 }
 
 interface Waiter {
-  /** How many launches had begun before it came. */
+  /** Number of launches that had begun before this waiter. */
   readonly since: number;
   readonly resolve: (shim: Shim) => void;
   readonly reject: (error: unknown) => void;
 }
 
-/** Those of one Python version. */
+/** The shims of a Python version. */
 interface Shelf {
   readonly version: string;
   readonly ready: Shim[];
@@ -45,8 +45,9 @@ interface Shelf {
 }
 
 /**
- * Shims that wait for an instance. A cold start of Python and of the runtime takes longer than all the rest of a create, so it is done
- * before anybody asks.
+ * Shims that wait for an instance.
+ * A cold start of Python and the runtime takes longer than the rest of a create, so shims are started in
+ * advance.
  */
 export class Shims {
   /** Distinguishes the programs of this server from those of an earlier one. */
@@ -67,8 +68,9 @@ export class Shims {
   }
 
   /**
-   * One that waits, or the next that does. `version` null: of any interpreter. Fails as `launchShim` does, and with
-   * `deadline_exceeded` and `tooLate` after `timeoutMs` or when `signal` aborts.
+   * Returns a waiting shim, or the next one that is ready. `version` null: any interpreter.
+   * Fails like `launchShim`, and with `deadline_exceeded` and `tooLate` after `timeoutMs` or when `signal`
+   * aborts.
    */
   async take(version: string | null, timeoutMs: number, tooLate: string, signal?: AbortSignal): Promise<Shim> {
     const shelf = this.#shelfOf(version ?? this.#anyVersion() ?? (await this.#options.interpreters.findAny()).version);
@@ -81,7 +83,7 @@ export class Shims {
       const waiter: Waiter = { since: this.#count, resolve, reject };
       const giveUp = () => {
         const index = shelf.waiting.indexOf(waiter);
-        // One that was handed over at this moment is taken.
+        // A shim that was transferred at this moment counts as taken.
         if (index < 0) return;
         shelf.waiting.splice(index, 1);
         reject(deadlineExceeded(tooLate));
@@ -98,23 +100,23 @@ export class Shims {
     return await taking.finally(release);
   }
 
-  /** Puts one back that nothing was asked of. */
+  /** Returns an unused shim. */
   giveBack(shim: Shim): void {
     this.#hand(this.#shelfOf(shim.version), shim);
   }
 
-  /** Makes the first of a version. */
+  /** Makes the first shims of a version. */
   warm(version: string): void {
     this.#fill(this.#shelfOf(version), this.#options.spares);
   }
 
-  /** Makes those that are missing. Called when a start is done: making one takes what a start needs too. */
+  /** Makes missing spares. Called after a start, because making a shim competes with starts for CPU. */
   refill(version: string | null): void {
     const shelf = this.#shelves.get(version ?? this.#anyVersion() ?? '');
     if (shelf !== undefined && shelf.failures < MOST_FAILURES) this.#fill(shelf, this.#options.spares);
   }
 
-  /** Ends those that wait. */
+  /** Ends all waiting shims. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const shelf of this.#shelves.values()) {
@@ -175,15 +177,18 @@ export class Shims {
       this.#hand(shelf, shim);
     } catch (error) {
       shelf.failures += 1;
-      // Waiters that came later do not fail with this error: there is a launch yet to come for them.
+      // Later waiters do not fail with this error, because a launch is still to follow for them.
       const index = shelf.waiting.findIndex(waiter => waiter.since < number);
       const [waiter] = index < 0 ? [] : shelf.waiting.splice(index, 1);
       if (waiter !== undefined) waiter.reject(error);
-      else logger.warn({ version: shelf.version, error: messageOf(error) }, 'a supervised sandbox could not be made');
+      else logger.warn({ version: shelf.version, error: messageOf(error) }, 'cannot prepare supervised sandbox');
     }
   }
 
-  /** Gives the shim to the waiter that waits longest; without one the shim waits itself, unless there are enough. */
+  /**
+   * Transfers the shim to the waiter that waits longest. Without one, the shim becomes a spare if one is
+   * missing.
+   */
   #hand(shelf: Shelf, shim: Shim): void {
     const waiter = shelf.waiting.shift();
     if (waiter !== undefined) {
@@ -200,7 +205,7 @@ export class Shims {
       .then(() => {
         const index = shelf.ready.indexOf(shim);
         if (index < 0) return;
-        // Nothing was asked of it: it has ended, or supervisord has.
+        // The shim got no request, so the shim or supervisord has ended.
         shelf.ready.splice(index, 1);
         this.#dismiss(shim);
       });
@@ -211,7 +216,7 @@ export class Shims {
       .catch(error => {
         this.#options.logger.warn(
           { program: shim.program, error: messageOf(error) },
-          'a supervised program without an instance was not removed',
+          'removal of a supervised program without an instance failed',
         );
       })
       .finally(() => this.#dismissals.delete(dismissal));

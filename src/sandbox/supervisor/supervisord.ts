@@ -4,10 +4,10 @@ import type { SupervisordAddress } from './address.ts';
 import { decodeAnswer, encodeCall, faultIn, XmlRpcFault, type XmlRpcValue } from './xml-rpc.ts';
 
 const CALL_TIMEOUT_MS = 5_000;
-/** A list of some ten thousand programs. */
+/** Maximum size of an answer: enough for some ten thousand programs. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 
-/** The faults of supervisord that we tell apart (supervisor/xmlrpc.py). */
+/** The faults of supervisord that this driver distinguishes (supervisor/xmlrpc.py). */
 export const FAULTS = {
   shutdown: 6,
   badName: 10,
@@ -18,25 +18,26 @@ export const FAULTS = {
   cannotReread: 92,
 } as const;
 
-/** What supervisord reports of one program. */
+/** The report of supervisord about a program. */
 export interface ProgramInfo {
   readonly name: string;
-  /** `RUNNING`, `EXITED`, `BACKOFF`, … */
+  /** State name: `RUNNING`, `EXITED`, `BACKOFF`, … */
   readonly state: string;
   readonly pid: number;
   readonly exitStatus: number;
-  /** Why it could not be started, `''` when it could. */
+  /** The reason the program could not be started; `''` when it could. */
   readonly spawnError: string;
 }
 
 /**
- * The operator's supervisord, over XML-RPC. Every call is bounded. Fails with `unavailable` when nobody answers, with
- * `failed_precondition` when it refuses us or our configuration, and with an `XmlRpcFault` where a method says so.
+ * The operator's supervisord, over XML-RPC. Every call is bounded.
+ * Fails with `unavailable` when no answer arrives. Fails with `failed_precondition` when supervisord refuses
+ * the service or its configuration, and with an `XmlRpcFault` where a method says so.
  */
 export class Supervisord {
   readonly #address: () => Promise<SupervisordAddress>;
 
-  /** `address` is asked before each call: credentials may change. */
+  /** Creates the client. `address` is called before each request, because credentials may change. */
   constructor(address: () => Promise<SupervisordAddress>) {
     this.#address = address;
   }
@@ -45,7 +46,7 @@ export class Supervisord {
     return (await this.#call('supervisor.getPID')) as number;
   }
 
-  /** Reads its configuration again; nothing is started or stopped by it. */
+  /** Makes supervisord read its configuration again, without starting or stopping programs. */
   async reloadConfig(): Promise<void> {
     try {
       await this.#call('supervisor.reloadConfig');
@@ -56,8 +57,9 @@ export class Supervisord {
   }
 
   /**
-   * Takes a program over from its configuration and starts it, in one exchange; returns the pid of supervisord, its parent. Fails with the
-   * `XmlRpcFault` of the first that fails.
+   * Adds a program from the configuration and starts it in one exchange. Returns the pid of supervisord, its
+   * parent.
+   * Fails with the first `XmlRpcFault`.
    */
   async addAndStart(program: string): Promise<number> {
     const calls = [
@@ -74,14 +76,17 @@ export class Supervisord {
     return Number(pid);
   }
 
-  /** Asks a program to end; supervisord kills it when that takes too long. No such program, or one that does not run: success. */
+  /**
+   * Stops a program; supervisord kills it when that takes too long. A missing or stopped program counts as
+   * success.
+   */
   async stop(program: string): Promise<void> {
     await this.#call('supervisor.stopProcess', [program, false]).catch(error => {
       if (!isFault(error, FAULTS.badName) && !isFault(error, FAULTS.notRunning)) throw error;
     });
   }
 
-  /** Forgets a program that does not run. False when it still does; no such program: true. */
+  /** Makes supervisord forget a stopped program. Returns false while it runs; true if it does not exist. */
   async removeGroup(program: string): Promise<boolean> {
     try {
       await this.#call('supervisor.removeProcessGroup', [program]);
@@ -97,7 +102,7 @@ export class Supervisord {
     return infos.map(toInfo);
   }
 
-  /** Null when there is no such program. */
+  /** Returns the report about a program; null when it does not exist. */
   async program(name: string): Promise<ProgramInfo | null> {
     try {
       return toInfo(await this.#call('supervisor.getProcessInfo', [name]));

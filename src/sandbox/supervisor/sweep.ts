@@ -11,7 +11,7 @@ import type { KnownLayers } from './shim.ts';
 const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
 
 /**
- * Removes what servers of this data directory have left that live no more: programs without an instance, with what belongs to them.
+ * Removes what ended servers of this data directory have left: programs without an instance, and their files.
  * Instances stay: their records decide. Never rejects.
  */
 export async function sweep(
@@ -23,7 +23,7 @@ export async function sweep(
 ): Promise<void> {
   try {
     const names = await programs.list();
-    // Read after: a program that becomes an instance meanwhile is one.
+    // Read after the programs: a program that becomes an instance meanwhile is then in the list.
     const instances = await programsOfInstances(runDir);
     const files = await readdir(runDir).catch(() => []);
     const sockets = files.flatMap(file => /^([0-9a-f]{8})\.sock$/.exec(file)?.[1] ?? []);
@@ -37,9 +37,9 @@ export async function sweep(
     };
     for (const name of names.filter(isLeft)) {
       await programs.remove(name);
-      logger.info({ program: name }, 'a supervised program that an earlier server left was removed');
+      logger.info({ program: name }, 'removed supervised program of an earlier server');
     }
-    // The name on the disk is that of earlier versions, whose files go too.
+    // The directory has the name of earlier versions, whose files are removed too.
     const workers = join(runDir, 'spares');
     for (const name of (await readdir(workers).catch(() => [])).filter(isLeft)) {
       await removals.remove(join(workers, name));
@@ -51,8 +51,8 @@ export async function sweep(
 }
 
 /**
- * Removes the control groups that shims left which were killed; those of instances stay. One in which something runs cannot be
- * removed. Never rejects.
+ * Removes the control groups of killed shims, except those of instances. Never rejects.
+ * The kernel refuses to remove a group in which a process runs.
  */
 export async function sweepGroups(
   programs: Programs,

@@ -4,7 +4,7 @@ import { decodeAnswer, encodeCall, faultIn, XmlRpcFault } from './xml-rpc.ts';
 const answer = (value: string) =>
   `<?xml version='1.0'?>\n<methodResponse>\n<params>\n<param>\n${value}\n</param>\n</params>\n</methodResponse>\n`;
 
-test('a call names its method and has its values by their kinds', () => {
+test('encodeCall writes the method name and each value with its type', () => {
   expect(encodeCall('a.b', ['x<&>', 1, 1.5, true, null, [2], { n: 'v' }])).toBe(
     '<?xml version="1.0"?><methodCall><methodName>a.b</methodName><params>' +
       '<param><value><string>x&lt;&amp;&gt;</string></value></param>' +
@@ -32,11 +32,11 @@ test.each([
   ['<value><array><data/></array></value>', []],
   ['<value><array><data>\n<value><int>1</int></value>\n<value>x</value>\n</data></array></value>', [1, 'x']],
   ['<value><struct>\n<member>\n<name>a</name>\n<value><int>1</int></value>\n</member>\n</struct></value>', { a: 1 }],
-])('the value of %s', (text, value) => {
+])('decodeAnswer returns the value of %s', (text, value) => {
   expect(decodeAnswer(answer(text))).toEqual(value);
 });
 
-test('a fault is thrown with its number and text, and known among the values of a list', () => {
+test('decodeAnswer throws a fault with its code and text, and faultIn finds a fault in a list', () => {
   const struct =
     '<value><struct><member><name>faultCode</name><value><int>10</int></value></member>' +
     '<member><name>faultString</name><value><string>BAD_NAME: x</string></value></member></struct></value>';
@@ -53,16 +53,16 @@ test.each([
   ['<html>not this</html>', 'expected <methodResponse>'],
   ['<methodResponse><params><param><value><int>1', 'expected </int>'],
   ['<methodResponse><params><param>', 'expected <value>'],
-])('an answer that is none fails with its reason: %s', (text, message) => {
+])('decodeAnswer rejects an invalid answer and gives the reason: %s', (text, message) => {
   expect(() => decodeAnswer(text)).toThrow(message);
 });
 
-test('levels are bounded', () => {
+test('decodeAnswer limits the number of nested levels', () => {
   const deep = '<value><array><data>'.repeat(1000);
   expect(() => decodeAnswer(answer(deep))).toThrow('levels');
 });
 
-test('a member called __proto__ is a member', () => {
+test('decodeAnswer returns a member named __proto__ as an own property', () => {
   const text = '<value><struct><member><name>__proto__</name><value><int>1</int></value></member></struct></value>';
   expect(Object.keys(decodeAnswer(answer(text)) as object)).toEqual(['__proto__']);
 });

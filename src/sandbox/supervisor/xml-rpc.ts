@@ -1,6 +1,4 @@
-/**
- * The part of XML-RPC that supervisord speaks: calls with texts, numbers, booleans, lists and structs, and their answers.
- */
+/** A value of the XML-RPC part that supervisord uses: texts, numbers, booleans, lists and structs. */
 export type XmlRpcValue =
   | string
   | number
@@ -9,7 +7,7 @@ export type XmlRpcValue =
   | readonly XmlRpcValue[]
   | { readonly [name: string]: XmlRpcValue };
 
-/** What the other side answers instead of a value. */
+/** An error that supervisord answers instead of a value. */
 export class XmlRpcFault extends Error {
   readonly code: number;
 
@@ -19,7 +17,7 @@ export class XmlRpcFault extends Error {
   }
 }
 
-/** Deeper than any answer of supervisord. */
+/** Maximum nesting, deeper than any answer of supervisord. */
 const MOST_LEVELS = 32;
 
 const ESCAPES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;' };
@@ -30,7 +28,10 @@ export function encodeCall(method: string, params: readonly XmlRpcValue[]): stri
   return `<?xml version="1.0"?><methodCall><methodName>${escapeText(method)}</methodName><params>${list}</params></methodCall>`;
 }
 
-/** The value of an answer. Throws an `XmlRpcFault` when it is one, and an `Error` that says what was expected when it is neither. */
+/**
+ * Returns the value of an answer. Throws an `XmlRpcFault` for a fault.
+ * Throws an `Error` that says what was expected for any other text.
+ */
 export function decodeAnswer(text: string): XmlRpcValue {
   const reader = new Reader(text);
   reader.open('methodResponse');
@@ -43,7 +44,7 @@ export function decodeAnswer(text: string): XmlRpcValue {
   return reader.value(0);
 }
 
-/** A struct that stands for a fault, as `system.multicall` lists them beside values. Null when it is none. */
+/** Converts a fault struct in the result list of `system.multicall`; null for any other value. */
 export function faultIn(value: XmlRpcValue | undefined): XmlRpcFault | null {
   const isStruct = typeof value === 'object' && value !== null && !Array.isArray(value);
   return isStruct && 'faultCode' in value ? toFault(value) : null;
@@ -82,7 +83,9 @@ function unescapeText(text: string): string {
   });
 }
 
-/** Reads tags and text in order; attributes, comments and processing instructions do not occur but at the beginning. */
+/**
+ * Reads tags and text in order. Attributes, comments and processing instructions occur at the beginning only.
+ */
 class Reader {
   readonly #text: string;
   #at = 0;
@@ -110,7 +113,7 @@ class Reader {
     if (level > MOST_LEVELS) throw new Error(`an answer of more than ${MOST_LEVELS} levels`);
     this.#skipBlanks();
     if (this.#skip('<value/>')) return '';
-    // Blanks count here: a text may stand without a type.
+    // Blanks count here: a text may have no type.
     if (!this.#skip('<value>')) throw this.#unexpected('<value>');
     const kind = /^\s*<(\w+)(\/?)>/.exec(this.#text.slice(this.#at, this.#at + 64));
     if (kind === null) {

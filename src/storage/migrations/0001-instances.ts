@@ -21,7 +21,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .addColumn('idempotency_key', 'text')
     .addColumn('request_hash', 'text')
     .execute();
-  // One live holder of a name: the database decides races, not a lock of ours.
+  // At most one instance holds a name: the database decides races.
   await db.schema
     .createIndex('instances_name')
     .unique()
@@ -34,6 +34,6 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .on('instances')
     .columns(['tenant', 'idempotency_key'])
     .execute();
-  // The pages of a tenant's list are in order of id.
+  // Lists of a tenant are ordered by id.
   await db.schema.createIndex('instances_tenant_id').on('instances').columns(['tenant', 'id']).execute();
 }

@@ -14,7 +14,8 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .addColumn('record', 'text', column => column.notNull())
     .addPrimaryKeyConstraint('functions_key', ['tenant', 'name', 'version'])
     .execute();
-  // Both lists read their page in the order of an index; `name` stands in it so that a search by name stays inside it.
+  // Both lists read their page in index order. The indexes have `name`, so that a search by name reads the
+  // index only.
   await db.schema
     .createIndex('functions_by_change')
     .on('functions')

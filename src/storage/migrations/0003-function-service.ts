@@ -34,7 +34,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     .addColumn('created_at_ms', 'bigint', column => column.notNull())
     .addColumn('completed_at_ms', 'bigint')
     .execute();
-  // The queue is read oldest first; results are dropped oldest first.
+  // The queue is read oldest first, and results are removed oldest first.
   await db.schema
     .createIndex('async_calls_queue')
     .on('async_calls')

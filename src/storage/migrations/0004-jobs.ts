@@ -26,7 +26,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema.createIndex('jobs_id').unique().on('jobs').columns(['tenant', 'id']).execute();
   // Lists read a tenant's jobs page by page.
   await db.schema.createIndex('jobs_tenant').on('jobs').columns(['tenant', 'sequence']).execute();
-  // Those that are not over yet are few among all that are kept.
+  // Few of the stored jobs are unfinished.
   await db.schema.createIndex('jobs_status').on('jobs').columns(['status', 'sequence']).execute();
   await db.schema.createIndex('jobs_instance').on('jobs').column('instance_id').execute();
   await db.schema.createIndex('jobs_ended').on('jobs').column('ended_at_ms').execute();

@@ -4,17 +4,17 @@ import { Harness, specOf, TENANT } from '../../../test/agents/harness.ts';
 import { NO_SANDBOX } from '../../core/instance.ts';
 import { CallLimiter } from '../../instances/call-limiter.ts';
 import { OpenCallBytes } from '../../instances/open-call-bytes.ts';
-import { findAgentByIdempotencyKey } from '../agents.ts';
 import { connect, type Database, migrate } from '../database.ts';
-import { findInstance, listInstancesOfNode } from '../instances.ts';
-import { listOpenJobs } from '../jobs.ts';
+import { findAgentByIdempotencyKey } from '../queries/agents.ts';
+import { findInstance, listInstancesOfNode } from '../queries/instances.ts';
+import { listOpenJobs } from '../queries/jobs.ts';
 import { MIGRATIONS } from './migrations.ts';
 
 const KEY = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
 const HANDLE = { version: 1, driver: 'fake', instanceId: 'x', endpoint: { kind: 'unix', path: '/nowhere' }, data: {} };
 
 let database: Database;
-/** The tables as they were before. */
+/** The database with the types of the tables from before the migration. */
 // biome-ignore lint/suspicious/noExplicitAny: their types are gone with them.
 let before: any;
 
@@ -102,7 +102,7 @@ async function insertJob(sequence: number, changes: Record<string, unknown> = {}
   await before.insertInto('jobs').values(values).execute();
 }
 
-test('an agent keeps all that it had: its restarts are its epochs, and its size comes from its spec', async () => {
+test('migration 0005 keeps all fields of an agent, with the epoch from restarts and the size from the spec', async () => {
   await insertAgent('a', { idempotency_key: 'k', request_hash: 'h' });
   await insertAgent('b', {
     status: 'FAILED',
@@ -144,7 +144,7 @@ test('an agent keeps all that it had: its restarts are its epochs, and its size 
   });
 });
 
-test('an instance of a function becomes a row of the same table, RUNNING, with what its owner keeps of it', async () => {
+test('migration 0005 turns a function instance into a RUNNING record with the data of its owner', async () => {
   await insertOfFunction('f');
   await migrate(database, ':memory:');
   const row = await findInstance(database, 'f');
@@ -172,7 +172,7 @@ test('an instance of a function becomes a row of the same table, RUNNING, with w
   });
 });
 
-test('a job has a row while it is being started or runs, and none while it waits or once it has ended', async () => {
+test('migration 0005 creates a record for starting and running jobs only', async () => {
   const handle = JSON.stringify({ ...HANDLE, instanceId: 'runs' });
   await insertJob(1);
   await insertJob(2, { instance_id: 'starts' });
@@ -195,7 +195,7 @@ test('a job has a row while it is being started or runs, and none while it waits
   ]);
 });
 
-test('names are unique among agents, and only among them', async () => {
+test('names are unique among agents and not among other instances', async () => {
   await insertAgent('a');
   await insertOfFunction('f');
   await insertOfFunction('g');
@@ -206,12 +206,12 @@ test('names are unique among agents, and only among them', async () => {
   await expect(same.set({ owner_kind: 'agent' }).where('id', '=', 'f').execute()).rejects.toThrow('UNIQUE');
 });
 
-test('an empty database is brought to it too', async () => {
+test('migration 0005 runs on an empty database', async () => {
   await migrate(database, ':memory:');
   expect(await listInstancesOfNode(database, 'node-1')).toEqual([]);
 });
 
-test('the layer starts on the rows of an earlier version: living instances are adopted, dead ones are FAILED or gone', async () => {
+test('the instance layer adopts running instances of an earlier version and fails or removes dead ones', async () => {
   await using beside = await Harness.open();
   const ids = { agent: await beside.create('a', { handler: 'count' }), fn: await beside.create('f') };
   await beside.value(ids.agent);
@@ -246,5 +246,5 @@ test('the layer starts on the rows of an earlier version: living instances are a
   });
   expect(await beside.value(ids.agent)).toBe(2);
   expect(adopted).toEqual([ids.fn]);
-  expect(await instances.recover('never', new AbortController().signal)).toBe('never');
+  expect(await instances.commands.recover('never', new AbortController().signal)).toBe('never');
 });

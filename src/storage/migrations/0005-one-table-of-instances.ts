@@ -1,6 +1,6 @@
 import { type Generated, type Kysely, sql } from 'kysely';
 
-/** The columns that are read here, as the migrations before this one made them. */
+/** The columns that this migration reads, as the migrations before this one made them. */
 interface Tables {
   instances: {
     id: string;
@@ -64,11 +64,11 @@ const NO_SANDBOX = JSON.stringify({
 });
 
 /**
- * Agents, instances of functions, jobs and builds get one table, whoever owns them. All of it or nothing, and once: a server that is killed
- * before the migration is noted runs it again.
+ * Moves agents, instances of functions, jobs and builds into one table. Runs in one transaction. Does nothing
+ * when it has run already: a server may be killed before the migration is noted.
  */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
-  // PostgreSQL runs migrations in one transaction, and had no instances before.
+  // PostgreSQL runs migrations in one transaction, and had no instances before this migration.
   if (unknownDb.isTransaction) return await moveAll(unknownDb as Kysely<Tables>);
   const tables = await unknownDb.introspection.getTables();
   const instances = tables.find(({ name }) => name === 'instances');

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 
-/** The columns that are written here. */
+/** The columns that this migration writes. */
 interface Tables {
   leases: { name: string; node_id: string; node_epoch: number; epoch: number };
   feed_counter: { id: number; seq: number };
@@ -8,7 +8,7 @@ interface Tables {
 
 const SHARDS = 64;
 
-/** Replicas agree through these tables. With the embedded database nothing reads them. */
+/** Creates the tables through which replicas coordinate. The embedded database does not use them. */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
   const db = unknownDb as Kysely<Tables>;
   await db.schema
@@ -43,11 +43,11 @@ export async function up(unknownDb: Kysely<unknown>): Promise<void> {
     .createTable('feed')
     .addColumn('seq', 'bigint', column => column.primaryKey())
     .addColumn('topic', 'text', column => column.notNull())
-    // Null: anything of the topic.
+    // Null: everything of the topic may have changed.
     .addColumn('key', 'text')
     .addColumn('origin', 'text', column => column.notNull())
     .addColumn('at_ms', 'bigint', column => column.notNull())
     .execute();
-  // Old ones are removed by their age.
+  // Old changes are removed by age.
   await db.schema.createIndex('feed_at').on('feed').column('at_ms').execute();
 }

@@ -1,8 +1,8 @@
 import { type Kysely, sql } from 'kysely';
 
 /**
- * Which process of its node runs a job, whether its log is in the object store, until when the schedules have been looked at, and who has which
- * package. The version before reads and writes all of this without knowing of it.
+ * Adds the process that runs a job, the state of its log, decided schedule times, and locations of packages.
+ * The version before this one can read and write the tables unchanged.
  */
 export async function up(db: Kysely<unknown>): Promise<void> {
   const add = (table: string, name: string) =>
@@ -13,7 +13,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   await add('jobs', 'node_epoch');
   await add('jobs', 'is_log_stored');
   await add('job_schedules', 'decided_until_ms');
-  // Those that are not over are counted with each submit.
+  // Each submit counts the unfinished jobs.
   await db.schema
     .createIndex('jobs_open')
     .on('jobs')

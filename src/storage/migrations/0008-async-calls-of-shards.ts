@@ -1,6 +1,9 @@
 import type { Kysely } from 'kysely';
 
-/** The node that holds the lease of a call's shard runs it. Older calls name no shard: only one process uses their database, and runs them all. */
+/**
+ * Adds the shard of each call: the node that holds the shard's lease runs the call. Older calls have no
+ * shard: one process alone uses their database and runs them all.
+ */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .alterTable('async_calls')

@@ -5,7 +5,10 @@ interface Tables {
   installation: { singleton: number; id: string };
 }
 
-/** Everything over one database is one installation: by its id replicas know what they have in a cluster that others use too. */
+/**
+ * Creates the id of this installation, shared by all replicas over a database. By this id, replicas recognize
+ * their own objects in a Kubernetes cluster that others use too.
+ */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
   const db = unknownDb as Kysely<Tables>;
   await db.schema

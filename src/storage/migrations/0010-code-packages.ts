@@ -1,6 +1,9 @@
 import type { Kysely } from 'kysely';
 
-/** Uploaded code by its content, and its bytes where replicas share nothing but the database. */
+/**
+ * Creates the tables of uploaded code, by its content, and of its bytes. The database holds the bytes when
+ * replicas share nothing else.
+ */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('code_packages')

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 
-/** Secrets of tenants, encrypted: the key is not in the database. */
+/** Creates the table of secrets, which are encrypted: the key is not in the database. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('secrets')

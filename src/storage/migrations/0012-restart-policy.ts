@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 
-/** Restarts of agents by their policies. */
+/** Adds the state of restart policies of agents. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .alterTable('instances')

@@ -7,7 +7,7 @@ interface Tables {
 
 const KEY_BYTES = 32;
 
-/** What signs links to addresses: the same for all replicas, and for every later start. */
+/** Creates the key that signs links to public URLs. All replicas and all later starts use the same key. */
 export async function up(unknownDb: Kysely<unknown>): Promise<void> {
   const db = unknownDb as Kysely<Tables>;
   await db.schema

@@ -12,24 +12,28 @@ import * as codePackages from './0010-code-packages.ts';
 import * as secrets from './0011-secrets.ts';
 import * as restartPolicy from './0012-restart-policy.ts';
 import * as addressKey from './0014-address-key.ts';
+import * as unpackedCode from './0015-unpacked-code.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
   up(db: Kysely<any>): Promise<void>;
   /**
-   * The oldest migration whose version can go on with the schema after this one: replicas are replaced one by one. Absent: the one before it,
-   * which is the least that a migration has to keep. Only PostgreSQL asks; a file of SQLite has one program, and refuses an older one.
+   * The oldest migration of a program that can still use the schema after this one. Replicas are replaced one
+   * by one. Absent: the migration before this one, the least that every migration must support. Only
+   * PostgreSQL uses this; a program refuses an SQLite file of a newer version.
    */
   readonly readableFrom?: string;
 }
 
-/** Every migration in order; names sort as they run. A migration that has been released is never changed. */
+/**
+ * Every migration in order of execution, which is the order of names. A released migration is never changed.
+ */
 export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0001-instances': instances,
   '0002-registry': registry,
   '0003-function-service': functionService,
   '0004-jobs': jobs,
-  // No version before it knew PostgreSQL.
+  // No version before it supported PostgreSQL.
   '0005-one-table-of-instances': { ...oneTableOfInstances, readableFrom: '0005-one-table-of-instances' },
   '0006-cluster': cluster,
   '0007-jobs-of-nodes': jobsOfNodes,
@@ -39,4 +43,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0011-secrets': secrets,
   '0012-restart-policy': restartPolicy,
   '0014-address-key': addressKey,
+  '0015-unpacked-code': unpackedCode,
 };

@@ -1,7 +1,9 @@
-"""What the tests of sandboxes run inside: each function does what its event says and returns what it saw."""
+"""Handlers that the tests of sandboxes run inside. Each does what its event says and returns its observation."""
 import ctypes
+import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -72,8 +74,8 @@ def process(event, context):
 
 
 def attempt(event, context):
-    """Runs lines of code whose last one is an expression: its value as a text, or `<name of the error>: <text>`."""
-    names = {'os': os, 'socket': socket, 'subprocess': subprocess, 'sys': sys, 'syscall': syscall}
+    """Runs lines of code, the last of which is an expression. Returns its value as text, or `<error name>: <text>`."""
+    names = {'os': os, 'socket': socket, 'subprocess': subprocess, 'sys': sys, 'syscall': syscall, 'knock': knock}
     lines = event['code'].split('\n')
     try:
         exec('\n'.join(lines[:-1]), names)
@@ -82,8 +84,29 @@ def attempt(event, context):
         return '%s: %s' % (type(error).__name__, error)
 
 
+def knock(top, instance):
+    """Sends a request to the sockets of zygotes and of this instance. Returns the answers by socket name, as JSON."""
+    order = b'{"op":"stats"}'
+    replies = {}
+    for directory, _names, files in os.walk(top):
+        for name in files:
+            if not name.endswith('.sock') or name == 'runtime.sock' or (name == 'init.sock' and instance not in directory):
+                continue
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(10)
+                connection.connect(os.path.join(directory, name))
+                connection.sendall(struct.pack('>I', len(order)) + order)
+                replies[name] = connection.recv(4096)[4:].decode()
+            except OSError as error:
+                replies[name] = type(error).__name__
+            finally:
+                connection.close()
+    return json.dumps(replies)
+
+
 def syscall(number, *arguments):
-    """The result of a raw system call of x86_64; fails with OSError."""
+    """Returns the result of a raw system call of x86_64. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(one) if isinstance(one, int) else one for one in arguments])
     if result < 0:
@@ -122,7 +145,7 @@ def fork_bomb(event, context):
 
 
 def spin(event, context):
-    """How much cpu time it got in `seconds` of the clock."""
+    """Returns the CPU seconds that this process got in `seconds` of real time."""
     end = time.monotonic() + event['seconds']
     before = time.process_time()
     while time.monotonic() < end:
@@ -135,7 +158,7 @@ def sleep(event, context):
 
 
 def leave_children(event, context):
-    """Children that nobody waits for, in sessions of their own."""
+    """Leaves unreaped children running in their own sessions."""
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()

@@ -1,4 +1,4 @@
-"""What network.test.ts has sandboxes do."""
+"""Network attempts that network.test.ts runs in sandboxes."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ def attempt(event, _context):
 
 
 def listen_tcp(host, port):
-    """Answers each connection, once its caller has said all, with that and whom it came from."""
+    """Answers each connection at the end of its input, with the caller's address and the input."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((host, port))
@@ -46,7 +46,7 @@ def listen_udp(host, port):
 
 
 def connect(host, port):
-    """`ok` or why not."""
+    """Returns `ok` or the name of the error."""
     try:
         socket.create_connection((host, port), _LONG_ENOUGH).close()
         return "ok"
@@ -55,7 +55,7 @@ def connect(host, port):
 
 
 def resolve(name):
-    """Its address or why not."""
+    """Returns the address of the name, or the error."""
     try:
         return socket.gethostbyname(name)
     except OSError as error:
@@ -84,7 +84,10 @@ def end(code):
 
 
 def reach(places, seconds):
-    """Of each `[protocol, host, port]`: `ok` or why not. All at once: one that drops what comes takes its time."""
+    """Returns `ok` or the name of the error for each `[protocol, host, port]`.
+
+    Makes all attempts concurrently, because a dropped one lasts until its timeout.
+    """
     found = [None] * len(places)
 
     def ask(index, protocol, host, port):

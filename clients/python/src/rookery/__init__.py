@@ -1,4 +1,4 @@
-"""The client of Rookery: `Rookery`, and `AsyncRookery` with the same methods to await."""
+"""Python client of Rookery: `Rookery` blocks; `AsyncRookery` has the same methods as coroutines."""
 
 from ._async.agents import AsyncAgent
 from ._async.client import AsyncRookery

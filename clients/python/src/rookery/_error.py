@@ -4,20 +4,20 @@ from typing import Any, Mapping, Optional
 
 
 class RookeryError(Exception):
-    """Every failure of this client."""
+    """Failure of any method of this client."""
 
     message: str
     status: int
-    """Of the HTTP answer; 0: there was none."""
+    """Status of the HTTP answer; 0 without an answer."""
     code: int
-    """Of the answer's body (docs/errors.md); else the status."""
+    """Error code from the answer's body (docs/reference/errors.md), otherwise the status."""
     trace_id: Optional[str]
     advice: Optional[str]
-    """What the service says to do about it."""
+    """Advice of the service on how to correct the request (`X-Advice`)."""
     retry_after: Optional[float]
-    """After how many seconds the service wants to be asked again."""
+    """Seconds to wait before a retry, as the service demands (`Retry-After`)."""
     body: Optional[Mapping[str, Any]]
-    """The answer's JSON object, where it was one."""
+    """JSON object of the answer, if the answer has one."""
 
     def __init__(
         self,
@@ -41,7 +41,10 @@ class RookeryError(Exception):
 
 
 class Unreachable(RookeryError):
-    """No whole answer came. `has_begun`: the service may have got the request."""
+    """Failure without a complete answer.
+
+    `has_begun` is true if the service may have received the request.
+    """
 
     def __init__(self, message: str, has_begun: bool) -> None:
         super().__init__(message)

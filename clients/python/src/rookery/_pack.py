@@ -1,4 +1,4 @@
-"""A directory as a tar.gz: what the command line leaves out is left out here too (docs/deploy.md)."""
+"""Packs a directory as a tar.gz, without the files that the command line excludes (docs/start/deploy.md)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import re
 import stat
 import tarfile
 import tempfile
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Tuple, Union
-
-from pathspec import GitIgnoreSpec
+from typing import Any, Iterator, List, Tuple, Union
 
 from ._error import RookeryError
+from ._ignore import IgnoreRules
 
 IGNORE_FILE = ".rookeryignore"
 LEFT_OUT = frozenset([".git", "__pycache__", "node_modules", ".venv", IGNORE_FILE])
-#: What editors keep beside a file while it is open: not there a moment later, and links that lead nowhere.
+#: Names of the temporary files and broken links that editors keep beside an open file.
 OF_EDITORS = re.compile(r"\.#.*|#.*#|.*~|\..*\.sw[a-p]", re.DOTALL)
 MAX_FILES = 50_000
 CHUNK = 64 * 1024
 
-#: What an ignore file leaves out, and the directory that has it.
-Rules = Tuple[str, GitIgnoreSpec]
+#: Directory that has an ignore file, and the rules of the file.
+Rules = Tuple[str, IgnoreRules]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,15 @@ class Packed:
     archive: Path
     sha256: str
     content_sha256: str
-    """Of what is in it, without the compression."""
+    """SHA-256 of the tar archive before compression."""
 
 
 def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: bool) -> Packed:
-    """The same files give the same bytes: no times and no owners are in it, and its order is that of the names."""
+    """Packs a directory and returns the checksums. The same files always make the same bytes.
+
+    Entries are sorted by name and have no times and no owners. `follows_links`: packs the targets of symbolic
+    links instead of the links. Fails with `RookeryError`.
+    """
     root = Path(directory).resolve()
     if not root.is_dir():
         raise RookeryError("code: there is no directory %s" % root)
@@ -83,7 +87,7 @@ class _Walk:
         self._files = 0
 
     def directory(self, below: str, above: List[Rules], around: List[Tuple[int, int]]) -> None:
-        """`around`: the directories that it stands in, whatever links led there."""
+        """Packs one directory. `around`: identities of the directories that contain it, through links too."""
         rules = above + self._rules_of(below)
         within = around + [_identity(self._root / below)]
         for entry in sorted(os.scandir(self._root / below), key=lambda one: one.name):
@@ -97,12 +101,16 @@ class _Walk:
             if entry.is_symlink() and not self._follows_links:
                 self._add(self._link(path, os.readlink(entry.path)))
             elif is_directory:
-                # One that it stands in would have no end, and is there already.
+                # A link to a containing directory would recurse without end; its content is already packed.
                 if _identity(entry.path) not in within:
                     self._add(_entry(path, tarfile.DIRTYPE, 0o755), counts=False)
                     self.directory(path, rules, within)
             elif entry.is_file():
                 self._file(path, Path(entry.path))
+            else:
+                is_link = entry.is_symlink() and not os.path.exists(entry.path)
+                why = "is a link that leads nowhere" if is_link else "is neither a file nor a directory"
+                _warn("code: %s %s, and is left out." % (path, why))
 
     def _file(self, path: str, source: Path) -> None:
         with source.open("rb") as content:
@@ -118,6 +126,8 @@ class _Walk:
                 "code: %s is a link to %s, which is not in %s: leave it out with %s, or put what it leads to there."
                 % (path, target, self._root, IGNORE_FILE)
             )
+        if not os.path.exists(self._root / path):
+            _warn("code: %s is a link to %s, which does not exist." % (path, target))
         info = _entry(path, tarfile.SYMTYPE, 0o777)
         info.linkname = target
         return info
@@ -133,10 +143,14 @@ class _Walk:
 
     def _rules_of(self, below: str) -> List[Rules]:
         try:
-            text = (self._root / below / IGNORE_FILE).read_text(encoding="utf-8", errors="replace")
+            content = (self._root / below / IGNORE_FILE).read_bytes()
         except OSError:
             return []
-        return [(below, GitIgnoreSpec.from_lines(text.splitlines()))]
+        return [(below, IgnoreRules(content))]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
 
 
 def _identity(directory: Union[str, os.PathLike[str]]) -> Tuple[int, int]:
@@ -145,7 +159,7 @@ def _identity(directory: Union[str, os.PathLike[str]]) -> Tuple[int, int]:
 
 
 def _check_name(path: str) -> None:
-    """Names of an archive are UTF-8."""
+    """Fails if a name is not UTF-8, the encoding of names in the archive."""
     name = os.fsencode(path)
     try:
         name.decode()
@@ -163,11 +177,14 @@ def _entry(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def _is_ignored(all_rules: List[Rules], path: str, is_directory: bool) -> bool:
-    """The file nearest to it decides, and in a file the last line that fits."""
+    """Returns True if the ignore files exclude a path.
+
+    The nearest ignore file with a matching line decides, and in this file the last matching line.
+    """
     is_left_out = False
     for below, rules in all_rules:
         own = path if below == "" else path[len(below) + 1 :]
-        decided: Optional[bool] = rules.check_file(own + "/" if is_directory else own).include
+        decided = rules.is_excluded(os.fsencode(own), is_directory)
         if decided is not None:
             is_left_out = decided
     return is_left_out

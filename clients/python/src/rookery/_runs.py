@@ -1,4 +1,4 @@
-"""What an agent and a function have in common, with the names of `rookery.yaml` (docs/deploy.md)."""
+"""Options common to agents and functions, named as in `rookery.yaml` (docs/start/deploy.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._wire import given
 from .types import AgentExpose, SecretReference
 
 CODE_SCHEME = "code://"
-#: Where the code of an agent is mounted.
+#: Path in the sandbox at which the code of an agent is mounted.
 CODE_PATH = "/code"
 PIP_FILES = ("requirements.txt", "pyproject.toml", "uv.lock", "poetry.lock")
 
@@ -36,7 +36,7 @@ def run_fields(
 ) -> Dict[str, Any]:
     chosen = runtime or "python%d.%d" % sys.version_info[:2]
     is_node = chosen.startswith("nodejs")
-    # A server of HTTP has none.
+    # The runtime `http` has no handler: the program serves HTTP.
     usual = None if chosen == "http" else "index.handle" if is_node else "handler.handle"
     asks = code is not None and any((Path(code) / name).exists() for name in (["package.json"] if is_node else PIP_FILES))
     return {
@@ -50,7 +50,7 @@ def run_fields(
 
 
 def made_up_name(code: Optional[Union[str, os.PathLike[str]]], key: str) -> str:
-    """The name of the directory with something behind it that no other key has; it can stand in an address."""
+    """Makes a name from the directory and a suffix from `key`. The name is valid in an address."""
     base = "agent" if code is None or str(code).startswith(CODE_SCHEME) else Path(code).resolve().name
     words = re.sub("[^a-z0-9]+", "-", base.lower()).strip("-")[:30].strip("-")
     return "%s-%s" % (words or "agent", hashlib.sha256(key.encode()).hexdigest()[:8])

@@ -1,4 +1,4 @@
-"""What the client says and understands, without any I/O: both clients are made of it."""
+"""Requests, answers and streams of both clients, without network I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 from ._error import RookeryError, Unreachable
 from .types import PATHS
 
-#: What httpx takes in a query.
+#: Types that httpx accepts as query values.
 Primitive = Union[str, int, float, bool, None]
 
 DEFAULT_URL = "http://127.0.0.1:8888"
@@ -28,11 +28,11 @@ NO_FUNCTION = 4115
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
-#: Above this the caller is told instead.
+#: Longest `Retry-After` in seconds that the client waits for; above it the method fails immediately.
 LONGEST_WAIT = 60.0
-#: Answers of a moment.
+#: Statuses of temporary failures.
 MOMENTARY = frozenset([429, 502, 503, 504])
-#: The call waited for an instance in vain: it has not begun (docs/errors.md).
+#: Error code for a call that got no instance in time and so has not started (docs/reference/errors.md).
 NO_INSTANCE = 150431
 STARTING = "the server is starting"
 
@@ -54,14 +54,15 @@ class Request:
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, Optional[str]] = field(default_factory=dict)
     body: Any = None
-    #: Sent instead of `body`, as it is: bytes, or a file.
+    #: Raw body, which is sent unchanged instead of `body`: bytes, or the path of a file.
     content: Any = None
     content_type: str = "application/json"
-    #: Whether sending it twice is as good as once; None: as its method says.
+    #: True if sending the request twice has the same effect as once; None: the HTTP method decides.
     may_repeat: Optional[bool] = None
-    #: Seconds without an answer.
+    #: Seconds without an answer after which the request fails; None: the default.
     timeout: Optional[float] = None
-    #: The service bounds it itself: a call, a create.
+    #: True if the service limits the duration itself, as for calls and creates. Then the default timeout
+    #: does not apply to the answer.
     is_unbounded: bool = False
 
     @property
@@ -96,13 +97,13 @@ class Request:
     def repeats(self) -> bool:
         if self.may_repeat is not None:
             return self.may_repeat
-        # An update names the revision that it changes: the second one would be refused.
+        # An update names the revision that it changes, so the service would refuse a second one.
         return self.method != "POST" and self.operation != "updateFunction"
 
 
 @dataclass(frozen=True)
 class Output:
-    """A piece of what a command wrote. With a terminal all of it is `stdout`."""
+    """One piece of a command's output. With a terminal every piece is `stdout`."""
 
     stream: str
     data: bytes
@@ -110,7 +111,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Event:
-    """docs/dashboard.md has the kinds, and what each tells."""
+    """One event of the service. docs/reference/events.md lists the types and the fields of their data."""
 
     id: str
     type: str
@@ -143,7 +144,7 @@ def read_settings(
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """The value is in no error: it may be a token."""
+    """Checks that headers can be sent. The error leaves out the value, which may be a token."""
     for name, value in headers.items():
         if not re.fullmatch(r"[\t\x20-\x7e]*", value):
             raise RookeryError("what is to be sent as %s has characters that no header has" % name)
@@ -167,7 +168,10 @@ def failure_of(status: int, headers: Mapping[str, str], content: bytes) -> Rooke
 
 
 def answer_of(request: Request, status: int, headers: Mapping[str, str], content: bytes) -> Any:
-    """The answer's JSON; fails when the registry refuses, which it does with status 200."""
+    """Returns the JSON of an answer.
+
+    Fails with `RookeryError` if the registry reports a failure, which has the status 200.
+    """
     value = parse_json(content.decode(errors="replace")) if content else {}
     if value is None:
         raise RookeryError("the service answered what is not JSON: %r" % content[:200], status=status)
@@ -184,7 +188,10 @@ def parse_json(text: str) -> Any:
 
 
 def seconds_until(header: str, now: Optional[float] = None) -> Optional[float]:
-    """What `Retry-After` says: seconds, or a moment, which is what some say that stand before the service."""
+    """Returns the seconds until the time in `Retry-After`, or None if it is absent, past or malformed.
+
+    The header has seconds, or a date, which some proxies send.
+    """
     if re.fullmatch("[0-9]+", header):
         return float(header) or None
     try:
@@ -199,9 +206,11 @@ def is_gone(error: RookeryError) -> bool:
 
 
 def retry_after(error: RookeryError, tried: int, may_repeat: bool, chance: Optional[float] = None) -> Optional[float]:
-    """How many seconds to wait before the request is sent again; None: it must not be.
+    """Returns the seconds to wait before a retry, or None if the request must not be retried.
 
-    What may be repeated is sent again whenever that could help; anything else only when the service has certainly not begun with it.
+    A request that may be repeated is retried after every temporary failure. Any other request is retried only
+    if the service has certainly not started it. `tried` is the number of attempts so far; `chance` is from 0
+    to 1.
     """
     if not (_is_momentary(error) if may_repeat else _has_not_begun(error)):
         return None
@@ -209,7 +218,7 @@ def retry_after(error: RookeryError, tried: int, may_repeat: bool, chance: Optio
     if wanted > LONGEST_WAIT:
         return None
     pause: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tried - 1))
-    # Many clients that were refused together do not come back together.
+    # The random part spreads the retries of many clients that failed at the same time.
     share: float = random.random() if chance is None else chance
     return max(wanted, pause / 2) + share * pause / 2
 
@@ -226,7 +235,10 @@ def _has_not_begun(error: RookeryError) -> bool:
 
 
 class EventReader:
-    """Makes events of the lines of a `text/event-stream` (HTML §9.2). One that is cut off at the end does not count."""
+    """Makes events from the lines of a `text/event-stream` (HTML §9.2).
+
+    An event that is incomplete at the end of the stream is dropped.
+    """
 
     def __init__(self) -> None:
         self._id = ""
@@ -234,7 +246,7 @@ class EventReader:
         self._data: List[str] = []
 
     def take(self, line: str) -> Iterator[Tuple[str, str, str]]:
-        """The event that the line ends, if it ends one: id, type, data."""
+        """Yields the event that the line completes, if any, as id, type and data."""
         name, _, value = line.partition(":")
         value = value[1:] if value.startswith(" ") else value
         if line == "":
@@ -250,7 +262,7 @@ class EventReader:
 
 
 class LineReader:
-    """Whole lines of a text as it comes."""
+    """Splits a stream of UTF-8 bytes into whole lines."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -263,8 +275,90 @@ class LineReader:
         return [self._rest.decode(errors="replace")] if self._rest else []
 
 
+class LogPosition:
+    """Position up to which a log was read.
+
+    `of_instances`: each line begins with its instance id, and every instance has a position of its own.
+    """
+
+    _PREFIX = re.compile(rb"\[[0-9a-f]{8}\] ")
+
+    def __init__(self, is_whole: bool, of_instances: bool) -> None:
+        #: True after the log has begun; only then can it be resumed.
+        self.has_begun = False
+        self._of_instances = of_instances
+        #: Offset in the log at which a new source begins; None: unknown, as only its last lines were read.
+        self._start: Optional[int] = 0 if is_whole else None
+        self._sources: Dict[bytes, _Source] = {}
+        self._source = b""
+
+    @property
+    def has_read(self) -> bool:
+        return bool(self._sources)
+
+    def begin(self) -> None:
+        self.has_begun = True
+        for source in self._sources.values():
+            source.to_skip = source.size or 0
+
+    def advance(self, chunk: bytes) -> bytes:
+        """Returns the part of a chunk that was not read before."""
+        return b"".join(self._source_of(name).advance(part) for name, part in self._parts(chunk))
+
+    def find(self, log: bytes) -> None:
+        """Finds the last position read in the current log."""
+        now: Dict[bytes, bytes] = {}
+        for name, part in self._parts(log):
+            now[name] = now.get(name, b"") + part
+        self._source = b""
+        for name, source in self._sources.items():
+            if name in now:
+                source.find(now[name])
+        self._start = 0
+
+    def _source_of(self, name: bytes) -> "_Source":
+        if name not in self._sources:
+            self._sources[name] = _Source(self._start)
+        return self._sources[name]
+
+    def _parts(self, chunk: bytes) -> Iterator[Tuple[bytes, bytes]]:
+        if not self._of_instances:
+            yield b"", chunk
+            return
+        for line in re.findall(rb"[^\n]*\n|[^\n]+", chunk):
+            found = self._PREFIX.match(line)
+            self._source = found.group() if found else self._source
+            yield self._source, line
+
+
+class _Source:
+    #: Bytes to keep of those read, by which their end is found in a log whose beginning is unknown.
+    _KEPT = 64 * 1024
+
+    def __init__(self, size: Optional[int]) -> None:
+        self.size = size
+        self.to_skip = 0
+        self._kept = b""
+
+    def advance(self, part: bytes) -> bytes:
+        fresh = part[self.to_skip :]
+        self.to_skip -= len(part) - len(fresh)
+        if self.size is not None:
+            self.size += len(fresh)
+        self._kept = (self._kept + fresh)[-self._KEPT :]
+        return fresh
+
+    def find(self, log: bytes) -> None:
+        """Finds the end of the bytes read in a log that may have lost its beginning to a rotation."""
+        end = self.size
+        if end is not None and log[max(0, end - len(self._kept)) : end] == self._kept:
+            return
+        at = log.rfind(self._kept)
+        self.size = 0 if at == -1 else at + len(self._kept)
+
+
 def multipart(path: str, data: bytes, mode: Optional[str]) -> Tuple[str, bytes]:
-    """The type and the bytes of a form with the path and the mode before the file."""
+    """Returns the content type and the bytes of a form, in which the path and the mode precede the file."""
     boundary = "rookery-" + uuid.uuid4().hex
     fields = [("path", path)] + ([] if mode is None else [("mode", mode)])
     head = "".join(
@@ -278,12 +372,15 @@ def multipart(path: str, data: bytes, mode: Optional[str]) -> Tuple[str, bytes]:
 
 
 def given(**options: Any) -> Dict[str, Any]:
-    """Those that are not None."""
+    """Returns the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def whole_name(name: str) -> str:
-    """The name of a function as the command line reads it: `hello`, `demo@hello`, `0@demo@hello`."""
+    """Completes a function name, such as `hello` or `demo@hello`, to the form `0@demo@hello`.
+
+    The rules are those of the command line. URNs stay unchanged.
+    """
     parts = re.split("[@/]", name)
     if name.startswith("sn:") or len(parts) > 2:
         return name

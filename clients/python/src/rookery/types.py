@@ -73,6 +73,8 @@ class _AgentExecResponse(TypedDict):
     stdout: str
     stderr: str
     truncated: bool
+    timed_out: bool
+    """The time limit ended it; `returncode` is -1 then."""
 
 
 class AgentExecResponse(_AgentExecResponse, total=False):
@@ -86,7 +88,7 @@ class _AgentExpose(TypedDict):
 
 
 class AgentExpose(_AgentExpose, total=False):
-    """Gives a port an address of its own: docs/addresses.md."""
+    """Gives a port an address of its own: docs/guides/addresses.md."""
 
     access: Literal["token", "link", "public"]
     """Who may come: `token`, `link` (a token or a signed link), `public`."""
@@ -245,6 +247,8 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     expose: AgentExpose
     restart_policy: Union[Literal["never", "on-failure", "always"], RestartPolicy]
     """What follows when its sandbox ends by itself; absent: `never`."""
+    replace: bool
+    """The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. Without an agent of this name it is a create whose code must load."""
 
 
 class _CreateBuildRequest(TypedDict):
@@ -349,7 +353,7 @@ class Error(_Error, total=False):
     """Fields of the body that were ignored, and what else the caller should know."""
 
 
-class FileEntry(TypedDict):
+class _FileEntry(TypedDict):
     path: str
     """Absolute, inside."""
     name: str
@@ -359,6 +363,11 @@ class FileEntry(TypedDict):
     mode: str
     """Octal, such as `0644`."""
     modified_at: str
+
+
+class FileEntry(_FileEntry, total=False):
+    not_utf8: Literal[True]
+    """Only where the path is not UTF-8: `path` and `name` have U+FFFD for each byte that is none, and no request can name the file."""
 
 
 class Finding(TypedDict):
@@ -394,7 +403,7 @@ class _FunctionExpose(TypedDict):
 
 
 class FunctionExpose(_FunctionExpose, total=False):
-    """Gives a port of its instances an address: docs/addresses.md."""
+    """Gives a port of its instances an address: docs/guides/addresses.md."""
 
     access: Literal["token", "link", "public"]
     """Who may come: `token`, `link` (a token or a signed link), `public`."""
@@ -1024,7 +1033,7 @@ class RestartPolicy(_RestartPolicy, total=False):
 
 
 class RuntimeEnv(TypedDict, total=False):
-    """`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/jobs.md says more. Other keys are kept and ignored."""
+    """`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored."""
 
     env_vars: Union[Dict[str, Union[str, SecretReference]], None]
     working_dir: Union[str, None]
@@ -1296,7 +1305,7 @@ class _UploadFileRequest(TypedDict):
 
 class UploadFileRequest(_UploadFileRequest, total=False):
     mode: str
-    """Permission bits in octal; default `644`."""
+    """Permission bits in octal; default those of the file that is there, else `644`."""
 
 
 class UploadFileResponse(TypedDict):

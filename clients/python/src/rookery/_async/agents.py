@@ -42,15 +42,30 @@ class AsyncAgents:
         mounts: Sequence[wire.Mount] = (),
         workspace: Optional[str] = None,
         urn: Optional[str] = None,
+        replace: bool = False,
         idempotency_key: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> AsyncAgent:
-        """Creates an agent, and answers when it takes calls.
+        """Creates an agent and returns it when it accepts calls. Fails with `RookeryError`.
 
-        `code` is a directory, which is packed and uploaded, or `code://<sha256>`. Without a runtime it is this Python's version, without a
-        handler `handler.handle` (of Node.js `index.handle`). Code that cannot be loaded does not fail it: `record["load_error"]` says why. The
-        same idempotency key and options answer with the same agent; without one, each create has its own for its retries.
-        `with` and `async with` delete the agent at the end of the block.
+        - `code`: a directory to pack and upload, or the name of a package: `code://<sha256>`.
+        - `name`: by default the name of the directory and a suffix made from the idempotency key.
+        - `runtime`: by default the version of Python that runs the client.
+        - `handler`: by default `handler.handle`, for Node.js `index.handle`.
+        - `dependencies`: `auto` installs the packages that files beside the code list, such as
+          `requirements.txt`. Default: `auto` if `code` is a directory with such a file.
+        - `cpu`: thousandths of a core. `memory`: MB.
+        - `image`: a container image; `host` means the files of the service's machine.
+        - `workspace`: the absolute path of a directory on the service's machine.
+        - `urn`: a registered function of kind `agent`, which supplies the code and all its settings.
+        - `replace`: replaces the agent with this name. The old agent runs until the new one has loaded its
+          code. If the code does not load, the create fails and the old agent continues.
+        - `idempotency_key`: repeated creates with the same key and options return the same agent. Default: a
+          random key, which the retries of this create share.
+        - `timeout`: seconds without an answer; by default only the service limits the time.
+
+        If the code does not load, the create succeeds and `record["load_error"]` has the reason (except with
+        `replace`). The agent is a context manager, which deletes the agent at the end of the block.
         """
         key = idempotency_key or str(uuid.uuid4())
         body: Dict[str, Any] = {
@@ -58,6 +73,7 @@ class AsyncAgents:
             "name": name or made_up_name(code, key),
             "mounts": list(mounts),
             **given(env_vars=env, workspace=workspace, expose=expose, restart_policy=restart),
+            **given(replace=replace or None),
         }
         if code is not None:
             source = await self._code.upload(code)
@@ -105,7 +121,7 @@ class AsyncAgents:
         status: Optional[str] = None,
         page_size: Optional[int] = None,
     ) -> AsyncIterator[AsyncAgent]:
-        """All that fit, page by page as they are asked for."""
+        """Yields the agents that match every filter, ordered by id; requests each page when it is needed."""
         query = {"namespace": namespace, "name": name, "status": status, "limit": page_size}
         while True:
             page = await self._connection.call(Request("listAgents", query=query))
@@ -121,10 +137,10 @@ class AsyncAgents:
 
 
 class AsyncAgent:
-    """One agent instance."""
+    """One agent instance. Methods fail with `RookeryError`."""
 
     record: wire.Agent
-    """As it was when it was read last: see `refresh`."""
+    """The agent's record at the time of the last read; `refresh` reads it again."""
 
     def __init__(self, connection: AsyncConnection, record: wire.Agent) -> None:
         self._connection = connection
@@ -142,7 +158,10 @@ class AsyncAgent:
 
     @property
     def address(self) -> Optional[str]:
-        """Where its exposed port is: by its own host name, else by path; None when none is exposed."""
+        """URL of the exposed port; None without an exposed port.
+
+        The URL has a host name of its own if there is one, otherwise a path.
+        """
         expose = self.record.get("expose")
         return expose and (expose["address"] or self._connection.url + expose["path"])
 
@@ -158,7 +177,12 @@ class AsyncAgent:
         trace_id: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Any:
-        """Calls the handler and answers what it returns. It is sent again only when it has certainly not begun."""
+        """Calls the handler and returns its result.
+
+        `run_ms`: milliseconds after which the service stops the handler; the call then fails. `timeout`:
+        seconds without an answer; by default only the service limits the time. The client retries only if the
+        service has certainly not started the call.
+        """
         headers = {"x-invoke-timeout-ms": None if run_ms is None else str(run_ms), "x-trace-id": trace_id}
         body = {} if event is None else event
         request = Request("invokeAgent", self._params, headers=headers, body=body, timeout=timeout, is_unbounded=True)
@@ -174,7 +198,11 @@ class AsyncAgent:
         command_seconds: Optional[int] = None,
         timeout: Optional[float] = None,
     ) -> wire.AgentExecResponse:
-        """Runs a command to its end: a text by `/bin/sh -c`, or a list of arguments."""
+        """Runs a command in the sandbox and returns its exit code and output.
+
+        `/bin/sh -c` runs a string; a list is an argument vector. The service kills the process group after
+        `command_seconds` seconds. The client stops waiting after `timeout` seconds without an answer.
+        """
         words = command if isinstance(command, str) else list(command)
         body = {"command": words, **given(working_dir=working_dir, env=env, stdin=stdin, timeout=command_seconds)}
         request = Request("agentExec", self._params, body=body, timeout=timeout, is_unbounded=True)
@@ -191,7 +219,11 @@ class AsyncAgent:
         working_dir: Optional[str] = None,
         env: Optional[Mapping[str, str]] = None,
     ) -> AsyncTerminal:
-        """A command (else a login shell) with open streams; with a terminal unless `tty` is false."""
+        """Starts a command with open input and output streams, by default a login shell.
+
+        The command gets a terminal unless `tty` is false. `cols` (default 80) and `rows` (default 24) are the
+        size of the terminal. `env` is added to the environment of the sandbox.
+        """
         size = {"tty": tty, "cols": cols, "rows": rows, "working_dir": working_dir}
         return await open_terminal(self._connection, self._params, command, env or {}, size)
 
@@ -202,28 +234,37 @@ class AsyncAgent:
         return (await self._connection.read(Request("agentLogs", self._params, query))).decode(errors="replace")
 
     def follow(self, *, tail: Optional[int] = None, since: Optional[str] = None) -> AsyncIterator[str]:
-        """The lines of its log as they come, until it ends."""
+        """Yields lines of the log as the service receives them, until the log ends."""
         query = {"tail": tail, "since": since, "follow": True}
-        return self._connection.lines(Request("agentLogs", self._params, query, is_unbounded=True))
+        return self._connection.follow(Request("agentLogs", self._params, query, is_unbounded=True))
 
     async def stats(self) -> wire.AgentStatsResponse:
         answer: wire.AgentStatsResponse = await self._connection.call(Request("agentStats", self._params))
         return answer
 
     def port_url(self, port: int, path: str = "/") -> str:
-        """Where a TCP port inside is for HTTP, published or not. What asks there has to send the token."""
+        """Returns the HTTP URL of a TCP port in the sandbox, published or not.
+
+        Requests to the URL need the token.
+        """
         place, _, query = path.partition("?")
         own = urlencode({"instance": self.id, "port": port})
         return "%s/serverless/v1/http%s?%s" % (self._connection.url, place, query + "&" + own if query else own)
 
     async def link(self, expires_seconds: Optional[int] = None) -> str:
-        """A signed link to the exposed port, for a browser."""
+        """Returns a signed link to the exposed port, which a browser can open without a token.
+
+        The link expires after `expires_seconds`: 10 to 604800, by default 3600.
+        """
         body = given(expires_seconds=expires_seconds)
         url: str = (await self._connection.call(Request("linkAgent", self._params, body=body)))["url"]
         return url
 
     async def restart(self) -> None:
-        """Starts it anew: what it had in memory is gone."""
+        """Replaces the sandbox by a new one under the same id and reads the record.
+
+        The agent loses its memory.
+        """
         await self._connection.call(Request("restartAgent", self._params, is_unbounded=True))
         await self.refresh()
 
@@ -238,7 +279,7 @@ class AsyncAgent:
 
 
 class AsyncFiles:
-    """Files inside of a sandbox. A relative path begins at its working directory."""
+    """Files in the sandbox of an agent. Relative paths start at the sandbox's working directory."""
 
     def __init__(self, connection: AsyncConnection, params: Mapping[str, str]) -> None:
         self._connection = connection
@@ -248,11 +289,15 @@ class AsyncFiles:
         return await self._connection.read(Request("downloadFile", self._params, {"path": path}))
 
     def read_chunks(self, path: str) -> AsyncIterator[bytes]:
-        """As it comes, for what is large."""
+        """Yields the content of a file in chunks, for large files."""
         return self._connection.chunks(Request("downloadFile", self._params, {"path": path}))
 
     async def write(self, path: str, data: Union[str, bytes], *, mode: Optional[str] = None) -> None:
-        """Replaces the file at once when all of it is there. `mode` is octal: `755`."""
+        """Writes a file. The service replaces an existing file atomically after all data has arrived.
+
+        `mode` has the permission bits in octal (`755`). Default: the bits of the existing file, otherwise
+        `644`.
+        """
         content_type, content = multipart(path, data.encode() if isinstance(data, str) else data, mode)
         await self._connection.call(
             Request(
@@ -273,6 +318,6 @@ class AsyncFiles:
         return files
 
     async def make_directory(self, path: str) -> None:
-        """Makes a directory and its parents; one that is there is fine."""
+        """Creates a directory and its parents. Succeeds if the directory exists."""
         query = {"path": path, "recursive": True}
         await self._connection.call(Request("makeDirectory", self._params, query, may_repeat=True))

@@ -13,11 +13,15 @@ from .jobs import AsyncJobs
 
 
 class AsyncRookery:
-    """A client of one service. It keeps connections open until it is closed.
+    """Client of a Rookery service. It keeps connections open until it is closed.
 
-    Without a url it is `$ROOKERY_ADDRESS`, else this machine; without a token `$ROOKERY_TOKEN`, else what the file `$ROOKERY_TOKEN_FILE` has; the
-    tenant (`$ROOKERY_TENANT`) counts where authentication is off. `timeout`: how many seconds an answer may take where the service has no bound
-    of its own for it. `retries`: how often a request is sent again.
+    - `url`: the frontend. Default: `$ROOKERY_ADDRESS`, otherwise `http://127.0.0.1:8888`.
+    - `token`: bearer token. Default: `$ROOKERY_TOKEN`, otherwise the content of the file
+      `$ROOKERY_TOKEN_FILE`.
+    - `tenant`: counts only if the service has authentication off. Default: `$ROOKERY_TENANT`.
+    - `timeout`: seconds to wait for a connection, and for an answer whose time the service does not limit.
+      Default: 300.
+    - `retries`: maximum number of retries per request. Default: 4.
     """
 
     def __init__(
@@ -38,7 +42,10 @@ class AsyncRookery:
         self.events = AsyncEvents(self._connection)
 
     async def call(self, operation: str, **options: Any) -> Any:
-        """Any operation of openapi/rookery.json by its id, for what has no method; the options are `params`, `query`, `body` and `headers`."""
+        """Sends any operation of openapi/rookery.json by its id and returns the JSON of the answer.
+
+        The options are `params`, `query`, `body` and `headers`. Fails with `RookeryError`.
+        """
         return await self._connection.call(Request(operation, **options))
 
     async def close(self) -> None:
@@ -52,7 +59,7 @@ class AsyncRookery:
 
 
 class AsyncSecrets:
-    """Values that environments name as `{"secret": "name"}`; nobody can read them."""
+    """Secrets: values that environments refer to as `{"secret": "name"}`. The API never returns a value."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -79,7 +86,14 @@ class AsyncEvents:
         after: Optional[str] = None,
         recent: Optional[int] = None,
     ) -> AsyncIterator[Event]:
-        """What happens as it happens, until the connection ends: go on with `after`, the id of the last one."""
+        """Yields events as they happen, until the service ends the stream.
+
+        A broken connection fails with `RookeryError`. To resume, pass the id of the last event as `after`. If
+        the service no longer has the events after this id, the first event is `reset`.
+
+        - `types`: types of events to receive; by default all.
+        - `recent`: number of past events to receive first, at most 1000; ignored with `after`. Default: 0.
+        """
         reader = EventReader()
         query = {"types": ",".join(types) if types else None, "recent": recent}
         headers = {"accept": "text/event-stream", "last-event-id": after}

@@ -15,13 +15,16 @@ OCTETS = "application/octet-stream"
 
 
 class AsyncCode:
-    """Uploaded code, named by its content."""
+    """Manages code packages: uploaded directories, each named by the SHA-256 of its archive."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 
     async def upload(self, directory: Union[str, os.PathLike[str]]) -> str:
-        """Packs a directory and uploads it unless the service has it already; answers its name, `code://<sha256>`."""
+        """Packs a directory, uploads it unless the service has it, and returns its name, `code://<sha256>`.
+
+        Returns a name that already begins with `code://` unchanged.
+        """
         if str(directory).startswith(CODE_SCHEME):
             return str(directory)
         with scratch_file() as archive:
@@ -34,7 +37,11 @@ class AsyncCode:
         return CODE_SCHEME + packed.sha256
 
     async def upload_working_directory(self, directory: Union[str, os.PathLike[str]]) -> str:
-        """The working directory of jobs, which is another kind of package; answers its URI."""
+        """Packs a working directory of jobs, uploads it unless the service has it, and returns its URI.
+
+        The URI begins with `gcs://`. Jobs use their own kind of package, in which symbolic links are
+        followed.
+        """
         with scratch_file() as archive:
             packed = await asyncio.to_thread(pack, directory, archive, True)
             name = "_rookery_pkg_%s.tar.gz" % packed.content_sha256[:40]
@@ -56,7 +63,7 @@ class AsyncCode:
                 return
 
     async def delete(self, sha256: str) -> None:
-        """Fails while something refers to it."""
+        """Deletes a code package. Fails while any resource refers to the package."""
         await self._connection.call(Request("deleteCode", {"sha256": sha256}))
 
     async def _is_there(self, request: Request) -> bool:

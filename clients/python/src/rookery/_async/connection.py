@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, AsyncIterator, Optional
 
@@ -10,20 +12,20 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from .._error import RookeryError, Unreachable
-from .._wire import LineReader, Request, Settings, answer_of, failure_of, is_gone, retry_after
+from .._wire import EventReader, LineReader, LogPosition, Request, Settings, answer_of, failure_of, is_gone, retry_after
 
 CHUNK = 64 * 1024
 KEPT_CONNECTIONS = 100
-#: Failures of httpx that come before anything was sent.
+#: Errors of httpx that occur before it has sent anything.
 NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class AsyncConnection:
-    """Sends operations of the service, again where that is safe, and reads their answers."""
+    """Sends operations to the service, retries them if that is safe, and reads their answers."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # Any number at once: calls may take their time, and followers never end.
+        # The number of connections has no limit, because calls may take long and followed logs never end.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
         self._http = httpx.AsyncClient(headers=dict(settings.headers), timeout=settings.timeout, limits=limits)
 
@@ -35,7 +37,7 @@ class AsyncConnection:
         await self._http.aclose()
 
     async def call(self, request: Request) -> Any:
-        """The answer's JSON. Fails with `RookeryError` for every answer that says no."""
+        """Returns the JSON of the answer. Fails with `RookeryError` if the service reports a failure."""
         response = await self._send(request)
         if response is None:
             return {}
@@ -48,6 +50,72 @@ class AsyncConnection:
     async def chunks(self, request: Request) -> AsyncIterator[bytes]:
         response = await self._send(request)
         assert response is not None
+        async for chunk in self._bytes(response):
+            yield chunk
+
+    async def follow(
+        self, request: Request, *, of_instances: bool = False, is_whole: bool = False
+    ) -> AsyncIterator[str]:
+        """Yields lines of a log until it ends.
+
+        After a broken connection it resumes behind the last byte received. `of_instances`: each line begins
+        with its instance id. `is_whole`: the service keeps the beginning of the log.
+        """
+        reader = LineReader()
+        async for chunk in self._log(request, of_instances, is_whole):
+            for line in reader.take(chunk):
+                yield line
+        for line in reader.end():
+            yield line
+
+    async def _log(self, request: Request, of_instances: bool, is_whole: bool) -> AsyncIterator[bytes]:
+        wanted = {name: value for name, value in request.query.items() if name not in ("tail", "since", "follow")}
+        is_all = request.query.get("tail") is None and request.query.get("since") is None
+        position = LogPosition(is_all, of_instances)
+        asked = replace(request, headers={"accept": "text/event-stream, text/plain"})
+        failures = 0
+        while True:
+            try:
+                if position.has_read and not is_whole:
+                    asked = replace(asked, query={**wanted, "follow": True})
+                    now = replace(request, query=wanted, headers={"accept": "text/plain"}, is_unbounded=False)
+                    position.find(await self.read(now))
+                response = await self._send(asked)
+                assert response is not None
+                position.begin()
+                async for chunk in self._content(response):
+                    failures = 0
+                    fresh = position.advance(chunk)
+                    if fresh:
+                        yield fresh
+                return
+            except RookeryError as error:
+                failures += 1
+                wait = retry_after(error, failures, True)
+                if wait is None or not position.has_begun or failures > self._settings.retries:
+                    raise
+                await asyncio.sleep(wait)
+
+    async def _content(self, response: httpx.Response) -> AsyncIterator[bytes]:
+        """Yields the bytes of the log from an answer. Fails if the answer ends before the log does."""
+        try:
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                async for chunk in self._bytes(response):
+                    yield chunk
+                return
+            lines, events = LineReader(), EventReader()
+            async for chunk in self._bytes(response):
+                for line in lines.take(chunk):
+                    for _, kind, data in events.take(line.rstrip("\r")):
+                        if kind == "end":
+                            return
+                        if kind == "message":
+                            yield base64.b64decode(data)
+            raise Unreachable("the connection broke: it ended before the log", has_begun=True)
+        finally:
+            await response.aclose()
+
+    async def _bytes(self, response: httpx.Response) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.aiter_bytes():
                 yield chunk
@@ -81,7 +149,10 @@ class AsyncConnection:
             raise self._unreachable(error, has_begun=True) from error
 
     async def _send(self, request: Request) -> Optional[httpx.Response]:
-        """The answer, not read yet; None: what is deleted has been deleted by a try whose answer got lost."""
+        """Sends a request with its retries and returns the answer, whose body has not been read yet.
+
+        Returns None if an earlier attempt, whose answer was lost, has already deleted the resource.
+        """
         tried = 0
         while True:
             tried += 1

@@ -29,7 +29,10 @@ class AsyncFunctions:
         code: Optional[Union[str, os.PathLike[str]]] = None,
         **options: Any,
     ) -> AsyncFunction:
-        """Registers a function: `hello`, `demo@hello` or `0@demo@hello`. Its code is uploaded. The options are those of `fields`."""
+        """Registers a function, uploads its code, and returns its version `$latest`.
+
+        The name is `hello`, `demo@hello` or `0@demo@hello`. The options are those of `fields`.
+        """
         body = {"name": whole_name(name), **await self.fields(code, **options)}
         answer = await self._connection.call(Request("registerFunction", body=body))
         return AsyncFunction(self._connection, answer["function"])
@@ -40,7 +43,12 @@ class AsyncFunctions:
         code: Optional[Union[str, os.PathLike[str]]] = None,
         **options: Any,
     ) -> AsyncFunction:
-        """Changes `$latest`: every option of `fields` is said again. Published versions stay."""
+        """Changes `$latest` of a function and returns it. Published versions stay unchanged.
+
+        The options are those of `fields`. An omitted option that has a default returns to the default:
+        `runtime`, `handler`, `cpu`, `memory`, `image` and so on. Other omitted options keep their stored
+        values. Fails if another client changed the function at the same time.
+        """
         latest = await self.get(name)
         body = {"revisionId": latest.record["revisionId"], **await self.fields(code, **options)}
         answer = await self._connection.call(Request("updateFunction", {"name": whole_name(name)}, body=body))
@@ -70,7 +78,15 @@ class AsyncFunctions:
         max_instances: Optional[int] = None,
         concurrency: Optional[int] = None,
     ) -> Dict[str, Any]:
-        """What a function is registered with; `code` is uploaded. `timeout`: seconds that one call may take."""
+        """Uploads `code` and returns the fields of a register or an update.
+
+        - `kind`: `faas`, or `agent` for functions from which agents are created.
+        - `runtime`: by default the version of Python that runs the client.
+        - `handler`: by default `handler.handle`, for Node.js `index.handle`.
+        - `cpu`: thousandths of a core. `memory`: MB.
+        - `timeout`: seconds after which the service stops a call.
+        - `concurrency`: maximum number of concurrent calls in one instance.
+        """
         run = run_fields(
             code,
             runtime=runtime,
@@ -98,7 +114,7 @@ class AsyncFunctions:
         return {"kind": kind, **run, **place, **more}
 
     async def get(self, name: str, version: str = LATEST) -> AsyncFunction:
-        """The latest one, or a published version."""
+        """Returns `$latest` of a function, or a published version. Fails if there is none."""
         request = Request("getFunction", {"name": whole_name(name)}, {"versionNumber": version})
         return AsyncFunction(self._connection, (await self._connection.call(request))["function"])
 
@@ -114,12 +130,12 @@ class AsyncFunctions:
             index += 1
 
     def async_call(self, request_id: str) -> AsyncCall:
-        """An asynchronous call that was started before."""
+        """Returns a handle of an asynchronous call that was started before. Sends nothing."""
         return AsyncCall(self._connection, request_id)
 
 
 class AsyncFunction:
-    """One version of a function."""
+    """One version of a function. Methods fail with `RookeryError`."""
 
     record: wire.FunctionVersion
 
@@ -145,9 +161,13 @@ class AsyncFunction:
         trace_id: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Any:
-        """Calls it and answers what the handler returns. It is sent again only when it has certainly not begun.
+        """Calls the function and returns the result of its handler.
 
-        All calls of a session reach the same instance; a label asks for instances that are reserved for it.
+        - `session`: a session id; all calls of a session reach the same instance.
+        - `label`: the label of a reservation; only instances reserved under this label run the call.
+        - `timeout`: seconds without an answer; by default only the service limits the time.
+
+        The client retries only if the service has certainly not started the call.
         """
         content = await self._connection.read(self._call(event, session, label, trace_id, timeout))
         return json.loads(content) if content else None
@@ -155,7 +175,10 @@ class AsyncFunction:
     async def stream(
         self, event: Any = None, *, session: Optional[str] = None, label: Optional[str] = None
     ) -> AsyncIterator[str]:
-        """What the handler writes or yields, piece by piece; its return value is the last."""
+        """Calls the function and yields each piece that its handler writes or yields.
+
+        The return value is the last piece. Fails if the handler fails or the stream breaks.
+        """
         reader = EventReader()
         request = self._call(event, session, label, accept="text/event-stream")
         async for line in self._connection.lines(request):
@@ -173,12 +196,16 @@ class AsyncFunction:
     async def start(
         self, event: Any = None, *, session: Optional[str] = None, label: Optional[str] = None
     ) -> AsyncCall:
-        """Calls it without waiting for its end."""
+        """Starts an asynchronous call and returns its handle without waiting for the result."""
         request = self._call(event, session, label, invoke_type="async")
         return AsyncCall(self._connection, (await self._connection.call(request))["requestId"])
 
     async def publish(self, version: str = "", *, description: str = "") -> AsyncFunction:
-        """Makes a version of the latest revision that never changes; without a name it gets a number."""
+        """Publishes the latest revision as an immutable version and returns it.
+
+        Without a name the service makes one from the time. Fails if the function has changed since `record`
+        was read.
+        """
         body = {"revisionId": self.record["revisionId"], "versionNumber": version, "versionDesc": description}
         answer = await self._connection.call(Request("publishFunction", {"name": self.name}, body=body))
         return AsyncFunction(self._connection, answer["function"])
@@ -192,12 +219,15 @@ class AsyncFunction:
         return (await self._connection.read(Request("readFunctionLogs", self._params))).decode(errors="replace")
 
     def follow(self) -> AsyncIterator[str]:
-        """The lines of its log as they come."""
+        """Yields lines of all instances as the service receives them, without an end.
+
+        Each line begins with the start of its instance id. Instances that start later are included.
+        """
         request = Request("readFunctionLogs", self._params, {"follow": True}, is_unbounded=True)
-        return self._connection.lines(request)
+        return self._connection.follow(request, of_instances=True)
 
     async def delete(self) -> None:
-        """Deletes this version; with `$latest` goes the whole function."""
+        """Deletes this version. Deleting `$latest` deletes the function with all its versions."""
         query = {"versionNumber": self.record["versionNumber"]}
         await self._connection.call(Request("deleteFunction", {"name": self.name}, query))
 
@@ -225,7 +255,7 @@ class AsyncFunction:
 
 
 class AsyncCall:
-    """A call that goes on by itself."""
+    """Handle of an asynchronous call, which continues without a connection."""
 
     def __init__(self, connection: AsyncConnection, request_id: str) -> None:
         self._connection = connection
@@ -236,7 +266,10 @@ class AsyncCall:
         return answer
 
     async def result(self) -> Any:
-        """Waits for its end and answers what the handler returned."""
+        """Waits until the call ends and returns the result of its handler. The wait has no limit.
+
+        Fails with `RookeryError` if the call failed.
+        """
         pause = FIRST_LOOK
         while True:
             found = await self.status()

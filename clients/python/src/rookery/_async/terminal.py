@@ -14,10 +14,13 @@ STDERR = 2
 
 
 class AsyncTerminal:
-    """A command in a sandbox with open streams. Read it to its end, or `wait`: a reader who pauses holds it up."""
+    """A command in a sandbox with open streams.
+
+    Read the output to its end or call `wait`: unread output blocks the command.
+    """
 
     returncode: Optional[int] = None
-    """Its exit code, once all was read; None when it ended without one."""
+    """Exit code of the command after all output was read; None if the command ended without one."""
 
     def __init__(self, socket: ClientConnection, has_terminal: bool) -> None:
         self._socket = socket
@@ -39,7 +42,10 @@ class AsyncTerminal:
                 raise RookeryError("the terminal broke off: %s" % error) from error
 
     async def wait(self) -> Optional[int]:
-        """Reads what is left, and answers the exit code."""
+        """Discards the remaining output and returns the exit code.
+
+        Returns None if the command ended without an exit code.
+        """
         async for _ in self:
             pass
         return self.returncode
@@ -51,7 +57,7 @@ class AsyncTerminal:
         await self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     async def end_input(self) -> None:
-        """No more input will come."""
+        """Closes the input of the command."""
         await self._send(json.dumps({"type": "stdin-end"}))
 
     async def _send(self, message: Union[str, bytes]) -> None:
@@ -61,7 +67,7 @@ class AsyncTerminal:
             raise RookeryError("the terminal is closed: %s" % error) from error
 
     async def close(self) -> None:
-        """Ends the command, too."""
+        """Closes the connection, which also ends the command."""
         await self._socket.close()
 
     async def __aenter__(self) -> AsyncTerminal:

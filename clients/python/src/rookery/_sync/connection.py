@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import time
+import base64
 import ssl
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
@@ -11,20 +13,20 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from .._error import RookeryError, Unreachable
-from .._wire import LineReader, Request, Settings, answer_of, failure_of, is_gone, retry_after
+from .._wire import EventReader, LineReader, LogPosition, Request, Settings, answer_of, failure_of, is_gone, retry_after
 
 CHUNK = 64 * 1024
 KEPT_CONNECTIONS = 100
-#: Failures of httpx that come before anything was sent.
+#: Errors of httpx that occur before it has sent anything.
 NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Connection:
-    """Sends operations of the service, again where that is safe, and reads their answers."""
+    """Sends operations to the service, retries them if that is safe, and reads their answers."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # Any number at once: calls may take their time, and followers never end.
+        # The number of connections has no limit, because calls may take long and followed logs never end.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT_CONNECTIONS)
         self._http = httpx.Client(headers=dict(settings.headers), timeout=settings.timeout, limits=limits)
 
@@ -36,7 +38,7 @@ class Connection:
         self._http.close()
 
     def call(self, request: Request) -> Any:
-        """The answer's JSON. Fails with `RookeryError` for every answer that says no."""
+        """Returns the JSON of the answer. Fails with `RookeryError` if the service reports a failure."""
         response = self._send(request)
         if response is None:
             return {}
@@ -49,6 +51,72 @@ class Connection:
     def chunks(self, request: Request) -> Iterator[bytes]:
         response = self._send(request)
         assert response is not None
+        for chunk in self._bytes(response):
+            yield chunk
+
+    def follow(
+        self, request: Request, *, of_instances: bool = False, is_whole: bool = False
+    ) -> Iterator[str]:
+        """Yields lines of a log until it ends.
+
+        After a broken connection it resumes behind the last byte received. `of_instances`: each line begins
+        with its instance id. `is_whole`: the service keeps the beginning of the log.
+        """
+        reader = LineReader()
+        for chunk in self._log(request, of_instances, is_whole):
+            for line in reader.take(chunk):
+                yield line
+        for line in reader.end():
+            yield line
+
+    def _log(self, request: Request, of_instances: bool, is_whole: bool) -> Iterator[bytes]:
+        wanted = {name: value for name, value in request.query.items() if name not in ("tail", "since", "follow")}
+        is_all = request.query.get("tail") is None and request.query.get("since") is None
+        position = LogPosition(is_all, of_instances)
+        asked = replace(request, headers={"accept": "text/event-stream, text/plain"})
+        failures = 0
+        while True:
+            try:
+                if position.has_read and not is_whole:
+                    asked = replace(asked, query={**wanted, "follow": True})
+                    now = replace(request, query=wanted, headers={"accept": "text/plain"}, is_unbounded=False)
+                    position.find(self.read(now))
+                response = self._send(asked)
+                assert response is not None
+                position.begin()
+                for chunk in self._content(response):
+                    failures = 0
+                    fresh = position.advance(chunk)
+                    if fresh:
+                        yield fresh
+                return
+            except RookeryError as error:
+                failures += 1
+                wait = retry_after(error, failures, True)
+                if wait is None or not position.has_begun or failures > self._settings.retries:
+                    raise
+                time.sleep(wait)
+
+    def _content(self, response: httpx.Response) -> Iterator[bytes]:
+        """Yields the bytes of the log from an answer. Fails if the answer ends before the log does."""
+        try:
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                for chunk in self._bytes(response):
+                    yield chunk
+                return
+            lines, events = LineReader(), EventReader()
+            for chunk in self._bytes(response):
+                for line in lines.take(chunk):
+                    for _, kind, data in events.take(line.rstrip("\r")):
+                        if kind == "end":
+                            return
+                        if kind == "message":
+                            yield base64.b64decode(data)
+            raise Unreachable("the connection broke: it ended before the log", has_begun=True)
+        finally:
+            response.close()
+
+    def _bytes(self, response: httpx.Response) -> Iterator[bytes]:
         try:
             for chunk in response.iter_bytes():
                 yield chunk
@@ -82,7 +150,10 @@ class Connection:
             raise self._unreachable(error, has_begun=True) from error
 
     def _send(self, request: Request) -> Optional[httpx.Response]:
-        """The answer, not read yet; None: what is deleted has been deleted by a try whose answer got lost."""
+        """Sends a request with its retries and returns the answer, whose body has not been read yet.
+
+        Returns None if an earlier attempt, whose answer was lost, has already deleted the resource.
+        """
         tried = 0
         while True:
             tried += 1

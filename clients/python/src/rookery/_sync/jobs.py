@@ -34,7 +34,15 @@ class Jobs:
         memory_mb: Optional[float] = None,
         retries: Optional[int] = None,
     ) -> str:
-        """Submits one line for `/bin/sh -c`, which runs in a copy of the directory `code`; answers the job's id."""
+        """Submits one line, which `/bin/sh -c` runs, and returns the id of the job.
+
+        - `id`: the id of the job; by default the service makes one.
+        - `code`: a directory to pack and upload. The job runs in a copy of it.
+        - `pip`: Python packages to install before the command starts.
+        - `cpus`: number of CPU cores; fractions are allowed.
+        - `memory_mb`: memory in MiB.
+        - `retries`: maximum number of runs after a failed one.
+        """
         told: Dict[str, str] = {**(metadata or {})}
         if retries is not None:
             told["rookery.retries"] = str(retries)
@@ -68,11 +76,15 @@ class Jobs:
         return logs
 
     def follow(self, id: str) -> Iterator[str]:
-        """The lines of its log as they come, until it is over."""
-        return self._connection.lines(Request("getJobLogs", {"id": id}, {"follow": True}, is_unbounded=True))
+        """Yields lines of the log as the service receives them, until the job ends."""
+        request = Request("getJobLogs", {"id": id}, {"follow": True}, is_unbounded=True)
+        return self._connection.follow(request, is_whole=True)
 
     def wait(self, id: str) -> wire.Job:
-        """Its record once it is over, however it ended."""
+        """Waits until the job has succeeded, failed or been stopped, and returns its record.
+
+        The wait has no limit.
+        """
         while True:
             job = self.get(id)
             if job["status"] in OVER:
@@ -83,5 +95,5 @@ class Jobs:
         self._connection.call(Request("stopJob", {"id": id}, may_repeat=True))
 
     def delete(self, id: str) -> None:
-        """Forgets one that is over."""
+        """Deletes the record and the log of a job that has ended. Fails while the job is queued or runs."""
         self._connection.call(Request("deleteJob", {"id": id}))

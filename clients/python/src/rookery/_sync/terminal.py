@@ -15,10 +15,13 @@ STDERR = 2
 
 
 class Terminal:
-    """A command in a sandbox with open streams. Read it to its end, or `wait`: a reader who pauses holds it up."""
+    """A command in a sandbox with open streams.
+
+    Read the output to its end or call `wait`: unread output blocks the command.
+    """
 
     returncode: Optional[int] = None
-    """Its exit code, once all was read; None when it ended without one."""
+    """Exit code of the command after all output was read; None if the command ended without one."""
 
     def __init__(self, socket: ClientConnection, has_terminal: bool) -> None:
         self._socket = socket
@@ -40,7 +43,10 @@ class Terminal:
                 raise RookeryError("the terminal broke off: %s" % error) from error
 
     def wait(self) -> Optional[int]:
-        """Reads what is left, and answers the exit code."""
+        """Discards the remaining output and returns the exit code.
+
+        Returns None if the command ended without an exit code.
+        """
         for _ in self:
             pass
         return self.returncode
@@ -52,7 +58,7 @@ class Terminal:
         self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     def end_input(self) -> None:
-        """No more input will come."""
+        """Closes the input of the command."""
         self._send(json.dumps({"type": "stdin-end"}))
 
     def _send(self, message: Union[str, bytes]) -> None:
@@ -62,7 +68,7 @@ class Terminal:
             raise RookeryError("the terminal is closed: %s" % error) from error
 
     def close(self) -> None:
-        """Ends the command, too."""
+        """Closes the connection, which also ends the command."""
         self._socket.close()
 
     def __enter__(self) -> Terminal:

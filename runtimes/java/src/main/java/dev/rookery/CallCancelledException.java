@@ -1,6 +1,6 @@
 package dev.rookery;
 
-/** The call timed out, was interrupted, or its caller went away. */
+/** Thrown when the call timed out or was interrupted, its caller disconnected, or the instance stops. */
 public class CallCancelledException extends RuntimeException {
     public CallCancelledException(String message) {
         super(message);

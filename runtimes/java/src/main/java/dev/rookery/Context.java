@@ -4,68 +4,85 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
 
 /**
- * What a handler can know about its call and about the instance that it runs in. In the initializer and in pre_stop what
- * belongs to a call is empty.
+ * Describes a call and the instance in which it runs.
+ *
+ * <p>In the initializer and in pre_stop there is no call: the values of a call are empty there.
  */
 public interface Context {
-    /** Identifies the request that this call belongs to, in every log. */
+    /** Returns the id of the request that this call belongs to, in every log. */
     String getTraceID();
 
-    /** W3C trace context: the caller's trace, a span of this call's own. Pass it on as it is. */
+    /**
+     * Returns the W3C trace context: the caller's trace id and a span id of this call. Pass it on unchanged.
+     */
     String getTraceparent();
 
-    /** Identifies the call. */
+    /** Returns the id of the call. */
     String getRequestID();
 
-    /** The session that the caller named, {@code ""} without one. */
+    /** Returns the session that the caller named, or {@code ""}. */
     String getSessionID();
 
-    /** The call's own headers that the platform does not own, names in lower case. */
+    /**
+     * Returns the headers of the call that the platform does not use itself, with names in lower case.
+     * Read-only.
+     */
     Map<String, String> getHeaders();
 
-    /** When the call ends, as {@link System#currentTimeMillis} would say it; {@link Long#MAX_VALUE} without a bound. */
+    /**
+     * Returns the time at which the call ends, as {@link System#currentTimeMillis}; {@link Long#MAX_VALUE}
+     * without a limit.
+     */
     long getDeadlineMillis();
 
-    /** Milliseconds until the call is cancelled, at least 0; {@link Long#MAX_VALUE} without a bound. */
+    /**
+     * Returns the milliseconds until the call is cancelled, at least 0; {@link Long#MAX_VALUE} without a
+     * limit.
+     */
     long getRemainingTimeInMilliSeconds();
 
     /**
-     * The call's stream.
+     * Returns the call's stream.
      *
-     * @throws IllegalStateException when the caller does not take one
+     * @throws IllegalStateException when the caller did not ask for one, or there is no call
      */
     Stream getStream();
 
-    /** The UUID of the instance. */
+    /** Returns the UUID of the instance. */
     String getInstanceID();
 
-    /** Who owns the instance. */
+    /** Returns the tenant that owns the instance. */
     String getTenantID();
 
     String getNamespace();
 
     String getName();
 
-    /** The registered function's name, {@code ""} for an agent that was made without one. */
+    /**
+     * Returns the registered function's name, or {@code ""} for an agent that was created without a function.
+     */
     String getFunctionName();
 
     String getVersion();
 
-    /** The service in the function's name ({@code 0@service@function}), else the namespace. */
+    /**
+     * Returns the service in the function's name ({@code 0@service@function}), or the namespace if there is
+     * none.
+     */
     String getPackage();
 
-    /** Megabytes. */
+    /** Returns the memory limit of the instance in megabytes. */
     int getMemorySize();
 
-    /** Thousandths of a core. */
+    /** Returns the CPU share of the instance in thousandths of a core. */
     int getCPUNumber();
 
-    /** A variable of the environment, null when it is not set. */
+    /** Returns an environment variable, or null when it is not set. */
     String getUserData(String key);
 
-    /** A map that lives as long as the instance; the same one in every call. */
+    /** Returns a map that exists as long as the instance. All calls share it. */
     ConcurrentMap<String, Object> getState();
 
-    /** Writes to the instance's log, with the trace id. */
+    /** Returns a logger that writes to the instance's log, with the trace id. */
     Logger getLogger();
 }

@@ -1,6 +1,6 @@
 package dev.rookery;
 
-/** Writes lines to the instance's log. */
+/** Writes lines to the instance's log (stderr). */
 public interface Logger {
     void debug(String message);
 
@@ -10,6 +10,6 @@ public interface Logger {
 
     void error(String message);
 
-    /** The message, then the stack trace. */
+    /** Writes the message, then the stack trace. */
     void error(String message, Throwable cause);
 }

@@ -21,14 +21,17 @@ final class Call {
     private Protocol.CallHeader header;
     private CallStream stream;
 
-    /** Guarded by the instance's lock. */
+    /** True once the call runs. Guarded by the instance's lock. */
     boolean running;
 
-    // Guarded by this.
+    // The following fields are guarded by this.
 
-    /** Why it was cancelled; null when it was not. Written with the instance's lock too. */
+    /**
+     * Reason of the cancellation; null while the call is not cancelled. Written under the instance's lock
+     * too.
+     */
     private String reason;
-    /** Whose code is the user's at the moment; null when nobody's is. */
+    /** The thread that currently runs user code of this call; null when none does. */
     private Thread interruptible;
     private boolean due;
     private long interruptedNanos;
@@ -40,7 +43,7 @@ final class Call {
         this.event = event;
     }
 
-    /** Parsed when somebody asks: most handlers never do. */
+    /** Returns the header. Parses it on first use, since most handlers never read it. */
     synchronized Protocol.CallHeader header() {
         if (header == null) {
             try {
@@ -53,7 +56,7 @@ final class Call {
         return header;
     }
 
-    /** Its stream; null when its caller takes none. */
+    /** Returns the call's stream, or null when its caller did not ask for one. Creates it on first use. */
     synchronized CallStream stream() {
         if (stream == null && header().stream) {
             stream = new CallStream(this, header().credit);
@@ -61,12 +64,12 @@ final class Call {
         return stream;
     }
 
-    /** The stream when somebody has asked for it. */
+    /** Returns the stream if it has been created, otherwise null. */
     synchronized CallStream openedStream() {
         return stream;
     }
 
-    /** When it ends, by {@link System#nanoTime}; null without a bound. */
+    /** Returns the time at which the call ends, as {@link System#nanoTime}; null without a limit. */
     Long endNanos() {
         double remainingMs = header().remainingMs;
         return remainingMs > 0 ? arrivedNanos + (long) (remainingMs * 1e6) : null;
@@ -76,12 +79,15 @@ final class Call {
         return reason;
     }
 
-    /** Whether its code shall end: not any more where it was interrupted, knows it, and goes on. */
+    /**
+     * Returns true if the call's code has to end. An interrupted call that has noticed and continues does not
+     * have to.
+     */
     synchronized boolean mustStop() {
         return reason != null && (due || !INTERRUPT.equals(reason));
     }
 
-    /** Cancels it: its code is interrupted when it runs, or as soon as it does. */
+    /** Cancels the call: interrupts its code if that runs, otherwise as soon as it does. */
     void cancel(String why) {
         CallStream open;
         synchronized (this) {
@@ -95,7 +101,10 @@ final class Call {
         }
     }
 
-    /** Code that goes on after an interrupt gets another, unless the interrupt was all that was asked for. */
+    /**
+     * Interrupts code again that continues, at least one second later. After a mere interrupt request it may
+     * continue.
+     */
     synchronized void interruptAgain() {
         if (interruptible != null && !INTERRUPT.equals(reason)
                 && System.nanoTime() - interruptedNanos > INTERRUPT_AGAIN_NANOS) {
@@ -104,30 +113,32 @@ final class Call {
         }
     }
 
-    /** The user's code begins in this thread, or goes on after the runtime's own. */
+    /** Called when user code begins in this thread, or continues after code of the runtime. */
     synchronized void enter() {
         interruptible = Thread.currentThread();
         interruptWhenDue();
     }
 
-    /** The user's code ended in this thread, or has called the runtime. No interrupt of ours comes after it. */
+    /** Called when user code has ended in this thread. No interrupt of the runtime follows. */
     synchronized void leave() {
         interruptible = null;
         Thread.interrupted();
     }
 
-    /** Whether this thread is the one that {@link #enter} was called in. */
+    /** Returns true if {@link #enter} was called in this thread. */
     synchronized boolean isEnteredHere() {
         return interruptible == Thread.currentThread();
     }
 
-    /** Like {@link #leave}, for a short time: an interrupt that came is kept for {@link #enter}. */
+    /**
+     * Called when user code calls the runtime for a short time. Keeps a pending interrupt for {@link #enter}.
+     */
     synchronized void suspend() {
         interruptible = null;
         due |= Thread.interrupted();
     }
 
-    /** Somebody else has interrupted its code, which did not notice yet. */
+    /** Keeps an interrupt by another thread of the user's code for {@link #enter}. */
     synchronized void interruptLater() {
         due = true;
     }
@@ -159,7 +170,7 @@ final class Call {
         }
     }
 
-    /** The answer of a call that was cancelled. */
+    /** Returns the failure that answers a cancelled call. */
     static Failure failureOf(String reason) {
         if (TIMEOUT.equals(reason)) {
             return new Failure(Protocol.CODE_TIMEOUT, textOf(reason));
@@ -167,7 +178,9 @@ final class Call {
         return Failure.ofHandler("CallCancelled: " + textOf(reason));
     }
 
-    /** What its code gets where it cannot be interrupted. */
+    /**
+     * Returns the exception for the call's code while it cannot be interrupted. Clears the pending interrupt.
+     */
     synchronized CallCancelledException cancelled() {
         due = false;
         return new CallCancelledException(text());

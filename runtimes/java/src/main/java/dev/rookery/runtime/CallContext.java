@@ -10,7 +10,7 @@ import java.util.concurrent.ConcurrentMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Everything is worked out when it is asked for. */
+/** The {@link Context} of a call or a hook. Values are computed on access. */
 final class CallContext implements Context {
     private static final Pattern TRACEPARENT =
             Pattern.compile("^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2}).*");
@@ -18,9 +18,9 @@ final class CallContext implements Context {
     private static final Protocol.CallHeader NO_HEADER = new Protocol.CallHeader();
 
     private final Facts facts;
-    /** Null in the initializer and in pre_stop. */
+    /** The call; null in the initializer and in pre_stop. */
     private final Call call;
-    /** When those end, by {@link System#nanoTime}; null without a bound. */
+    /** Time limit of the initializer or pre_stop, as {@link System#nanoTime}; null without a limit. */
     private final Long endNanos;
     private String traceparent;
 

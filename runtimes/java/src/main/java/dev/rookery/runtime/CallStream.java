@@ -6,20 +6,22 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 
-/** CHUNK frames under the credit of their reader. */
+/** Sends CHUNK frames of a call within the credit that their reader grants. */
 final class CallStream implements Stream {
     private static final int MAX_CHUNK_BYTES = Protocol.MAX_FRAME_BYTES - Protocol.FRAME_OVERHEAD;
     /**
-     * Writes for threads of the user's own: an interrupt, which is theirs to use, would close the connection under the
-     * thread that writes to it.
+     * Threads that write for other threads of the user's code.
+     *
+     * <p>Those may be interrupted by user code, and an interrupt closes the channel under a thread that
+     * writes to it.
      */
     private static final ExecutorService WRITERS = Threads.pool();
 
     private final Call call;
-    /** Held while a chunk is written, so that none follows the answer. */
+    /** Held while a chunk is written, so that no chunk follows the answer. */
     private final Object sendLock = new Object();
 
-    // Guarded by this.
+    // The following fields are guarded by this.
     private long credit;
     private boolean closed;
 
@@ -88,13 +90,13 @@ final class CallStream implements Stream {
         }
     }
 
-    /** Waits until some is left; one chunk may overdraw it. */
+    /** Waits until credit is available. One chunk may overdraw it. */
     private synchronized void takeCredit(int bytes) {
         boolean interrupted = false;
         while (credit <= 0 && !closed && !call.mustStop()) {
             try {
                 wait();
-            } catch (InterruptedException foreign) { // a cancel does not interrupt here, it says so by mustStop
+            } catch (InterruptedException foreign) { // a cancel does not interrupt here: mustStop reports it
                 interrupted = true;
             }
         }
@@ -110,19 +112,19 @@ final class CallStream implements Stream {
         }
     }
 
-    /** More credit; 0 only wakes the writer. */
+    /** Adds credit. A count of 0 only wakes the writer. */
     synchronized void grant(long bytes) {
         credit += bytes;
         notifyAll();
     }
 
-    /** Returns when no chunk can be sent any more. */
+    /** Ends the stream. Returns when no chunk can be sent any more. */
     void finish() {
         synchronized (this) {
             closed = true;
             notifyAll();
         }
-        synchronized (sendLock) { // its holder is about to find out, or has written
+        synchronized (sendLock) { // its holder notices the end or has written
         }
     }
 }

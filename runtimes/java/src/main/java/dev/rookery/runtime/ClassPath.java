@@ -21,25 +21,33 @@ final class ClassPath {
 
     private final Path directory;
     private final int jars;
+    /** A sentence about a dangling link below the directory; null if there is none. */
+    private final String brokenLink;
     private final URLClassLoader loader;
 
-    private ClassPath(Path directory, List<URL> urls, int jars) {
+    private ClassPath(Path directory, List<URL> urls, int jars, String brokenLink) {
         this.directory = directory;
         this.jars = jars;
+        this.brokenLink = brokenLink;
         this.loader = new URLClassLoader(urls.toArray(new URL[0]), ClassPath.class.getClassLoader());
     }
 
-    /** The directory itself, its {@code classes} directory when there is one, and every jar below it by name. */
+    /**
+     * Returns a class path of the directory, its {@code classes} directory if it exists, and all jars below
+     * it by name.
+     */
     static ClassPath below(String codePath, String handler) throws Failure {
         if (codePath == null || codePath.isEmpty()) {
             throw failure(handler, "codePath is empty, so there is no directory to look in");
         }
         Path directory = Paths.get(codePath);
         if (!Files.isDirectory(directory)) {
-            throw failure(handler, "the code directory " + codePath + " does not exist");
+            throw failure(handler, "the code directory " + codePath + " " + whyNoDirectory(directory));
         }
         try (Stream<Path> files = Files.walk(directory, MAX_DEPTH, FileVisitOption.FOLLOW_LINKS)) {
+            String[] brokenLink = {null};
             List<Path> jars = files
+                    .peek(file -> brokenLink[0] = brokenLink[0] == null ? brokenLinkText(file) : brokenLink[0])
                     .filter(file -> file.toString().endsWith(".jar") && Files.isRegularFile(file))
                     .sorted()
                     .limit(MAX_JARS + 1)
@@ -56,7 +64,7 @@ final class ClassPath {
             for (Path jar : jars) {
                 urls.add(url(jar));
             }
-            return new ClassPath(directory, urls, jars.size());
+            return new ClassPath(directory, urls, jars.size(), brokenLink[0]);
         } catch (IOException | java.io.UncheckedIOException error) {
             throw failure(handler, "the code directory " + codePath + " cannot be read: " + error.getMessage());
         }
@@ -67,9 +75,9 @@ final class ClassPath {
     }
 
     /**
-     * A class of the user's.
+     * Returns a class of the user's code.
      *
-     * @throws ClassNotFoundException whose text says where it was looked for
+     * @throws ClassNotFoundException whose text names the searched directory
      */
     Class<?> find(String name) throws ClassNotFoundException {
         try {
@@ -78,13 +86,34 @@ final class ClassPath {
                 return found;
             }
         } catch (ClassNotFoundException missing) {
-            // Below, in our words.
+            // Reported below with a text that names the directory.
         } catch (UnsupportedClassVersionError error) {
             throw new ClassNotFoundException("class " + name + " was compiled for a newer Java than this "
                     + System.getProperty("java.version") + ": " + error.getMessage());
         }
         throw new ClassNotFoundException(
-                "class " + name + " not found in " + directory + ", nor in the " + jars + " jars below it");
+                "class " + name + " not found in " + directory + ", nor in the " + jars + " jars below it"
+                        + (brokenLink == null ? "" : "; " + brokenLink));
+    }
+
+    private static String whyNoDirectory(Path path) {
+        if (Files.exists(path)) {
+            return "is a file and not a directory: unpack it, and mount the directory";
+        }
+        String text = brokenLinkText(path);
+        return text == null ? "does not exist" : text.substring((path + " ").length());
+    }
+
+    /** Returns a sentence about a dangling link, or null if the path is none. */
+    private static String brokenLinkText(Path path) {
+        if (!Files.isSymbolicLink(path) || Files.exists(path)) {
+            return null;
+        }
+        try {
+            return path + " is a link to " + Files.readSymbolicLink(path) + ", which does not exist inside the sandbox";
+        } catch (IOException gone) {
+            return null;
+        }
     }
 
     private static URL url(Path path) throws MalformedURLException {

@@ -12,15 +12,15 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
-/** From {@code package.Class.method} below the code directory to something that can be called. */
+/** Loads the methods that {@code package.Class.method} names below the code directory. */
 final class Code {
     private static final int MAX_HANDLER_PARAMETERS = 2;
 
     final Program program;
-    /** Null without one. */
+    /** The initializer; null without one. */
     final Entry initializer;
     final Entry preStop;
-    /** Why pre_stop cannot be run, told at the end: calls do not need it. */
+    /** Reason why pre_stop cannot be run. Reported when the instance stops, since calls do not need it. */
     final Failure preStopFailure;
 
     private Code(Program program, Entry initializer, Entry preStop, Failure preStopFailure) {
@@ -75,7 +75,7 @@ final class Code {
         return entry != null && !entry.isEmpty();
     }
 
-    /** Finds methods; makes one object of each class that has to be an object. */
+    /** Finds methods. Creates one object of each class whose method is not static. */
     private static final class Finder {
         private final ClassPath path;
         private final Map<Class<?>, Object> targets;
@@ -85,7 +85,10 @@ final class Code {
             this.targets = targets;
         }
 
-        /** `home`: the class of an entry that is only a method's name; null where there is none. */
+        /**
+         * Finds the method of an entry. `home` is the class of an entry without a class; null if an entry
+         * needs one.
+         */
         Entry find(String kind, String entry, Class<?> home) throws Failure {
             int dot = entry.lastIndexOf('.');
             boolean hasClass = dot > 0 && dot < entry.length() - 1;
@@ -95,7 +98,7 @@ final class Code {
             try {
                 Class<?> type = hasClass ? path.find(entry.substring(0, dot)) : home;
                 Method method = choose(kind, entry, type, entry.substring(dot + 1));
-                method.setAccessible(true); // a public method of a class that is not
+                method.setAccessible(true); // public methods of classes that are not public need this
                 boolean isHandler = kind.equals("handler");
                 int parameters = method.getParameterCount();
                 boolean takesContext = parameters > 0
@@ -164,7 +167,7 @@ final class Code {
                             && types[0] != Context.class);
         }
 
-        /** Interfaces may declare what the class has: the most specific one counts. */
+        /** Returns true if a more specific type declares the same method: an interface may repeat it. */
         private static boolean isOverridden(Method method, List<Method> others) {
             return others.stream().anyMatch(other -> other != method
                     && Arrays.equals(other.getParameterTypes(), method.getParameterTypes())

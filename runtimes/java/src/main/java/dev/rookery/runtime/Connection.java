@@ -12,16 +12,19 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicBoolean;
 
-/** One connection of a control plane. One thread at a time reads; any may send. */
+/** A connection of a control plane. One thread at a time reads; any thread may send. */
 final class Connection {
     private static final int BUFFER_BYTES = 32 * 1024;
-    /** CANCELs that came before their CALL was read. */
+    /** Limit for stored CANCELs that arrived before their CALL was read. */
     private static final int MAX_EARLY_CANCELS = 4096;
-    /** What one data connection may have queued before it is not read any further. */
-    private static final int MAX_QUEUED_BYTES = 16 * 1024 * 1024;
-    private static final int MAX_QUEUED_CALLS = 10_000;
+    /**
+     * Limits of the waiting calls of a data connection. Reading pauses above them, until half of that is
+     * left.
+     */
+    private static final int MAX_QUEUED_BYTES = 8 * 1024 * 1024;
+    private static final int MAX_QUEUED_CALLS = 512;
 
-    /** One frame. */
+    /** A frame of the protocol. */
     static final class Frame {
         final int kind;
         final int callId;
@@ -41,20 +44,22 @@ final class Connection {
     private final byte[] header = new byte[Protocol.HEADER_BYTES];
     private final Object sendLock = new Object();
 
-    /** When the write that goes on began, by {@link System#nanoTime}; 0 when none does. */
+    /** Time at which the current write began, as {@link System#nanoTime}; 0 when there is none. */
     private volatile long sendingSince;
 
     // Set by the handshake.
     volatile String client;
 
-    /** Set while the thread that reads runs a handler. The one that clears it reads on. */
+    /**
+     * True while the thread that reads runs a handler. The thread that sets it to false continues reading.
+     */
     final AtomicBoolean handling = new AtomicBoolean();
-    /** Changes with each handler that the reading thread runs. */
+    /** Number that changes with each handler that the reading thread runs. */
     volatile int handled;
-    /** The watcher's own. */
+    /** The value of {@code handled} in the watcher's last pass. Only the watcher uses it. */
     int handledWhenWatched;
 
-    // Guarded by the instance's lock, and only of use on a data connection.
+    // The following fields are guarded by the instance's lock. Only data connections use them.
 
     final Map<Integer, Call> calls = new HashMap<>();
     int queuedCalls;
@@ -72,7 +77,7 @@ final class Connection {
         this.channel = channel;
         this.watcher = watcher;
         in.limit(0);
-        // Of a TCP connection; the addresses of junixsocket are subclasses of it.
+        // True for TCP only: the addresses of junixsocket are subclasses.
         SocketAddress local = channel.getLocalAddress();
         if (local != null && local.getClass() == InetSocketAddress.class) {
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
@@ -110,7 +115,9 @@ final class Connection {
     }
 
     /**
-     * Writes one frame whole. A connection that cannot take it is ended, which its reader then sees. False: nobody will get it.
+     * Writes one frame as a whole. Returns false if that failed.
+     *
+     * <p>Closes the connection then, which the connection's reader notices.
      */
     boolean send(byte[] frame) {
         synchronized (sendLock) {
@@ -139,7 +146,7 @@ final class Connection {
         }
     }
 
-    /** How long the write that goes on has taken, nanoseconds; -1 when none does. */
+    /** Returns the duration of the current write in nanoseconds, or -1 when there is none. */
     long sendingFor() {
         long since = sendingSince;
         return since == 0 ? -1 : System.nanoTime() - since;
@@ -149,22 +156,26 @@ final class Connection {
         try {
             channel.close();
         } catch (IOException ignored) {
-            // It is of no use either way.
+            // A failed close needs no action: the connection is not used again.
         }
     }
 
-    // With the instance's lock.
+    // Callers of the following methods hold the instance's lock.
 
     boolean isFull() {
         return queuedCalls >= MAX_QUEUED_CALLS || queuedBytes > MAX_QUEUED_BYTES;
     }
 
-    /** Notes a CANCEL whose CALL was not read yet, or was answered already. */
+    boolean isHalfFull() {
+        return queuedCalls > MAX_QUEUED_CALLS / 2 || queuedBytes > MAX_QUEUED_BYTES / 2;
+    }
+
+    /** Stores a CANCEL whose CALL was not read yet or has been answered. */
     void cancelEarly(int callId, String reason) {
         earlyCancels.put(callId, reason);
     }
 
-    /** The reason of a CANCEL that came before its call; null when none came. */
+    /** Returns the reason of a CANCEL that arrived before its call, or null. Removes the stored CANCEL. */
     String takeEarlyCancel(int callId) {
         return earlyCancels.isEmpty() ? null : earlyCancels.remove(callId);
     }

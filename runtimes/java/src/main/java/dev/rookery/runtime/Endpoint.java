@@ -14,7 +14,7 @@ import java.nio.file.Paths;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 
-/** Where to listen. */
+/** Opens the listening socket that the settings name. */
 final class Endpoint {
     private static final int BACKLOG = 128;
     private static final String TCP = "tcp:";
@@ -41,7 +41,7 @@ final class Endpoint {
         }
     }
 
-    /** Java takes over no descriptor but 0. */
+    /** Returns the inherited listener. Java can only inherit descriptor 0. */
     private static ServerSocketChannel inherited(String fd) throws IOException {
         if (!fd.equals("0")) {
             throw new IOException(Settings.FD + " is " + fd
@@ -53,7 +53,7 @@ final class Endpoint {
                     + System.getProperty("java.version") + " can use");
         }
         ServerSocketChannel listener = (ServerSocketChannel) channel;
-        listener.configureBlocking(false); // its maker may have left it blocking, which Java does not notice
+        listener.configureBlocking(false); // may be non-blocking, unknown to Java
         listener.configureBlocking(true);
         return listener;
     }
@@ -72,7 +72,7 @@ final class Endpoint {
         listener.bind(address, BACKLOG);
         if (portFile != null) {
             InetSocketAddress bound = (InetSocketAddress) listener.getLocalAddress();
-            // Renamed into its place, so that nobody reads half of it.
+            // The rename makes the complete file appear at once.
             Path next = portFile.resolveSibling(portFile.getFileName() + ".new");
             String text = bound.getAddress().getHostAddress() + ":" + bound.getPort() + "\n";
             Files.write(next, text.getBytes(StandardCharsets.US_ASCII));
@@ -89,13 +89,14 @@ final class Endpoint {
         }
         ServerSocketChannel listener = sockets.newListener();
         listener.bind(address, BACKLOG);
-        // The directory's mode and the secret decide who may connect: the control plane is often another user.
+        // The control plane often runs as another user. The directory's mode and the secret protect the
+        // socket.
         Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-rw-rw-"));
         path.toFile().deleteOnExit();
         return listener;
     }
 
-    /** A socket that nobody listens on is left over from a process that has ended. */
+    /** Removes a socket on which no process listens. Fails if the path is no socket, or a process listens. */
     private static void removeLeftOver(Path path, SocketAddress address, UnixSockets sockets)
             throws IOException, ReflectiveOperationException {
         if (!Files.readAttributes(path, java.nio.file.attribute.BasicFileAttributes.class, LinkOption.NOFOLLOW_LINKS)

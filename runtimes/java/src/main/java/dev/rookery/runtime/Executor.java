@@ -6,11 +6,11 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import java.util.stream.BaseStream;
 
-/** One call, from the event to its outcome, in the thread of the caller. */
+/** Runs one call in the current thread, from the event to its outcome. */
 final class Executor {
     private static final byte[] NULL = {'n', 'u', 'l', 'l'};
 
-    /** What became of a call: a value as JSON, or a failure. */
+    /** The outcome of a call: a value as JSON, or a failure. */
     static final class Outcome {
         final byte[] value;
         final Failure failure;
@@ -56,7 +56,7 @@ final class Executor {
     private static Failure failureOf(Throwable error) {
         try {
             return Failure.ofHandler(Log.textOf(error));
-        } catch (Throwable broken) { // no memory for a text of any length
+        } catch (Throwable broken) { // too little memory for a long text
             return Failure.ofHandler(error.getClass().getName());
         }
     }
@@ -92,7 +92,7 @@ final class Executor {
         }
     }
 
-    /** Streams values to a caller who takes a stream, else collects them into an array. */
+    /** Sends values to the stream if the caller asked for one, otherwise collects them in an array. */
     private byte[] sequence(Call call, Iterator<?> values) throws Failure {
         CallStream stream = call.stream();
         if (stream != null) {
@@ -117,7 +117,7 @@ final class Executor {
         return array.toByteArray();
     }
 
-    /** A cancelled call's code usually ends with an exception that says nothing new. */
+    /** Logs a failed call. Skips the InterruptedException of a cancelled call, which contains nothing new. */
     private static void log(Call call, Throwable error) {
         if (call.reason() != null && error instanceof InterruptedException) {
             return;

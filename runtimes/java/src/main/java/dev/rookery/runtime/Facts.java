@@ -3,7 +3,7 @@ package dev.rookery.runtime;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 
-/** What is the same for all calls of an instance. */
+/** The facts from INIT that are the same for all calls of an instance, and the state that calls share. */
 final class Facts {
     final Protocol.Init init;
     final ConcurrentMap<String, Object> state = new ConcurrentHashMap<>();

@@ -1,6 +1,6 @@
 package dev.rookery.runtime;
 
-/** A failure with a code of the protocol. */
+/** A failure with an error code of the protocol. */
 final class Failure extends Exception {
     static final Failure STOPPING = new Failure(Protocol.CODE_PROTOCOL, "the instance is stopping");
 

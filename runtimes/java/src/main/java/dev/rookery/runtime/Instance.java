@@ -13,11 +13,12 @@ import java.util.Set;
 import java.util.concurrent.ExecutorService;
 
 /**
- * The calls of this instance: which waits, which runs, who reads what. At most {@code concurrency} run at once, in the order of
- * their arrival over all connections.
+ * Queues and runs the calls of this instance, and decides which thread reads which connection.
+ *
+ * <p>At most {@code concurrency} calls run at once, in order of arrival over all connections.
  */
 final class Instance {
-    /** The connections of one control plane. */
+    /** The connections of a control plane. */
     private static final class Client {
         Connection data;
         Connection control;
@@ -27,7 +28,10 @@ final class Instance {
     final Watcher watcher = new Watcher();
     final Lifecycle lifecycle = new Lifecycle(this);
 
-    /** Guards everything below, and what {@link Connection}, {@link Call} and {@link Lifecycle} say. */
+    /**
+     * Guards all fields below, and the fields of {@link Connection}, {@link Call} and {@link Lifecycle} that
+     * say so.
+     */
     final Object lock = new Object();
     private final Map<String, Client> clients = new HashMap<>();
     private final Set<Call> queue = new LinkedHashSet<>();
@@ -35,7 +39,7 @@ final class Instance {
     private int concurrency;
     /** Set once the code is loaded. */
     private volatile Executor executor;
-    /** Whether a data connection is read while a handler runs in the thread that reads it. */
+    /** True if another thread reads a data connection while its reader runs a handler. */
     private volatile boolean readsAhead = true;
 
     Instance() {
@@ -45,9 +49,9 @@ final class Instance {
     // Connections.
 
     /**
-     * Makes the connection one of its client's two and answers its HELLO, before anything else can be sent on it.
+     * Assigns the connection to its client and answers its HELLO, before any other frame can be sent on it.
      *
-     * @throws ProtocolException when the client has one already
+     * @throws ProtocolException when the client already has a connection of that role
      */
     void join(Connection connection, String client, boolean isData, Runnable answer) throws ProtocolException {
         synchronized (lock) {
@@ -66,7 +70,7 @@ final class Instance {
         }
     }
 
-    /** With the lock. */
+    /** Removes a connection from its client. The caller holds the lock. */
     private void leave(Connection connection) {
         Client peer = clients.get(connection.client);
         if (peer == null) {
@@ -84,7 +88,7 @@ final class Instance {
         decideReading();
     }
 
-    /** Drops the calls of a data connection that wait and cancels those that run. */
+    /** Ends a data connection: drops the waiting calls and cancels the running ones. */
     void endData(Connection connection) {
         connection.close();
         watcher.remove(connection);
@@ -108,8 +112,9 @@ final class Instance {
     }
 
     /**
-     * Forgets a control connection. When nobody reads its client's data connection, that ends too: nobody would see that the
-     * client has gone.
+     * Closes and removes a control connection. Ends its client's data connection too if that is paused.
+     *
+     * <p>Otherwise no thread would notice that the client has disconnected.
      */
     void endControl(Connection connection) {
         connection.close();
@@ -128,13 +133,13 @@ final class Instance {
         }
     }
 
-    /** The data connection of a control connection's client; null when there is none. With the lock. */
+    /** Returns the data connection of a control connection's client, or null. The caller holds the lock. */
     private Connection dataOf(Connection control) {
         Client peer = clients.get(control.client);
         return peer == null ? null : peer.data;
     }
 
-    /** With the lock. */
+    /** Returns all data connections. The caller holds the lock. */
     private List<Connection> dataConnections() {
         List<Connection> all = new ArrayList<>();
         for (Client peer : clients.values()) {
@@ -145,9 +150,9 @@ final class Instance {
         return all;
     }
 
-    // Who reads.
+    // Assignment of readers.
 
-    /** Serves a data connection until it ends, or another thread reads on. */
+    /** Serves a data connection until it ends, or another thread continues reading. */
     void readData(Connection connection) {
         try {
             while (true) {
@@ -167,16 +172,17 @@ final class Instance {
         } catch (IOException error) {
             logBroken(error);
             endData(connection);
-        } catch (RuntimeException | Error fault) { // no memory for a frame, or a fault of ours: this client can come back
+        } catch (RuntimeException | Error fault) { // too little memory, or a fault of ours
             Log.thrown("rookery: a data connection is closed", fault);
             endData(connection);
         }
     }
 
     /**
-     * Runs a call and says whether this thread is still the one that reads its connection. Another one reads at once where that
-     * makes a difference (calls could run side by side, or have to be put in order with those of another connection), else when
-     * the watcher or a CANCEL asks for it.
+     * Runs a call and returns true if this thread is still the reader of its connection.
+     *
+     * <p>Another thread starts to read immediately if calls can run in parallel or arrive on several
+     * connections. Otherwise it starts when the watcher or a CANCEL requires it.
      */
     private boolean runWhileReading(Connection connection, Call call) {
         connection.handled++;
@@ -196,7 +202,7 @@ final class Instance {
         }
     }
 
-    /** When what readsAhead depends on has changed. With the lock. */
+    /** Updates readsAhead. Called when a condition of it changes. The caller holds the lock. */
     void decideReading() {
         List<Connection> connections = dataConnections();
         boolean ahead = concurrency > 1 || connections.size() > 1 || lifecycle.isStopping();
@@ -216,7 +222,7 @@ final class Instance {
 
     // Calls.
 
-    /** The call when it shall run now; null when it waits or was refused. */
+    /** Returns the call if it runs now, or null if it waits or was refused. */
     private Call receiveCall(Connection connection, Frame frame) throws IOException {
         byte[] payload = frame.payload;
         int eventAt = payload.length < 2 ? 3 : 2 + ((payload[0] & 0xff) << 8 | payload[1] & 0xff);
@@ -250,16 +256,17 @@ final class Instance {
         return null;
     }
 
-    /** With the lock. Returns when more of its connection may be read. */
+    /** Queues a call. Returns when its connection may be read further. The caller holds the lock. */
     private void enqueue(Call call) throws IOException {
         Connection connection = call.connection;
         queue.add(call);
         connection.queuedCalls++;
         connection.queuedBytes += call.event.length;
         try {
-            while (!connection.ended && connection.isFull()) {
-                connection.paused = true;
+            connection.paused = connection.isFull();
+            while (connection.paused && !connection.ended) {
                 lock.wait();
+                connection.paused = connection.isHalfFull();
             }
         } catch (InterruptedException stray) {
             Thread.currentThread().interrupt();
@@ -269,7 +276,7 @@ final class Instance {
         }
     }
 
-    /** With the lock. */
+    /** Removes a call from the queue. The caller holds the lock. */
     private void dequeue(Call call) {
         queue.remove(call);
         Connection connection = call.connection;
@@ -280,7 +287,7 @@ final class Instance {
         }
     }
 
-    /** Runs a call that holds a slot, and then those that wait for one, until none does. */
+    /** Runs a call that holds a slot, and then waiting calls in the same slot until none is left. */
     private void run(Call call) {
         Call next = call;
         while (next != null) {
@@ -289,7 +296,7 @@ final class Instance {
         }
     }
 
-    /** Answers a call whose code has ended and takes the next one that waits into its slot. */
+    /** Answers a call whose code has ended, and returns the waiting call that gets its slot, or null. */
     private Call finish(Call call, Executor.Outcome outcome) {
         Call next = null;
         String reason;
@@ -317,14 +324,14 @@ final class Instance {
             call.connection.send(failure == null
                     ? Protocol.result(call.id, outcome.value, outcome.micros)
                     : Protocol.error(call.id, failure, outcome.micros));
-        } catch (RuntimeException | Error fault) { // no memory for the answer: the call that is next has its slot all the same
+        } catch (RuntimeException | Error fault) { // too little memory: the next call keeps its slot
             Log.thrown("rookery: a data connection is closed", fault);
             endData(call.connection);
         }
         return next;
     }
 
-    /** Cancels a call that runs. With the lock. */
+    /** Cancels a running call. The caller holds the lock. */
     private void cancel(Call call, String reason) {
         call.cancel(reason);
         watcher.addCancelled(call);
@@ -350,7 +357,7 @@ final class Instance {
             }
         }
         if (call == null) {
-            // It may wait in the kernel while a handler runs: it is read, so that it is answered now.
+            // The CALL may wait in the kernel while a handler runs. Reading on answers it now.
             readOn(data);
         } else {
             data.send(Protocol.error(callId, Call.failureOf(reason)));
@@ -378,16 +385,16 @@ final class Instance {
         return pong;
     }
 
-    // For the lifecycle.
+    // Methods for the lifecycle.
 
-    /** The code is loaded: calls may run. With the lock. */
+    /** Lets calls run, once the code is loaded. The caller holds the lock. */
     void open(Executor loaded, int slots) {
         executor = loaded;
         concurrency = slots;
         decideReading();
     }
 
-    /** Runs the calls that came before the code was loaded. */
+    /** Runs the calls that arrived before the code was loaded. */
     void startQueued() {
         List<Call> started = new ArrayList<>();
         synchronized (lock) {
@@ -404,7 +411,7 @@ final class Instance {
         }
     }
 
-    /** Answers the calls that wait and cancels those that run. */
+    /** Answers the waiting calls with a refusal and cancels the running ones. */
     void cancelAll(Failure refusal) {
         List<Call> waiting;
         synchronized (lock) {
@@ -424,7 +431,7 @@ final class Instance {
         }
     }
 
-    /** Waits until no call runs. With the lock. False: some still does. */
+    /** Waits until no call runs. Returns false if one still does at that time. The caller holds the lock. */
     boolean awaitIdle(long untilNanos) throws InterruptedException {
         while (running > 0) {
             long left = untilNanos - System.nanoTime();

@@ -12,7 +12,10 @@ import java.io.IOException;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 
-/** Types of java.time that have an ISO form ({@code Instant}, {@code LocalDate}, {@code Duration} …) as their texts. */
+/**
+ * Converts types of java.time with an ISO form ({@code Instant}, {@code LocalDate}, {@code Duration} …) to
+ * and from text.
+ */
 final class JavaTime implements TypeAdapterFactory {
     @Override
     public <T> TypeAdapter<T> create(Gson gson, TypeToken<T> type) {

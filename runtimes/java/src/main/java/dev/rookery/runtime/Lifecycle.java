@@ -11,27 +11,27 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** INIT and STOP: what an instance does once. Its state is guarded by the instance's lock. */
+/** Handles INIT and STOP, which happen once. The instance's lock guards the state. */
 final class Lifecycle {
-    /** So that a grace of 0 still lets an instance say that nothing had to be stopped. */
+    /** Minimum for the grace of a STOP, so that with a grace of 0 the instance can still send STOPPED. */
     private static final long LEAST_GRACE_MS = 100;
     private static final int MAX_CONCURRENCY = 1000;
     private static final int MAX_RESULT_BYTES = Protocol.MAX_FRAME_BYTES - Protocol.HEADER_BYTES;
-    /** Hooks of the JVM that do not end in this time are cut off. */
+    /** Time limit for the shutdown hooks of the JVM. */
     private static final long EXIT_MS = 2000;
 
     private enum State {
         NEW, INITIALIZING, READY, FAILED, STOPPING
     }
 
-    /** User code outside of calls that may be asked to end. */
+    /** User code outside calls that may be interrupted. */
     private interface Step<T> extends Callable<T> {
     }
 
     private final Instance instance;
     private State state = State.NEW;
     private Failure failure;
-    /** The answer of every INIT, once there is one. */
+    /** The frame that answers every INIT; null until the outcome is known. */
     private byte[] initAnswer;
     private final List<Connection> waiting = new ArrayList<>();
     private final List<Connection> stoppers = new ArrayList<>();
@@ -44,7 +44,7 @@ final class Lifecycle {
         this.instance = instance;
     }
 
-    // With the lock.
+    // Callers of the following methods hold the lock.
 
     boolean isReady() {
         return state == State.READY;
@@ -58,12 +58,12 @@ final class Lifecycle {
         return state.name().toLowerCase(java.util.Locale.ROOT);
     }
 
-    /** Why the code could not be loaded; null when it could, or was not yet. */
+    /** Returns the reason why the code could not be loaded, or null if it could or loading has not ended. */
     Failure loadFailure() {
         return state == State.FAILED ? failure : null;
     }
 
-    /** Why a call cannot be taken; null when it can. */
+    /** Returns the failure that refuses a new call, or null if the call is accepted. */
     Failure refusal() {
         switch (state) {
             case NEW:
@@ -77,7 +77,7 @@ final class Lifecycle {
         }
     }
 
-    /** Drops a connection that waited for STOPPED. */
+    /** Removes a closed connection from those that wait for STOPPED. */
     void forget(Connection connection) {
         stoppers.remove(connection);
     }
@@ -167,7 +167,7 @@ final class Lifecycle {
                     + ": it did not load within " + seconds(init.initTimeoutMs));
         } catch (Failure known) {
             throw known;
-        } catch (Throwable error) { // a fault of ours: the loader makes failures of all others
+        } catch (Throwable error) { // a fault of the runtime: the loader converts all other errors
             Log.thrown("cannot load the handler " + init.handler, error);
             throw new Failure(Protocol.CODE_LOAD,
                     "cannot load the handler " + init.handler + ": " + Log.textOf(error));
@@ -192,9 +192,10 @@ final class Lifecycle {
     }
 
     /**
-     * Runs user code in a thread of its own, which is interrupted at the end of its time, or when this one is.
+     * Runs user code in a separate thread, which is interrupted at the time limit, or when the current thread
+     * is.
      *
-     * @throws TimeoutException when it has not ended in time; 0 is no bound
+     * @throws TimeoutException when the code has not ended in time; a limit of 0 means none
      */
     private static <T> T bounded(long timeoutMs, ClassLoader loader, Step<T> step) throws Throwable {
         FutureTask<T> task = new FutureTask<>(step);
@@ -215,7 +216,10 @@ final class Lifecycle {
 
     // STOP.
 
-    /** Ends the instance within its grace, once. `connection` learns of it; null: nobody does. */
+    /**
+     * Stops the instance within its grace; has an effect once. `connection` then gets STOPPED; null: no
+     * connection does.
+     */
     void stop(Connection connection, long graceMs) {
         State before;
         synchronized (instance.lock) {
@@ -231,7 +235,7 @@ final class Lifecycle {
         }
     }
 
-    /** Why it did not end well; null when it did. */
+    /** Ends all calls and runs pre_stop. Returns the failure, or null if everything ended well. */
     private Failure windUp(State before, long graceMs) {
         long until = endAfter(Math.max(graceMs, LEAST_GRACE_MS));
         instance.cancelAll(Failure.STOPPING);
@@ -276,7 +280,7 @@ final class Lifecycle {
         return new Failure(Protocol.CODE_PRE_STOP, message);
     }
 
-    /** Says how it ended and ends the process. */
+    /** Sends STOPPED and ends the process with exit code 0. */
     private void end(Failure why) {
         Stopped stopped = new Stopped();
         stopped.error = why == null ? null : why.toMessage();
@@ -291,7 +295,7 @@ final class Lifecycle {
         try {
             Thread.sleep(EXIT_MS);
         } catch (InterruptedException now) {
-            // At once, then.
+            // Halts immediately.
         }
         Runtime.getRuntime().halt(0);
     }

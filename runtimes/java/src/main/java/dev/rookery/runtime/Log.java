@@ -23,7 +23,7 @@ final class Log {
     private Log() {
     }
 
-    /** Makes stdout and stderr UTF-8 whatever the locale is, and written line by line. */
+    /** Makes stdout and stderr line-buffered UTF-8 streams, whatever the locale is. */
     static void open() {
         System.setOut(utf8(FileDescriptor.out));
         System.setErr(utf8(FileDescriptor.err));
@@ -38,20 +38,20 @@ final class Log {
         }
     }
 
-    /** One message of the runtime's own; never fails. */
+    /** Writes one message of the runtime. Never fails. */
     static void line(String text) {
         try {
             System.err.println(text);
         } catch (Throwable broken) {
-            // The user's code has put something else in its place, or there is no memory.
+            // The user's code has replaced stderr, or there is too little memory.
         }
     }
 
-    /** What user code threw, in one piece and without frames of ours; never fails. */
+    /** Writes an exception of user code in one piece, without frames of the runtime. Never fails. */
     static void thrown(String title, Throwable error) {
         try {
             line(traceOf(title, error));
-        } catch (Throwable broken) { // no memory for a text of any length
+        } catch (Throwable broken) { // too little memory for a long text
             line(title);
         }
     }
@@ -63,13 +63,16 @@ final class Log {
         try {
             trim(error, Collections.newSetFromMap(new IdentityHashMap<>()));
             error.printStackTrace(new PrintWriter(text, true));
-        } catch (Throwable broken) { // its methods are the user's code
+        } catch (Throwable broken) { // methods of the exception are user code
             text.write(error.getClass().getName() + " (no stack trace: " + broken.getClass().getName() + ")");
         }
         return text.toString().trim();
     }
 
-    /** {@code java.lang.IllegalStateException: boom}, whatever the exception's own code does. */
+    /**
+     * Returns a text such as {@code java.lang.IllegalStateException: boom}, even if the exception's own code
+     * fails.
+     */
     static String textOf(Throwable error) {
         try {
             return String.valueOf(error);
@@ -78,7 +81,7 @@ final class Log {
         }
     }
 
-    /** Cuts the frames from ours on, and the reflection before them. */
+    /** Removes the frames from the first one of the runtime on, and the reflection that called user code. */
     private static void trim(Throwable error, Set<Throwable> seen) {
         if (error == null || !seen.add(error)) {
             return;
@@ -108,7 +111,7 @@ final class Log {
                 || className.startsWith("java.lang.invoke.");
     }
 
-    /** The logger of a call. */
+    /** Returns the logger of a call. */
     static Logger withTrace(String traceId) {
         return new CallLogger(traceId.isEmpty() ? "-" : traceId);
     }

@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.lang.reflect.Proxy;
 import java.nio.channels.ServerSocketChannel;
 
-/** The program: serves one instance, whose code INIT names. */
+/** The program of the runtime: serves one instance, whose code INIT names. */
 public final class Main {
     private static final int EXIT_USAGE = 2;
     private static final long SIGTERM_GRACE_MS = 10_000;
@@ -35,8 +35,9 @@ public final class Main {
     }
 
     /**
-     * SIGTERM and SIGINT stop the instance as STOP does. By reflection: the class is there in every Java, but not in the API that this
-     * is compiled against.
+     * Stops the instance at SIGTERM and SIGINT, as STOP does.
+     *
+     * <p>Uses reflection: every Java has the class, but the API for this compilation does not.
      */
     private static void onSignals(Instance instance) {
         try {

@@ -6,9 +6,9 @@ import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Type;
 
-/** The user's code, loaded. */
+/** The loaded user code. */
 final class Program {
-    /** A method of the user's, on the object that it is called on. */
+    /** A method of the user's code, with the object on which it is called. */
     static final class Entry {
         final Object target;
         final Method method;

@@ -3,7 +3,7 @@ package dev.rookery.runtime;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
-/** Wire format of the runtime protocol, version 1; the document is docs/runtime-protocol.md. */
+/** Wire format of the runtime protocol, version 1. Specified in docs/reference/runtime-protocol.md. */
 final class Protocol {
     static final int VERSION = 1;
 
@@ -22,7 +22,7 @@ final class Protocol {
     static final int STOP = 13;
     static final int STOPPED = 14;
 
-    /** Type and call id, which a frame's length counts. */
+    /** Size of the type and the call id, which a frame's length includes. */
     static final int FRAME_OVERHEAD = 5;
     static final int HEADER_BYTES = 4 + FRAME_OVERHEAD;
     static final int MAX_FRAME_BYTES = 7 * 1024 * 1024;
@@ -38,7 +38,7 @@ final class Protocol {
     static final int CODE_INITIALIZER = 4201;
     static final int CODE_INITIALIZER_TIMEOUT = 4211;
 
-    /** An exception's own text may be of any length. */
+    /** Limit for the text of an ERROR, since an exception's own text may have any length. */
     private static final int MAX_MESSAGE_CHARS = 64 * 1024;
 
     static final class Hello {
@@ -123,7 +123,7 @@ final class Protocol {
         return frame;
     }
 
-    /** The frame of one of the messages above. */
+    /** Returns the frame of a message type above. */
     static byte[] frame(int kind, int callId, Object message) {
         return frame(kind, callId, Json.MESSAGES.toJson(message).getBytes(StandardCharsets.UTF_8));
     }
@@ -169,7 +169,7 @@ final class Protocol {
                 | (bytes[offset + 3] & 0xff);
     }
 
-    /** The JSON object of a frame's payload. */
+    /** Returns the JSON object of a frame's payload. */
     static <T> T read(byte[] payload, String what, Class<T> type) throws ProtocolException {
         T message;
         try {

@@ -15,7 +15,7 @@ import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 
-/** Accepts connections, shakes hands, and serves control connections. */
+/** Accepts connections, performs handshakes, and serves control connections. */
 final class Server {
     private static final String SDK = "rookery-runtime-java/0.1.0";
     private static final long HANDSHAKE_SECONDS = 10;
@@ -35,7 +35,7 @@ final class Server {
         timers.setRemoveOnCancelPolicy(true);
     }
 
-    /** Does not return while the listener is open. */
+    /** Accepts connections until the listener is closed. */
     void serve(ServerSocketChannel listener) throws InterruptedException {
         while (listener.isOpen()) {
             SocketChannel channel;
@@ -45,7 +45,8 @@ final class Server {
                 if (!listener.isOpen()) {
                     return;
                 }
-                // The user's code has all descriptors: ask again later, not at once and for ever.
+                // The user's code has used up all descriptors. Pause before the next accept instead of trying
+                // in a loop.
                 Log.line("rookery: cannot accept a connection: " + error.getMessage());
                 Thread.sleep(ACCEPT_PAUSE_MS);
                 continue;
@@ -58,7 +59,7 @@ final class Server {
         }
     }
 
-    /** Does the handshake of a connection and serves it to its end. */
+    /** Performs the handshake of a connection and serves the connection to its end. */
     private void greet(SocketChannel channel) {
         Connection connection;
         String role;
@@ -67,7 +68,7 @@ final class Server {
         try {
             connection = new Connection(channel, instance.watcher);
             role = shakeHands(connection);
-        } catch (IOException | RuntimeException | Error error) { // no memory for its buffers: it can come back
+        } catch (IOException | RuntimeException | Error error) { // too little memory for its buffers
             closeQuietly(channel);
             return;
         } finally {
@@ -109,7 +110,7 @@ final class Server {
         }
     }
 
-    /** With the instance's lock. */
+    /** Returns the HELLO_OK frame. The caller holds the instance's lock. */
     private byte[] helloOk() {
         HelloOk answer = new HelloOk();
         answer.runtime = "java" + System.getProperty("java.version");
@@ -168,7 +169,7 @@ final class Server {
         try {
             channel.close();
         } catch (IOException ignored) {
-            // It is of no use either way.
+            // A failed close needs no action: the channel is not used again.
         }
     }
 }

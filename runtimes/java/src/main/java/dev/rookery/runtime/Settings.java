@@ -3,7 +3,7 @@ package dev.rookery.runtime;
 import java.lang.reflect.Field;
 import java.util.Map;
 
-/** Settings that the control plane gives by the environment. User code does not see them. */
+/** The control plane's settings from the environment. User code does not see them. */
 final class Settings {
     static final String SOCKET = "ROOKERY_RUNTIME_SOCKET";
     static final String FD = "ROOKERY_RUNTIME_FD";
@@ -13,7 +13,7 @@ final class Settings {
     final String socket;
     final String fd;
     final String secret;
-    /** Where a TCP listener writes its address. */
+    /** File to which a TCP listener writes its address; empty without one. */
     final String portFile;
 
     Settings(String socket, String fd, String secret, String portFile) {
@@ -23,7 +23,7 @@ final class Settings {
         this.portFile = portFile;
     }
 
-    /** Reads them and takes them out of what System.getenv and child processes get. */
+    /** Reads the settings and removes them from the environment of System.getenv and of child processes. */
     static Settings take() {
         Map<String, String> environment = System.getenv();
         Settings settings = new Settings(
@@ -35,7 +35,10 @@ final class Settings {
         return settings;
     }
 
-    /** Java has no way to change the environment; the map behind the read-only view is opened by the jar's manifest. */
+    /**
+     * Removes the settings from the map behind the read-only environment, which the jar's manifest opens to
+     * reflection.
+     */
     @SuppressWarnings("unchecked")
     private static void forget(Map<String, String> environment) {
         try {

@@ -6,7 +6,7 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** The runtime's threads. None keeps the process from ending. */
+/** Creates the runtime's threads. All are daemons, so none keeps the process alive. */
 final class Threads {
     private static final long KEEP_SECONDS = 60;
 
@@ -19,7 +19,9 @@ final class Threads {
         return thread;
     }
 
-    /** Threads as they are needed. How many is bounded by the connections and by the calls that may run. */
+    /**
+     * Returns a pool that starts threads on demand. The connections and the running calls limit their number.
+     */
     static ExecutorService pool() {
         AtomicInteger number = new AtomicInteger();
         return new ThreadPoolExecutor(0, Integer.MAX_VALUE, KEEP_SECONDS, TimeUnit.SECONDS, new SynchronousQueue<>(),

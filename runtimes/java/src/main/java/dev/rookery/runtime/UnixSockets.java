@@ -17,8 +17,9 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * Unix sockets: those of Java itself, which has them since 16, else those of junixsocket in {@code lib/} beside the jar. Both by
- * reflection, since neither is in the API that this is compiled against.
+ * Unix sockets of Java itself (since Java 16), otherwise of junixsocket in {@code lib/} beside the jar.
+ *
+ * <p>Uses reflection for both, since the API for this compilation has neither.
  */
 abstract class UnixSockets {
     private static final String[] LIBRARIES = {"junixsocket-common", "junixsocket-native-common"};
@@ -38,7 +39,7 @@ abstract class UnixSockets {
         }
     }
 
-    /** What a reflective call has thrown, as what it is. */
+    /** Returns the exception that a reflective call has thrown, as an IOException with the path. */
     static IOException failure(String path, ReflectiveOperationException error) {
         Throwable cause = error instanceof InvocationTargetException ? error.getCause() : error;
         return new IOException("no unix socket can be made at " + path + ": " + cause.getMessage(), cause);
@@ -78,7 +79,7 @@ abstract class UnixSockets {
             this.loader = loader;
         }
 
-        /** In a class loader of its own, so that users' own version is theirs. */
+        /** Loads junixsocket in a separate class loader, so that user code may have another version of it. */
         static UnixSockets load() throws IOException {
             Path lib = directoryOfJar().resolve("lib");
             List<URL> urls = new ArrayList<>();

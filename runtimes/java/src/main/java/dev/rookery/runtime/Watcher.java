@@ -8,16 +8,22 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * Looks after what takes long, so that what is quick need not care. The thread that reads a connection runs a handler itself:
- * handing it over would cost the caller a wake-up. When a handler is not over soon, another thread is asked to read on, which
- * sees the end of the connection. Also ends connections that take nothing, and interrupts cancelled code again that has
- * swallowed its interrupt. With nothing to look after it is parked without a timeout.
+ * Handles slow calls and slow connections, so that the fast path stays simple.
+ *
+ * <p>The thread that reads a connection runs a handler itself, because another thread would add a wake-up to
+ * the call. If the handler has not ended at the watcher's next pass, the watcher has another thread continue
+ * reading, which also detects the end of the connection. The watcher also closes connections whose client
+ * reads nothing, and interrupts cancelled code again. It parks without a timeout when there is nothing to
+ * watch.
  */
 final class Watcher implements Runnable {
     private static final long TICK_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
-    /** Ticks without anything to look after, before it parks: waking it for each call would cost more than they do. */
+    /**
+     * Number of passes with nothing to watch before the watcher parks. Waking it for each call would cost
+     * more than they do.
+     */
     private static final int IDLE_TICKS = 50;
-    /** A control plane that takes nothing for so long has lost its connection. */
+    /** Time after which a control plane that reads nothing loses its connection. */
     private static final long SEND_TIMEOUT_NANOS = TimeUnit.SECONDS.toNanos(30);
 
     private final List<Connection> connections = new CopyOnWriteArrayList<>();
@@ -26,7 +32,7 @@ final class Watcher implements Runnable {
     private volatile boolean awake;
     private volatile Reader reader;
 
-    /** Has somebody read on. */
+    /** Starts another reader for a connection. */
     interface Reader {
         void readOn(Connection connection);
     }
@@ -44,7 +50,7 @@ final class Watcher implements Runnable {
         connections.remove(connection);
     }
 
-    /** A call was cancelled; it is forgotten when it has ended. */
+    /** Watches a cancelled call until it has ended. */
     void addCancelled(Call call) {
         cancelled.add(call);
         wake();
@@ -54,7 +60,7 @@ final class Watcher implements Runnable {
         cancelled.remove(call);
     }
 
-    /** There may be something to look after. It has to be visible before. */
+    /** Wakes the watcher. Call it after the state to watch is visible to other threads. */
     void wake() {
         if (!awake) {
             awake = true;
@@ -70,7 +76,7 @@ final class Watcher implements Runnable {
                 idleTicks = 0;
             } else if (++idleTicks > IDLE_TICKS) {
                 awake = false;
-                // An earlier event has woken nobody.
+                // An event before `awake` was cleared has not woken this thread, so check again.
                 if (look()) {
                     awake = true;
                 } else {
@@ -86,7 +92,7 @@ final class Watcher implements Runnable {
         }
     }
 
-    /** Whether there was anything to look after. */
+    /** Does one pass. Returns true if there was anything to watch. */
     private boolean look() {
         boolean busy = false;
         for (Connection connection : connections) {

@@ -1,0 +1,106 @@
+import type { ServiceError } from '../core/error.ts';
+import type { Instance } from '../core/instance.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { Instances } from '../instances/instances.ts';
+import { instanceNotFound } from '../instances/refusals.ts';
+import type { InstanceRecord } from '../instances/rows.ts';
+import { isAllowed } from '../instances/state.ts';
+import { timeoutSignal } from '../lib/long-timer.ts';
+import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
+import { graceOf } from './agent-deletes.ts';
+import { type AgentRecords, toInstance } from './agent-records.ts';
+import type { AgentStarts } from './agent-starts.ts';
+import type { AgentsOptions } from './options.ts';
+import { isBeing } from './refusals.ts';
+
+/** Bound of reading the log of a sandbox before the sandbox is removed. */
+const KEEP_LOG_MS = 5_000;
+
+/** Restarts of agents, by a client or by their policy. The old sandbox ends, and the next epoch begins. */
+export class AgentRestarts {
+  readonly #options: AgentsOptions;
+  readonly #instances: Instances;
+  readonly #starts: AgentStarts;
+  readonly #records: AgentRecords;
+  /** Cancels the policy's pending restart of an agent. */
+  readonly #cancelPolicy: (id: string) => void;
+
+  constructor(options: AgentsOptions, starts: AgentStarts, records: AgentRecords, cancelPolicy: (id: string) => void) {
+    this.#options = options;
+    this.#instances = options.instances;
+    this.#starts = starts;
+    this.#records = records;
+    this.#cancelPolicy = cancelPolicy;
+  }
+
+  /**
+   * Restarts an agent. `planned`: the record for which the policy planned the restart; a newer epoch refuses
+   * it.
+   */
+  async restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
+    const record = await this.#records.find(id);
+    if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
+    if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
+    // A restart by a client resets the restart counter of the policy.
+    const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
+    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs };
+    // Prepare before any change, so that an agent that cannot start again continues unchanged.
+    const start = await this.#starts.startOf(next, toInstance(record).spec);
+    await this.#beginNext(record, next, signal);
+    if (planned === undefined) this.#cancelPolicy(id);
+    try {
+      // Keep the log after the stop, because earlier output may still be on its way into the log.
+      await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
+        stopped: (driver, handle) => this.#keepLog(driver, handle),
+      });
+    } catch (error) {
+      await this.#starts.code.undo(next);
+      await this.#instances.undo(next, error, true);
+      // A process of the old sandbox may still run. The reconciler stops it; its owner callback then releases
+      // capacity and code.
+      this.#instances.reconcileSoon();
+      throw error;
+    }
+    this.#starts.code.release(record);
+    return await this.#starts.bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /**
+   * Records the next epoch. Rejects if the agent may not be restarted, and releases the code placed for
+   * `next`.
+   */
+  async #beginNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
+    const { epoch, restartsInRow, restartAtMs } = next;
+    try {
+      signal.throwIfAborted();
+      const hasBegun = await this.#instances.rows.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
+      if (!hasBegun) throw await this.#whyNoRestart(record.id);
+    } catch (error) {
+      await this.#starts.code.undo(next);
+      // If the write succeeded, no operation works on the CREATING record, so the reconciler must.
+      this.#instances.reconcileSoon();
+      throw error;
+    }
+    this.#starts.promises.passOn(next);
+  }
+
+  /** Keeps the log of a sandbox that is about to be removed. Never rejects. */
+  async #keepLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+    const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
+    await this.#options.previousLogs?.keep(handle.instanceId, async () =>
+      driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),
+    );
+  }
+
+  /**
+   * Returns the refusal for an agent that is neither RUNNING nor FAILED: its delete, create or restart is
+   * under way.
+   */
+  async #whyNoRestart(id: string): Promise<ServiceError> {
+    const record = await this.#records.find(id);
+    if (record === null) return instanceNotFound(id);
+    if (record.status === 'CREATING') return isBeing(record.epoch > 1 ? 'restart' : 'create', id);
+    return isBeing(record.status === 'STOPPING' ? 'delete' : 'restart', id);
+  }
+}

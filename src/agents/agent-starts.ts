@@ -1,0 +1,89 @@
+import type { ServiceError } from '../core/error.ts';
+import type { Instance, InstanceSpec } from '../core/instance.ts';
+import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
+import type { Start } from '../instances/start.ts';
+import { transitionOf } from '../instances/state.ts';
+import { newSecret } from '../lib/new-secret.ts';
+import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import { AgentCode } from './agent-code.ts';
+import { AgentPromises } from './agent-promises.ts';
+import { toInstance } from './agent-records.ts';
+import { Operations } from './operations.ts';
+import type { AgentsOptions } from './options.ts';
+import { serverStopping, tooManyStarting } from './refusals.ts';
+
+/** Parts that all starts of agents share: code, reservations and running operations. */
+export class AgentStarts {
+  readonly code: AgentCode;
+  readonly operations: Operations;
+  readonly promises: AgentPromises;
+  readonly #options: AgentsOptions;
+  #isStopping = false;
+
+  constructor(options: AgentsOptions) {
+    this.#options = options;
+    this.code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
+    this.promises = new AgentPromises(options.ledger, options.maxProcesses);
+    this.operations = new Operations(id => options.instances.hold(id));
+  }
+
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /** Aborts running starts and refuses new ones. */
+  stop(): void {
+    this.#isStopping = true;
+    this.operations.abortStarts(serverStopping());
+  }
+
+  /** Returns how to start the agent. Fails if this installation cannot run it at all. */
+  async startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
+    const driver = await this.#options.drivers(spec.sandboxType);
+    const identity = { id: ref.id, secret: newSecret() };
+    const placed = await this.code.place(ref, spec);
+    try {
+      return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
+    } catch (error) {
+      await this.code.undo(ref);
+      throw error;
+    }
+  }
+
+  /** Starts the sandbox of a CREATING agent and makes the agent live. */
+  async bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
+    const refusal = this.promises.refusal(intent);
+    if (refusal !== undefined) {
+      this.code.release(intent);
+      if ((await start.row?.cancel(refusal.message)) !== false) await this.#options.instances.undo(intent, refusal);
+      throw refusal;
+    }
+    this.promises.take(intent);
+    try {
+      const { facts } = await this.#options.instances.launch(intent, start, signal);
+      return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
+    } catch (error) {
+      this.give(intent);
+      throw error;
+    }
+  }
+
+  /**
+   * Releases code and reservation after a sandbox and all earlier ones are removed. A later sandbox of the
+   * agent keeps its own.
+   */
+  give(sandbox: InstanceRef): void {
+    this.code.release(sandbox);
+    this.promises.give(sandbox);
+  }
+
+  assertMayStart(): void {
+    const refusal = this.refusal();
+    if (refusal !== undefined) throw refusal;
+  }
+
+  refusal(): ServiceError | undefined {
+    if (this.#isStopping) return serverStopping();
+    return this.operations.starts >= this.#options.maxStarting ? tooManyStarting() : undefined;
+  }
+}

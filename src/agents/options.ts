@@ -1,0 +1,39 @@
+import type { SecretSource } from '../core/secret.ts';
+import type { DriverSource } from '../instances/contract.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { LayerPlaces } from '../instances/layer.ts';
+import type { Ledger } from '../instances/ledger.ts';
+import type { SandboxRules } from '../instances/sandbox-spec.ts';
+import type { Log } from '../lib/log.ts';
+import type { Database } from '../storage/database.ts';
+import type { PackagePlaces } from './agent-code.ts';
+import type { PreviousLogs } from './previous-logs.ts';
+
+export interface AgentsOptions extends SandboxRules {
+  readonly database: Database;
+  readonly instances: Instances;
+  readonly ledger: Ledger;
+  readonly drivers: DriverSource;
+  /** Node that starts agents and owns their records. */
+  readonly nodeId: string;
+  /** Returns true if another node has been lost for too long to return. Absent: there is no other node. */
+  readonly isLost?: (nodeId: string) => boolean;
+  /** Bound of a start, milliseconds. */
+  readonly createTimeoutMs: number;
+  /** Source of secret values. Absent: there are no secrets. */
+  readonly secrets?: SecretSource;
+  /** Logs of earlier sandboxes. Absent: logs are removed with their sandboxes. */
+  readonly previousLogs?: PreviousLogs;
+  /** Counts restarts by policies. */
+  readonly restarted?: (outcome: 'restarted' | 'failed') => void;
+  /** Places of code packages. Absent: there are no code packages. */
+  readonly packages?: PackagePlaces;
+  /** Places of dependency layers. Absent: dependencies are not installed. */
+  readonly layers?: LayerPlaces;
+  readonly log: Log;
+  readonly now?: () => number;
+  /** Most waiting calls of one agent. */
+  readonly maxWaitingCalls: number;
+  /** Most creates and restarts at the same time. */
+  readonly maxStarting: number;
+}

@@ -1,0 +1,174 @@
+import type { IncomingHttpHeaders } from 'node:http';
+import type { FastifyInstance } from 'fastify';
+import type { AgentInstances } from '../../agents/contract.ts';
+import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
+import { parseJson } from '../../core/json.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
+import { addHotRoute } from '../../http/hot/hot-route.ts';
+import { exceededBound, isJson } from '../../lib/json-bytes.ts';
+import { newRequestId } from '../../lib/request-id.ts';
+import type { CallOutcome } from '../../runtime/call.ts';
+import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import type { Span, Tracer } from '../../telemetry/tracer.ts';
+import { frontendErrors } from '../errors.ts';
+import { forwardedHeaders } from '../forwarded-headers.ts';
+import { LIVES_WITH_AGENT } from '../lives-with.ts';
+import { AGENT_DOCS } from './docs.ts';
+import { INVOKE_HEADERS } from './headers.ts';
+
+export interface InvokeRouteOptions {
+  readonly instances: AgentInstances;
+  readonly tracer: Tracer;
+  /**
+   * Called after each call. `outcome` is `ok`, the number of a failure of user code, or an error code of the
+   * service.
+   */
+  readonly invoked: (outcome: string, seconds: number, instanceId: string) => void;
+}
+
+const EMPTY_EVENT = Buffer.from('{}');
+const BEFORE_DATA = '{"code":200,"data":';
+const AFTER_DATA = ',"message":""}';
+
+/**
+ * Adds `POST /api/agent/{instanceId}/invoke`, a hot route.
+ * The bytes of the event go to the runtime unchanged. The bytes of the result are returned unchanged in an
+ * envelope. Nothing is encoded again, and the database is not read.
+ */
+export function addInvokeRoute(app: FastifyInstance, options: InvokeRouteOptions): void {
+  addHotRoute(app, {
+    url: '/api/agent/:instanceId/invoke',
+    parameter: 'instanceId',
+    bodyLimit: LIMITS.invokeBodyBytes,
+    config: { access: 'invoke', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.invoke },
+    early: (exchange, instanceId) => {
+      const refusal = options.instances.refusal(exchange.tenant, instanceId);
+      if (refusal === undefined) return undefined;
+      return () => {
+        options.invoked(refusal.code, 0, instanceId);
+        refuse(exchange, refusal);
+      };
+    },
+    timeoutMs: readTimeoutMs,
+    handle: (exchange, instanceId) => invoke(exchange, instanceId, options),
+    refuse,
+    unreachable: (exchange, error) => exchange.fail(error, frontendErrors(error)),
+  });
+}
+
+/** Returns the timeout of a call, or 0 if the header is invalid. `invoke` reports the error later. */
+function readTimeoutMs(headers: IncomingHttpHeaders): number {
+  try {
+    return INVOKE_HEADERS.timeoutMs.read(headers);
+  } catch {
+    return 0;
+  }
+}
+
+function invoke(exchange: Exchange, instanceId: string, { instances, tracer, invoked }: InvokeRouteOptions): void {
+  const startMs = performance.now();
+  const { headers } = exchange.raw;
+  const body = readEvent(exchange.body);
+  const timeoutMs = INVOKE_HEADERS.timeoutMs.read(headers);
+  const sent = headers.traceparent as string | undefined;
+  const span = tracer.start('invoke agent', 'server', sent, exchange.traceId);
+  span?.set('rookery.instance_id', instanceId);
+  const signal = exchange.caller;
+  const call = {
+    header: {
+      traceId: exchange.traceId,
+      traceparent: span?.traceparent ?? formatTraceparent(continueTrace(sent, exchange.traceId)),
+      requestId: newRequestId(),
+      headers: forwardedHeaders(headers),
+    },
+    body,
+    timeoutMs,
+    waitedMs: exchange.waitedMs,
+    signal,
+  };
+  instances.invoke(exchange.tenant, instanceId, call).then(
+    outcome => {
+      try {
+        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, instanceId);
+        answer(exchange, outcome, span);
+      } catch (error) {
+        exchange.fault(error);
+      }
+    },
+    error => {
+      try {
+        invoked(
+          error instanceof ServiceError ? error.code : 'internal',
+          (performance.now() - startMs) / 1000,
+          instanceId,
+        );
+        span?.end(error);
+        // The outcome was counted. A disconnected client gets no answer.
+        if (!signal.aborted) refuse(exchange, error);
+      } catch (thrown) {
+        exchange.fault(thrown);
+      }
+    },
+  );
+}
+
+function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): void {
+  if (outcome.ok) {
+    span?.end();
+    exchange.answer(200, envelope(outcome.data));
+    return;
+  }
+  const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
+  span?.end(loggable(message));
+  exchange.fail(new ServiceError('execution_failed', message), {
+    status: 500,
+    body: { code: 500, data: null, message },
+  });
+}
+
+/**
+ * Returns the bytes of a result in the envelope.
+ * A small answer is a string, which Node writes together with the headers.
+ */
+function envelope(data: Buffer): string | Buffer {
+  if (data.length <= SMALL_ANSWER_BYTES) return BEFORE_DATA + data.toString() + AFTER_DATA;
+  return Buffer.concat([Buffer.from(BEFORE_DATA), data, Buffer.from(AFTER_DATA)]);
+}
+
+/**
+ * Answers a failure of the platform.
+ * 404, 400 and 429 have their own texts; every other failure is 500 `invoke failed: <err>`.
+ */
+function refuse(exchange: Exchange, error: unknown): void {
+  const known =
+    error instanceof ServiceError
+      ? error
+      : new ServiceError('internal', `internal error, the log has it under trace id ${exchange.traceId}`, {
+          cause: error,
+        });
+  if (known.code === 'not_found') {
+    exchange.fail(known, frontendErrors(known));
+    return;
+  }
+  if (known.code === 'invalid_request') {
+    const message = `failed to build invoke request: ${known.message}`;
+    exchange.fail(known, { status: 400, body: { code: 400, message } });
+    return;
+  }
+  const message = `invoke failed: ${known.message}`;
+  if (known.code === 'resource_exhausted') exchange.fail(known, { status: 429, body: { code: 429, message } });
+  else exchange.fail(known, { status: 500, body: { code: 500, data: null, message } });
+}
+
+/** Returns the event. An empty body is `{}`. Fails with `invalid_request`. */
+function readEvent(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  // The JSON is checked without being parsed into objects.
+  if (isJson(body)) return body;
+  const bound = exceededBound(body);
+  if (bound !== undefined) throw invalidRequest(`the body ${bound}`);
+  const parsed = parseJson(body);
+  if (!parsed.ok) throw invalidRequest(parsed.word);
+  return body;
+}

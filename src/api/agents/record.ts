@@ -1,0 +1,60 @@
+import { addressPath } from '../../core/address.ts';
+import type { Instance } from '../../core/instance.ts';
+import { formatPort } from '../../core/port.ts';
+import { shownPolicy } from '../../core/restart-policy.ts';
+import { withWarnings } from '../../http/answer.ts';
+
+/** Builds the answer to a create and a restart: the id and the warnings. */
+export function createdRecord({ id, sandbox }: Instance, warnings: readonly string[] = []): object {
+  return withWarnings({ code: 200, instance_id: id }, [...warnings, ...sandbox.warnings]);
+}
+
+/** Builds the record of an instance for `GET /api/agent/{instanceId}` and the list. */
+export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
+  const { spec, sandbox } = instance;
+  return {
+    instance_id: instance.id,
+    namespace: spec.namespace,
+    name: spec.name,
+    tenant: spec.tenant,
+    status: instance.status,
+    ...(instance.statusReason === '' ? {} : { status_reason: instance.statusReason }),
+    sandbox_type: spec.sandboxType,
+    sandbox_id: sandbox.sandboxId,
+    node_id: sandbox.placement?.nodeName ?? instance.nodeId,
+    node_ip: sandbox.nodeIp,
+    sandbox_ip: sandbox.sandboxIp,
+    runtime: spec.runtime,
+    handler: spec.handler,
+    codePath: spec.codePath,
+    ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),
+    rootfs: {
+      type: spec.rootfs.type,
+      imageurl: spec.rootfs.imageUrl,
+      user: spec.rootfs.user,
+      workspace: spec.workspace,
+      mounts: spec.mounts.map(({ source, target, readonly }) => ({ source, target, readonly })),
+    },
+    ports: spec.ports.map(formatPort),
+    port_mappings: sandbox.portMappings.map(mapping => ({
+      protocol: mapping.protocol,
+      container_port: mapping.containerPort,
+      host_ip: mapping.hostIp,
+      host_port: mapping.hostPort,
+    })),
+    ...(spec.expose && { expose: { ...spec.expose, address, path: addressPath(spec) } }),
+    env_vars: spec.env,
+    resources: { cpu: spec.cpuMillis, memory: spec.memoryMb },
+    start_time: instance.startedAtMs === 0 ? null : new Date(instance.startedAtMs).toISOString(),
+    restarts: instance.restarts,
+    ...(spec.restartPolicy && { restart_policy: shownPolicy(spec.restartPolicy) }),
+    ...(instance.restartAtMs > 0 && { restart_at: new Date(instance.restartAtMs).toISOString() }),
+    isolation: sandbox.isolation,
+    ...(sandbox.placement && {
+      pool_id: sandbox.placement.poolId,
+      ...(sandbox.placement.poolId === null ? { pool_reason: sandbox.placement.whyNoPool } : {}),
+    }),
+    ...(sandbox.warnings.length === 0 ? {} : { warnings: sandbox.warnings }),
+    ...(instance.loadError === '' ? {} : { load_error: instance.loadError }),
+  };
+}

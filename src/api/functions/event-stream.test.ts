@@ -1,0 +1,212 @@
+import { EventEmitter } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { LIMITS } from '../../core/limits.ts';
+import { EventStream } from './event-stream.ts';
+
+/** A fake response whose write buffer is full when the test sets `isFull`. */
+class FakeAnswer extends EventEmitter {
+  text = '';
+  status = 0;
+  isFull = false;
+  destroyed = false;
+  hasEnded = false;
+  readonly sent = new Map<string, unknown>();
+
+  begin(status: number, headers: readonly string[]): ServerResponse {
+    this.status = status;
+    for (let at = 0; at < headers.length; at += 2)
+      this.sent.set((headers[at] as string).toLowerCase(), headers[at + 1]);
+    return this as unknown as ServerResponse;
+  }
+  write(data: string | Buffer): boolean {
+    this.text += data.toString();
+    return !this.isFull;
+  }
+  destroy(): void {
+    this.destroyed = true;
+    this.emit('close');
+  }
+  end(): void {
+    this.hasEnded = true;
+  }
+}
+
+function eventStream() {
+  const raw = new FakeAnswer();
+  const exchange = {
+    response: raw as unknown as ServerResponse,
+    begin: (status: number, headers: readonly string[]) => raw.begin(status, headers),
+  };
+  return { raw, events: new EventStream(exchange, ['X-Inner-Code', '0']) };
+}
+
+afterEach(() => vi.useRealTimers());
+
+describe('events', () => {
+  it('a field line for each line of the text, whatever ends the lines', () => {
+    const { raw, events } = eventStream();
+    events.event(Buffer.from('one\ntwo\r\nthree\rfour'));
+    events.event(Buffer.from(''));
+    events.end();
+    expect(raw.text).toBe('data: one\ndata: two\ndata: three\ndata: four\n\ndata: \n\n');
+    expect(raw.hasEnded).toBe(true);
+  });
+
+  it('nothing is sent before the first; its headers come with it', () => {
+    const { raw, events } = eventStream();
+    expect(events.isOpen).toBe(false);
+    events.event(Buffer.from('x'));
+    expect(events.isOpen).toBe(true);
+    expect(raw.status).toBe(200);
+    expect(Object.fromEntries(raw.sent)).toMatchObject({
+      'x-inner-code': '0',
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-store',
+    });
+    events.end();
+  });
+
+  it('an end without an event sends nothing, and leaves no timer', () => {
+    vi.useFakeTimers();
+    const { raw, events } = eventStream();
+    events.end();
+    expect(raw.text).toBe('');
+    expect(raw.hasEnded).toBe(false);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('a late failure is an event of its own, and the end', () => {
+    const { raw, events } = eventStream();
+    events.event(Buffer.from('first'));
+    events.error('{"code":4002}');
+    events.event(Buffer.from('too late'));
+    expect(raw.text).toBe('data: first\n\nevent: error\ndata: {"code":4002}\n\n');
+    expect(raw.hasEnded).toBe(true);
+  });
+
+  it('a comment every 15 s keeps the connection, also before the first event', () => {
+    vi.useFakeTimers();
+    const { raw, events } = eventStream();
+    vi.advanceTimersByTime(30_000);
+    events.end();
+    vi.advanceTimersByTime(30_000);
+    expect(raw.text).toBe(':\n\n:\n\n');
+  });
+});
+
+describe('a reader that is slow', () => {
+  it('takes an event when its connection has room again, and not before', async () => {
+    const { raw, events } = eventStream();
+    const taken: number[] = [];
+    const grant = (bytes: number) => void taken.push(bytes);
+    events.event(Buffer.from('1'), grant);
+    raw.isFull = true;
+    events.event(Buffer.from('22'), grant);
+    events.event(Buffer.from('333'), grant);
+    events.event(Buffer.from(''), grant);
+    expect(taken).toEqual([1]);
+    expect(raw.text).toBe('data: 1\n\ndata: 22\n\n');
+    raw.isFull = false;
+    raw.emit('drain');
+    // Waiting events are granted together. An empty event counts as one byte.
+    await vi.waitFor(() => expect(taken).toEqual([1, 2, 4]));
+    expect(raw.text).toBe('data: 1\n\ndata: 22\n\ndata: 333\n\ndata: \n\n');
+    events.end();
+    expect(raw.hasEnded).toBe(true);
+  });
+
+  it('gets what waits before the end, and a late failure behind it', async () => {
+    const { raw, events } = eventStream();
+    raw.isFull = true;
+    events.event(Buffer.from('1'));
+    events.event(Buffer.from('2'));
+    events.error('{}');
+    expect(raw.hasEnded).toBe(false);
+    raw.isFull = false;
+    raw.emit('drain');
+    await vi.waitFor(() => expect(raw.hasEnded).toBe(true));
+    expect(raw.text).toBe('data: 1\n\ndata: 2\n\nevent: error\ndata: {}\n\n');
+  });
+
+  it('that has left takes nothing, and nothing waits for it', () => {
+    const { raw, events } = eventStream();
+    raw.isFull = true;
+    let taken = 0;
+    const grant = (bytes: number) => {
+      taken += bytes;
+    };
+    events.event(Buffer.from('1'), grant);
+    events.event(Buffer.from('2'), grant);
+    raw.destroy();
+    events.event(Buffer.from('3'), grant);
+    raw.emit('drain');
+    expect({ taken, text: raw.text }).toEqual({ taken: 0, text: 'data: 1\n\n' });
+    events.end();
+  });
+
+  it('gets no comment into the middle of an event', () => {
+    vi.useFakeTimers();
+    const { raw, events } = eventStream();
+    raw.isFull = true;
+    events.event(Buffer.from('1'));
+    vi.advanceTimersByTime(30_000);
+    events.end();
+    expect(raw.text).toBe('data: 1\n\n');
+  });
+});
+
+describe('events of nothing but line ends', () => {
+  it('are written in pieces, others have their turn between them, and they say the same', async () => {
+    const { raw, events } = eventStream();
+    const event = Buffer.from(`${'\r\n'.repeat(200_001)}x`);
+    let pieces = 0;
+    const write = raw.write.bind(raw);
+    raw.write = data => {
+      pieces += 1;
+      expect(data.length).toBeLessThan(600_000);
+      return write(data);
+    };
+    let granted = 0;
+    events.event(event, bytes => {
+      granted += bytes;
+    });
+    expect(pieces).toBe(0);
+    let turns = 0;
+    while (granted < event.length) {
+      turns += 1;
+      await new Promise(resolve => setImmediate(resolve));
+    }
+    expect(turns).toBeGreaterThanOrEqual(Math.floor(event.length / 65_536));
+    expect(raw.text).toBe(`${'data: \n'.repeat(200_001)}data: x\n\n`);
+    events.end();
+  });
+
+  it('wait as they came while nobody reads, not as the lines that they become', () => {
+    const { raw, events } = eventStream();
+    raw.isFull = true;
+    const event = Buffer.alloc(1024, '\n');
+    for (let count = 0; count < 256; count++) events.event(event);
+    expect(raw.text.length).toBeLessThan(8 * 1024);
+    raw.destroy();
+    events.end();
+  });
+});
+
+it('streams that nobody reads have one bound: who has held the most for the longest is cut off', () => {
+  const size = 7 * 1024 * 1024;
+  const streams = Array.from({ length: 3 + LIMITS.waitingEventBytes / size }, () => {
+    const stream = eventStream();
+    stream.raw.isFull = true;
+    stream.events.event(Buffer.from('first'));
+    stream.events.event(Buffer.alloc(size));
+    return stream;
+  });
+  const cut = streams.filter(({ raw }) => raw.destroyed).length;
+  expect(cut).toBeGreaterThan(1);
+  expect(cut).toBeLessThan(6);
+  for (const { raw, events } of streams) {
+    raw.destroy();
+    events.end();
+  }
+});

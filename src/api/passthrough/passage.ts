@@ -1,0 +1,103 @@
+import type { IncomingMessage } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ServiceError } from '../../core/error.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { answerController } from '../../http/access/caller.ts';
+import { refusal, sendError } from '../../http/answer.ts';
+import { within } from '../../lib/deadline.ts';
+import type { SandboxAccess } from '../../sandbox/access.ts';
+import { SocketLives } from '../web-socket.ts';
+import { passRequest } from './http.ts';
+import type { Way } from './way.ts';
+
+export interface Destination {
+  /** Opens access to the sandbox. Called once the client's signal exists. */
+  readonly access: (signal: AbortSignal) => Promise<SandboxAccess>;
+  readonly port: number;
+  /** The path with its query. */
+  readonly path: string;
+  /** The platform's tokens in the request. */
+  readonly tokens: readonly string[];
+  readonly way: Way;
+}
+
+type Handler = (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>;
+
+/**
+ * Methods of WebDAV and other standards, in addition to those that the router supports. They may have bodies.
+ */
+const MORE_METHODS = ['COPY', 'LOCK', 'MKCOL', 'MOVE', 'PROPFIND', 'PROPPATCH', 'QUERY', 'REPORT', 'SEARCH', 'UNLOCK'];
+const BAD_GATEWAY = 502;
+
+/** Passes requests of any method, and upgrades, to ports in sandboxes. */
+export class Passage {
+  readonly lives: SocketLives;
+  readonly methods: ReadonlySet<string>;
+  /** Bytes after the head of an upgrade. Node passes them only to listeners of this event. */
+  readonly #heads = new WeakMap<IncomingMessage, Buffer>();
+
+  constructor(app: FastifyInstance) {
+    this.lives = new SocketLives(app);
+    app.server.prependListener('upgrade', (request, _socket, head) => this.#heads.set(request, head));
+    const methods = new Set(app.supportedMethods);
+    for (const method of MORE_METHODS) {
+      if (!methods.has(method)) app.addHttpMethod(method, { hasBody: true });
+      methods.add(method);
+    }
+    this.methods = methods;
+  }
+
+  async pass(request: FastifyRequest, reply: FastifyReply, to: Destination): Promise<FastifyReply> {
+    const left = request.ws ? this.lives.begin(request) : answerController(reply.raw);
+    const access = await to.access(left.signal);
+    try {
+      const connection = await dial(access, to.port, left);
+      left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
+      const upgradeHead = this.#heads.get(request.raw) ?? null;
+      return await passRequest(request, reply, { connection, upgradeHead, ...to });
+    } catch (error) {
+      return answerUnreachable(reply, error);
+    }
+  }
+
+  /**
+   * Returns the route options that pass the body as a stream.
+   * An upgrade is handled before the handler, because the WebSocket plugin would answer it there.
+   */
+  handlers(handler: Handler) {
+    return {
+      exposeHeadRoute: false,
+      preHandler: async (request: FastifyRequest, reply: FastifyReply) =>
+        request.ws ? handler(request, reply) : undefined,
+      handler,
+    };
+  }
+}
+
+/** Keeps bodies unread, so that the routes can stream them. */
+export function leaveBodies(scope: FastifyInstance): void {
+  scope.removeAllContentTypeParsers();
+  scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
+}
+
+export async function dial(access: SandboxAccess, port: number, left: AbortController): Promise<Duplex> {
+  const { dialTimeoutMs } = LIMITS;
+  try {
+    return await within(
+      access.dial(port, left.signal),
+      dialTimeoutMs,
+      `port ${port} did not answer in ${dialTimeoutMs / 1000} s`,
+    );
+  } catch (error) {
+    // Stops a connect that is still running, because its result has no user.
+    left.abort();
+    throw error;
+  }
+}
+
+/** Answers 502 if the server in the sandbox is unreachable, because the service itself works. */
+export function answerUnreachable(reply: FastifyReply, error: unknown): FastifyReply {
+  if (!(error instanceof ServiceError) || error.code !== 'unavailable') throw error;
+  return sendError(reply, error, refusal(BAD_GATEWAY, error.message));
+}

@@ -1,0 +1,219 @@
+import type { Command } from 'commander';
+import { DRIVER_NAMES } from '../../core/sandbox-types.ts';
+import { append, SECRET_OPTION } from '../serve/config-flags.ts';
+import { addClientOptions } from '../shared/client.ts';
+import { usageError } from '../shared/exit.ts';
+import type { Context } from '../shared/io.ts';
+import { addLogs } from '../shared/logs.ts';
+import { oneOf } from '../shared/print.ts';
+
+const UPLOAD = 'upload the code also to a service on this machine';
+const AGENT = 'the id of the agent, or its name';
+
+/** Describes the commands. The other files of this folder implement them. */
+export function register(program: Command, context: Context): void {
+  const { io } = context;
+  const agent = program
+    .command('agent')
+    .summary('create, call and look after agents')
+    .description('Resident agent instances.')
+    .enablePositionalOptions();
+  const add = (usage: string): Command => agent.command(usage);
+  const addForOne = (usage: string): Command =>
+    add(usage).option('-n, --namespace <namespace>', 'the namespace of the name', 'default');
+
+  addCreate(add('create')).action(async (name, options) => {
+    const { createAgent } = await import('./create.ts');
+    context.exitCode = await createAgent(io, name, options);
+  });
+
+  addForOne('invoke')
+    .summary('call the handler of an agent')
+    .description('Calls the handler and prints what it returns, as JSON. Without data the event is {}.')
+    .argument('<agent>', AGENT)
+    .argument('[data]', 'the event, as JSON')
+    .option('-d, --data <json>', 'the event: JSON, @file, or - for stdin')
+    .option('--timeout <time>', 'the time limit: 500ms, 30s, 5m')
+    .option('--trace-id <id>', 'the trace id for handler and log')
+    .option('--json', 'print the whole answer of the service')
+    .action(async (id, data, options) => {
+      const { invokeAgent } = await import('./call.ts');
+      await invokeAgent(io, id, data, options);
+    });
+
+  add('list')
+    .alias('ls')
+    .summary('list agents')
+    .description('Lists the agents of the tenant.')
+    .option('-n, --namespace <namespace>', 'only those of this namespace')
+    .option('--name <name>', 'only the one of this name')
+    .option('--status <status>', 'CREATING, RUNNING, STOPPING or FAILED')
+    .option('--limit <count>', 'at most so many', '1000')
+    .option('-w, --watch', 'print it again at each change, until Ctrl-C')
+    .option('--json', 'print JSON')
+    .option('-q, --quiet', 'print ids only')
+    .action(async options => {
+      const { listAgents } = await import('./records.ts');
+      await listAgents(io, options);
+    });
+
+  addForOne('get')
+    .summary('show an agent')
+    .description('Shows everything that the service knows about an agent.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { getAgent } = await import('./records.ts');
+      await getAgent(io, id, options);
+    });
+
+  addForOne('delete')
+    .alias('rm')
+    .summary('end and remove agents')
+    .description('Runs pre_stop, ends the sandbox and removes it.')
+    .argument('<agents...>', 'ids or names')
+    .option('--grace <time>', 'how long pre_stop and the end may take: 10s')
+    .option('--json', 'print JSON')
+    .action(async (ids, options) => {
+      const { deleteAgents } = await import('./records.ts');
+      await deleteAgents(io, ids, options);
+    });
+
+  addForOne('restart')
+    .summary('give an agent a new sandbox')
+    .description('Starts a new sandbox under the same id and name, also for an agent that FAILED or is stuck.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { restartAgent } = await import('./records.ts');
+      context.exitCode = await restartAgent(io, id, options);
+    });
+
+  addLogs(agent, context);
+
+  addForOne('exec')
+    .summary('run a command in the sandbox of an agent')
+    .description(
+      'Runs a command in the sandbox and returns its exit code. Put options before the command: rookery agent exec hello -w / ls -l',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<command...>', 'the command and its arguments')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
+    .option('-i, --stdin', 'send stdin to it')
+    .option('--timeout <time>', 'the time limit; the exit code is then 124', '300s')
+    .passThroughOptions()
+    .option('--json', 'print JSON')
+    .action(async (id, words, _options, self) => {
+      const { execInAgent } = await import('./call.ts');
+      const command = commandOf(self, words);
+      context.exitCode = await execInAgent(io, id, command, self.opts());
+    });
+
+  addForOne('shell')
+    .summary('open a shell in the sandbox of an agent')
+    .description(
+      'Opens a login shell, or runs a command, with the terminal of this process; without a terminal, with pipes. Returns its exit code.\n\n' +
+        '  rookery agent shell hello\n' +
+        '  rookery agent shell hello -- python3 -i',
+    )
+    .argument('<agent>', AGENT)
+    .argument('[command...]', 'the command after --; else a login shell')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
+    .option('-T, --no-tty', 'use pipes, also on a terminal')
+    .action(async (id, command, options) => {
+      const { shellInAgent } = await import('./shell.ts');
+      context.exitCode = await shellInAgent(io, id, command, options);
+    });
+
+  addForOne('cp')
+    .summary('copy files into and out of the sandbox of an agent')
+    .description(
+      'Copies a file or a directory, with modes. A path in an agent is <agent>:<path>; - is stdin or stdout.\n\n' +
+        '  rookery agent cp ./data hello:/tmp/data\n' +
+        '  rookery agent cp hello:/tmp/result.json -',
+    )
+    .argument('<source>', 'what is copied: <agent>:<path>, a path here, or -')
+    .argument('<target>', 'the copy; in an existing directory under its own name')
+    .action(async (source, target, options) => {
+      const { copyFiles } = await import('./cp.ts');
+      await copyFiles(io, source, target, options);
+    });
+
+  addForOne('port-forward')
+    .summary('reach ports inside the sandbox of an agent')
+    .description(
+      'Listens on 127.0.0.1 and forwards each connection to a port in the sandbox, until Ctrl-C.\n\n' +
+        '  rookery agent port-forward hello 8080\n' +
+        '  rookery agent port-forward hello 8081:80 :5432',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<ports...>', '[LOCAL:]REMOTE; :REMOTE takes any free port here')
+    .action(async (id, ports, options) => {
+      const { forwardPorts } = await import('./port-forward.ts');
+      await forwardPorts(io, id, ports, options);
+    });
+
+  // Client options are added last, so that the help begins with the command's own options.
+  for (const command of agent.commands) addClientOptions(command);
+}
+
+/**
+ * Returns the command among the words after the agent. Options may precede the command, because no program
+ * has such a name. A `--` before the command is not part of it.
+ */
+function commandOf(self: Pick<Command, 'parseOptions'>, words: readonly string[]): readonly string[] {
+  const end = words.indexOf('--');
+  if (end === 0) return words.slice(1);
+  if (!words[0]?.startsWith('-')) return words;
+  const { operands, unknown } = self.parseOptions(end === -1 ? [...words] : words.slice(0, end));
+  const rest = [...operands, ...unknown];
+  if (rest[0]?.startsWith('-')) throw usageError(`"${rest[0]}" is no option of "rookery agent exec".`);
+  const command = end === -1 ? rest : [...rest, ...words.slice(end + 1)];
+  if (command.length === 0) throw usageError('The command is missing: rookery agent exec <agent> -- <command...>.');
+  return command;
+}
+
+function addCreate(command: Command): Command {
+  return command
+    .summary('create an agent')
+    .description(
+      'Creates an agent and prints its id.\n\n' +
+        '  rookery agent create hello --code ./examples/hello --handler handler.handle\n' +
+        '  rookery agent create -f agent.yaml',
+    )
+    .argument('[name]', 'its name, unique in the namespace while it lives')
+    .option('-f, --file <file>', 'the whole request, as YAML or JSON; - is stdin')
+    .option('-n, --namespace <namespace>', 'its namespace', 'default')
+    .option('--code <dir>', 'the code directory, mounted read-only at --code-path')
+    .option('--upload', UPLOAD)
+    .option('--no-dependencies', 'do not install requirements.txt, pyproject.toml or package.json')
+    .option('--handler <module.function>', 'what each call runs')
+    .option('--initializer <module.function>', 'what runs once at the start')
+    .option('--pre-stop <module.function>', 'what runs once at the end')
+    .option(
+      '--runtime <runtime>',
+      'python3.11, nodejs22, go, java17, …; on the machine of the service the python3 there by default',
+    )
+    .option('--code-path <path>', 'where the code stands in the sandbox', '/code')
+    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option(...SECRET_OPTION, append)
+    .option('-v, --mount <src:dst[:ro]>', 'a directory or file of the host; may be repeated', append)
+    .option('--workspace <dir>', 'a host directory as home and working directory')
+    .option(
+      '--sandbox <type>',
+      `${oneOf(DRIVER_NAMES.filter(type => type !== 'process'))}; else the default of the service`,
+    )
+    .option('--image <image>', 'the image; default: the files of the host', 'host')
+    .option('--user <user>', 'the user that runs the code; default: root')
+    .option('--publish <[proto:]port>', 'a port of the sandbox to publish; may be repeated', append)
+    .option('--expose <port[:access]>', 'give a port an address of its own; access is token, link or public')
+    .option('--cpu <millicores>', 'thousandths of a core; else 1000')
+    .option('--memory <mb>', 'memory in MB; else 2048')
+    .option('--restart <policy>', 'never, on-failure[:max] or always[:max]; else never')
+    .option('--urn <urn>', 'create it from a registered function instead')
+    .option('--idempotency-key <key>', 'the same key and request give the same agent')
+    .option('--replace', 'replace the agent of this name once the code is loaded')
+    .option('--json', 'print JSON');
+}

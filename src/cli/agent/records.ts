@@ -1,0 +1,304 @@
+import { isCodeUrl } from '../../core/code-package.ts';
+import type { Variables } from '../../core/secret.ts';
+import { shownVariable } from '../deploy/variables.ts';
+import { Client, type ClientOptions } from '../shared/client.ts';
+import { parseDurationMs } from '../shared/duration.ts';
+import { CliError, EXIT, usageError } from '../shared/exit.ts';
+import type { Io } from '../shared/io.ts';
+import {
+  age,
+  coloured,
+  printable,
+  printFields,
+  printJson,
+  printTable,
+  printWarnings,
+  withSpinner,
+} from '../shared/print.ts';
+import { printList, type WatchOptions } from '../wait/watched-list.ts';
+import { addressFor, type Exposed } from './public-address.ts';
+
+/** A record of `GET /api/agent/{id}`. A service of another version may omit fields. */
+export interface Agent {
+  readonly instance_id: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly tenant?: string;
+  readonly status: string;
+  readonly status_reason?: string;
+  readonly load_error?: string;
+  readonly sandbox_type?: string;
+  readonly sandbox_id?: string;
+  readonly node_id?: string;
+  readonly node_ip?: string;
+  readonly sandbox_ip?: string;
+  readonly runtime?: string;
+  readonly handler?: string;
+  readonly codePath?: string;
+  readonly rootfs?: {
+    readonly type?: string;
+    readonly imageurl?: string;
+    readonly user?: string;
+    readonly workspace?: string;
+    readonly mounts?: readonly { readonly source: string; readonly target: string; readonly readonly?: boolean }[];
+  };
+  readonly ports?: readonly string[];
+  readonly port_mappings?: readonly {
+    readonly protocol: string;
+    readonly container_port: number;
+    readonly host_ip: string;
+    readonly host_port: number;
+  }[];
+  readonly env_vars?: Variables;
+  readonly restart_policy?: { readonly policy: string; readonly max_restarts?: number | null };
+  readonly restart_at?: string;
+  readonly expose?: Exposed;
+  readonly resources?: { readonly cpu?: number; readonly memory?: number };
+  readonly start_time?: string | null;
+  readonly restarts?: number;
+  readonly isolation?: readonly string[];
+  readonly warnings?: readonly string[];
+}
+
+interface ForOne extends ClientOptions {
+  readonly namespace: string;
+  readonly json?: boolean;
+}
+
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const PAGE = 1000;
+
+/** Returns the agent with an id or name, or null. */
+export async function findAgent(client: Client, given: string, namespace: string): Promise<Agent | null> {
+  try {
+    const id = await resolveAgent(client, given, namespace);
+    return (await client.json('GET', `/api/agent/${encodeURIComponent(id)}`)).instance as Agent;
+  } catch (error) {
+    if (error instanceof NoSuchAgent || (error instanceof CliError && error.status === 404)) return null;
+    throw error;
+  }
+}
+
+class NoSuchAgent extends CliError {}
+
+/** Returns `given` itself if it has the form of an id, otherwise the id of the agent with that name. */
+export async function resolveAgent(client: Client, given: string, namespace: string): Promise<string> {
+  if (UUID.test(given)) return given;
+  const query = new URLSearchParams({ namespace, name: given, limit: '1' });
+  const { instances } = await client.json('GET', `/api/agent?${query}`);
+  const [found] = instances as readonly Agent[];
+  if (found === undefined) {
+    throw new NoSuchAgent(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that there are.`);
+  }
+  return found.instance_id;
+}
+
+/** The events that change a list of agents. */
+const AGENT_EVENTS = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended'];
+
+interface ListOptions extends WatchOptions {
+  readonly namespace?: string;
+  readonly name?: string;
+  readonly status?: string;
+  readonly limit: string;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+export async function listAgents(io: Io, options: ListOptions): Promise<void> {
+  if (!/^[1-9]\d{0,8}$/.test(options.limit))
+    throw usageError(`--limit must be a whole number from 1, not ${JSON.stringify(options.limit)}.`);
+  await printList(io, options, AGENT_EVENTS, async (out, client) => {
+    const { agents, isAll } = await allAgents(client, options, Number(options.limit));
+    printAgents(out, client, agents, isAll, options);
+    return agents;
+  });
+}
+
+type AgentFilter = { readonly [name in 'namespace' | 'name' | 'status']?: string };
+
+/** Returns at most `limit` agents that match the filter. */
+export async function allAgents(
+  client: Client,
+  filter: AgentFilter,
+  limit: number,
+): Promise<{ readonly agents: readonly Agent[]; readonly isAll: boolean }> {
+  const agents: Agent[] = [];
+  let cursor: string | null = null;
+  do {
+    const query = new URLSearchParams({ limit: String(Math.min(PAGE, limit - agents.length)) });
+    for (const name of ['namespace', 'name', 'status'] as const) {
+      if (filter[name] !== undefined) query.set(name, filter[name]);
+    }
+    if (cursor !== null) query.set('cursor', cursor);
+    const page = await client.json('GET', `/api/agent?${query}`);
+    agents.push(...(page.instances as readonly Agent[]));
+    cursor = typeof page.next_cursor === 'string' ? page.next_cursor : null;
+  } while (cursor !== null && agents.length < limit);
+  return { agents, isAll: cursor === null };
+}
+
+function printAgents(io: Io, client: Client, agents: readonly Agent[], isAll: boolean, options: ListOptions): void {
+  if (options.json === true) printJson(io, agents);
+  else if (options.quiet === true) for (const agent of agents) io.out.write(`${agent.instance_id}\n`);
+  else {
+    const text = ({ expose }: Agent) => (expose ? addressFor(client, expose) : '-');
+    const address = { title: 'ADDRESS', text, isFlexible: true };
+    printTable(io, agents.some(({ expose }) => expose) ? [...AGENT_COLUMNS, address] : AGENT_COLUMNS, agents);
+    if (!isAll) io.err.write(`There are more: only ${options.limit} are shown (--limit).\n`);
+    if (agents.length === 0)
+      io.err.write('There is no agent yet. "rookery agent create --help" shows how to make one.\n');
+  }
+}
+
+const AGENT_COLUMNS = [
+  // A narrow table shortens ids first, because names identify agents; -q and --json print whole ids.
+  { title: 'ID', text: (agent: Agent) => agent.instance_id, isFlexible: true, gives: 'first' as const },
+  {
+    title: 'NAME',
+    text: (agent: Agent) => `${agent.namespace}/${agent.name}`,
+    isFlexible: true,
+    gives: 'last' as const,
+  },
+  { title: 'STATUS', text: statusText, style: statusStyle },
+  { title: 'RUNTIME', text: (agent: Agent) => agent.runtime ?? '-', isFlexible: true },
+  { title: 'SANDBOX', text: (agent: Agent) => agent.sandbox_type || 'default' },
+  { title: 'RESTARTS', text: (agent: Agent) => String(agent.restarts ?? 0) },
+  { title: 'AGE', text: (agent: Agent) => age(agent.start_time) },
+];
+
+/** An agent whose code does not load is RUNNING but fails every call, so the list shows the problem. */
+function statusText(agent: Agent): string {
+  return agent.load_error ? `${agent.status} (code not loaded)` : agent.status;
+}
+
+function statusStyle(agent: Agent): 'green' | 'yellow' | 'red' {
+  if (agent.status === 'FAILED') return 'red';
+  return agent.status === 'RUNNING' && !agent.load_error ? 'green' : 'yellow';
+}
+
+export async function getAgent(io: Io, given: string, options: ForOne): Promise<void> {
+  const client = await Client.open(options, io);
+  const id = await resolveAgent(client, given, options.namespace);
+  const { instance } = await client.json('GET', `/api/agent/${encodeURIComponent(id)}`);
+  if (options.json === true) printJson(io, instance);
+  else printAgent(io, client, instance as Agent);
+}
+
+export async function deleteAgents(
+  io: Io,
+  ids: readonly string[],
+  options: ForOne & { readonly grace?: string },
+): Promise<void> {
+  const query =
+    options.grace === undefined ? '' : `?grace=${Math.ceil(parseDurationMs(options.grace, '--grace') / 1000)}`;
+  const client = await Client.open(options, io);
+  const failures: CliError[] = [];
+  await withSpinner(io, ids.length === 1 ? 'deleting the agent' : `deleting ${ids.length} agents`, async () => {
+    // Deletes run in sequence, in the order of the arguments. One failure does not stop the others.
+    for (const given of ids) {
+      try {
+        const id = await resolveAgent(client, given, options.namespace);
+        const answer = await client.json('DELETE', `/api/agent/${encodeURIComponent(id)}${query}`, { timeoutMs: null });
+        if (options.json === true) printJson(io, { ...answer, instance_id: id });
+        else io.out.write(`${id}\n`);
+      } catch (error) {
+        if (!(error instanceof CliError)) throw error;
+        failures.push(error);
+      }
+    }
+  });
+  const [first] = failures;
+  if (first !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), first.exitCode);
+}
+
+/** Restarts an agent. Returns the exit code. */
+export async function restartAgent(io: Io, given: string, options: ForOne): Promise<number> {
+  const client = await Client.open(options, io);
+  const answer = await withSpinner(io, 'restarting the agent', async () => {
+    const id = await resolveAgent(client, given, options.namespace);
+    return client.json('POST', `/api/agent/${encodeURIComponent(id)}/restart`, { timeoutMs: null });
+  });
+  if (options.json === true) printJson(io, answer);
+  else io.out.write(`${String(answer.instance_id)}\n`);
+  return tellLoadError(io, client, String(answer.instance_id));
+}
+
+/**
+ * Reports a load error at once instead of with the first call. Such an agent exists, so that its sandbox can
+ * be inspected. Returns the exit code.
+ */
+export async function tellLoadError(io: Io, client: Client, id: string): Promise<number> {
+  const { instance } = await client.json('GET', `/api/agent/${encodeURIComponent(id)}`).catch((error: unknown) => {
+    // The agent was created, so an unreadable record is not an error of the create.
+    if (error instanceof CliError) return { instance: undefined };
+    throw error;
+  });
+  const agent = instance as Agent | undefined;
+  if (!agent?.load_error) return EXIT.ok;
+  const { load_error: reason, name, namespace } = agent;
+  const again = agentArguments(name, namespace);
+  const clear = io.err.isTerminal ? '\r\x1b[K' : '';
+  io.err.write(
+    `${clear}${coloured(io, io.err, 'red', 'The agent is there, but its code could not be loaded:')} ${printable(reason)}\n` +
+      `Every call will fail with this. When the code is repaired: ${printable(restartOf(agent, again))}\n` +
+      `When the request was wrong (handler, runtime, dependencies): repeat "rookery agent create ${printable(again)} …" with --replace\n` +
+      `Remove it: rookery agent rm ${printable(again)}\n`,
+  );
+  return EXIT.failure;
+}
+
+/** Returns the command that runs repaired code. A restart does not see repairs of uploaded code. */
+function restartOf({ rootfs, codePath }: Agent, again: string): string {
+  const code = rootfs?.mounts?.find(({ target }) => target === codePath);
+  return code !== undefined && isCodeUrl(code.source)
+    ? `upload it: "rookery agent create ${again} …" with --replace (a restart runs the code that was uploaded before)`
+    : `rookery agent restart ${again}`;
+}
+
+/** Returns an agent as the argument of a command, quoted so that a person can copy it. */
+export function agentArguments(name: string, namespace: string): string {
+  const quoted = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+  return `${quoted(name)}${namespace === 'default' ? '' : ` -n ${quoted(namespace)}`}`;
+}
+
+function printAgent(io: Io, client: Client, agent: Agent): void {
+  const { rootfs, resources } = agent;
+  printFields(io, [
+    ['id', agent.instance_id],
+    ['name', `${agent.namespace}/${agent.name}`],
+    ['tenant', agent.tenant],
+    ['status', statusText(agent)],
+    ['reason', agent.status_reason],
+    ['load error', agent.load_error],
+    ['runtime', agent.runtime],
+    ['handler', agent.handler],
+    ['code path', agent.codePath],
+    ['sandbox', [agent.sandbox_type, agent.sandbox_id].filter(Boolean).join(' ')],
+    ['isolation', agent.isolation?.join(', ')],
+    ['files', rootfs?.type === 'image' ? rootfs.imageurl : rootfs?.type],
+    ['user', rootfs?.user],
+    ['workspace', rootfs?.workspace],
+    ...(rootfs?.mounts ?? []).map(
+      mount => ['mount', `${mount.source} at ${mount.target}${mount.readonly === true ? ' (read-only)' : ''}`] as const,
+    ),
+    ...(agent.port_mappings ?? []).map(
+      port => ['port', `${port.protocol} ${port.container_port} at ${port.host_ip}:${port.host_port}`] as const,
+    ),
+    ...Object.entries(agent.env_vars ?? {}).map(([name, value]) => ['env', `${name}=${shownVariable(value)}`] as const),
+    ['resources', resources && `${resources.cpu} millicores, ${resources.memory} MB`],
+    ['node', [agent.node_id, agent.node_ip].filter(Boolean).join(' ')],
+    ['address', agent.expose && addressFor(client, agent.expose)],
+    ['sandbox address', agent.sandbox_ip],
+    ['started', agent.start_time ? `${agent.start_time} (${age(agent.start_time)} ago)` : undefined],
+    ['restarts', agent.restarts],
+    ['restart policy', policyOf(agent)],
+    ['starts again', agent.restart_at],
+  ]);
+  printWarnings(io, agent.warnings ?? []);
+}
+
+function policyOf({ restart_policy: given }: Agent): string | undefined {
+  if (given === undefined) return undefined;
+  return given.max_restarts == null ? given.policy : `${given.policy}, at most ${given.max_restarts} in a row`;
+}

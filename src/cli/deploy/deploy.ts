@@ -1,0 +1,25 @@
+import type { Command } from 'commander';
+import { addClientOptions } from '../shared/client.ts';
+import type { Context } from '../shared/io.ts';
+
+export function register(program: Command, context: Context): void {
+  addClientOptions(
+    program
+      .command('deploy')
+      .summary('bring the service to what rookery.yaml says')
+      .description(
+        'Uploads code and creates or changes what rookery.yaml names; the rest stays. A changed agent is replaced:\n' +
+          'a new one takes its name when it is ready. Returns 1 if something failed.\n\n' +
+          '  rookery init python hello && cd hello\n' +
+          '  rookery deploy --address https://rookery.example.com:8888',
+      )
+      .option('-f, --file <file>', 'what there should be', 'rookery.yaml')
+      .option('--dry-run', 'say what would be done, and do nothing')
+      .option('--rerun-failed', 'run failed one-off jobs again; otherwise the deploy returns 1')
+      .option('--watch', 'repeat at each change of a file beside rookery.yaml, until Ctrl-C')
+      .option('--json', 'print JSON'),
+  ).action(async options => {
+    const { deploy } = await import('./run.ts');
+    context.exitCode = await deploy(context.io, options);
+  });
+}

@@ -1,0 +1,458 @@
+import { setMaxListeners } from 'node:events';
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import {
+  request as httpRequest,
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  STATUS_CODES,
+  validateHeaderValue,
+} from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import type { Readable } from 'node:stream';
+import { type Command, Option } from 'commander';
+import type { WebSocket } from 'ws';
+import { isLoopback } from '../../config/contradictions.ts';
+import { readLocalToken } from '../../config/local-token.ts';
+import { onAbort } from '../../lib/linked-signal.ts';
+import { contextInForce } from './contexts.ts';
+import { CliError, EXIT, usageError } from './exit.ts';
+import type { Io } from './io.ts';
+import { printWarnings } from './print.ts';
+
+export type Entry = 'frontend' | 'meta';
+
+export interface ClientOptions {
+  readonly context?: string;
+  readonly address?: string;
+  readonly metaAddress?: string;
+  readonly token?: string;
+  readonly tokenFile?: string;
+  readonly tenant?: string;
+  readonly caFile?: string;
+  readonly dataDir?: string;
+}
+
+export interface RequestOptions {
+  readonly entry?: Entry;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** JSON text, sent unchanged. */
+  readonly body?: string | Uint8Array;
+  /** A stream to send instead of `body`. */
+  readonly upload?: { readonly content: Readable /** Null: unknown. */; readonly bytes: number | null };
+  /** Time until the answer begins; null when the service bounds it (calls). */
+  readonly timeoutMs?: number | null;
+}
+
+export const DEFAULT_ADDRESSES: Readonly<Record<Entry, string>> = {
+  frontend: 'http://127.0.0.1:8888',
+  meta: 'http://127.0.0.1:31182',
+};
+const DEFAULT_TIMEOUT_MS = 5 * 60_000;
+const KEEP_ALIVE_PROBE_MS = 30_000;
+const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+
+/** Adds the options of every command that calls the service. */
+export function addClientOptions(command: Command): Command {
+  const options = [
+    new Option('--context <name>', 'the server of this context; else $ROOKERY_CONTEXT'),
+    new Option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, the context, ${DEFAULT_ADDRESSES.frontend}`),
+    new Option(
+      '--meta-address <url>',
+      `the meta_service; else $ROOKERY_META_ADDRESS, the context, ${DEFAULT_ADDRESSES.meta}`,
+    ),
+    new Option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN'),
+    new Option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE'),
+    new Option('--ca-file <file>', 'the PEM file of the service’s authority; else $ROOKERY_CA_FILE'),
+    new Option(
+      '--data-dir <dir>',
+      'the data directory with the token of a local service; else $ROOKERY_DATA_DIR, else the default of serve',
+    ),
+    new Option('--tenant <tenant>', 'the tenant, when authentication is off; else $ROOKERY_TENANT'),
+  ];
+  const others = options.filter(({ long }) => !command.options.some(own => own.long === long));
+  for (const option of others) command.addOption(option.helpGroup('Connection:'));
+  return command;
+}
+
+/** Sends HTTP requests to both entries of a service. Every failure is a `CliError` with its exit code. */
+export class Client {
+  readonly addresses: Readonly<Record<Entry, URL>>;
+  readonly #headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>;
+  readonly #authorities: Readonly<Record<Entry, { readonly ca?: string }>>;
+  readonly #io: Io;
+
+  private constructor(
+    addresses: Readonly<Record<Entry, URL>>,
+    headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>,
+    authorities: Readonly<Record<Entry, { readonly ca?: string }>>,
+    io: Io,
+  ) {
+    this.addresses = addresses;
+    this.#headers = headers;
+    this.#authorities = authorities;
+    this.#io = io;
+    // Each running request adds a listener, and many may run at once.
+    setMaxListeners(0, io.signal);
+  }
+
+  /**
+   * Opens a client from the flags, then the environment, then the context. Data of a context is sent only to
+   * its own addresses.
+   */
+  static async open(options: ClientOptions, io: Io): Promise<Client> {
+    const { environment } = io;
+    const token = await readToken(options, environment);
+    const server = (await contextInForce(options.context, environment))?.server;
+    const tenant = options.tenant ?? environment.ROOKERY_TENANT;
+    const addresses = {
+      frontend: parseAddress(options.address ?? (environment.ROOKERY_ADDRESS || server?.address), 'frontend'),
+      meta: parseAddress(options.metaAddress ?? (environment.ROOKERY_META_ADDRESS || server?.metaAddress), 'meta'),
+    };
+    const own = new Set([server?.address, server?.metaAddress].flatMap(url => (url ? [new URL(url).origin] : [])));
+    const local = token === null ? await findLocalToken(options, environment) : null;
+    const caFile = options.caFile ?? environment.ROOKERY_CA_FILE;
+    const connection = async (entry: Entry) => {
+      const { origin, hostname } = addresses[entry];
+      const known = own.has(origin) ? server : undefined;
+      // Only a service of this machine can have written the local token.
+      const sent = token ?? known?.token ?? (isLoopback(hostname) ? local : null);
+      const speaksFor = tenant || known?.tenant;
+      const authority = caFile || known?.caFile;
+      const headers = {
+        ...(sent === null ? {} : { authorization: `Bearer ${sent}` }),
+        ...(speaksFor ? { 'x-tenant-id': speaksFor } : {}),
+      };
+      checkHeaders(headers);
+      return { headers, authority: authority ? { ca: await readAuthority(authority) } : {} };
+    };
+    const [frontend, meta] = await Promise.all([connection('frontend'), connection('meta')]);
+    const headers = { frontend: frontend.headers, meta: meta.headers };
+    return new Client(addresses, headers, { frontend: frontend.authority, meta: meta.authority }, io);
+  }
+
+  /** Returns the text of the answer. Fails for every status other than 2xx. */
+  async text(method: string, path: string, options: RequestOptions = {}): Promise<string> {
+    const answer = await this.stream(method, path, options);
+    return readText(answer);
+  }
+
+  /** Returns the JSON object of the answer. The service's advice for the next step becomes `advice`. */
+  async json(method: string, path: string, options: RequestOptions = {}): Promise<Record<string, unknown>> {
+    const answer = await this.stream(method, path, options);
+    const text = await readText(answer);
+    const value = parseObject(text);
+    if (value === null)
+      throw new CliError(`The service answered with something that is not a JSON object: ${cut(text)}`);
+    this.#tellWarnings(value);
+    const advice = adviceOf(answer);
+    return advice === undefined ? value : { ...value, advice };
+  }
+
+  /** Returns the answer as a stream. Fails for every status other than 2xx. */
+  async stream(method: string, path: string, options: RequestOptions = {}): Promise<IncomingMessage> {
+    const answer = await this.#send(method, path, options);
+    const status = answer.statusCode ?? 0;
+    if (status >= 200 && status < 300) return answer;
+    const text = await readText(answer);
+    this.#tellWarnings(parseObject(text));
+    throw refusal(answer, text);
+  }
+
+  /** Prints the warnings of an answer: unknown fields, limits of the machine. */
+  #tellWarnings(answer: Record<string, unknown> | null): void {
+    const warnings: readonly unknown[] = Array.isArray(answer?.warnings) ? answer.warnings : [];
+    printWarnings(
+      this.#io,
+      warnings.filter(warning => typeof warning === 'string'),
+    );
+  }
+
+  /** Opens a WebSocket to the frontend and pauses it. The caller resumes it after adding a listener. */
+  async webSocket(path: string): Promise<WebSocket> {
+    const { WebSocket } = await import('ws');
+    const base = this.addresses.frontend;
+    const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
+    url.protocol = base.protocol === 'https:' ? 'wss:' : 'ws:';
+    const socket = new WebSocket(url, {
+      ...this.#authorities.frontend,
+      headers: this.#headers.frontend,
+      handshakeTimeout: DEFAULT_TIMEOUT_MS,
+      perMessageDeflate: false,
+    });
+    const { signal } = this.#io;
+    socket.once(
+      'close',
+      onAbort(signal, () => socket.terminate()),
+    );
+    return await new Promise((resolve, reject) => {
+      socket.once('open', () => {
+        // Messages that arrived with the handshake would otherwise be lost, because the caller has no
+        // listener yet.
+        socket.pause();
+        resolve(socket);
+      });
+      socket.once('unexpected-response', (request, answer) => {
+        readText(answer).then(text => reject(refusal(answer, text)), reject);
+        answer.once('close', () => request.destroy());
+      });
+      // Stays subscribed, because an error after the handshake appears only in how the socket closes.
+      socket.on('error', error => reject(unreachable('frontend', base, error)));
+    });
+  }
+
+  #send(method: string, path: string, options: RequestOptions): Promise<IncomingMessage> {
+    const entry = options.entry ?? 'frontend';
+    const base = this.addresses[entry];
+    const url = new URL(base.pathname.replace(/\/$/, '') + path, base);
+    const body = options.body === undefined ? undefined : Buffer.from(options.body);
+    const headers = {
+      ...this.#headers[entry],
+      ...(body === undefined ? {} : { 'content-type': 'application/json', 'content-length': body.length }),
+      ...(options.upload === undefined
+        ? {}
+        : {
+            'content-type': 'application/octet-stream',
+            ...(options.upload.bytes === null ? {} : { 'content-length': options.upload.bytes }),
+          }),
+      ...options.headers,
+    };
+    checkHeaders(options.headers ?? {});
+    const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
+    return new Promise((resolve, reject) => {
+      const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
+      const request = send(url, { ...this.#authorities[entry], method, headers, signal: this.#io.signal });
+      const timer =
+        timeoutMs === null
+          ? undefined
+          : setTimeout(() => request.destroy(new Error(`no answer in ${timeoutMs / 1000} s`)), timeoutMs);
+      let isConnected = false;
+      request.on('socket', socket => {
+        socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
+        isConnected = request.reusedSocket;
+        if (isConnected) return;
+        socket.once(url.protocol === 'https:' ? 'secureConnect' : 'connect', () => {
+          isConnected = true;
+        });
+      });
+      request.on('response', answer => {
+        clearTimeout(timer);
+        resolve(answer);
+      });
+      request.on('error', error => {
+        clearTimeout(timer);
+        reject(isConnected ? unanswered(entry, base, method, error) : unreachable(entry, base, error));
+      });
+      if (options.upload === undefined) request.end(body);
+      else options.upload.content.on('error', error => request.destroy(error)).pipe(request);
+    });
+  }
+}
+
+export async function readToken(options: ClientOptions, environment: Io['environment']): Promise<string | null> {
+  const token = options.token ?? (options.tokenFile === undefined ? environment.ROOKERY_TOKEN : undefined);
+  if (token) return checkToken(token, '--token');
+  const file = options.tokenFile ?? environment.ROOKERY_TOKEN_FILE;
+  if (!file) return null;
+  try {
+    return checkToken((await readFile(file, 'utf8')).trim(), file);
+  } catch (error) {
+    if (error instanceof CliError) throw error;
+    throw usageError(`The token file ${file} cannot be read (${(error as Error).message}).`);
+  }
+}
+
+/** Returns the local token of a service that this user started with --local-token, or null. */
+async function findLocalToken({ dataDir }: ClientOptions, environment: Io['environment']): Promise<string | null> {
+  const named = dataDir ?? environment.ROOKERY_DATA_DIR;
+  if (named) return await readLocalToken(named);
+  const { defaultDataDir } = await import('../../config/config.ts');
+  return await readLocalToken(defaultDataDir({ environment, isRoot: process.getuid?.() === 0 }));
+}
+
+async function readAuthority(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw usageError(`The CA file ${file} cannot be read (${(error as Error).message}).`);
+  }
+}
+
+/** Returns the token if it has only visible ASCII, which a header requires. */
+export function checkToken(token: string, where: string): string {
+  if (!/^[\x21-\x7e]+$/.test(token))
+    throw usageError(`What ${where} has is not a token: it is empty or has characters that no token has.`);
+  return token;
+}
+
+export function parseAddress(given: string | undefined, entry: Entry): URL {
+  const text = given || DEFAULT_ADDRESSES[entry];
+  const full = /^[a-z]+:\/\//i.test(text) ? text : `http://${text}`;
+  const url = URL.canParse(full) ? new URL(full) : null;
+  if (url !== null && (url.protocol === 'http:' || url.protocol === 'https:')) return url;
+  const flag = entry === 'frontend' ? '--address' : '--meta-address';
+  throw usageError(`${flag} must be a URL such as ${DEFAULT_ADDRESSES[entry]}, not ${JSON.stringify(text)}.`);
+}
+
+function unreachable(entry: Entry, base: URL, error: Error): CliError {
+  if (error.name === 'AbortError') return new CliError('Interrupted.');
+  const { code = '' } = error as NodeJS.ErrnoException;
+  if (/CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)/.test(code)) {
+    return new CliError(
+      `The certificate of the ${nameOf(entry)} at ${base.origin} is not trusted: ${error.message}. Name the file of its CA with --ca-file or ROOKERY_CA_FILE.`,
+      EXIT.unreachable,
+    );
+  }
+  const flag = entry === 'frontend' ? '--address' : '--meta-address';
+  const next = isLoopback(base.hostname)
+    ? `Start the service with "rookery serve", or say where it is with ${flag}.`
+    : `Check the network, and the address: ${flag}, else its variable, else the context.`;
+  return new CliError(
+    `The ${nameOf(entry)} at ${base.origin} cannot be reached: ${causeOf(code, base, error)}. ${next}`,
+    EXIT.unreachable,
+  );
+}
+
+function causeOf(code: string, base: URL, error: Error): string {
+  if (code === 'ECONNREFUSED') return 'nothing listens there';
+  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `no address is known for the host ${base.hostname}`;
+  if (code === 'ETIMEDOUT') return 'the host did not answer in time';
+  if (code === 'EHOSTUNREACH' || code === 'ENETUNREACH') return 'no network leads to the host';
+  if (code === 'EPROTO') return 'it does not speak TLS (https://)';
+  return error.message || code || 'unknown cause';
+}
+
+/**
+ * Returns the error of a request without an answer. The service was reached and may have executed the
+ * request.
+ */
+function unanswered(entry: Entry, base: URL, method: string, error: Error): CliError {
+  if (error.name === 'AbortError') return new CliError('Interrupted.');
+  if ((error as NodeJS.ErrnoException).code?.startsWith('HPE_')) {
+    const flag = entry === 'frontend' ? '--address' : '--meta-address';
+    return new CliError(
+      `${base.origin} is not an HTTP server, so it is not the ${nameOf(entry)} of a service. Give its address with ${flag}.`,
+      EXIT.unreachable,
+    );
+  }
+  const whatNow = method === 'GET' ? '' : ' It may have done what it was asked for: look before you ask again.';
+  return new CliError(
+    `The ${nameOf(entry)} at ${base.origin} gave no answer (${error.message}).${whatNow}`,
+    EXIT.unreachable,
+  );
+}
+
+function nameOf(entry: Entry): string {
+  return entry === 'frontend' ? 'frontend' : 'meta_service';
+}
+
+/** Checks values of flags, variables and contexts, which may not fit into a header. */
+function checkHeaders(headers: Readonly<Record<string, string>>): void {
+  for (const [name, value] of Object.entries(headers)) {
+    try {
+      validateHeaderValue(name, value);
+    } catch {
+      throw usageError(`${JSON.stringify(value)} cannot be sent as ${name}: it has characters that no header has.`);
+    }
+  }
+}
+
+function adviceOf({ headers }: IncomingMessage): string | undefined {
+  const advice = headers['x-advice'];
+  return typeof advice === 'string' ? advice : undefined;
+}
+
+/** Refusals of the sandbox towards its own user, which do not depend on the caller's token. */
+const OF_SANDBOX = / cannot be (?:read|written|listed|made)(?: by the user of the sandbox)?: /;
+
+function refusal(answer: IncomingMessage, body: string): CliError {
+  const { statusCode: status = 0, headers } = answer;
+  const advice = adviceOf(answer);
+  const message = parseObject(body)?.message;
+  const sentence = typeof message === 'string' && message !== '' ? message : unexpected(status, headers, body);
+  if (status === 401) {
+    return new CliError(
+      `${sentence}. Give a token with --token or ROOKERY_TOKEN, or keep one with "rookery login"; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
+      EXIT.refused,
+      status,
+    );
+  }
+  const next = advice ?? adviceFor(sentence);
+  const text = next === undefined ? sentence : `${sentence}\n${next}`;
+  const traceId = headers['x-trace-id'];
+  return new CliError(
+    text,
+    status === 403 && !OF_SANDBOX.test(sentence) ? EXIT.refused : EXIT.failure,
+    status,
+    typeof traceId === 'string' ? traceId : null,
+  );
+}
+
+/** Commands that list records, for the error that a name has no record. */
+const LISTS: readonly { readonly missing: RegExp; readonly command: string }[] = [
+  { missing: /^Job \S+ does not exist/, command: 'rookery job list' },
+  { missing: /^Schedule \S+ does not exist/, command: 'rookery job schedule list' },
+  { missing: /^secret not found: /, command: 'rookery secret list' },
+];
+
+/**
+ * Returns the next command to type. The service cannot suggest commands, because it does not know its client.
+ */
+function adviceFor(sentence: string): string | undefined {
+  const secret = /\bsecret does not exist: ([\w.-]+)/.exec(sentence)?.[1];
+  if (secret !== undefined) return `Write it: rookery secret set ${secret}`;
+  const list = LISTS.find(({ missing }) => missing.test(sentence))?.command;
+  if (list !== undefined) return `"${list}" shows those that exist.`;
+  const path = /\b(?:mount source|code path) does not exist: (\/.*)$/.exec(sentence)?.[1];
+  if (path === undefined || !existsSync(path)) return undefined;
+  return 'The directory exists, but the user of the service may not read it. Upload the code instead: add --upload.';
+}
+
+/** Describes an answer of another server; proxies usually send pages. */
+function unexpected(status: number, headers: IncomingHttpHeaders, body: string): string {
+  const isPage = headers['content-type']?.startsWith('text/html') === true || /^\s*<(!doctype|html)/i.test(body);
+  // The routes of Ray answer with text.
+  const isText = status < 500 && headers['content-type']?.startsWith('text/plain') === true;
+  if (isText && !isPage && body.trim() !== '') return cut(body.trim());
+  if (!isPage) return `the service answered ${status}: ${cut(body)}`;
+  const title = /<title>([^<]*)<\/title>/i.exec(body)?.[1]?.trim();
+  const text = body
+    .replace(/<[^>]*>/g, ' ')
+    .replace(/\s+/g, ' ')
+    .trim();
+  return `a proxy before the service answered ${status}: ${cut(title || text || STATUS_CODES[status] || 'a page')}`;
+}
+
+async function readText(answer: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  try {
+    for await (const chunk of answer as AsyncIterable<Buffer>) {
+      bytes += chunk.length;
+      if (bytes > MAX_ANSWER_BYTES) throw new CliError('The answer is too long to be one of this service.');
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (error instanceof CliError) throw error;
+    throw new CliError(
+      `The connection broke in the middle of the answer (${(error as Error).message}).`,
+      EXIT.unreachable,
+    );
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function parseObject(text: string): Record<string, unknown> | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value)
+      ? (value as Record<string, unknown>)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
+function cut(text: string): string {
+  return text.length > 200 ? `${text.slice(0, 199)}…` : text;
+}

@@ -1,0 +1,57 @@
+import { readFile } from 'node:fs/promises';
+import { usageError } from './exit.ts';
+import type { Io } from './io.ts';
+
+/** More than any request may carry. The service enforces its own, lower limits. */
+const MAX_BYTES = 64 * 1024 * 1024;
+
+/** Reads a file as text. Fails with a usage error when the file cannot be read, or is not text. */
+export async function readTextFile(file: string): Promise<string> {
+  const bytes = await readFile(file).catch((error: Error) => {
+    throw usageError(`The file ${file} cannot be read (${error.message}).`);
+  });
+  return textOf(bytes, `The file ${file}`);
+}
+
+/** Decodes UTF-8. Fails for other bytes, which a lenient decoder would replace silently. */
+function textOf(bytes: Uint8Array, what: string): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw usageError(`${what} is not UTF-8 text.`);
+  }
+}
+
+/** Reads all of stdin as text. */
+export async function readStdin(io: Io): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  for await (const chunk of io.stdin as AsyncIterable<Buffer | string>) {
+    const buffer = Buffer.from(chunk);
+    bytes += buffer.length;
+    if (bytes > MAX_BYTES)
+      throw usageError(`stdin has more than ${MAX_BYTES / 1024 / 1024} MiB, which no request may carry.`);
+    chunks.push(buffer);
+  }
+  return textOf(Buffer.concat(chunks), 'stdin');
+}
+
+/**
+ * Reads the value of `--data`: the text itself, `@file`, or `-` for stdin. Checks that it is JSON, and
+ * returns the unchanged text.
+ */
+export async function readJsonArgument(io: Io, given: string): Promise<string> {
+  const text = await readArgument(io, given);
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw usageError(`The data is not JSON (${(error as Error).message}). A text needs its own quotes: '"text"'.`);
+  }
+  return text;
+}
+
+async function readArgument(io: Io, given: string): Promise<string> {
+  if (given === '-' || given === '@-') return readStdin(io);
+  if (!given.startsWith('@')) return given;
+  return readTextFile(given.slice(1));
+}

@@ -1,0 +1,241 @@
+import { EventEmitter, once } from 'node:events';
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import net from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
+import { expect, test, vi } from 'vitest';
+import { deferred } from '../../../test/http/deferred.ts';
+import { SPEC, testFrontend } from '../../../test/http/frontend.ts';
+import { newInstance } from '../../../test/http/memory-instances.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { Connections } from './connections.ts';
+
+async function connect(url: string): Promise<net.Socket> {
+  const socket = net.connect(Number(new URL(url).port), '127.0.0.1');
+  await once(socket, 'connect');
+  return socket;
+}
+
+test('a connection that never sent a request does not hold a close back', async () => {
+  const frontend = testFrontend();
+  const url = await frontend.listen();
+  const accepted = once(frontend.app.server, 'connection');
+  const socket = await connect(url);
+  await accepted;
+  const ended = once(socket.resume(), 'close');
+  await frontend.app.close();
+  await ended;
+});
+
+test('a kept connection does not hold a close back', async () => {
+  const frontend = testFrontend();
+  const socket = await connect(await frontend.listen());
+  socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  await once(socket, 'data');
+  const ended = once(socket, 'close');
+  await frontend.app.close();
+  await ended;
+});
+
+test('a running request is answered, then its connection ends', async () => {
+  const frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const started = deferred();
+  const finish = deferred();
+  frontend.instances.onInvoke = async call => {
+    started.resolve();
+    await finish.promise;
+    return { ok: true, data: call.body, runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  let received = '';
+  socket.on('data', chunk => {
+    received += chunk;
+  });
+  const ended = once(socket, 'close');
+  socket.write(`POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`);
+  await started.promise;
+  const closed = frontend.app.close();
+  finish.resolve();
+  await Promise.all([closed, ended]);
+  expect(received).toContain('{"code":200,"data":7,"message":""}');
+});
+
+test('requests that are sent ahead of their answers are answered in order, up to a bound; then the connection ends', async () => {
+  await using frontend = testFrontend();
+  const agent = frontend.instances.put(newInstance(SPEC));
+  const release: (() => void)[] = [];
+  frontend.instances.onInvoke = () =>
+    new Promise(resolve => release.push(() => resolve({ ok: true, data: Buffer.from('1'), runMicros: 1 })));
+  const url = await frontend.listen();
+  const request = `POST /api/agent/${agent.id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}`;
+
+  const good = await connect(url);
+  let text = '';
+  good.setEncoding('latin1').on('data', (chunk: string) => {
+    text += chunk;
+  });
+  good.write(request.repeat(LIMITS.pipelinedRequests + 1));
+  await vi.waitFor(() => expect(release).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
+  for (const each of release.splice(0)) each();
+  await vi.waitFor(() => expect(text.match(/HTTP\/1.1 200/g)).toHaveLength(LIMITS.pipelinedRequests + 1), 20_000);
+  // The answered requests have released their pipeline slots.
+  good.write(request.repeat(10));
+  await vi.waitFor(() => expect(release).toHaveLength(10), 20_000);
+  good.destroy();
+
+  const greedy = await connect(url);
+  greedy.on('error', () => undefined);
+  greedy.write(request.repeat(LIMITS.pipelinedRequests + 2));
+  await once(greedy.resume(), 'close');
+});
+
+test.each([
+  ['the first', 0, 1],
+  ['the second', 1, 0],
+])(
+  'requests that were sent ahead are all answered when the service ends and %s of them was answered before',
+  async (_, before, after) => {
+    const frontend = testFrontend();
+    const { id } = frontend.instances.put(newInstance(SPEC));
+    const finish = [deferred(), deferred()];
+    frontend.instances.onInvoke = async call => {
+      await finish[Number(call.body.toString())]?.promise;
+      return { ok: true, data: Buffer.from(`"answer ${call.body}"`), runMicros: 1 };
+    };
+    const socket = await connect(await frontend.listen());
+    let received = '';
+    socket.on('data', chunk => {
+      received += chunk;
+    });
+    const ended = once(socket, 'close');
+    const request = (body: number) =>
+      `POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n${body}`;
+    socket.write(request(0) + request(1));
+    await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(2), 20_000);
+    finish[before]?.resolve();
+    await vi.waitFor(() => expect(frontend.requests).toHaveLength(1), 20_000);
+    const closed = frontend.app.close();
+    for (let turns = 0; turns < 10; turns += 1) await turn();
+    expect(socket.closed).toBe(false);
+    finish[after]?.resolve();
+    await Promise.all([closed, ended]);
+    expect([...received.matchAll(/"data":"([^"]*)"/g)].map(([, data]) => data)).toEqual(['answer 0', 'answer 1']);
+  },
+);
+
+test('a request that was sent ahead and has not begun is answered when the service ends meanwhile', async () => {
+  const frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const finish = deferred();
+  frontend.instances.onInvoke = async () => {
+    await finish.promise;
+    return { ok: true, data: Buffer.from('7'), runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  let received = '';
+  socket.on('data', chunk => {
+    received += chunk;
+  });
+  const ended = once(socket, 'close');
+  const call = `POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`;
+  socket.write(`${call}GET /api/agent/${id} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(1), 20_000);
+  const closed = frontend.app.close();
+  for (let turns = 0; turns < 10; turns += 1) await turn();
+  expect(received).toBe('');
+  finish.resolve();
+  await Promise.all([closed, ended]);
+  expect(received.match(/HTTP\/1.1 200/g)).toHaveLength(2);
+  expect(frontend.requests.map(({ method }) => method)).toEqual(['POST', 'GET']);
+});
+
+test('a call hears that its caller left, although a large request waits behind it on its connection', async () => {
+  await using frontend = testFrontend();
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const [begun, left] = [deferred(), deferred()];
+  frontend.instances.onInvoke = async ({ signal, body }) => {
+    signal?.addEventListener('abort', () => left.resolve());
+    begun.resolve();
+    await left.promise;
+    return { ok: true, data: body, runMicros: 1 };
+  };
+  const socket = await connect(await frontend.listen());
+  socket.write(`POST /api/agent/${id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\n7`);
+  await begun.promise;
+  const bytes = 1_000_000;
+  const head = 'POST /api/agent HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json';
+  socket.write(`${head}\r\nContent-Length: ${bytes}\r\n\r\n${' '.repeat(bytes)}`, () => socket.destroy());
+  await left.promise;
+});
+
+test('answers that wait behind another one learn once that their connection is gone, and a request behind that does not begin', async () => {
+  const server = createServer();
+  const connections = new Connections(server, 1000);
+  const told: string[] = [];
+  const responses: ServerResponse[] = [];
+  server.on('request', ({ url = '', socket }, response) => {
+    responses.push(response);
+    if (response.socket === null) expect(connections.mayWait(socket, response)).toBe(true);
+    response.on('close', () => told.push(url));
+    if (url === '/whole') response.end('all of it');
+    else if (url === '/begun') response.write('a part');
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  try {
+    const caller = await connect(`http://127.0.0.1:${(server.address() as net.AddressInfo).port}`);
+    const paths = ['/running', '/silent', '/whole', '/begun'];
+    caller.write(paths.map(path => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`).join(''));
+    await vi.waitFor(() => expect(responses).toHaveLength(4), 20_000);
+    const [running, silent] = responses as [ServerResponse, ServerResponse];
+    const socket = running.socket as net.Socket;
+    expect(connections.queuedBytes(socket)).toBeGreaterThanOrEqual('all of it'.length + 'a part'.length);
+    caller.destroy();
+    await vi.waitFor(() => expect([...told].sort()).toEqual([...paths].sort()), 20_000);
+    expect(responses.every(({ destroyed }) => destroyed)).toBe(true);
+    // Late answers have no effect, and no response emits `close` a second time.
+    for (const response of [running, silent]) response.end('late');
+    for (let turns = 0; turns < 10; turns += 1) await turn();
+    expect(told).toHaveLength(4);
+    expect(connections.queuedBytes(socket)).toBe(0);
+    expect(connections.mayWait(socket, silent)).toBe(false);
+  } finally {
+    server.close();
+  }
+});
+
+/** Emits connections from addresses that the test machine does not have. */
+function arrivals(maxOfAddress: number) {
+  const server = new EventEmitter();
+  const connections = new Connections(server as Server, maxOfAddress);
+  const arrive = (remoteAddress: string) => {
+    const socket = new net.Socket();
+    Object.defineProperty(socket, 'remoteAddress', { value: remoteAddress });
+    server.emit('connection', socket);
+    return socket;
+  };
+  return { connections, arrive };
+}
+
+test('one remote address has a share of all connections: more are closed, others come in, and one that ends makes room', async () => {
+  const { connections, arrive } = arrivals(2);
+  const first = arrive('192.0.2.1');
+  expect(arrive('192.0.2.1').destroyed).toBe(false);
+  expect(arrive('::ffff:192.0.2.1').destroyed).toBe(true);
+  expect(arrive('192.0.2.2').destroyed).toBe(false);
+  expect([...connections.open()]).toHaveLength(3);
+  const ended = once(first, 'close');
+  first.destroy();
+  await ended;
+  expect(arrive('192.0.2.1').destroyed).toBe(false);
+  expect(arrive('192.0.2.1').destroyed).toBe(true);
+  for (const each of connections.open()) each.destroy();
+});
+
+test('addresses of one network of IPv6 share, and loopback, where a proxy may be, has no share', () => {
+  const { connections, arrive } = arrivals(1);
+  expect(arrive('2001:db8::1').destroyed).toBe(false);
+  expect(arrive('2001:db8::2').destroyed).toBe(true);
+  expect(arrive('2001:db8:0:1::1').destroyed).toBe(false);
+  for (let count = 0; count < 5; count++) expect(arrive('127.0.0.1').destroyed).toBe(false);
+  for (const each of connections.open()) each.destroy();
+});

@@ -1,0 +1,171 @@
+import { once } from 'node:events';
+import net from 'node:net';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { SPEC, type TestFrontend, testFrontend } from '../../../test/http/frontend.ts';
+import { newInstance } from '../../../test/http/memory-instances.ts';
+import { MEBIBYTE } from '../../core/units.ts';
+import { UnreadAnswers } from './unread-answers.ts';
+
+const BOUNDS = {
+  maxConnections: 1000,
+  maxConnectionsOfAddress: 1000,
+  maxBodyBytes: 64 * MEBIBYTE,
+  bodyIdleMs: 60_000,
+  maxAnswerBytes: 1024 * MEBIBYTE,
+  answerIdleMs: 60_000,
+  keepAliveMs: 60_000,
+};
+const AGENT = newInstance(SPEC);
+const LARGE = Buffer.from(JSON.stringify('x'.repeat(6 * MEBIBYTE)));
+
+function answering(frontend: TestFrontend, data: Buffer): void {
+  frontend.instances.put(AGENT);
+  frontend.instances.onInvoke = async () => ({ ok: true, data, runMicros: 1 });
+}
+
+/** Sends a request and reads no byte of the answer. */
+async function askAndRest(url: string, path: string, method = 'POST'): Promise<net.Socket> {
+  const socket = net.connect(Number(new URL(url).port), '127.0.0.1').pause();
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  socket.write(
+    `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${method === 'POST' ? 'Content-Length: 2\r\n' : ''}\r\n${method === 'POST' ? '{}' : ''}`,
+  );
+  return socket;
+}
+
+const openConnections = (frontend: TestFrontend) =>
+  new Promise<number>(resolve => frontend.app.server.getConnections((_, count) => resolve(count)));
+
+test('an answer of which nothing is taken ends', async () => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 200 } });
+  answering(frontend, LARGE);
+  const socket = await askAndRest(await frontend.listen(), `/api/agent/${AGENT.id}/invoke`);
+  await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(1), 20_000);
+  await vi.waitFor(async () => expect(await openConnections(frontend)).toBe(0), 20_000);
+  socket.destroy();
+});
+
+test('a log that goes on ends when its reader takes nothing', async () => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 200 } });
+  answering(frontend, LARGE);
+  let written = 0;
+  frontend.instances.onLogs = async function* (_request: unknown, signal: AbortSignal) {
+    while (!signal.aborted) {
+      written += 65_536;
+      yield Buffer.alloc(65_536, 0x61);
+    }
+  } as never;
+  const socket = await askAndRest(await frontend.listen(), `/api/agent/${AGENT.id}/logs?follow=true`, 'GET');
+  await vi.waitFor(() => expect(written).toBeGreaterThan(0), 20_000);
+  await vi.waitFor(async () => expect(await openConnections(frontend)).toBe(0), 20_000);
+  expect(written).toBeLessThan(64 * MEBIBYTE);
+  socket.destroy();
+});
+
+test('a reader that is slow and does read gets all of it', async () => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 3000 } });
+  answering(frontend, LARGE);
+  const socket = await askAndRest(await frontend.listen(), `/api/agent/${AGENT.id}/invoke`);
+  let received = 0;
+  socket.on('data', (chunk: Buffer) => {
+    received += chunk.length;
+    socket.pause();
+    setTimeout(() => socket.resume(), 5);
+  });
+  socket.resume();
+  await vi.waitFor(() => expect(received).toBeGreaterThan(LARGE.length), 60_000);
+  socket.destroy();
+}, 90_000);
+
+test('the answers that nobody reads are bounded in all, and who reads is not harmed', async () => {
+  await using frontend = testFrontend({ bounds: { ...BOUNDS, maxAnswerBytes: 20 * MEBIBYTE } });
+  answering(frontend, LARGE);
+  const url = await frontend.listen();
+  const path = `/api/agent/${AGENT.id}/invoke`;
+  const resting = await Promise.all(Array.from({ length: 12 }, () => askAndRest(url, path)));
+  await vi.waitFor(() => expect(frontend.instances.calls).toHaveLength(12), 20_000);
+  const answer = await fetch(`${url}${path}`, { method: 'POST', body: '{}' });
+  expect((await answer.arrayBuffer()).byteLength).toBeGreaterThan(LARGE.length);
+  // Three unread answers fit into the budget. The fourth connection belongs to `fetch`.
+  await vi.waitFor(async () => expect(await openConnections(frontend)).toBeLessThanOrEqual(4), 20_000);
+  for (const socket of resting) socket.destroy();
+});
+
+describe('answers that wait behind a call of their connection', () => {
+  test('are bounded in all, with those that nobody reads', async () => {
+    await using frontend = testFrontend({ bounds: { ...BOUNDS, maxAnswerBytes: 20 * MEBIBYTE } });
+    frontend.instances.put(AGENT);
+    let hasLeft = false;
+    frontend.instances.onInvoke = async ({ body, signal }) => {
+      if (body.toString() === '"slow"') {
+        await new Promise<void>(resolve => signal?.addEventListener('abort', () => resolve()));
+        hasLeft = true;
+      }
+      return { ok: true, data: LARGE, runMicros: 1 };
+    };
+    const url = await frontend.listen();
+    const socket = net.connect(Number(new URL(url).port), '127.0.0.1').resume();
+    socket.on('error', () => undefined);
+    await once(socket, 'connect');
+    const call = (body: string) =>
+      `POST /api/agent/${AGENT.id}/invoke HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    const ended = once(socket, 'close');
+    socket.write(call('"slow"') + call('{}').repeat(6));
+    await ended;
+    await vi.waitFor(() => expect(hasLeft).toBe(true), 20_000);
+  });
+
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  const STALE_MS = 1000;
+
+  /** Creates a connection with an empty socket buffer and `queued` bytes behind a running call. */
+  function connectionWith(queued: number) {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    const socket = { writableLength: 0, destroyed: false, destroy: vi.fn() };
+    const state = { queued };
+    const unread = new UnreadAnswers({
+      idleMs: 10_000,
+      maxBytes: 100,
+      connections: () => [socket as never],
+      queuedBytes: () => state.queued,
+    });
+    unread.look();
+    const lookIn = (ms: number) => {
+      vi.advanceTimersByTime(ms);
+      unread.look();
+    };
+    return { socket, state, lookIn };
+  }
+
+  test('wait for it as long as it takes while they fit', () => {
+    const { socket, lookIn } = connectionWith(100);
+    for (let round = 0; round < 10; round += 1) lookIn(10_000);
+    expect(socket.destroy).not.toHaveBeenCalled();
+  });
+
+  test('are not kept above the bound by more of them', () => {
+    const { socket, state, lookIn } = connectionWith(90);
+    lookIn(STALE_MS / 2);
+    state.queued = 110;
+    lookIn(STALE_MS / 2 - 1);
+    expect(socket.destroy).not.toHaveBeenCalled();
+    state.queued = 120;
+    lookIn(1);
+    expect(socket.destroy).toHaveBeenCalledOnce();
+  });
+
+  test('stay above the bound as long as the reader takes some', () => {
+    const { socket, state, lookIn } = connectionWith(300);
+    while (state.queued > 150) {
+      state.queued -= 50;
+      lookIn(STALE_MS);
+    }
+    expect(socket.destroy).not.toHaveBeenCalled();
+    lookIn(STALE_MS);
+    expect(socket.destroy).toHaveBeenCalledOnce();
+  });
+});

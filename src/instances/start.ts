@@ -1,0 +1,27 @@
+import type { Stages } from '../lib/stages.ts';
+import type { CallError, Init } from '../runtime/protocol.ts';
+import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import type { AgentName, TakenName } from '../storage/queries/agents.ts';
+import type { LateRow } from './late-row.ts';
+
+/** Everything that `Instances.launch` needs to start an instance. */
+export interface Start {
+  readonly driver: SandboxDriver;
+  readonly sandbox: SandboxSpec;
+  readonly init: Init;
+  /** Returns the message of a refusal with what the runtime would have started. */
+  readonly explain: (message: string) => string;
+  /** Measures the steps of the start. */
+  readonly stages?: Stages;
+  /** Pending write of the intent. */
+  readonly intent?: Promise<void>;
+  /** Record that follows the sandbox. RUNNING is then written after `launch` has returned. */
+  readonly row?: LateRow;
+  /** Checks the result of loading the code before the instance takes calls. If it throws, the start fails. */
+  readonly accept?: (loadFailure: CallError | null) => void;
+  /** Name that the RUNNING write takes from another agent; `replaced` is called with that agent. */
+  readonly takesName?: { readonly name: AgentName; readonly replaced: (agent: ReplacedAgent) => void };
+}
+
+/** Agent whose name another agent has taken. The agent is STOPPING, and its sandbox must still be ended. */
+export type ReplacedAgent = NonNullable<TakenName['replaced']>;

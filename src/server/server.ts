@@ -1,0 +1,402 @@
+import { join } from 'node:path';
+import type { FastifyInstance } from 'fastify';
+import { ClusterNode } from '../cluster/cluster-node.ts';
+import { singleReplica } from '../cluster/single.ts';
+import type { Config } from '../config/config.ts';
+import { processEnvironment } from '../config/env.ts';
+import { removeLocalToken } from '../config/local-token.ts';
+import { checkHostPath } from '../core/host-path.ts';
+import type { SandboxType } from '../core/instance.ts';
+import type { Lease } from '../core/lease.ts';
+import { type DataDir, openDataDir } from '../data-dir/data-dir.ts';
+import { SECRETS_KEY } from '../data-dir/data-dir-facts.ts';
+import { subjectOf } from '../functions/dependencies.ts';
+import { Instances } from '../instances/instances.ts';
+import { Ledger } from '../instances/ledger.ts';
+import type { JobsLeft } from '../jobs/node-jobs.ts';
+import { endsWithin } from '../lib/deadline.ts';
+import { findPath } from '../lib/opened-path.ts';
+import { createPathExists } from '../lib/path-exists.ts';
+import { realPathOf } from '../lib/real-path.ts';
+import { leftoversIn, Removals } from '../lib/removals.ts';
+import { Steps } from '../lib/steps.ts';
+import { TOPIC_FUNCTIONS } from '../registry/change-feed.ts';
+import { createRegistry } from '../registry/registry.ts';
+import { Secrets } from '../registry/secrets.ts';
+import type { Drivers } from '../sandbox/drivers.ts';
+import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
+import { readInstallationId } from '../storage/queries/installation-id.ts';
+import { insertInstanceUnder, type StoredInstance } from '../storage/queries/instances.ts';
+import { listNodeIds, listSandboxIds } from '../storage/queries/node-rows.ts';
+import { TOPIC_POOLS } from '../storage/queries/pools.ts';
+import { openStores, type StorePlace } from '../storage/stores.ts';
+import type { Stores } from '../storage/stores-contract.ts';
+import type { Logger } from '../telemetry/logger.ts';
+import { createMetrics } from '../telemetry/metrics.ts';
+import { VERSION } from '../version.ts';
+import { createVerifier, openCallBytes, openTracer } from './configured-parts.ts';
+import { createEntries } from './entries.ts';
+import { createInstallation } from './installation.ts';
+import { machineSize } from './machine.ts';
+import { Observed } from './observed.ts';
+import { ReplicasObserved } from './observed-by-replicas.ts';
+import { checkOpenFiles } from './open-files.ts';
+import { createOwners } from './owners.ts';
+import { allowedPoolImages, poolControl } from './pool-control.ts';
+import { WRITE_OPERATIONS } from './write-operations.ts';
+
+export interface Server {
+  /** Counts an uncaught error. */
+  uncaught(): void;
+  /** Listens at once, adopts the instances of an earlier server, and resolves when the service is ready. */
+  start(): Promise<{ readonly frontendUrl: string | null; readonly metaUrl: string | null }>;
+  /**
+   * Refuses new work and gives running calls at most `graceMs`. Agents continue to run unless `stopAgents` is
+   * set.
+   */
+  close(options: { readonly stopAgents: boolean; readonly graceMs: number }): Promise<{
+    readonly agentsLeft: number;
+    readonly jobsLeft: JobsLeft | null;
+  }>;
+}
+
+/**
+ * Time for releasing shards. Must be less than the wait of other replicas for a transfer
+ * (`ReplicaTimes.releaseWaitMs`).
+ */
+const RELEASE_MS = 8_000;
+/** Least time for sending the spans of the last calls, however long the calls took. */
+const MIN_SPANS_MS = 500;
+
+/**
+ * Composition root: the only place that imports every part. Creates the configured parts in the order of
+ * dependence, and closes them in reverse. Fails with `failed_precondition` if the data directory cannot be
+ * locked or used.
+ */
+export async function createServer(config: Config, logger: Logger): Promise<Server> {
+  const dataDir = await openDataDir(config.dataDir, { hasDatabase: config.storage.url === null });
+  for (const notice of dataDir.notices) logger.warn({ dataDir: dataDir.path }, notice);
+  let stores: Stores | undefined;
+  try {
+    stores = await openStores(placeOf(config, dataDir), { operations: WRITE_OPERATIONS, program: WRITE_PROGRAM });
+    return await begin(config, logger, dataDir, stores);
+  } catch (error) {
+    dataDir.release(await stores?.close(() => dataDir.end()));
+    throw error;
+  }
+}
+
+/** Reports every detectable error before it changes anything that runs. */
+async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+  const { database, refuseWrites } = stores;
+  // PostgreSQL has the records of several nodes, so only the data directory determines the id of this node.
+  const nodeId = await dataDir.nodeId(stores.kind === 'sqlite' ? await listNodeIds(database) : []);
+  await checkOpenFiles((await listSandboxIds(database, nodeId)).length);
+  await dataDir.begin(problem => {
+    logger.fatal({ dataDir: dataDir.path }, problem);
+    refuseWrites(problem);
+  });
+  const cluster = await joinCluster(config, logger, { nodeId, stores });
+  try {
+    return await assemble(config, logger, { dataDir, nodeId, stores, cluster });
+  } catch (error) {
+    await cluster?.close();
+    throw error;
+  }
+}
+
+/** Joins the cluster; null with the embedded database, which only this process can use. */
+async function joinCluster(
+  { storage, cluster, clusterIdentity: identity, roles }: Config,
+  logger: Logger,
+  { nodeId, stores: { database, writes } }: { readonly nodeId: string; readonly stores: Stores },
+): Promise<ClusterNode | null> {
+  if (storage.url === null) return null;
+  return await ClusterNode.join({
+    url: storage.url,
+    listenUrl: storage.listenUrl,
+    nodeId,
+    version: VERSION,
+    roles,
+    connections: identity && { identity, listen: cluster.listen, advertise: cluster.advertise || cluster.listen },
+    releaseMs: RELEASE_MS,
+    nodeLostMs: cluster.nodeLostMs,
+    podsLostMs: cluster.podsLostMs,
+    database,
+    writes,
+    log: logger,
+  });
+}
+
+function placeOf({ storage }: Config, dataDir: DataDir): StorePlace {
+  const { url, waitMs, poolSize } = storage;
+  return url === null ? { file: dataDir.databaseFile } : { url, waitMs, poolSize };
+}
+
+/** Built file, because a worker thread cannot run TypeScript. */
+const WRITE_PROGRAM = new URL('write-program.js', import.meta.url);
+
+interface Parts {
+  readonly dataDir: DataDir;
+  readonly nodeId: string;
+  readonly stores: Stores;
+  readonly cluster: ClusterNode | null;
+}
+
+/** Builds the parts that need nothing of the owners: metrics, spans, drivers. */
+async function createBase(config: Config, logger: Logger, { dataDir, nodeId, stores, cluster }: Parts) {
+  const { database } = stores;
+  const environment = processEnvironment();
+  const metrics = createMetrics({ version: VERSION });
+  const { tracer, close: closeTracer } = await openTracer(config, { environment, nodeId, log: logger });
+  const removals = new Removals({
+    directory: leftoversIn(dataDir.path),
+    report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
+  });
+  metrics.readFrom({ leftovers: () => removals.waiting });
+  const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, {
+    environment,
+    removals,
+    logger,
+    identity: { nodeId, installationId: await readInstallationId(database) },
+  });
+  return {
+    ...{ dataDir, nodeId, stores, cluster, database, environment, metrics, tracer, closeTracer, removals },
+    ...{ drivers, mountPolicy, sweptDrivers },
+    writes: cluster?.writes ?? stores.writes,
+    executors: { defaultSandboxType: config.defaultExecutor },
+  };
+}
+
+type Base = Awaited<ReturnType<typeof createBase>>;
+
+/** Builds the registry. `prepare` builds the dependencies of a function version. */
+function createServerRegistry(config: Config, base: Base, prepare: Parameters<typeof createRegistry>[0]['prepare']) {
+  const { database, writes, cluster, mountPolicy } = base;
+  const registry = createRegistry({
+    database,
+    writes,
+    business: config.business,
+    clusters: config.clusters,
+    isShared: cluster !== null,
+    poolImages: config.auth === null ? null : allowedPoolImages(config),
+    prepare,
+    exists: createPathExists(path =>
+      checkHostPath('code path', path, mountPolicy, findPath).then(
+        () => true,
+        () => false,
+      ),
+    ),
+  });
+  cluster?.replica.feed.subscribe(TOPIC_FUNCTIONS, key => registry.changedElsewhere(key));
+  cluster?.replica.feed.subscribe(TOPIC_POOLS, () => registry.pools.changed());
+  return registry;
+}
+
+function createInstances(config: Config, logger: Logger, base: Base, changed: Observed['instance']): Instances {
+  const { database, writes, cluster, drivers, sweptDrivers, nodeId, metrics } = base;
+  return new Instances(database, {
+    ...(cluster === null ? { rowsFollow: ['process'] as const } : { isLost: (id: string) => cluster.isLost(id) }),
+    drivers: (name: SandboxType) => drivers.get(name),
+    sweptDrivers,
+    nodeId,
+    ...(cluster && {
+      insertUnder: (lease: Lease, instance: StoredInstance) => writes.write(insertInstanceUnder, lease.fence, instance),
+    }),
+    writes,
+    log: logger,
+    metrics: metrics.instances,
+    changed,
+    createTimeoutMs: config.createTimeoutMs,
+    orphanGraceMs: config.orphanGraceMs,
+    reconcileIntervalMs: config.reconcileIntervalMs,
+  });
+}
+
+async function createSecrets(config: Config, logger: Logger, { database, writes, cluster, dataDir }: Base) {
+  const secrets = new Secrets({
+    database,
+    writes,
+    keys: config.secretKeys,
+    // Replicas need a common key, so a key of this node alone would be useless.
+    ownKeyFile: cluster === null ? join(dataDir.path, SECRETS_KEY) : null,
+    allowUnreadable: config.secrets.allowUnreadable,
+    log: logger,
+  });
+  await secrets.start();
+  return secrets;
+}
+
+/** Builds every part of the service; none of them runs yet. */
+async function build(config: Config, logger: Logger, parts: Parts) {
+  const base = await createBase(config, logger, parts);
+  const { dataDir, nodeId, stores, cluster, writes, environment, metrics, drivers } = base;
+  const registry = createServerRegistry(config, base, async (tenant, spec) => {
+    await owners.dependencies.build(subjectOf(tenant, spec, base.executors));
+  });
+  const isHeld = () => cluster === null || cluster.replica.shards.holds('sweeper');
+  const pools = poolControl({ config, environment, pools: registry.pools, drivers, isHeld, logger });
+  metrics.readFrom({ pools: () => pools?.counts() ?? [] });
+  const machine = await machineSize();
+  const observed = new Observed(metrics, nodeId);
+  observed.watchFunctions(registry);
+  const ledger = new Ledger({ machine, overcommit: config.overcommit, openCallBytes: openCallBytes(config) });
+  const instances = createInstances(config, logger, base, observed.instance);
+  const secrets = await createSecrets(config, logger, base);
+  // Drivers refuse links in the sources of the platform's mounts, which are below the data directory.
+  const realDir = realPathOf(dataDir.path);
+  const owners = createOwners(
+    { ...config, dataDir: realDir },
+    { ...base, dataDir: realDir, instances, ledger, secrets, registry, observed, logger },
+  );
+  const { agents, functions, jobs } = owners;
+  cluster?.replica.feed.subscribe(TOPIC_AGENTS, key =>
+    key === null ? instances.reconcileSoon() : void agents.endReplaced(key),
+  );
+  const history = observed.history({ ledger, agents, functions, jobs: jobs.jobs }, machine);
+  const replicas = new ReplicasObserved({ nodeId, log: observed.log, history, cluster, logger });
+  const verifier = await createVerifier(config, dataDir, { logger, metrics });
+  const state: { missing: 'starting' | 'stopping' | null } = { missing: 'starting' };
+  let tellStarted!: () => void;
+  const started = new Promise<void>(resolve => {
+    tellStarted = resolve;
+  });
+  const { frontend, meta } = await createEntries(config, {
+    ...{ ...base, ...owners, instances, registry, secrets, verifier, started, logger },
+    replica: cluster?.replica ?? singleReplica({ id: nodeId, advertise: '', roles: config.roles, version: VERSION }),
+    storage: stores.kind,
+    observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },
+    ready: () => {
+      // All replicas share one PostgreSQL. If each reported its outage as not ready, no replica would remain
+      // for the calls that still work.
+      const storage = dataDir.problem() ?? (cluster === null ? writes.problem() : null);
+      return {
+        ...(state.missing === null ? {} : { server: state.missing }),
+        ...(storage === null ? {} : { storage }),
+        ...instances.readiness(),
+      };
+    },
+  });
+  return {
+    ...{ ...base, ...owners, config, logger, pools, observed, instances, history, replicas },
+    ...{ state, tellStarted, frontend, meta },
+  };
+}
+
+type Built = Awaited<ReturnType<typeof build>>;
+
+async function assemble(config: Config, logger: Logger, parts: Parts): Promise<Server> {
+  const built = await build(config, logger, parts);
+  return {
+    uncaught: built.metrics.uncaught,
+    start: () => start(built),
+    close: options => close(built, options),
+  };
+}
+
+/** Starts the parts in their order, and returns once all are ready. */
+async function start(built: Built): Promise<Awaited<ReturnType<Server['start']>>> {
+  const { config, logger, database, nodeId, frontend, meta, agents, instances, functions, asyncCalls } = built;
+  const frontendUrl = config.frontend.enabled ? await listen(frontend, config.host, config.port) : null;
+  const metaUrl = await listen(meta, config.metaHost, config.metaPort);
+  await built.packages.start();
+  await built.dependencies.start(new Set(await listSandboxIds(database, nodeId)));
+  await agents.start();
+  await built.pools?.start();
+  await instances.start();
+  await built.jobs.start();
+  await functions.start();
+  await asyncCalls.start();
+  await serveReplicas(built);
+  built.state.missing = null;
+  built.removals.start();
+  built.history.start();
+  built.tellStarted();
+  warmUp(built.drivers, config.defaultExecutor, logger);
+  return { frontendUrl, metaUrl };
+}
+
+/** Takes leases and requests of other replicas. */
+async function serveReplicas(built: Built): Promise<void> {
+  const { cluster, frontend, instances, metrics, observed, replicas, asyncCalls, functions } = built;
+  if (cluster === null || frontend === null) return;
+  const reconciling = { ...NO_SHARDS, lost: () => instances.reconcileSoon() };
+  await cluster.serve(frontend, [asyncCalls, functions, reconciling], {
+    otherLease: () => {
+      built.jobCluster?.woken();
+      built.pools?.look();
+    },
+    givenUp: ({ jobsFailed }) => {
+      for (let job = 0; job < jobsFailed; job += 1) metrics.jobs.ended('FAILED');
+      instances.reconcileSoon();
+      observed.log.reset(false);
+    },
+    answer: replicas.answer,
+  });
+  await replicas.start();
+}
+
+/** Each step runs even if an earlier one fails, so that sandboxes end and the data directory is released. */
+async function close(
+  built: Built,
+  { stopAgents, graceMs }: Parameters<Server['close']>[0],
+): Promise<Awaited<ReturnType<Server['close']>>> {
+  const { config, logger, cluster, dataDir, stores, frontend, meta, agents, asyncCalls, functions, jobs } = built;
+  const steps = new Steps(error => logger.error({ err: error }, 'component failed to shut down'));
+  if (cluster !== null) {
+    built.state.missing = 'stopping';
+    await steps.take(() => cluster.retire(config.cluster.drainMs));
+  }
+  const deadlineMs = performance.now() + graceMs;
+  const left = () => Math.max(0, deadlineMs - performance.now());
+  // Refuse new connections first; running calls may end.
+  const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
+  // A create may wait for a build longer than the shutdown may take.
+  const builds = steps.take(() => built.dependencies.close());
+  const [agentsClosed] = await Promise.all([
+    steps.take(() => agents.close({ stopAgents, graceMs })),
+    steps.take(() => asyncCalls.close(left())),
+  ]);
+  await endsWithin(listeners, left());
+  await steps.take(() => functions.close(left()));
+  await steps.take(() => built.packages.close());
+  await builds;
+  const jobsLeft = (await steps.take(() => jobs.close(stopAgents ? left() : null))) ?? null;
+  await steps.take(() => built.instances.close('the server is stopping'));
+  await steps.take(() => built.pools?.close());
+  await steps.take(() => built.drivers.close());
+  await steps.take(() => built.removals.close());
+  await steps.take(() => built.history.close());
+  await steps.take(() => built.replicas.close());
+  await steps.take(() => endsWithin(built.closeTracer(), Math.max(left(), MIN_SPANS_MS)));
+  if (config.auth === null && config.localToken) await steps.take(() => removeLocalToken(dataDir.path));
+  await steps.take(() => cluster?.close());
+  dataDir.release(await stores.close(() => dataDir.end()));
+  steps.end();
+  return { agentsLeft: agentsClosed?.agentsLeft ?? 0, jobsLeft };
+}
+
+const NO_SHARDS = { acquired: async () => undefined, release: async () => undefined };
+
+async function listen(app: FastifyInstance | null, host: string, port: number): Promise<string | null> {
+  return app === null ? null : await app.listen({ host, port });
+}
+
+/**
+ * Prepares drivers for a fast first create, concurrently with the first calls. Readiness does not wait for
+ * it.
+ */
+function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
+  // Jobs run in process sandboxes, whatever agents run in.
+  for (const name of new Set<SandboxType>(['process', executor])) {
+    drivers
+      .get(name)
+      .then(async driver => {
+        await driver.warm?.();
+        // The log names the missing isolation of an ordinary user's sandboxes at the start, not only with the
+        // first instance.
+        if (name === 'process' && process.getuid?.() !== 0) await driver.probe();
+      })
+      .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
+  }
+}

@@ -1,0 +1,66 @@
+import * as functions from '../registry/function-writes.ts';
+import * as pools from '../registry/pool-writes.ts';
+import * as reservations from '../registry/reservation-writes.ts';
+import { takeAgentName } from '../storage/queries/agents.ts';
+import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
+import {
+  countUnpackedCode,
+  dropCodePackage,
+  dropLostCodeParts,
+  putCodePackage,
+  putCodePackagePart,
+  useCodePackage,
+} from '../storage/queries/code-packages.ts';
+import { insertInstanceUnder } from '../storage/queries/instances.ts';
+import { failJobsOfNode, markLogStored, ownJobs, takeFreeJob } from '../storage/queries/job-owners.ts';
+import {
+  dropJobPackage,
+  putJobPackage,
+  replacePackagesOfNode,
+  useJobPackage,
+} from '../storage/queries/job-packages.ts';
+import { deleteJobSchedule, insertJobSchedule, putJobSchedule } from '../storage/queries/job-schedules.ts';
+import { insertJob, insertScheduledJob } from '../storage/queries/job-submits.ts';
+import { claimJob, deleteJob, finishJob, requeueJob, setJobStopReason, stopJob } from '../storage/queries/jobs.ts';
+import { dropSecret, lackingSecret, putSecret, resealSecret } from '../storage/queries/secrets.ts';
+
+/** Every operation for `DurableWrites.write`, by the name that the writer thread uses. */
+export const WRITE_OPERATIONS = {
+  ...functions,
+  ...pools,
+  ...reservations,
+  takeAgentName,
+  insertInstanceUnder,
+  insertAsyncCall,
+  claimAsyncCall,
+  finishAsyncCall,
+  insertJobSchedule,
+  putJobSchedule,
+  deleteJobSchedule,
+  insertJob,
+  insertScheduledJob,
+  ownJobs,
+  takeFreeJob,
+  failJobsOfNode,
+  markLogStored,
+  putJobPackage,
+  useJobPackage,
+  dropJobPackage,
+  replacePackagesOfNode,
+  countUnpackedCode,
+  putCodePackage,
+  useCodePackage,
+  dropCodePackage,
+  putCodePackagePart,
+  dropLostCodeParts,
+  putSecret,
+  dropSecret,
+  resealSecret,
+  lackingSecret,
+  claimJob,
+  requeueJob,
+  finishJob,
+  setJobStopReason,
+  stopJob,
+  deleteJob,
+};

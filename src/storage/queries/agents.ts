@@ -1,0 +1,182 @@
+import type { Selectable } from 'kysely';
+import type { InstanceStatus } from '../../core/instance.ts';
+import { alone } from '../alone.ts';
+import type { Database, WriteTransaction } from '../database.ts';
+import { prepare } from '../prepared.ts';
+import type { InstanceTable } from '../schema/instances.ts';
+import { publish } from './feed.ts';
+import {
+  type AgentIdentity,
+  type InstancePatch,
+  namelessName,
+  type OwnedInstanceRef,
+  type StoredInstance,
+  toStored,
+  updateInstance,
+} from './instances.ts';
+
+/** Feed topic: agents that lost their names to an agent of another node. The key is the agent's id. */
+export const TOPIC_AGENTS = 'agents';
+
+export type AgentName = Pick<InstanceTable, 'tenant' | 'namespace' | 'name'>;
+
+/** Result of `takeAgentName`. */
+export interface TakenName {
+  /** False: the agent is no longer CREATING, and nothing was written. */
+  readonly isWritten: boolean;
+  /** The agent that held the name; null: the name was free. */
+  readonly replaced: { readonly id: string; readonly nodeId: string } | null;
+}
+
+/** An instance of an agent, with the hash of the create request (null without an idempotency key). */
+export interface StoredAgent {
+  readonly stored: StoredInstance;
+  readonly requestHash: string | null;
+}
+
+export interface AgentFilter {
+  readonly tenant: string;
+  readonly namespace?: string | undefined;
+  readonly name?: string | undefined;
+  readonly status?: InstanceStatus | undefined;
+  readonly limit: number;
+  /** Returns only greater ids; null: from the first one. */
+  readonly afterId: string | null;
+}
+
+const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where('owner_kind', '=', 'agent');
+
+const ofId = prepare((db, p: { id: string }) => agentsIn(db).where('id', '=', p.id));
+
+export async function findAgent(database: Database, id: string): Promise<StoredAgent | null> {
+  const [row] = await ofId(database, { id });
+  return toAgent(row);
+}
+
+export async function findAgentByName(
+  database: Database,
+  tenant: string,
+  namespace: string,
+  name: string,
+): Promise<StoredAgent | null> {
+  const row = await agentsIn(database)
+    .where('tenant', '=', tenant)
+    .where('namespace', '=', namespace)
+    .where('name', '=', name)
+    .executeTakeFirst();
+  return toAgent(row);
+}
+
+export async function findAgentByIdempotencyKey(
+  database: Database,
+  tenant: string,
+  key: string,
+): Promise<StoredAgent | null> {
+  const row = await agentsIn(database)
+    .where('tenant', '=', tenant)
+    .where('idempotency_key', '=', key)
+    .executeTakeFirst();
+  return toAgent(row);
+}
+
+/** Returns this node's FAILED agents that their restart policies will start again. */
+export async function listPlannedRestarts(database: Database, nodeId: string): Promise<StoredInstance[]> {
+  const rows = await agentsIn(database)
+    .where('node_id', '=', nodeId)
+    .where('status', '=', 'FAILED')
+    .where('restart_at_ms', '>', 0)
+    .execute();
+  return rows.map(toStored);
+}
+
+const ofName = prepare((db, p: Pick<InstanceTable, 'tenant' | 'namespace' | 'name'>) =>
+  agentsIn(db)
+    .clearSelect()
+    .select('id')
+    .where('tenant', '=', p.tenant)
+    .where('namespace', '=', p.namespace)
+    .where('name', '=', p.name),
+);
+
+const ofKey = prepare((db, p: { tenant: string; key: string }) =>
+  agentsIn(db).clearSelect().select('id').where('tenant', '=', p.tenant).where('idempotency_key', '=', p.key),
+);
+
+/** Returns true when an agent has this name or this idempotency key. */
+export async function isAgentTaken(
+  database: Database,
+  tenant: string,
+  { namespace, name, idempotency }: AgentIdentity,
+): Promise<boolean> {
+  if ((await ofName(database, { tenant, namespace, name })).length > 0) return true;
+  return idempotency !== undefined && (await ofKey(database, { tenant, key: idempotency.key })).length > 0;
+}
+
+/** Returns one page of a tenant's agents, ordered by id. */
+export async function listAgents(database: Database, filter: AgentFilter): Promise<StoredInstance[]> {
+  let query = agentsIn(database).where('tenant', '=', filter.tenant);
+  if (filter.namespace !== undefined) query = query.where('namespace', '=', filter.namespace);
+  if (filter.name !== undefined) query = query.where('name', '=', filter.name);
+  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
+  const rows = await query.orderBy('id').limit(filter.limit).execute();
+  return rows.map(toStored);
+}
+
+/** Returns the names of all agents of all nodes. */
+export async function listAgentNames(
+  database: Database,
+): Promise<{ id: string; tenant: string; namespace: string; name: string }[]> {
+  return await agentsIn(database).clearSelect().select(['id', 'tenant', 'namespace', 'name']).execute();
+}
+
+export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
+  return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
+}
+
+/**
+ * Marks the agent `ref` as RUNNING under `name`. The previous holder becomes STOPPING and loses its name and
+ * its idempotency key. Both happen in one transaction, so that exactly one complete agent has the name at
+ * every moment.
+ */
+export async function takeAgentName(
+  transaction: WriteTransaction,
+  ref: OwnedInstanceRef,
+  patch: Omit<InstancePatch, 'status'>,
+  { tenant, namespace, name }: AgentName,
+): Promise<TakenName> {
+  await alone(transaction, JSON.stringify(['agent', tenant, namespace, name]));
+  const isWritten = await updateInstance(transaction, ref, ['CREATING'], { ...patch, status: 'RUNNING' });
+  if (!isWritten) return { isWritten, replaced: null };
+  const [holder] = await agentsIn(transaction)
+    .clearSelect()
+    .select(['id', 'node_id as nodeId'])
+    .where('tenant', '=', tenant)
+    .where('namespace', '=', namespace)
+    .where('name', '=', name)
+    .execute();
+  if (holder !== undefined) {
+    const none = { name: namelessName(holder.id), idempotency_key: null, request_hash: null };
+    await transaction
+      .updateTable('instances')
+      .set({ ...none, status: 'STOPPING' })
+      .where('id', '=', holder.id)
+      .execute();
+  }
+  await transaction.updateTable('instances').set({ name }).where('id', '=', ref.id).execute();
+  if (holder !== undefined && holder.nodeId !== ref.nodeId) await publish(transaction, TOPIC_AGENTS, holder.id);
+  return { isWritten, replaced: holder ?? null };
+}
+
+/** Frees the agent's idempotency key for another request. The agent stays. */
+export async function forgetIdempotencyKey(database: Database, id: string): Promise<void> {
+  await database
+    .updateTable('instances')
+    .set({ idempotency_key: null, request_hash: null })
+    .where('id', '=', id)
+    .execute();
+}
+
+function toAgent(row: Selectable<InstanceTable> | undefined): StoredAgent | null {
+  return row ? { stored: toStored(row), requestHash: row.request_hash } : null;
+}

@@ -1,7 +1,0 @@
-import { parentPort, workerData } from 'node:worker_threads';
-import { serveWrites } from './storage/write-thread.ts';
-import { WRITE_OPERATIONS } from './write-operations.ts';
-
-/** The program of the thread that writes the database; `workerData` is the database's file. */
-if (parentPort === null) throw new TypeError('write-program is the program of a thread');
-serveWrites(parentPort, workerData as string, WRITE_OPERATIONS);
