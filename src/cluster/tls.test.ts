@@ -105,7 +105,7 @@ describe('a peer that is none', () => {
       await once(socket, 'close');
     }
     await connect(replica.target.address, clusterTls(other, 'node-a').client);
-    const refused = replica.lines.filter(({ text }) => text.includes('was refused'));
+    const refused = replica.lines.filter(({ text }) => text.includes('cluster listener refused'));
     expect(refused).toHaveLength(1);
     expect(refused[0]?.fields).toMatchObject({ from: '127.0.0.1', reason: expect.any(String) });
   });

@@ -399,7 +399,8 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
           message: 'timed out after 0.1 s',
         });
         expect(resultOf(await channel.call(callOf({ seconds: 0 })))).toBe('slept');
-        expect(channel.inFlight).toBe(0);
+        // A runtime with several threads may answer the interrupted call after the next one.
+        while (channel.inFlight > 0) await counts(channel, 0);
       });
 
       test('a caller that goes away frees its slot', async () => {
