@@ -47,10 +47,10 @@ export default defineConfig({
     execArgv: ['--disable-warning=ExperimentalWarning'],
     // The AWS SDK warns about its end of support for Node 20, which Rookery supports.
     env: { AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED: 'true' },
-    // About half of the time of a file is processor time, its servers and sandboxes included; the other half it waits for starts, ends and
-    // intervals. One worker more than there are cores uses that; with more, everything would only be slower.
+    // A test file uses a core for about half of its time, with its servers and sandboxes. One worker more
+    // than cores uses the other half; further workers only slow each other down.
     maxWorkers: Math.min(4, availableParallelism() + 1),
-    // Of `test.concurrent`: the interpreters of the Python unit tests, of which each takes a core.
+    // Limit for `test.concurrent` in the Python unit tests, whose interpreters take a core each.
     maxConcurrency: 2,
     sequence: { sequencer: FileOrder },
     projects: [

@@ -35,7 +35,7 @@ test('text without an end of a line is cut, and only the newest is kept', () => 
   expect(Math.max(...lines.all.map(({ length }) => length))).toBeLessThanOrEqual(16 * 1024);
 });
 
-test('of many lines the newest are kept', () => {
+test('the newest lines are kept when a log has more than the maximum', () => {
   const all = shown(Array.from({ length: 6000 }, (_, at) => `line ${at}\n`).join(''));
   expect([all.length, all[0], all.at(-1)]).toEqual([5000, 'line 1000', 'line 5999']);
 });

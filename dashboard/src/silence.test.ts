@@ -17,7 +17,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('who is heard often enough is not silent', () => {
+test('reports no silence while messages arrive often enough', () => {
   for (let at = 0; at < 20; at++) {
     vi.advanceTimersByTime(15_000);
     watch.heard();
@@ -25,7 +25,7 @@ test('who is heard often enough is not silent', () => {
   expect(told).toBe(0);
 });
 
-test('silence is told once', () => {
+test('reports a silence once', () => {
   vi.advanceTimersByTime(MOST_MS);
   expect(told).toBe(0);
   vi.advanceTimersByTime(5000);

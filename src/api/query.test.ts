@@ -9,7 +9,7 @@ const QUERY = {
 };
 const read = (query: Sent) => readParameters(QUERY, query);
 
-test('one definition reads a parameter and documents it; an empty parameter counts as absent', () => {
+test('readParameters reads a table that also documents it, and an empty parameter counts as absent', () => {
   expect(read({ name: 'a', limit: '', all: 'true' })).toEqual({ name: 'a', limit: 5, all: true });
   expect(describeParameters(QUERY)).toEqual({
     type: 'object',

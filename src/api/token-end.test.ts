@@ -78,12 +78,12 @@ async function ends<End>(url: string, end: Promise<End>): Promise<{ readonly ear
 
 const cleanly = (answer: IncomingMessage) => text(answer).then(() => answer.complete);
 
-describe('what stays open as long as its caller likes ends when its token does', () => {
+describe('connections without a time limit end with their token', () => {
   test.each([
     ['the stream of events', '/api/events'],
     ['a followed log of an agent', `/api/agent/${AGENT.id}/logs?follow=true`],
     ['a followed log of a job', '/api/jobs/one/logs?follow=true'],
-  ])('%s: wholly, and who comes again is refused', async (_what, path) => {
+  ])('%s ends wholly with its token, and a new request is refused', async (_what, path) => {
     await using it = await opened();
     const answer = await get(it.url + path);
     expect(answer.statusCode).toBe(200);
@@ -109,7 +109,7 @@ describe('what stays open as long as its caller likes ends when its token does',
     });
   });
 
-  test('what a WebSocket leads to, also when the caller does not answer its close', async () => {
+  test('WebSockets end with their token, also when the caller does not answer the close', async () => {
     await using it = await opened();
     const sockets: Socket[] = [];
     const port = await inside.tcp(socket => void sockets.push(socket));
@@ -155,7 +155,7 @@ describe('and so does what became another protocol', () => {
     expect((await ends(it.url, ended)).early).toBe(false);
   });
 
-  test('at an address by the cookie of a link, when that does', async () => {
+  test('an upgraded connection at an address ends with the cookie of its link', async () => {
     await using it = await addressBed(options);
     const host = it.host('hello--default');
     const id = it.expose({ port: await upgrading(), access: 'link' });
@@ -186,7 +186,7 @@ describe('a call has bounds of its own', () => {
 });
 
 describe('where another replica answers', () => {
-  test('a followed log ends there, and wholly', async () => {
+  test('a followed log of another replica ends wholly with its token', async () => {
     await using world = await ClusterWorld.start(options);
     world.cluster.owner.instances.onLogs = (_request, signal) => following(signal);
     const answer = await get(`${world.urls.forwarded}/api/agent/${AGENT.id}/logs?follow=true`);

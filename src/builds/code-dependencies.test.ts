@@ -53,15 +53,18 @@ describe.each(['package', 'mount'] as const)('the code path of a %s', kind => {
     }
   });
 
-  test.each(['../other', '..', 'real/../../other'])('is refused when a link leads out, to %s', async to => {
-    symlinkSync(to, join(directory, 'package/x'));
-    writeFileSync(join(directory, 'requirements.txt'), './of-somebody-else\n');
-    const before = readdirSync('/proc/self/fd').length;
-    expect(await build(`${CODE}/x`, kind)).toBe(
-      `the code path leads out of its mount through a link: ${CODE}/x; expected a directory below ${CODE}`,
-    );
-    expect(readdirSync('/proc/self/fd').length).toBe(before);
-  });
+  test.each(['../other', '..', 'real/../../other'])(
+    'a code path with a link that leads out to %s is refused',
+    async to => {
+      symlinkSync(to, join(directory, 'package/x'));
+      writeFileSync(join(directory, 'requirements.txt'), './of-somebody-else\n');
+      const before = readdirSync('/proc/self/fd').length;
+      expect(await build(`${CODE}/x`, kind)).toBe(
+        `the code path leads out of its mount through a link: ${CODE}/x; expected a directory below ${CODE}`,
+      );
+      expect(readdirSync('/proc/self/fd').length).toBe(before);
+    },
+  );
 
   test('is not taken for a directory beside it whose name begins in the same way', async () => {
     mkdirSync(join(directory, 'package-of-another'));

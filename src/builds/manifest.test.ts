@@ -111,7 +111,7 @@ describe('Python code', () => {
     );
   });
 
-  test('a file that is named and is not there is told', async () => {
+  test('a named requirements file that does not exist is reported', async () => {
     await expect(python({ 'requirements.txt': '-r none.txt' })).rejects.toThrow(
       'requirements.txt names none.txt, and there is no such file beside it',
     );

@@ -43,7 +43,7 @@ const both = () => [world.urls.direct, world.urls.forwarded];
 const statusOf = (answer: Buffer) => Number(answer.toString('latin1').split(' ')[1]);
 
 describe('the header with which replicas say for whom they forward gives an outside caller nothing', () => {
-  test.each(['node-a', 'node-b'])('no identity: meant for %s', async nodeId => {
+  test.each(['node-a', 'node-b'])('a forward header for %s gives an outside caller no identity', async nodeId => {
     for (const url of both()) {
       const request = head('POST', invoke, [mark(nodeId), ['Content-Length', '2']]);
       expect(statusOf(await say(url, `${request}{}`))).toBe(401);
@@ -65,7 +65,7 @@ describe('the header with which replicas say for whom they forward gives an outs
     }
   });
 
-  test('no way past Host and Origin', async () => {
+  test('a forward header does not pass the checks of Host and Origin', async () => {
     for (const url of both()) {
       const request = head('POST', invoke, [
         mark('node-b'),
@@ -78,7 +78,7 @@ describe('the header with which replicas say for whom they forward gives an outs
     }
   });
 
-  test('and reaches no sandbox, by either way', async () => {
+  test('a forward header reaches no sandbox, direct or forwarded', async () => {
     insideSaw.length = 0;
     for (const url of both()) await say(url, head('GET', at(insidePort, '/'), [mark('node-b'), bearer('developer')]));
     expect(insideSaw.filter(line => line.startsWith('GET'))).toHaveLength(2);
@@ -159,7 +159,7 @@ describe('smuggling', () => {
   ];
 
   test.each(requests)(
-    '%s: the answers are those of a direct request, and no further request comes out of it',
+    'smuggling with %s: the answers equal those of a direct request, and no further request is sent',
     async (_, rest) => {
       const request = `POST ${invoke} HTTP/1.1\r\nHost: localhost\r\nX-Trace-Id: t\r\nAuthorization: Bearer developer\r\n${
         rest.includes('Connection:') ? '' : 'Connection: close\r\n'
@@ -173,7 +173,7 @@ describe('smuggling', () => {
     },
   );
 
-  test('an answer of a sandbox that says "not here" is an answer like any other', async () => {
+  test('a sandbox’s answer 421 "not here" is forwarded as any other answer', async () => {
     const results = world.cluster.first.results.length;
     const request = head('POST', at(insidePort, '/'), [
       ['X-Trace-Id', 't'],
@@ -189,7 +189,7 @@ describe('smuggling', () => {
 
 describe('heads', () => {
   test.each([100, 12_000, 16_000, 17_000, 40_000])(
-    'of %d bytes are taken, or refused, as without a hop',
+    'heads of %d bytes are accepted or refused as without a forward',
     async bytes => {
       const request = head('POST', invoke, [
         ['X-Trace-Id', 't'],
@@ -202,7 +202,7 @@ describe('heads', () => {
     },
   );
 
-  test('of very many headers lose none of them', async () => {
+  test('a head of 900 headers loses none of them', async () => {
     const many = Array.from({ length: 900 }, (_, index) => [`A${index}`, ''] as const);
     const request = head('POST', `/serverless/v1/functions/${URN}/invocations`, [
       ['X-Trace-Id', 't'],

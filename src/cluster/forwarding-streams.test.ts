@@ -68,7 +68,7 @@ describe('large bodies', () => {
     expect(await hashOf(answer)).toBe(hash());
   });
 
-  test('of a request come no faster than the receiver takes them', async () => {
+  test('a large request body is sent no faster than the receiver reads', async () => {
     const held: http.IncomingMessage[] = [];
     const port = await world.ports.http(request => void held.push(request));
     const { stream } = made(4 * LARGE);
@@ -91,7 +91,7 @@ describe('large bodies', () => {
     request.destroy();
   });
 
-  test('of an answer come no faster than the caller reads', async () => {
+  test('a large answer is sent no faster than the caller reads', async () => {
     let sent = 0;
     const port = await world.ports.http((_request, response) => {
       const { stream } = made(4 * LARGE);
@@ -271,7 +271,7 @@ describe('a caller that leaves', () => {
 });
 
 describe('the other replica', () => {
-  test('is gone: a caller that waits for it gets 503 at once, and its call is not sent again', async () => {
+  test('a caller gets 503 at once when its replica disappears, and the call is not sent again', async () => {
     const { owner, first } = world.cluster;
     const started = deferred();
     owner.instances.onInvoke = () => {
@@ -389,7 +389,7 @@ describe('a thing that has moved', () => {
     expect(await refusedHandshake(`${ws()}${agent('/exec')}?command=true`)).toMatchObject({ status: 503 });
   });
 
-  test('to nobody: the answer asks the caller to try again', async () => {
+  test('a resource without an owner is 503, so that the caller tries again', async () => {
     const { owner, first } = world.cluster;
     first.locator.target = { ...owner.target, nodeId: 'node-before' };
     first.locator.refreshed = null;

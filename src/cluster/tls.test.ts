@@ -42,7 +42,7 @@ describe.each([
   ['a secret', SECRET],
   ['mutual TLS', ofTls(one)],
 ])('replicas with %s', (_, identity) => {
-  test('forward to each other, over TLS 1.3', async () => {
+  test('replicas with %s forward to each other over TLS 1.3', async () => {
     await using cluster = await TestCluster.start({ identity });
     cluster.owner.instances.put(AGENT);
     const answer = await fetch(`${cluster.first.url}/api/agent/${AGENT.id}/invoke`, {
@@ -85,7 +85,7 @@ describe('a peer that is none', () => {
     ['with the name of no node', SECRET, () => ({ ...clusterTls(SECRET, 'a b\r\n').client })],
   ];
 
-  test.each(strangers)('is refused: %s', async (_, identity, options) => {
+  test.each(strangers)('a peer is refused: %s', async (_, identity, options) => {
     await using replica = await testReplica('node-b', { identity });
     expect(await connect(replica.target.address, options())).toMatch(/^refused/);
     // The listener continues to serve other replicas.
@@ -94,7 +94,7 @@ describe('a peer that is none', () => {
     });
   });
 
-  test('is refused when it speaks no TLS, and the log says so once, however many knock', async () => {
+  test('a peer without TLS is refused, and the log says so once for many connections', async () => {
     await using replica = await testReplica('node-b');
     const { host, port } = splitAddress(replica.target.address);
     for (let at = 0; at < 5; at += 1) {
@@ -110,7 +110,7 @@ describe('a peer that is none', () => {
     expect(refused[0]?.fields).toMatchObject({ from: '127.0.0.1', reason: expect.any(String) });
   });
 
-  test('an impostor that listens in the place of a replica gets nothing', async () => {
+  test('an impostor at the address of a replica receives nothing', async () => {
     const impostor = tls.createServer(clusterTls(other, 'node-b').server);
     const received: Buffer[] = [];
     impostor.on('secureConnection', socket => socket.on('data', chunk => received.push(chunk)));
@@ -208,7 +208,7 @@ describe('an answer that is none', () => {
     await vi.waitFor(() => expect(replica.peers.openConnections).toBe(0), WAIT_MS);
   });
 
-  test('that breaks off behind its head breaks off for the caller', async () => {
+  test('an answer that breaks off behind its head breaks off for the caller', async () => {
     await using peer = await saying(socket => {
       socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n');
       socket.write('no size\r\n');

@@ -62,7 +62,7 @@ describe.each([
   ['a file of the only node', false],
   ['in the database that replicas share', true],
 ])('a code package is %s', (_title, isShared) => {
-  test('it comes back as it was uploaded, and its bytes go with it', async () => {
+  test('a package is returned as it was uploaded, and its deletion removes its bytes', async () => {
     const made = await packages({ isShared, maxBytes: 5_000_000, disk: new TenantDisk(5_000_000) });
     const text = 'x'.repeat(2_500_000);
     await put(made, text);
@@ -74,7 +74,7 @@ describe.each([
     await expect(made.archive(TENANT, hashOf(text), file)).rejects.toMatchObject({ code: 'failed_precondition' });
   });
 
-  test('one of which something was changed where it is kept is not used', async () => {
+  test('a package whose stored bytes changed is not used', async () => {
     const made = await packages({ isShared });
     await put(made, 'good');
     if (isShared)
@@ -87,7 +87,7 @@ describe.each([
     await expect(fetching).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  test('what nothing refers to and nobody used lately is removed, and nothing else', async () => {
+  test('packages without a reference and without recent use are removed, and no others', async () => {
     const made = await packages({ isShared });
     for (const text of ['unused', 'of an agent', 'new']) await put(made, text);
     await refer(hashOf('of an agent'));
@@ -104,7 +104,7 @@ describe.each([
   });
 });
 
-test('one that was removed cannot be confirmed, however lately it was used', async () => {
+test('a removed package cannot be confirmed, however recent its last use', async () => {
   const made = await packages();
   await put(made, 'a');
   await made.use(TENANT, hashOf('a'), 'mount source');
@@ -124,7 +124,7 @@ test('a replica that does not clean up for all removes nothing', async () => {
   expect(await made.find(TENANT, hashOf('unused'))).not.toBeNull();
 });
 
-test('what is too large, is another content, breaks off or cannot be unpacked leaves nothing', async () => {
+test('an upload that is too large, differs from its hash, breaks off or does not unpack leaves nothing', async () => {
   const made = await packages();
   const large = 'x'.repeat(1001);
   await expect(put(made, large)).rejects.toMatchObject({ code: 'invalid_request', number: 413 });
@@ -148,7 +148,7 @@ test('what is too large, is another content, breaks off or cannot be unpacked le
   expect([...(await kept()), ...(await readdir(join(dataDir, 'code/uploads')))]).toEqual([]);
 });
 
-test('a tenant has no more bytes than it may; others are not touched by it', async () => {
+test('a tenant stores no more bytes than its maximum, and other tenants are unaffected', async () => {
   const made = await packages();
   await put(made, 'a'.repeat(1000));
   await put(made, 'b'.repeat(999));
@@ -182,7 +182,7 @@ test('a package that was stored without its unpacked bytes counts them once it i
   await made.unpacked(TENANT, hashOf('missing'), async () => 1500);
 });
 
-test('one whose bytes were lost counts as not there, and an upload brings them back to all that refer to it', async () => {
+test('a package whose bytes are lost counts as missing, and an upload restores it for all references', async () => {
   const made = await packages();
   await put(made, 'a'.repeat(1000));
   await put(made, 'b'.repeat(1000));
@@ -211,7 +211,7 @@ test.each([false, true])(
   },
 );
 
-test('of uploads of one content at the same moment one is kept', async () => {
+test('concurrent uploads of the same content keep one package', async () => {
   const made = await packages();
   await Promise.all(Array.from({ length: 8 }, () => put(made, 'the same')));
   expect(await kept()).toHaveLength(1);

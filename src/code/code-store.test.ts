@@ -84,7 +84,7 @@ describe('code on this host', () => {
     await expect(access(mount?.source ?? '')).rejects.toThrow();
   });
 
-  it('a directory that a mount of the function brings, or the image when the host has none, is mounted by nobody else', async () => {
+  it('code at a path of a function’s own mount, or of the image, is not mounted', async () => {
     const inside = { codePath: '/srv/code', mount: null, ours: false };
     expect(await store().place({ storage: 'inside', path: '/srv/code' }, 'i', 't')).toEqual(inside);
     const path = join(directory, 'in-image');
@@ -157,7 +157,7 @@ it.each([
   ['https://store.example.com@169.254.169.254/', 'https://169.254.169.254'],
   ['http://store.example.com', 'http://store.example.com'],
   ['https://store.example.com:444', 'https://store.example.com:444'],
-])('an object store at %s, which nobody named, is not asked', async (bucketUrl, origin) => {
+])('an object store at %s that no setting names is not contacted', async (bucketUrl, origin) => {
   const settings = { ...NO_S3, endpoint: 'https://store.example.com' };
   const object = { bucketId: 'b', objectId: 'o', bucketUrl, token: '', sha512: '' };
   await expect(store(settings).place({ storage: 's3', object, revision: '1' }, 'i', 't')).rejects.toThrow(
@@ -165,7 +165,7 @@ it.each([
   );
 });
 
-it('an object store that sends elsewhere is not followed', async () => {
+it('a redirect of an object store is not followed', async () => {
   const asked: string[] = [];
   const elsewhere = createServer((request, response) => {
     asked.push(`elsewhere ${request.url}`);
@@ -361,7 +361,7 @@ describe('code that a place was promised', () => {
     expect(await readdir(join(directory, 'data/code/work'))).toEqual([]);
   });
 
-  it('is nobody’s when the fetch fails, so that what comes later may go again', async () => {
+  it('the cache keeps nothing of a fetch that failed, so that a later fetch can be removed', async () => {
     const code = told(async () => undefined);
     isThere = false;
     await expect(placeIn(code, 'first')).rejects.toThrow('could not be fetched');

@@ -73,7 +73,7 @@ describe('a copy', () => {
     expect(await readlink(join(made, 'broken'))).toBe('nowhere');
   });
 
-  it('has no bits that give a program another user or group', async () => {
+  it('a copy has no set-user-ID or set-group-ID bits', async () => {
     await writeFile(join(source, 'su'), '');
     await chmod(join(source, 'su'), 0o6755);
     await mkdir(join(source, 'd'));
@@ -134,7 +134,7 @@ describe('a copy', () => {
 });
 
 describeWith(['root'], 'a copy by root', () => {
-  it('a file that not everybody may read stays its owner’s, the rest is the service’s', async () => {
+  it('a copy by root keeps the owner of private files and gives the others to the service', async () => {
     await writeFile(join(source, 'open'), '');
     await writeFile(join(source, 'private'), 'secret');
     await chmod(join(source, 'private'), 0o600);
@@ -151,7 +151,7 @@ describeWith(['root'], 'a copy by root', () => {
     await expect(copy()).rejects.toThrow('"null" is neither a file nor a directory nor a link');
   });
 
-  it('a directory and a file that are swapped for links all the time lead nowhere', async () => {
+  it('a directory and a file that are swapped for links during the copy lead nowhere', async () => {
     const secret = join(directory, 'secret');
     await mkdir(secret);
     await writeFile(join(secret, 'x'), 'secret');

@@ -132,14 +132,14 @@ with tarfile.open(sys.argv[1], 'w:gz', format=getattr(tarfile, sys.argv[2]), pax
   });
 });
 
-describe('what stands before an entry', () => {
+describe('headers before an entry', () => {
   test.each([
     ['x', 'pax header'],
     ['g', 'global pax header'],
     ['L', 'GNU long name'],
     ['N', 'GNU long name'],
     ['K', 'GNU long link name'],
-  ])('has a bound, whatever says how large it is: %s', async (type, kind) => {
+  ])('a header before an entry is bounded, whatever type declares its size: %s', async (type, kind) => {
     const why = `the archive is refused: "h" is a ${kind} of ${LONG + 1} bytes, expected 1 to ${LONG}`;
     // The archive lacks the content, because the header alone is refused.
     await expect(unpacked(entry('h', type, '', (LONG + 1).toString(8)))).rejects.toThrow(why);
@@ -194,7 +194,7 @@ describe('what stands before an entry', () => {
 describe('a header is found where the library finds it', () => {
   const hostile = entry('hostile', 'g', '', '77777777777\0');
 
-  test('what looks like one in a content is content', async () => {
+  test('bytes of a file that look like a header are read as content', async () => {
     for (const bytes of [512, 513, 1023, 1024]) {
       const content = Buffer.concat([hostile, hostile]).subarray(0, bytes);
       await unpacked(entry('f', '0', content));
@@ -205,7 +205,7 @@ describe('a header is found where the library finds it', () => {
     }
   });
 
-  test('what a file has whose name ends as that of a directory is content', async () => {
+  test('bytes of a file whose name ends in a slash are read as content', async () => {
     const target = await unpacked(entry('f/', '0', hostile), entry('e', '0'));
     expect((await readFile(join(target, 'f'))).equals(hostile)).toBe(true);
   });
@@ -228,7 +228,7 @@ describe('a header is found where the library finds it', () => {
       'an entry after one with a pax header',
       [entry('h', 'x', record('size', '512')), entry('f', '0', 'x'), entry('e', '0')],
     ],
-  ])('behind %s', async (_title, before) => {
+  ])('a header is found behind %s', async (_title, before) => {
     await expect(unpacked(...before, hostile)).rejects.toThrow('"hostile" is a global pax header of 8589934591 bytes');
   });
 
@@ -242,7 +242,7 @@ describe('a header is found where the library finds it', () => {
     Buffer.from([0x81, 1]),
     Buffer.from([0xff, 1]),
     Buffer.from([0x80, 1]),
-  ])('one whose size is no number is refused, and holds nobody up: %j', async size => {
+  ])('an entry whose size is no number is refused without a hang: %j', async size => {
     await expect(unpacked(entry('f', '0', '', size), file)).rejects.toThrow(
       'the archive is refused: "f" has a size that is no number, expected one in octal or base-256',
     );

@@ -76,7 +76,7 @@ describe('unpack', () => {
     expect(await readFile(join(into, 'd/x'), 'utf8')).toBe('y');
   });
 
-  it.each(['../out', '/abs', 'a/../../out'])('refuses a zip entry named %s', async name => {
+  it.each(['../out', '/abs', 'a/../../out'])('unpack refuses a zip entry named %s', async name => {
     await expect(unpack(zip([{ name, content: 'x' }]), await target(), LIMITS)).rejects.toMatchObject({
       code: 'failed_precondition',
     });
@@ -108,7 +108,7 @@ describe('unpack', () => {
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('more than 5 entries');
   });
 
-  it('counts the directories that a name makes', async () => {
+  it('unpack counts the directories that a name creates', async () => {
     await expect(unpack(zip([{ name: 'a/b/c/d/e/f' }]), await target(), LIMITS)).rejects.toThrow('more than 5 entries');
     await unpack(zip([{ name: 'a/b/c/d' }, { name: 'a/' }]), await target(), LIMITS);
   });
@@ -294,7 +294,7 @@ describe('unpack', () => {
       ['for a link that leads out', [link('..')]],
       ['for a link with a bad name', [{ ...link(large), name: '../l' }]],
       ['for a link that is in it twice', [link('a'), link('a')]],
-    ])('is closed, so that its space is free once it is removed: %s', async (_title, entries) => {
+    ])('a refused zip is closed, so that its removal frees the space: %s', async (_title, entries) => {
       for (const compress of [false, true]) {
         const archive = zip(entries, compress);
         const kept = { maxBytes: 500_000, maxEntries: 5, links: 'kept' as const };
@@ -396,13 +396,13 @@ describe('unpack', () => {
           ['l', 'a'],
         ],
       ],
-    ] as const)('refuses links that lead out, and writes through none: %s', async (_title, entries) => {
+    ] as const)('unpack refuses links that lead out and writes through none: %s', async (_title, entries) => {
       const to = await target();
       const file = await linked(...entries);
       await expect(unpack(file, to, KEPT)).rejects.toMatchObject({ code: 'failed_precondition' });
     });
 
-    it('lead nowhere else, whatever names and links they go through', async () => {
+    it('kept links lead nowhere else, whatever names and links they contain', async () => {
       const name = fc.constantFrom('...', '....', '.a', 'b');
       const links = fc.array(
         fc.tuple(
@@ -463,7 +463,7 @@ describe('an archive that unpacks to more than 200 times its size', () => {
   const limits = { maxBytes: 1_000_000_000, maxEntries: 5 };
   const zeros = '0'.repeat(100 * 1024 * 1024);
 
-  it('is refused as a zip, and leaves nothing', async () => {
+  it('a zip that unpacks to more than 200 times its size is refused and leaves nothing', async () => {
     const into = await target();
     await expect(unpack(zip([{ name: 'a', content: zeros }], true), into, limits)).rejects.toThrow(
       '200 times its size',

@@ -40,12 +40,15 @@ describe('the secret of replicas', () => {
     expect(config.ownPaths).toContain(SECRET);
   });
 
-  test.each([0o640, 0o604, 0o660, 0o644])('that others than its owner get at is refused: %o', async mode => {
-    const open = file(`open-${mode.toString(8)}`, 's'.repeat(32), mode);
-    const problem = await problemsOf(LISTEN, `cluster.secretFile=${open}`);
-    expect(problem).toContain(`cluster.secretFile: ${open} has the mode 0${mode.toString(8)}`);
-    expect(problem).toContain('chmod 600');
-  });
+  test.each([0o640, 0o604, 0o660, 0o644])(
+    'a secret file that users other than its owner can access is refused: %o',
+    async mode => {
+      const open = file(`open-${mode.toString(8)}`, 's'.repeat(32), mode);
+      const problem = await problemsOf(LISTEN, `cluster.secretFile=${open}`);
+      expect(problem).toContain(`cluster.secretFile: ${open} has the mode 0${mode.toString(8)}`);
+      expect(problem).toContain('chmod 600');
+    },
+  );
 
   test.each([
     ['that is short', file('short', `${'s'.repeat(31)}\n`), /has 31 bytes.*at least 32/],

@@ -254,7 +254,7 @@ describe('errors of the configuration', () => {
 });
 
 describe('contradictions', () => {
-  test('an address that is not loopback without authentication and without --insecure', async () => {
+  test('an address that is not loopback is refused without authentication and without --insecure', async () => {
     const problems = await problemsOf({ flags: { host: '0.0.0.0', metaHost: '10.1.2.3' } });
     expect(problems).toHaveLength(2);
     expect(problems[0]).toMatch(/^host is 0\.0\.0\.0, which is not a loopback address, and authentication is off/);
@@ -281,7 +281,7 @@ describe('contradictions', () => {
     expect(config.meta.enabled).toBe(false);
   });
 
-  test('one port for both entries, but not the free one and not on two addresses', async () => {
+  test('a port of both entries is refused, except the free port or different addresses', async () => {
     const flags = { port: '7', metaPort: '7' };
     expect(await problemsOf({ flags })).toEqual([
       'port and metaPort are both 7: each entry needs a port of its own (0 takes any free one).',
@@ -291,7 +291,7 @@ describe('contradictions', () => {
     expect((await load({ flags: { ...flags, metaHost: '10.0.0.1', insecure: 'true' } })).port).toBe(7);
   });
 
-  test('those of settings of different kinds are reported together: values, ports, keys', async () => {
+  test('contradictions between values, ports and keys are reported together', async () => {
     const flags = { port: '7', metaPort: '7', enable_func_token_auth: 'true', 'jwt.secret': 'short' };
     const problems = (await problemsOf({ flags, yaml: 'jwt:\n  issuer: 5\n' })).join('\n');
     for (const part of ['port and metaPort', 'jwt.secret has 5 bytes', 'jwt.issuer must be'])
@@ -337,7 +337,7 @@ describe('authentication', () => {
     ]);
   });
 
-  test('a secret of 31 bytes is too short, and a newline at the end of its file does not count', async () => {
+  test('a secret of 31 bytes is too short, and the newline at the end of its file does not count', async () => {
     const short = file(`${'x'.repeat(31)}\n`, 'short.secret');
     const [problem] = await problemsOf({ yaml: `${on}jwt: {secretFile: short.secret}\n` });
     expect(problem).toContain(`jwt.secretFile: ${short} has 31 bytes, and a secret needs at least 32`);

@@ -67,7 +67,7 @@ test.each([
   ['of the environment', ['secrets.key=hunter2-hunter2']],
   ['of a command', ['secrets.keyCommand=printf hunter2-hunter2']],
   ['with a line that is none', [`secrets.keyFile=${file('mixed', `${TEXT}\nhunter2-hunter2`)}`]],
-])('a key that is none does not start, and is not shown: %s', async (_, sets) => {
+])('an invalid key stops the start and is not printed: %s', async (_, sets) => {
   const problem = await problemsOf(...sets);
   expect(problem).toContain('32 bytes in Base64');
   expect(problem).not.toContain('hunter2');

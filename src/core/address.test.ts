@@ -31,7 +31,7 @@ describe('the label of an address', () => {
     'a--b.c',
   ])('"%s" names nothing', label => expect(parseAddressLabel(label)).toBeNull());
 
-  test('two things never have the same one', () => {
+  test('two agents never have the same address label', () => {
     const parts = ['a', 'b', 'a-b', 'a--b', '-a', 'a-', 'default', 'A', 'xn', ''];
     const seen = new Map<string, string>();
     for (const tenant of parts) {

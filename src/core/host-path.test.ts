@@ -150,7 +150,7 @@ describe('paths that are always refused, whatever is allowed', () => {
     ...['/var/lib/containers/storage', '/var/lib/kubelet/pods', '/var/run//containerd/', '/run/./podman'],
     ...['/run/user/1000', '/run/user', '/run/user/1000/podman', '/run/dbus', '/run/systemd/private'],
     ...['/srv/.local/share/containers', '/srv/.local/share/docker/overlay2', '/srv/.docker/config.json'],
-  ])('state of an engine: %s', async source => {
+  ])('the state of a container engine is always refused: %s', async source => {
     for (const policy of [POLICY, everything]) {
       await expect(checkHostPath('workspace', source, policy, findOf())).rejects.toMatchObject({
         code: 'invalid_request',
@@ -202,14 +202,14 @@ describe('mounts.allow', () => {
     },
   );
 
-  test('who is refused is told of the setting and of packages, in characters that a header has', async () => {
+  test('a refusal names the setting and packages, in characters that a header allows', async () => {
     const refused = await allowed('/home/ann').catch((error: ServiceError) => error);
     const advice = (refused as ServiceError).advice ?? '';
     for (const way of ['the setting mounts.allow', '--upload', 'code://']) expect(advice).toContain(way);
     expect(advice).toMatch(/^[ -~]+$/);
   });
 
-  test('whether a path exists is reported only where it may be had', async () => {
+  test('a refusal says whether a path exists only if the path is allowed', async () => {
     await expect(allowed('/data/code/gone')).rejects.toThrow('mount source does not exist: /data/code/gone');
     for (const path of ['/home/gone', '/data/code/out/gone'])
       await expect(allowed(path)).rejects.toThrow(message(path));

@@ -11,7 +11,7 @@ const COUNT = new Header('X-Count', { type: 'integer', description: 'How many.' 
   throw new Error(`${name} must be a number, got "${text}"`);
 });
 
-test('one table reads its parameters and describes them, each header under its wire name', () => {
+test('readParameters reads a table, and describeParameters names each header as on the wire', () => {
   const table = { text: upper, count: COUNT };
   expect(readParameters(table, { text: 'a', 'x-count': '3' })).toEqual({ text: 'A', count: 3 });
   expect(describeParameters(table)).toEqual({

@@ -142,14 +142,14 @@ describe('a call', () => {
     expect((await next()).invocation.call.header.requestId).toBe(id);
   });
 
-  it('is nobody else’s: another tenant’s id is unknown (200404)', async () => {
+  it('a call of another tenant is unknown (200404)', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     await expect(calls.get('b', id)).rejects.toMatchObject({ number: 200404 });
     await expect(calls.get(null, 'nosuch')).rejects.toMatchObject({ number: 200404 });
   });
 
-  it('that found no slot has not run: it tries again, and fails only when it is too old', async () => {
+  it('a call that found no slot tries again and fails only when it is too old', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     (await next()).refuse(unavailable('no instance was free', { number: 150431 }));
@@ -172,7 +172,7 @@ it('a call that no instance could ever fit fails at once', async () => {
 });
 
 describe('bounds', () => {
-  it('of one tenant, and of all: 429 (150429); an end makes room', async () => {
+  it('waiting calls of one tenant, and of all, have a bound (429, 150429) that an end frees', async () => {
     const calls = asyncCalls({ maxOpen: 3, maxOpenPerTenant: 2 });
     const first = await calls.submit(submission());
     await calls.submit(submission());
@@ -184,7 +184,7 @@ describe('bounds', () => {
     await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
   });
 
-  it('what is kept has a bound of bytes: events with what they came with, results and errors; what is dropped makes room', async () => {
+  it('events, results and errors that are kept have a bound of bytes, and dropping one frees its bytes', async () => {
     const calls = asyncCalls({ maxBytes: 4 * 20_000 });
     await calls.start();
     const large = 'x'.repeat(15_000);
@@ -246,7 +246,7 @@ describe('bounds', () => {
 });
 
 describe('after a crash', () => {
-  it('those that waited run, in their order; those that ran are failed, their outcome unknown', async () => {
+  it('after a crash, waiting calls run in order and running calls fail with an unknown outcome', async () => {
     const before = asyncCalls({ maxRunning: 1 });
     const ids: string[] = [];
     for (const n of [1, 2, 3]) {
@@ -414,7 +414,7 @@ describe('while the disk is full', () => {
     expect(handed).toEqual([]);
   });
 
-  it('a call whose mark as running was written although nobody learned of it runs once', async () => {
+  it('a call whose mark as running was stored without an acknowledgement runs once', async () => {
     const { writes } = fullDisk();
     let isLost = true;
     const lossy: DurableWrites = {
@@ -439,7 +439,7 @@ describe('while the disk is full', () => {
   });
 });
 
-describe('of several replicas', () => {
+describe('asynchronous calls of several replicas', () => {
   const shards = (held: { isHeld: boolean }) => ({
     held: () => (held.isHeld ? { fence: null, isHeld: () => held.isHeld } : null),
   });

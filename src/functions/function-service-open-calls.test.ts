@@ -15,7 +15,7 @@ describe('the bodies of calls that wait', () => {
     return { harness, instance, openCallBytes };
   }
 
-  it('take from the memory of open calls: above it a call is refused at once, and a small one still waits', async () => {
+  it('bodies of waiting calls use the memory of open calls, and a call above it is refused at once', async () => {
     const { harness, instance, openCallBytes } = await busy();
     const waiting = harness.invoke({ call: big() });
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
@@ -29,7 +29,7 @@ describe('the bodies of calls that wait', () => {
     expect(openCallBytes.taken).toBe(0);
   });
 
-  it('of one tenant do not get all of it with a limit per tenant', async () => {
+  it('bodies of one tenant’s waiting calls do not fill all memory when a tenant has a limit', async () => {
     const { harness, instance, openCallBytes } = await busy(new OpenCallBytes(2000, 1000));
     const waiting = harness.invoke({ call: big() });
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
@@ -55,7 +55,7 @@ describe('the bodies of calls that wait', () => {
     await waiting;
   });
 
-  it('are the instance’s from the turn on in which it gets them: nobody takes their capacity in between', async () => {
+  it('a body belongs to its instance from the turn in which the call gets a slot', async () => {
     const { harness, instance, openCallBytes } = await busy();
     const waiting = harness.invoke({
       call: big(),

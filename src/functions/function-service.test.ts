@@ -78,7 +78,7 @@ it('instances are counted by state from the moment when they start', async () =>
 });
 
 describe('tenants', () => {
-  it('another tenant’s function answers as one that is not there, before anything is read', async () => {
+  it('a function of another tenant answers as one that does not exist, before any read', async () => {
     const harness = new ServiceHarness();
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
     await expect(harness.service.check(URN, 'other')).rejects.toMatchObject({ number: 150424 });
@@ -88,7 +88,7 @@ describe('tenants', () => {
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
   });
 
-  it('one tenant’s waiting calls have a bound over all its functions: 150510', async () => {
+  it('waiting calls of one tenant have a bound over all its functions: 150510', async () => {
     const harness = new ServiceHarness({ maxWaitingPerTenant: 1 });
     const other = `${FUNCTION_URN}:v1`;
     harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
@@ -314,7 +314,7 @@ describe('sessions', () => {
     expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);
   });
 
-  it('each interrupt is told, and after it that the caller leaves', async () => {
+  it('a session is notified of each interrupt, and then of its caller’s end', async () => {
     const harness = new ServiceHarness();
     const caller = new AbortController();
     const { result, instance } = await running(harness, { sent, signal: caller.signal });

@@ -25,7 +25,7 @@ async function someTurns(): Promise<void> {
   for (let count = 0; count < 20; count++) await turn();
 }
 
-test('a source whose chunk nobody takes is not asked for another one', async () => {
+test('a source is not read while its last chunk is unread', async () => {
   const over = new AbortController();
   const merge = new LogMerge(over.signal);
   const sources = Array.from({ length: 3 }, endless);
@@ -39,7 +39,7 @@ test('a source whose chunk nobody takes is not asked for another one', async () 
   expect((await reading.next()).done).toBe(true);
 });
 
-test('all that nobody reads has one bound: who held the most for the longest is cut off, and who reads is not harmed', async () => {
+test('all unread logs share one bound, the largest is cut off, and other readers are unaffected', async () => {
   const over = new AbortController();
   const merges = [8, 3].map(count => {
     const merge = new LogMerge(over.signal);

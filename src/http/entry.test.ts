@@ -177,7 +177,7 @@ describe('Host and Origin', () => {
     ['PUT', '/nowhere'],
   ] as const;
   test.each(changing.flatMap(([method, url]) => crossSite.map(headers => [method, url, headers] as const)))(
-    '%s %s with %j is 403',
+    '%s %s with the foreign header %j is 403',
     async (method, url, headers) => {
       await using frontend = testFrontend();
       expect(await frontend.send({ method, url, headers })).toMatchObject({
@@ -187,7 +187,7 @@ describe('Host and Origin', () => {
     },
   );
 
-  test('a WebSocket upgrade of another site is 403, a plain GET is not', async () => {
+  test('a WebSocket upgrade from another site is 403, a plain GET is not', async () => {
     await using frontend = testFrontend();
     for (const headers of crossSite) {
       expect((await frontend.send({ url: '/api/agent', headers })).status).toBe(200);
@@ -252,7 +252,7 @@ describe('authentication', () => {
     expect((await frontend.send({ url: '/api/agent', headers })).status).toBe(401);
   });
 
-  test('a bad token is 401 with the reason, and is never logged', async () => {
+  test('an invalid token is 401 with the reason and is never logged', async () => {
     await using frontend = testFrontend(secured());
     const bad = await token({ exp: 1 });
     const answer = await frontend.send({ url: '/api/agent', headers: { 'x-auth': bad } });
@@ -377,7 +377,7 @@ describe('bodies', () => {
     },
   );
 
-  test('a caller of a too large body reads the 413 although it is still sending', async () => {
+  test('a caller of a body that is too large reads the 413 although it is still sending', async () => {
     await using frontend = testFrontend();
     const url = await frontend.listen();
     const answer = await fetch(`${url}/api/agent`, { method: 'POST', body: Buffer.alloc(8 * 1024 * 1024, 32) });
@@ -387,7 +387,7 @@ describe('bodies', () => {
 });
 
 describe('faults', () => {
-  test('an unknown error is a plain 500; its cause is in the log with the trace id', async () => {
+  test('an unknown error is a plain 500, and the log has its cause and trace id', async () => {
     await using frontend = testFrontend();
     frontend.instances.get = () => Promise.reject(new TypeError('the cause of it'));
     const answer = await frontend.send({ url: '/api/agent/1', headers: { 'x-trace-id': 'trace-7' } });
@@ -448,7 +448,7 @@ describe('the log has failures and slow requests only', () => {
   });
 });
 
-test('every route has to name its access', async () => {
+test('a route that names no access is rejected', async () => {
   await using frontend = testFrontend();
   expect(() => frontend.app.get('/forgotten', async () => ({}))).toThrow('route GET /forgotten names no access');
 });

@@ -87,7 +87,7 @@ describe('a fault on one request’s way fails that request only', () => {
   test.each<[string, string]>([
     ['by the fast path', INVOKE],
     ['by the router', '/api/agent'],
-  ])('a check of tokens that rejects with anything: %s', async (_, path) => {
+  ])('a token check that rejects with any value fails that request only: %s', async (_, path) => {
     await using frontend = testFrontend({
       auth: { known: () => undefined, verify: () => Promise.reject(Object.create(null)) },
     });
@@ -110,7 +110,7 @@ describe('a fault on one request’s way fails that request only', () => {
     await lives(frontend, url, false);
   });
 
-  test('one answer of a turn does not keep back the others', async () => {
+  test('an answer that throws does not delay the others of its turn', async () => {
     await using frontend = testFrontend();
     frontend.instances.put(AGENT);
     const release: (() => void)[] = [];
@@ -200,7 +200,7 @@ describe('texts from data cannot break an answer', () => {
     ['日本', '??'],
     [4002, '4002'],
     [undefined, 'undefined'],
-  ])('as a header, %j is %j', (value, text) => {
+  ])('headerText turns %j into the header %j', (value, text) => {
     expect(headerText(value)).toBe(text);
     const response = new http.ServerResponse(new http.IncomingMessage(null as never));
     expect(() => response.writeHead(200, ['X-Any', headerText(value)])).not.toThrow();

@@ -47,7 +47,7 @@ describe('paths of the service are no part of an answer', () => {
     expect(body).toEqual({ code: 400, message: 'unsafe workspace: /srv/rookery/run' });
   });
 
-  test('on the short way too, and the log has the path', async () => {
+  test('paths of the service are hidden in answers of the fast path too, and the log has the path', async () => {
     await using frontend = testFrontend({ ownDirectories: ['/srv/rookery'] });
     const agent = frontend.instances.put(newInstance(SPEC));
     frontend.instances.invoke = () => Promise.reject(internal('it broke at /srv/rookery/run/a.sock'));

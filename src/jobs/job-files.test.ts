@@ -83,7 +83,7 @@ test.each(['workingDir', 'pyModules'] as const)('%s: the rule for host paths hol
   }
 });
 
-test('an archive that is swapped after the check is the one that was checked', async () => {
+test('an archive that is swapped after the check is read as it was checked', async () => {
   const path = join(directory, 'allowed/mine.zip');
   archive(path, 'mine');
   archive(join(directory, 'secret.zip'), 'secret');

@@ -25,7 +25,7 @@ async function opening(path: string): Promise<OpenedPath | null> {
 }
 
 describe('a path that is opened', () => {
-  test('is what was found, whatever is put at its place', async () => {
+  test('an opened path reads the file that was checked, whatever replaces it', async () => {
     const path = join(directory, 'a');
     await mkdir(path);
     await writeFile(join(path, 'x'), 'first');
@@ -76,7 +76,7 @@ test('an entry that is a link is not followed', async () => {
 });
 
 describeWith(['root', 'namespaces'], 'another mount namespace', () => {
-  test('a file that a link reaches through /proc is not taken for the one with the same path here', async () => {
+  test('a file of another mount namespace behind a link through /proc is not taken for one with the same path', async () => {
     const shown = join(directory, 'shown');
     await mkdir(shown);
     const script = `mount -t tmpfs none ${shown} && echo secret > ${shown}/file && echo ready && exec sleep 600`;

@@ -120,7 +120,7 @@ test('bytes that come right behind the other side’s proof are not lost', async
   expect(String(chunk)).toBe('early');
 });
 
-test('one that does not know the key gets neither a proof nor a word of the caller', async () => {
+test('a peer that does not know the key gets no proof and no byte of the caller', async () => {
   const { port, heard } = await peer(randomBytes(32).toString('hex'));
   await expect(open(port, Buffer.from('secret'))).rejects.toMatchObject({
     code: 'unavailable',
@@ -129,7 +129,7 @@ test('one that does not know the key gets neither a proof nor a word of the call
   expect(await heard).toBe(null);
 });
 
-test('one who stands between the two and passes on what they say is refused', async () => {
+test('a relay between the caller and the peer is refused', async () => {
   const { port, heard } = await peer(KEY);
   const { cert, key } = authority('others').issue('pod');
   const between = createServer({ cert, key }, socket => {
@@ -147,12 +147,12 @@ test('one who stands between the two and passes on what they say is refused', as
 test.each([
   ['ends at once', (socket: net.Socket) => socket.destroy(), 'before it had proven'],
   ['speaks another protocol', (socket: net.Socket) => socket.end('SSH-2.0-x\r\n'), 'cannot be reached'],
-])('one that %s is a failure, and nobody waits for it', async (_what, answer, message) => {
+])('a peer that %s fails the connection at once', async (_what, answer, message) => {
   const port = await listen(net.createServer(socket => answer(socket.on('error', () => undefined))));
   await expect(open(port)).rejects.toMatchObject({ code: 'unavailable', message: expect.stringContaining(message) });
 });
 
-test('one that says nothing is given up when its caller does, and the connection is closed', async () => {
+test('a silent peer is given up when its caller aborts, and the connection is closed', async () => {
   const sockets: net.Socket[] = [];
   const port = await listen(net.createServer(socket => sockets.push(socket.on('error', () => undefined).resume())));
   const caller = new AbortController();
@@ -173,7 +173,7 @@ test('nothing listens: it is said at once', async () => {
   });
 });
 
-test('what was prepared is taken, says nothing before, and another one is made when there is no more', async () => {
+test('a prepared connection is used, sends nothing before, and a new one is opened when none is left', async () => {
   const { port, heard, count } = await peer(KEY);
   prepareProven({ host: '127.0.0.1', port, key: KEY }, 2);
   await expect.poll(() => count.seen).toBe(2);
@@ -185,7 +185,7 @@ test('what was prepared is taken, says nothing before, and another one is made w
   expect(count.seen).toBe(3);
 });
 
-test('what was prepared and is not wanted is closed', async () => {
+test('forgetProven closes the prepared connections', async () => {
   const { port, count } = await peer(KEY);
   const other = { host: '127.0.0.1', port, key: KEY };
   prepareProven(other, 3);
@@ -194,7 +194,7 @@ test('what was prepared and is not wanted is closed', async () => {
   await expect.poll(() => count.open).toBe(0);
 });
 
-test('one that was prepared and has failed is made again, and that one says why', async () => {
+test('a prepared connection that failed is replaced, and the new one reports its error', async () => {
   const server = net.createServer(socket => socket.on('error', () => undefined).destroy());
   const port = await listen(server);
   const count = countOf(server);
@@ -203,7 +203,7 @@ test('one that was prepared and has failed is made again, and that one says why'
   await expect(open(port)).rejects.toMatchObject({ code: 'unavailable' });
 });
 
-test('a caller who leaves while the other side has not answered is told, prepared or not', async () => {
+test('a caller that aborts before the peer answers gets deadline_exceeded, prepared or not', async () => {
   const port = await listen(net.createServer(socket => void socket.on('error', () => undefined)));
   prepareProven({ host: '127.0.0.1', port, key: KEY }, 1);
   await expect(open(port, undefined, AbortSignal.timeout(50))).rejects.toMatchObject({ code: 'deadline_exceeded' });

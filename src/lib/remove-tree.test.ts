@@ -46,7 +46,7 @@ test('a tree that is wide and deep at once goes, and no descriptor stays open', 
   expect(execFileSync('ls', ['-l', `/proc/${process.pid}/fd`]).toString()).not.toContain(tree);
 });
 
-test('names that are not UTF-8, and names of 255 bytes', async () => {
+test('removes names that are not UTF-8, and names of 255 bytes', async () => {
   python(
     `os.mkdir(b'\\xff\\xfe'); open(b'\\xff\\xfe/\\x80\\n', 'w').close(); os.mkdir('x' * 255); os.mkdir('x' * 255 + '/' + 'y' * 255)`,
   );
@@ -80,7 +80,7 @@ test('pipes, sockets and files are removed without being opened; what is not the
   expect(existsSync(tree)).toBe(false);
 });
 
-test('a tree that somebody writes to meanwhile goes once they have ended', async () => {
+test('removes a tree to which a program writes, once the program has ended', async () => {
   const program = `import os\nos.chdir(${JSON.stringify(tree)})\nprint(flush=True)\nfor n in range(20000):\n  try:\n    os.makedirs('d%d/e/f' % (n % 50)); open('d%d/e/file' % (n % 50), 'w').close()\n  except OSError:\n    pass`;
   const writer = spawn('python3', ['-c', program], { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(writer, 'exit');
@@ -92,7 +92,7 @@ test('a tree that somebody writes to meanwhile goes once they have ended', async
 });
 
 describeWith(['root'], 'removal on the host’s own terms', () => {
-  test('nothing that is mounted in it is entered or lost: it is reported, and the rest has gone', async () => {
+  test('a mount in the tree is neither entered nor unmounted: it is reported, and the rest is removed', async () => {
     const kept = join(base, 'kept');
     mkdirSync(kept);
     writeFileSync(join(kept, 'file'), 'kept');

@@ -26,7 +26,7 @@ test('an item counts once for all its users and no more when the last user relea
   await hold(disk, 'a', 'other', 'one', 60);
 });
 
-test('of two items that fit alone and not together the first is held and the second is refused', async () => {
+test('the second of two items is refused when they only fit alone', async () => {
   const disk = new TenantDisk(100);
   disk.countStored(async () => {
     await new Promise(resolve => setImmediate(resolve));

@@ -57,7 +57,7 @@ test('a socket is connected to, also where its path is longer than the kernel ta
   expect(await heard(join(deep, 'moved'))).toBe('moved');
 });
 
-test('a symbolic link to another socket is not followed, whoever put it there and however it says so', async () => {
+test('a symbolic link to another socket is not followed, from any owner', async () => {
   const other = await listen('other');
   const path = join(directory, 'runtime.sock');
   for (const target of [other, 'other', `/proc/self/root${other}`]) {
@@ -84,7 +84,7 @@ test('a path that is no socket is not opened, and an error says when nothing is 
   expect(await heard(join(directory, 'nothing'))).toBe('ENOENT');
 });
 
-test('no descriptor is left of a connection, nor of one that failed', async () => {
+test('no descriptor remains of a connection or of a failed one', async () => {
   const path = await listen('mine');
   const before = readdirSync('/proc/self/fd').length;
   for (let count = 0; count < 20; count++) {

@@ -24,7 +24,7 @@ test('a change is seen', async () => {
   });
 });
 
-test('many who watch one directory are called once for many changes, and each ends its own watch only', async () => {
+test('many watchers of one directory are notified once for many changes, and each ends only its own watch', async () => {
   const calls = Array.from({ length: 100 }, () => 0);
   const watching = calls.map((_, index) => watchDirectory(directory, () => (calls[index] as number)++));
   for (let file = 0; file < 1000; file++) writeFileSync(join(directory, `file-${file}`), '');
@@ -63,7 +63,7 @@ describeWith(['namespaces'], 'where the kernel has no watch left for this user',
   test.each([
     ['instances', 'max_inotify_instances'],
     ['watches', 'max_inotify_watches'],
-  ])('%s: a change is seen all the same, and closing it ends it', (_title, limit) => {
+  ])('without a free inotify watch, %s: a change is still reported, and a close ends the watch', (_title, limit) => {
     const program = join(directory, 'program.mts');
     const module = JSON.stringify(new URL('watch-directory.ts', import.meta.url).href);
     writeFileSync(

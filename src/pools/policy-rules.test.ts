@@ -105,7 +105,7 @@ test.each([
 test.each([
   ['by default after 120 s', {}, 120],
   ['after as many as it says', { pod_pending_duration_threshold: 5 }, 5],
-])('a pod that is pending too long is told of, %s', (_name, fields, seconds) => {
+])('a pod that is pending for too long is reported, %s', (_name, fields, seconds) => {
   const waiting = (forSeconds: number) =>
     plan(fields, [
       pod('a'),
@@ -117,7 +117,7 @@ test.each([
   expect(late.report?.msg).toContain(`pending for more than ${seconds} s: 1 pod`);
 });
 
-test('a stored pool keeps no pods and its record says why when it is refused now', () => {
+test('a stored pool that is refused now keeps no pods, and its record says why', () => {
   const pods = [pod('free'), pod('held', { instanceId: 'i' })];
   const first = plan({ image: 'theirs:1' }, pods, POOL_STATUS.running, 'image is not allowed: theirs:1');
   expect(first.actions).toEqual([{ do: 'disband' }]);

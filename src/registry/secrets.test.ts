@@ -45,7 +45,7 @@ const readBy = async (secrets: Secrets, name: string, tenant = 't') =>
 const rows = () => database.selectFrom('secrets').selectAll().execute();
 
 describe('a secret', () => {
-  test('is answered to nobody but a sandbox that starts, and stands encrypted in the database', async () => {
+  test('a secret is given only to a starting sandbox and is stored encrypted', async () => {
     const secrets = await secretsWith();
     await secrets.put('t', 'db-password', VALUE);
     expect(JSON.stringify(await secrets.list('t'))).not.toContain(VALUE);
@@ -71,7 +71,7 @@ describe('a secret', () => {
     expect(await readBy(secrets, 'a')).toBe('two');
   });
 
-  test('that is written again at the same moment, or after the clock went back, is answered as it is listed', async () => {
+  test('a secret written again in the same moment, or after a clock step back, is answered as it is listed', async () => {
     const secrets = await secretsWith();
     const nowMs = Date.now();
     const clock = vi.spyOn(Date, 'now');
@@ -98,7 +98,7 @@ describe('a secret', () => {
     },
   );
 
-  test('that is missing is named', async () => {
+  test('a missing secret is named', async () => {
     const secrets = await secretsWith();
     await secrets.put('t', 'a', VALUE);
     await expect(secrets.valuesOf('t', ['a', 'b'])).rejects.toThrow('secret does not exist: b');
@@ -108,7 +108,7 @@ describe('a secret', () => {
   test.each([
     ['another name', { name: 'b' }],
     ['another tenant', { tenant: 'other' }],
-  ])('is bound to its place: a row that was put under %s cannot be read', async (_, change) => {
+  ])('a secret is bound to its place: a record that was moved under %s cannot be read', async (_, change) => {
     const secrets = await secretsWith();
     await secrets.put('t', 'a', VALUE);
     await database.updateTable('secrets').set(change).execute();
@@ -116,7 +116,7 @@ describe('a secret', () => {
     await expect(secrets.valuesOf(tenant, [name])).rejects.toThrow(`secret cannot be read: ${name}`);
   });
 
-  test('that something refers to stays, and the error names who; one with a similar name goes', async () => {
+  test('a secret with references is kept, and the error names them, but not those of a similar name', async () => {
     const secrets = await secretsWith();
     for (const name of ['a_b', 'axb', 'A_B']) await secrets.put('t', name, VALUE);
     const spec = JSON.stringify({ env: { X: { secret: 'a_b' }, Y: '{"secret":"axb"}' } });
@@ -147,7 +147,7 @@ describe('a secret', () => {
 });
 
 describe('the key', () => {
-  test('is made with the first secret in the data directory, for its owner only, and is there after a restart', async () => {
+  test('the key is made with the first secret, readable by its owner only, and remains after a restart', async () => {
     const ownKeyFile = join(directory, 'secrets.key');
     const own = { keys: null, ownKeyFile };
     const first = await secretsWith(own);
@@ -157,7 +157,7 @@ describe('the key', () => {
     expect(await readBy(await secretsWith(own), 'c')).toBe(VALUE);
   });
 
-  test('that is another one than before does not start, and the error says which is missing and where to put it', async () => {
+  test('a different key fails the start, and the error says which key is missing and where to put it', async () => {
     await (await secretsWith()).put('t', 'a', VALUE);
     const [row] = await rows();
     const start = secretsWith({ keys: [newKey()] });
@@ -169,7 +169,7 @@ describe('the key', () => {
     await expect(lacksAny).rejects.toThrow(`has no key; put it back at ${ownKeyFile}`);
   });
 
-  test('of the settings that does not read what the service’s own key wrote: the error says that it belongs beside it', async () => {
+  test('a key in the settings that cannot read the service’s own secrets fails the start and says where to add it', async () => {
     const ownKeyFile = join(directory, 'secrets.key');
     await (await secretsWith({ keys: null, ownKeyFile })).put('t', 'a', VALUE);
     const named = newKey();
@@ -181,7 +181,7 @@ describe('the key', () => {
     expect(await readBy(await secretsWith({ keys: [named], ownKeyFile }), 'a')).toBe(VALUE);
   });
 
-  test('that is lost for good: the service starts when it is told to, and the secret can be set again or deleted', async () => {
+  test('a service with a lost key starts if allowed to, and the secret can be set again or deleted', async () => {
     for (const name of ['a', 'b']) await (await secretsWith()).put('t', name, VALUE);
     const secrets = await secretsWith({ keys: [newKey()], allowUnreadable: true });
     expect(warnings).toHaveLength(1);
@@ -200,7 +200,7 @@ describe('the key', () => {
     expect(await readBy(alone, 's4')).toBe(`${VALUE} 4`);
   });
 
-  test('that is only known beside another one reads, and writes nothing', async () => {
+  test('a second key only reads', async () => {
     await (await secretsWith()).put('t', 'a', VALUE);
     const key = newKey();
     const both = await secretsWith({ keys: [KEY, key] });

@@ -56,7 +56,7 @@ test('the largest frame is read, and a larger or impossible length throws', () =
   }
 });
 
-test('a payload that nobody wants is thrown away as it comes', () => {
+test('an unwanted payload is dropped while it arrives', () => {
   const read: Frame[] = [];
   const reader = new FrameReader({
     ...everyFrame(frame => void read.push(frame)),
@@ -70,7 +70,7 @@ test('a payload that nobody wants is thrown away as it comes', () => {
   ]);
 });
 
-test('frames of all readers that begin and do not end have one bound: the oldest are given up, and new ones are read', () => {
+test('unfinished frames of all readers share one bound: the oldest are dropped, and new ones are read', () => {
   const gaveUp: number[] = [];
   const head = Buffer.alloc(10);
   writeHeader(head, 6, 1, LIMITS.frameBytes - 5);

@@ -62,7 +62,7 @@ async function expectBroken(channel: Channel, call: Promise<unknown>): Promise<v
   expect(channel.inFlight).toBe(0);
 }
 
-describe('an answer that is not what the protocol allows fails its call and ends the connection', () => {
+describe('an answer that breaks the protocol fails its call and ends the connection', () => {
   const errors: Record<string, unknown> = {
     null: null,
     'a text': 'no',
@@ -144,7 +144,7 @@ describe('a result', () => {
     'NaN',
     '{"a":1',
     Buffer.from([0x22, 0xff, 0x22]),
-  ])('that is not one JSON value fails its call with 4007, and no other: %s', async value => {
+  ])('a result that is not one JSON value fails only its call, with 4007: %s', async value => {
     const channel = await open();
     answering(callId => result(callId, value));
     expect(await channel.call(CALL)).toMatchObject({
@@ -186,12 +186,12 @@ describe('the greeting', () => {
     });
   });
 
-  test('that another frame comes before is refused', async () => {
+  test('a greeting behind another frame is refused', async () => {
     runtime.answer = () => Buffer.concat([result(1, '1'), json(FRAME.HELLO_OK, 0, HELLO_OK)]);
     await expect(open()).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  test('that refuses with many lines is reported in one', async () => {
+  test('a refused greeting with many lines is reported in one line', async () => {
     runtime.answer = () => json(FRAME.ERROR, 0, { code: 4000, message: `a\r\nb${'c'.repeat(10_000)}` });
     await expect(open()).rejects.toMatchObject({
       message: expect.stringMatching(/^the runtime refused the connection: a b[c]+\.\.\.$/),
@@ -212,7 +212,7 @@ describe('before the code is loaded', () => {
     await expectBroken(channel, channel.initialized(SIGNAL()));
   });
 
-  test('a connection whose other half is not open yet is not read: what it sends stays with the sandbox', async () => {
+  test('data on a connection whose other half is not open yet is not read', async () => {
     let greetControl: () => void = () => undefined;
     let backlog: net.Socket | undefined;
     runtime.answer = hello => {
@@ -312,7 +312,7 @@ describe('a stream', () => {
     expect(events).toEqual([1000]);
   });
 
-  test('that sends empty chunks spends credit with each', async () => {
+  test('each empty chunk of a stream spends credit', async () => {
     const channel = await open();
     answering(callId => Buffer.concat(Array.from({ length: 5 }, () => encodeFrame(FRAME.CHUNK, callId))));
     const events: number[] = [];
@@ -332,7 +332,7 @@ describe('a stream', () => {
     expect([outcome.ok, sent]).toEqual([true, 51]);
   });
 
-  test('of many small chunks is granted in few frames, which a runtime need not read', async () => {
+  test('credit for many small chunks is granted in few frames', async () => {
     const channel = await open();
     const count = 10_000;
     answering(callId => {
@@ -354,7 +354,7 @@ describe('a stream', () => {
     await expectBroken(channel, channel.call(CALL));
   });
 
-  test('that was given up still has no more than its credit', async () => {
+  test('a cancelled stream keeps the limit of its credit', async () => {
     const channel = await open();
     runtime.onFrame = () => undefined;
     await expect(channel.call({ ...STREAM, timeoutMs: 20 })).rejects.toMatchObject({ code: 'deadline_exceeded' });

@@ -39,7 +39,7 @@ test('an error is written with its stack and its cause', () => {
 test('secrets are hidden by the name of their field, at the top and below', () => {
   const { logger, lines } = capture();
   const secrets = { secret: 'hush', token: 'hush', authorization: 'hush', 'x-auth': 'hush', cookie: 'hush' };
-  logger.info(secrets, 'a');
+  logger.info(secrets, 'one');
   logger.info({ headers: secrets }, 'b');
   logger.info({ request: { headers: secrets } }, 'c');
   expect(lines).toHaveLength(3);
@@ -61,7 +61,7 @@ test('pretty lines are for a person: time, level, message, fields and the stack 
   expect(lines[0]).not.toContain('\u001b');
 });
 
-test('pretty lines hold nothing that a terminal would obey, whoever wrote the text', () => {
+test('pretty lines contain no control characters for a terminal', () => {
   const { logger, lines } = capture({ format: 'pretty' });
   const text = '\u001b]0;title\u0007\r\u009b2J\u007f';
   logger.error({ reason: text, path: `/a ${text}`, err: new Error(`boom ${text}\nmore`) }, `failed ${text}`);

@@ -77,7 +77,7 @@ test('jobs are counted by status, by how they ended, and by how long they waited
   expect(body).toContain('rookery_job_run_seconds_count{status="SUCCEEDED"} 1');
 });
 
-test('gauges are read at the scrape, and 0 before there is somebody to ask', async () => {
+test('gauges are read at the scrape, and are 0 before a source is set', async () => {
   const metrics = createMetrics({ version: '1' });
   expect(await page(metrics)).toMatch(/^rookery_open_calls 0$/m);
   const gauges = { liveInstances: 1, openCalls: 2 };
@@ -88,7 +88,7 @@ test('gauges are read at the scrape, and 0 before there is somebody to ask', asy
   expect(await page(metrics)).toMatch(/^rookery_open_calls 2$/m);
 });
 
-test('codes and statuses that nobody knows are one series', async () => {
+test('unknown codes and statuses share one series', async () => {
   const metrics = createMetrics({ version: '1' });
   const { observeRequest } = metrics.entry('frontend');
   for (let number = 0; number < 50; number += 1) {
@@ -104,7 +104,7 @@ test('codes and statuses that nobody knows are one series', async () => {
   expect(body.match(/^rookery_http_request_seconds_count/gm)).toHaveLength(1);
 });
 
-test('a tenant sees its own functions and what names nobody; null sees all', async () => {
+test('a tenant sees its own functions and series without a tenant, and null sees all', async () => {
   const metrics = createMetrics({ version: '1' });
   const timings = { queueMs: 1, startMs: 0, loadMs: 0 };
   metrics.functionInvoked('acme', 'orders', 'ok', 0.001, timings);
@@ -124,7 +124,7 @@ test('a tenant sees its own functions and what names nobody; null sees all', asy
   expect(none).toMatch(/^rookery_open_calls 0$/m);
 });
 
-test('two tenants may have functions of one name, and names above the bound belong to nobody', async () => {
+test('functions of two tenants may share a name, and names above the bound belong to no tenant', async () => {
   const metrics = createMetrics({ version: '1' });
   for (const tenant of ['acme', 'umbrella']) metrics.functionInvoked(tenant, 'same', 'ok', 0.001, null);
   for (let number = 0; number < 1100; number += 1) metrics.functionInvoked('acme', `f${number}`, 'ok', 0.001, null);
@@ -143,7 +143,7 @@ test('faults are counted by what they broke', async () => {
   expect(await page(metrics)).toContain('rookery_uncaught_errors_total{scope="request"} 2');
 });
 
-test('processor time only grows, whoever asks', async () => {
+test('processor time only grows, however often it is read', async () => {
   const metrics = createMetrics({ version: '1' });
   const seconds = async (): Promise<number> =>
     Number(/^process_cpu_seconds_total (.*)$/m.exec(await page(metrics))?.[1]);

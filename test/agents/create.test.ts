@@ -66,7 +66,7 @@ test('a create fails without residue when its code package is removed before the
   expect([harness.driver.starts.length, users.size]).toEqual([0, 0]);
 });
 
-test('one of 20 concurrent creates with one name wins, and the others get its id', async () => {
+test('20 concurrent creates with one name make one agent, and the others get its id', async () => {
   await using harness = await Harness.open();
   const results = await Promise.allSettled(
     Array.from({ length: 20 }, () => harness.agents.create({ spec: specOf('a') })),

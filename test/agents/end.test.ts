@@ -41,7 +41,7 @@ test('a delete ends open calls at once and still runs pre_stop', async () => {
   expect(stops).toBe(1);
 });
 
-test('one of two concurrent deletes fails with not found', async () => {
+test('the second of two concurrent deletes fails with not found', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const results = await Promise.allSettled([1, 2].map(() => harness.agents.delete(TENANT, id, null)));
@@ -162,7 +162,7 @@ test('a failed restart leaves the instance FAILED with the reason, and the resta
   expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 2 });
 });
 
-test('one of two concurrent restarts is rejected, and a delete during a restart wins', async () => {
+test('the second of two concurrent restarts is rejected, and a delete during a restart wins', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const held = gate();

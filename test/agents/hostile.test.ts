@@ -7,7 +7,7 @@ const NEVER = () => new Promise(() => undefined);
 const FORGED = encodeFrame(FRAME.ERROR, 77, JSON.stringify({ code: 'constructor', message: 'a\nb' }));
 const BROKEN = 'the runtime broke the protocol: ERROR for a call that is not open';
 
-test('a runtime that breaks the protocol fails its calls with that, is connected to again, and harms nobody else', async () => {
+test('a runtime that breaks the protocol fails its calls, is connected again, and affects no other instance', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('stay', NEVER);
   const [hostile, other] = [await harness.create('a', { handler: 'stay' }), await harness.create('b')];
@@ -27,7 +27,7 @@ test('a runtime that breaks the protocol fails its calls with that, is connected
   expect(await harness.agents.get(TENANT, hostile)).toMatchObject({ status: 'RUNNING' });
 });
 
-test('a runtime that goes on breaking the protocol is ended, and its record says why', async () => {
+test('a runtime that keeps breaking the protocol is ended, and its record says why', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const ended = vi.waitFor(

@@ -28,7 +28,7 @@ test('a handler that raises is an outcome with its code, and the instance goes o
   }
 });
 
-test('an instance that does not exist, or is another tenant’s, is not found', async () => {
+test('a call to an instance that does not exist, or of another tenant, is not found', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { tenant: 'other' });
   for (const unknown of [id, 'ffffffff-ffff-4fff-bfff-ffffffffffff', '']) {
@@ -78,7 +78,7 @@ test('bodies of open calls are bounded in bytes, over all instances', async () =
   expect(harness.agents.openCalls).toBe(0);
 });
 
-test('one tenant does not get all of that memory with a limit per tenant', async () => {
+test('open calls of one tenant do not fill all memory when a tenant has a limit', async () => {
   await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(2000, 1000) });
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);

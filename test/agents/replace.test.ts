@@ -67,7 +67,7 @@ test('the old agent serves under its name while the replacement starts', async (
   expect(await all()).toHaveLength(1);
 });
 
-test('one agent remains when two replacements run concurrently', async () => {
+test('two concurrent replacements leave one agent', async () => {
   await using harness = await Harness.open();
   await harness.create('a');
   const ids = (await Promise.all([replace(harness), replace(harness)])).map(({ id }) => id);

@@ -164,7 +164,7 @@ describe('the record of a create', () => {
     expect(await rows(harness)).toMatchObject([{ status: 'RUNNING' }]);
   });
 
-  describe('that was written although the database could not confirm it', () => {
+  describe('a record that was stored without a confirmation is found', () => {
     const lost = unavailable('the connection to the database was lost before it confirmed a write');
 
     /** Makes the next write by `name` succeed and loses its answer. */

@@ -61,7 +61,7 @@ describe('a create with a runtime value', () => {
     },
   );
 
-  it('that is known gets no advice about runtimes', async () => {
+  it('a known runtime value gets no advice about runtimes', async () => {
     const { body } = await bed.ask(
       'POST',
       '/api/agent',
@@ -78,7 +78,7 @@ describe('X-Advice', () => {
     bed.ask(method, `/serverless/v1/functions${path}`, body, { meta: true });
 
   it.each(['/etc', '/etc/ssl', '/', '/proc/1', '/srv/../etc', '/var/run/docker.sock'])(
-    'of a create with the mount %s names the rule for host paths and an alternative',
+    'the advice for a create with the mount %s names the rule for host paths and an alternative',
     async source => {
       const mounts = [{ source, target: '/m' }];
       const { status, body, advice } = await bed.ask(
@@ -92,13 +92,13 @@ describe('X-Advice', () => {
     },
   );
 
-  it('of a create with a forbidden workspace names the rule for host paths', async () => {
+  it('the advice for a create with a forbidden workspace names the rule for host paths', async () => {
     const answer = await bed.ask('POST', '/api/agent', bed.createBody('w', 'h.handle', {}, { workspace: '/boot' }));
     expect(answer.body.message).toBe('unsafe workspace: /boot');
     expect(answer.advice).toContain('/boot');
   });
 
-  it('of a duplicate function or version says how to change or remove it', async () => {
+  it('the advice for a duplicate function or version says how to change or remove it', async () => {
     const first = await meta('POST', '', FUNCTION);
     const { revisionId } = first.body.function as { revisionId: string };
     expect(await meta('POST', '', FUNCTION)).toMatchObject({
@@ -113,7 +113,7 @@ describe('X-Advice', () => {
     });
   });
 
-  it('of a request for a missing version lists the existing versions', async () => {
+  it('the advice for a missing version lists the existing versions', async () => {
     const advice = 'The versions of 0@e2e@advised are $latest, v1, v2.';
     const missing = 'function [0@e2e@advised:v9] is not found. check input parameters';
     for (const method of ['GET', 'DELETE'] as const) {

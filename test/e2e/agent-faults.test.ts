@@ -187,7 +187,7 @@ describe('faults of handlers and clients', () => {
     ]);
   });
 
-  it('one of 20 parallel creates with one name succeeds, and the others answer its id', async () => {
+  it('20 parallel creates with one name make one agent, and the others answer its id', async () => {
     const body = bed.createBody('contested', 'faults.echo');
     const answers = await Promise.all(Array.from({ length: 20 }, () => bed.ask('POST', '/api/agent', body)));
     const won = answers.filter(({ status }) => status === 200);

@@ -78,7 +78,7 @@ const agentOf = (name: string, sha256: string, handler = 'app.handle') =>
   bed.createBody(name, handler, {}, { mounts: [{ source: `code://${sha256}`, target: '/code' }] });
 
 describe('code packages', () => {
-  test('one that was uploaded is there, for its tenant only, and is not asked for again', async () => {
+  test('an uploaded package exists for its tenant only and is not uploaded again', async () => {
     const { bytes, sha256 } = await appOf('put');
     expect(await head(sha256)).toBe(404);
     const first = await put(sha256, bytes);
@@ -113,7 +113,7 @@ describe('code packages', () => {
     expect(await bed.ask('GET', '/api/code?cursor=x')).toMatchObject({ status: 400 });
   });
 
-  test('what is not what its name says, or cannot be unpacked, is refused and leaves nothing', async () => {
+  test('a package that differs from its name, or does not unpack, is refused and leaves nothing', async () => {
     const { bytes, sha256 } = await appOf('refused');
     const wrong = 'ab'.repeat(32);
     expect(await put(wrong, bytes)).toMatchObject({
@@ -201,7 +201,7 @@ describe('code packages', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('a package that is not there, or of another tenant, is no source; the rules for other sources stay', async () => {
+  test('a missing package, or one of another tenant, is no source, and the rules for other sources hold', async () => {
     const { bytes, sha256 } = await appOf('of another');
     await put(sha256, bytes, 'another');
     expect(await bed.ask('POST', '/api/agent', agentOf('no', sha256))).toMatchObject({

@@ -78,7 +78,7 @@ describe('the files of the dashboard', () => {
     expect([answer.status, answer.headers['content-type']]).toEqual([404, 'application/json; charset=utf-8']);
   });
 
-  it('have a policy that lets nothing inline run, nor anything from elsewhere, and cannot be framed', async () => {
+  it('the files of the dashboard have a policy without inline or foreign code, and cannot be framed', async () => {
     const { headers, body } = await get('/', { accept: PAGE });
     const policy = String(headers['content-security-policy']);
     expect(policy).toContain("default-src 'none'");
@@ -164,7 +164,7 @@ describe('the login', () => {
     expect((await ask(server.frontendUrl, '/api/session')).status).toBe(401);
   });
 
-  it('makes a cookie of a good token that no script reads and no other site has sent, and none of a wrong one', async () => {
+  it('the login makes a cookie for a valid token that scripts cannot read and other sites do not send', async () => {
     const good = await login({ token });
     expect(JSON.parse(good.body.toString())).toMatchObject({
       authentication: true,
@@ -204,7 +204,7 @@ describe('the login', () => {
     ['another port of this machine', { origin: 'http://127.0.0.1:1' }],
     ['a page without an origin', { origin: 'null' }],
     ['another site, as the browser says it', { 'sec-fetch-site': 'cross-site' }],
-  ])('is closed to pages of others: %s', async (_, headers) => {
+  ])('the login is closed to foreign pages: %s', async (_, headers) => {
     expect((await login({ token }, headers)).status).toBe(403);
     const out = await ask(server.frontendUrl, '/api/session', { method: 'DELETE', headers });
     expect(out.status).toBe(403);
@@ -219,7 +219,7 @@ describe('the login', () => {
     expect((await ask(server.frontendUrl, '/api/session/links', { method: 'POST' })).status).toBe(401);
   });
 
-  it('shows the numbers, settings and findings of the service to nobody whom metrics.tenants does not name', async () => {
+  it('a tenant that metrics.tenants does not name sees no numbers, settings or findings of the service', async () => {
     for (const path of ['/api/metrics/history', '/api/settings', '/api/doctor', '/api/cluster']) {
       expect((await ask(server.frontendUrl, path, { headers: { 'x-auth': token } })).status, path).toBe(403);
     }

@@ -623,7 +623,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.close();
   });
 
-  it('shows who is logged in now in every tab, and nothing of somebody who was before', async () => {
+  it('shows the current user in every tab, and nothing of the previous user', async () => {
     const context = await browser.newContext();
     const logIn = async (page: Page, token: string) => {
       await page.getByLabel('Token').fill(token);

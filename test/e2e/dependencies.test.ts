@@ -183,7 +183,7 @@ const TIMEOUT_MS = 240_000;
 
 describe('dependencies of Python code', () => {
   test(
-    'requirements.txt with the files that it names is installed once, mounted read-only, and found by children too',
+    'requirements.txt and the files that it names are installed once, mounted read-only, and visible to children',
     async () => {
       const files = { 'requirements.txt': '-r more/base.txt\n', 'more/base.txt': 'wanted==1.0\n' };
       const first = await create('first', codeOf({ 'app.py': APP, ...files }));
@@ -325,7 +325,7 @@ describe('dependencies of JavaScript', () => {
   );
 
   test(
-    'what one tenant has installed is not another’s',
+    'packages that one tenant installed are not shared with another',
     async () => {
       const directory = nodeCode('tenants', index.addNpm('tenants', '1.0.0', { 'index.js': 'module.exports = 1' }));
       const build = (tenant: string) =>
@@ -352,7 +352,7 @@ describe('dependencies of JavaScript', () => {
   );
 
   test(
-    'what a package runs while it is installed sees nothing of the service',
+    'an install script sees nothing of the service',
     async () => {
       const looks = `const seen = require('fs').existsSync(${JSON.stringify(bed.server.dataDir)});
 require('fs').writeFileSync('seen.json', JSON.stringify({ seen }));`;
@@ -373,7 +373,7 @@ require('fs').writeFileSync('seen.json', JSON.stringify({ seen }));`;
   );
 
   test(
-    'a register fails with the last lines too, and the instances of one that succeeds have what it needs',
+    'a failed register shows the last lines of the build, and instances of a successful one have the packages',
     async () => {
       const fn = (name: string, codePath: string) => ({
         ...{ name: `0@e2e@${name}`, kind: 'faas', runtime: 'nodejs', cpu: 500, memory: 512, handler: 'index.handle' },
@@ -399,7 +399,7 @@ require('fs').writeFileSync('seen.json', JSON.stringify({ seen }));`;
   );
 
   test(
-    'what a sandbox has stays when the service is killed, and is not fetched again for the next one',
+    'packages of a sandbox survive a kill of the service and are not fetched again for the next sandbox',
     async () => {
       const locked = index.addNpm('kept', '1.0.0', { 'index.js': 'module.exports = "kept"' });
       const { body } = await create('kept', nodeCode('kept', locked), NODE, 'index.handle');
@@ -419,7 +419,7 @@ require('fs').writeFileSync('seen.json', JSON.stringify({ seen }));`;
   );
 
   test(
-    'the command line shows the log of the build, and leaves the dependencies out when it is told to',
+    'the command line shows the log of the build, and leaves dependencies out with its option',
     async () => {
       const directory = nodeCode('shown', index.addNpm('shown', '1.0.0', { 'index.js': 'module.exports = "shown"' }));
       const run = (name: string, ...flags: string[]) =>
@@ -464,7 +464,7 @@ describe('an install script', () => {
     ['a file', 'rm -rf node_modules; echo x > node_modules', 'node_modules is a file'],
     ['the directory around it and a link', 'cd ..; rm -rf .rookery-build; ln -s /etc .rookery-build', ''],
   ])(
-    'fails the build when it leaves %s in place of node_modules',
+    'an install script that leaves %s in place of node_modules fails the build',
     { timeout: TIMEOUT_MS },
     async ([title, script, text]) => {
       const name = `script-${title.replaceAll(/\W+/g, '-')}x`;
@@ -491,7 +491,7 @@ describe('an install script', () => {
 });
 
 test(
-  'layers of the older layout are removed at the start, and are never mounted',
+  'layers of the older layout are removed at the start and are never mounted',
   async () => {
     const layers = join(bed.server.dataDir, 'dependencies/layers');
     const [linked, plain] = ['a', 'b'].map(each => join(layers, each.repeat(40)));
@@ -505,7 +505,7 @@ test(
 );
 
 test(
-  'bounds of a build: without a network the error says so; one that takes too long, or makes too much, fails',
+  'a build without a network, or above its time or size, fails with the reason',
   async () => {
     const large = index.addNpm('large', '1.0.0', { 'index.js': `//${'x'.repeat(2 * 1024 * 1024)}` });
     for (const [setting, locked, text] of [

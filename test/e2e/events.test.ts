@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => bed?.[Symbol.asyncDispose]());
 
 describe('events', () => {
-  it('tell the whole life of an agent in order, to readers of its tenant only', async () => {
+  it('events report the whole life of an agent in order, to readers of its tenant only', async () => {
     using own = await EventReader.open(bed.server);
     using other = await EventReader.open(bed.server, '', { 'x-tenant-id': 'other' });
     const id = await bed.create('told', 'main.end');
@@ -40,7 +40,7 @@ describe('events', () => {
     expect(other.heard.map(({ type }) => type)).toEqual(['hello']);
   });
 
-  it('of a create that fails say why', async () => {
+  it('events of a failed create give the reason', async () => {
     using reader = await EventReader.open(bed.server, '?types=failed,ended');
     const body = bed.createBody('nocode', 'main.echo', { rootfs: { imageurl: 'host', user: 'nobody-of-this-name' } });
     expect((await bed.ask('POST', '/api/agent', body)).status).toBe(500);

@@ -173,7 +173,7 @@ describe('with authentication and without mounts.allow', () => {
     expect(await use(way, '/etc', strict)).toMatchObject(refused(way));
   });
 
-  test('the status of a version does not show whether its code path exists', async () => {
+  test('the status of a version does not reveal whether its code path exists', async () => {
     const status = async (codePath: string, on: Bed) => {
       calls += 1;
       const name = `0@paths@s${calls}`;

@@ -137,7 +137,7 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     await remove(id);
   });
 
-  test('it gets the trace of the call', async () => {
+  test('a server gets the trace of the call', async () => {
     const id = await create('trace');
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const { body } = await bed.invoke(id, { do: 'headers' }, { headers: { 'x-trace-id': 'my-trace', traceparent } });
@@ -209,7 +209,7 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     await remove(id);
   });
 
-  test('its output is the log, and SIGTERM is its pre_stop', async () => {
+  test('a server’s output is the log, and SIGTERM runs its pre_stop', async () => {
     const id = await create('output');
     await bed.invoke(id, { do: 'print' });
     const logs = async () => await (await fetch(`${bed.server.frontendUrl}/api/agent/${id}/logs?tail=10`)).text();
@@ -219,7 +219,7 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     expect(noteOf(id)).toContain('terminated');
   });
 
-  test('one that ends takes its instance along: the call says so', async () => {
+  test('a server that exits ends its instance, and the call says so', async () => {
     const id = await create('exit');
     const { status } = await bed.invoke(id, { do: 'exit' });
     expect(status).toBeGreaterThanOrEqual(500);
@@ -267,7 +267,7 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
     expect((await bed.ask('POST', '/serverless/v1/functions', body, { meta: true })).body).toMatchObject({ code: 0 });
   });
 
-  test('as many calls as its concurrency run in the server at once', async () => {
+  test('a server runs as many calls at once as its concurrency', async () => {
     const calls = await Promise.all([1, 2, 3].map(() => post({ do: 'meet', n: 3 })));
     expect(await Promise.all(calls.map(call => call.text()))).toEqual(['true', 'true', 'true']);
   });
@@ -290,7 +290,7 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
 });
 
 describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', () => {
-  test('one that ends fails the create with its exit code', async () => {
+  test('a bootstrap that exits fails the create with its exit code', async () => {
     const before = sandboxes();
     expect(await refusal('ends', { codePath: '/code/ends' })).toBe(
       'failed to create agent: the runtime refused the connection: bootstrap ended with exit code 3 before it served: nothing listens on 127.0.0.1:8000',
@@ -298,7 +298,7 @@ describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', 
     expect(sandboxes().filter(id => !before.includes(id))).toEqual([]);
   });
 
-  test('the error has the last lines of what it printed, and of its secrets no value', async () => {
+  test('the error of a bootstrap has its last output lines without values of secrets', async () => {
     bootstrap('says', 'echo "line one"; echo "no database at $URL" >&2; exit 1');
     expect((await bed.ask('PUT', '/api/secrets/url', { value: 'postgres://hunter2' })).status).toBe(200);
     const { status, body } = await bed.ask(
@@ -314,7 +314,7 @@ describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', 
     });
   });
 
-  test('one that never listens fails the create at the end of its time', async () => {
+  test('a bootstrap that never listens fails the create when its time is over', async () => {
     const before = sandboxes();
     expect(await refusal('sleeps', { codePath: '/code/sleeps' }, { HTTP_START_SECONDS: '0.5' })).toBe(
       'failed to create agent: the runtime refused the connection: bootstrap did not serve within 0.5 s: nothing listens on 127.0.0.1:8000',

@@ -55,7 +55,9 @@ describe('leftovers of a job', { timeout: 120_000 }, () => {
 });
 
 describeWith(['root'], 'a leftover that cannot be removed', () => {
-  test('does not keep the service from starting, is counted, and goes when it can', { timeout: 120_000 }, async () => {
+  test('a leftover that cannot be removed does not stop the start, is counted, and is removed later', {
+    timeout: 120_000,
+  }, async () => {
     await server.end('SIGKILL');
     const busy = join(work(), '4711', 'a', 'busy');
     mkdirSync(busy, { recursive: true });

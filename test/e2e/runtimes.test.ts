@@ -76,7 +76,7 @@ describeWith(['go'], 'Go programs', () => {
     },
   );
 
-  test('as a user that is not root, found again after kill -9 of the server', async () => {
+  test('a Go program runs as a user that is not root and is adopted after kill -9 of the server', async () => {
     const id = await bed.create('adopted', 'count', { runtime: 'go', rootfs: { imageurl: 'host', user: 'nobody' } });
     expect((await bed.invoke(id)).body.data).toBe(1);
     await bed.killAndRestart();
@@ -268,13 +268,13 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
     expect(sandboxes()).toEqual([]);
   });
 
-  test('one that ends before it serves fails the create with its exit', async () => {
+  test('a program that exits before it serves fails the create with its exit', async () => {
     script('ends', 'exit 7');
     expect(await refusal('ends', 'ends', { runtime })).toBe('failed to create agent: instance exited: exit code 7');
     expect(sandboxes()).toEqual([]);
   });
 
-  test('one that never serves fails the create at the end of its time, and nothing is left', async () => {
+  test('a program that never serves fails the create when its time is over, and nothing remains', async () => {
     script('sleeps', 'exec sleep 1000');
     expect(await refusal('sleeps', 'sleeps', { runtime })).toBe(
       'failed to create agent: the instance did not start within 5 s',
@@ -292,7 +292,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
 });
 
 describeWith(['root'], 'a program of another user', () => {
-  test('one that the user of the sandbox may not execute is named with the user', async () => {
+  test('a program that the sandbox’s user may not execute is reported with the user', async () => {
     mkdirSync(join(bed.codeDir, 'closed'), { recursive: true });
     script('closed/app', 'exit 0');
     chmodSync(join(bed.codeDir, 'closed'), 0o700);

@@ -65,7 +65,7 @@ function filesWith(text: string): readonly string[] {
 }
 
 describe('a secret in an environment', () => {
-  test('is what the code of an agent sees, and its record shows the name as it was given', async () => {
+  test('a secret is visible to the code of an agent, and the record shows only its name', async () => {
     await write();
     const id = await create('agent');
     expect(await seenBy(id)).toEqual([value, value]);
@@ -144,7 +144,7 @@ describe('a secret in an environment', () => {
 
   // biome-ignore-end lint/suspicious/noTemplateCurlyInString: what a shell would expand
 
-  test('stands in no file of the service and in no line of its log, also when calls fail', async () => {
+  test('a secret is in no file and no log line of the service, also when calls fail', async () => {
     await write();
     const id = await create('nowhere');
     expect(await seenBy(id)).toEqual([value, value]);
@@ -198,7 +198,7 @@ describe('a secret that is missing', () => {
 });
 
 describe('the routes of secrets', () => {
-  test('list names and times, and answer for their tenant only', async () => {
+  test('the routes of secrets list names and times of their tenant only', async () => {
     await write('listed');
     const mine = await bed.ask('GET', '/api/secrets');
     const names = (mine.body.secrets as { name: string }[]).map(({ name }) => name);
@@ -212,7 +212,7 @@ describe('the routes of secrets', () => {
     expect(lacks.body.message).toBe('failed to create agent: secret does not exist: listed');
   });
 
-  test('there is no route that reads a value', async () => {
+  test('no route returns the value of a secret', async () => {
     await write('unread');
     expect((await bed.ask('GET', '/api/secrets/unread')).status).toBe(404);
   });

@@ -56,7 +56,7 @@ test('both entries answer as soon as the ready line is out', async () => {
   }
 });
 
-test('with --local-token the API asks for the token that the command line finds in the data directory', async () => {
+test('with --local-token the API requires the token that the command line reads from the data directory', async () => {
   const server = await Served.start({ args: ['--local-token'] });
   servers.push(server);
   const file = join(server.dataDir, 'local-token');

@@ -185,7 +185,7 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('whose database is lost while the service runs acknowledges no more writes and reports the loss', async () => {
+  it('a service whose database is lost acknowledges no more writes and reports the loss', async () => {
     const id = await bed.create('kept', 'counter.count');
     const { dataDir } = bed.server;
     const aside = await mkdtemp(join(tmpdir(), 'rookery-aside-'));

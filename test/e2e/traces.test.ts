@@ -56,7 +56,7 @@ describe('spans', () => {
       { timeout: 20_000 },
     );
 
-  it("of a create and of calls have the client's span as parent and arrive with the configured headers", async () => {
+  it("spans of a create and of calls have the client's span as parent and arrive with the configured headers", async () => {
     const created = newTrace();
     const headers = { traceparent: traceparentOf(created) };
     const answer = await bed.ask('POST', '/api/agent', bed.createBody('traced', 'code.seen'), { headers });
@@ -77,7 +77,7 @@ describe('spans', () => {
     expect(body.data).toMatch(new RegExp(`^00-${called}-[0-9a-f]{16}-01$`));
   });
 
-  it('of a first function call include the cold start with its stages, unlike those of a second call', async () => {
+  it('spans of a first function call include the stages of the cold start, unlike those of a second call', async () => {
     const cold = newTrace();
     expect((await call('seen', { traceparent: traceparentOf(cold) })).status).toBe(200);
     const first = await vi.waitFor(() => {
@@ -101,7 +101,7 @@ describe('spans', () => {
     expect(second('run').parentSpanId).toBe(second('invoke function').spanId);
   });
 
-  it.each(['fail', 'missing'])('of a failed call are marked as failed: %s', async name => {
+  it.each(['fail', 'missing'])('spans of a failed call are marked as failed: %s', async name => {
     const trace = newTrace();
     expect((await call(name, { traceparent: traceparentOf(trace) })).status).toBe(500);
     await vi.waitFor(() => {

@@ -39,7 +39,7 @@ const countOf = async () => {
   return Number(/^rookery_uncaught_errors_total\{scope="process"\} (\d+)$/m.exec(text)?.[1] ?? 0);
 };
 
-test('an error that nobody caught is logged and counted, and calls go on', async () => {
+test('an uncaught error is logged and counted, and the service answers further calls', async () => {
   const created = await bed.ask('POST', '/api/agent', bed.createBody('lives', 'plain.handler'));
   const id = String(created.body.instance_id);
   for (const expected of [1, 2, 3]) {

@@ -142,7 +142,7 @@ describe('a viewer sees the names of environment variables and not their values'
   test.each([
     ['the frontend', FRONTEND, false],
     ['the meta_service', META, true],
-  ])('every GET of %s is known here', async (_, known, meta) => {
+  ])('the test knows every GET of %s', async (_, known, meta) => {
     const { body } = await bed.ask('GET', '/openapi.json', undefined, { ...(await as(null)), meta });
     const paths = Object.entries(body.paths as Record<string, object>);
     const gets = paths.filter(([, methods]) => 'get' in methods).map(([path]) => path);
@@ -154,7 +154,7 @@ describe('a viewer sees the names of environment variables and not their values'
     ...Object.entries(META).map(([path, has]) => [path, has, true] as const),
   ].filter(([, has]) => has);
 
-  test.each(rows)('GET %s', async (path, _has, meta) => {
+  test.each(rows)('a viewer sees no values of environments in GET %s', async (path, _has, meta) => {
     for (const [role, isShown] of [
       ['viewer', false],
       [null, false],

@@ -1,7 +1,7 @@
 /**
- * Command `npm run fuzz -- <fuzzer> [--seconds 600] [--seed 1] [--iterations N]`. A fuzzer sends hostile input,
- * made from a seed, to one of the service's decoders. The exit code is 1 when something crashed, hung or
- * grew.
+ * Command `npm run fuzz -- <fuzzer> [--seconds 600] [--seed 1] [--iterations N]`. A fuzzer makes hostile
+ * input from a seed and sends it to one decoder of the service. The exit code is 1 if the decoder crashed,
+ * hung or leaked memory.
  */
 import { parseArgs } from 'node:util';
 import { ARGUMENTS } from '../../scripts/command.ts';

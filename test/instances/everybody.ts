@@ -46,7 +46,7 @@ export interface ServerOptions extends Partial<InstancesOptions> {
   readonly machine?: Partial<Pick<LedgerOptions, 'machine' | 'overcommit'>>;
 }
 
-/** One server: all owners of instances over one `Instances` and one `Ledger`. */
+/** A server: all owners of instances over one `Instances` and one `Ledger`. */
 export class Server {
   readonly steps = new LastSteps();
   readonly instances: Instances;

@@ -27,7 +27,7 @@ const ONE_AGENT = { cpuMillis: 1000, memoryMb: 128, processes: 64 };
 const NOTHING = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 
 describe('a late event', () => {
-  test("of an old sandbox's exit does not fail the restarted agent or change the ledger", async () => {
+  test('a late exit event of an old sandbox does not fail the restarted agent or change the ledger', async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     const exit = holdBack(bed.server, 'exited');
@@ -41,7 +41,7 @@ describe('a late event', () => {
     expect(agentsHold(bed.server)).toEqual(ONE_AGENT);
   });
 
-  test("of a sandbox's exit changes nothing while its agent is being deleted", async () => {
+  test('a late exit event changes nothing while its agent is being deleted', async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     const exit = holdBack(bed.server, 'exited');
@@ -54,7 +54,7 @@ describe('a late event', () => {
     expect(agentsHold(bed.server)).toEqual(NOTHING);
   });
 
-  test.each(['restart', 'delete'] as const)('of a slow probe of an old sandbox has no effect after %s', async what => {
+  test.each(['restart', 'delete'] as const)('a slow probe of an old sandbox has no effect after %s', async what => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     await bed.server.close();

@@ -123,7 +123,7 @@ describe('submit and get', () => {
     }
   });
 
-  test('another tenant has neither the job nor its log', async () => {
+  test('a job and its log are hidden from other tenants', async () => {
     await jobs.run(byShell('echo secret', { submission_id: 'mine' }));
     for (const path of ['/api/jobs/mine', '/api/jobs/mine/logs']) {
       const { status, text } = await jobs.ask('GET', path, undefined, { tenantId: 'other' });
@@ -180,7 +180,7 @@ time.sleep(1000)`;
     expect(await jobs.log(id)).toBe('up\ncleaned up\n');
   });
 
-  test('one that does not listen is killed after its time', async () => {
+  test('a job that ignores SIGTERM is killed after its time', async () => {
     const body = byShell("trap '' TERM; echo up; while :; do sleep 0.05; done", {
       runtime_env: { env_vars: { RAY_JOB_STOP_WAIT_TIME_S: '0.2' } },
     });

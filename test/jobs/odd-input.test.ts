@@ -47,7 +47,7 @@ test('variables that a job does not have stay unexpanded in values', async () =>
   expect(await jobs.log(String(record.submission_id))).toBe('$constructor $toString $__proto__ /workspace\n');
 });
 
-test('one of three concurrent deletes succeeds, and the others find no job', async () => {
+test('only one of three concurrent deletes succeeds, and the others find no job', async () => {
   const { submission_id: id } = await jobs.run({ entrypoint: 'true' });
   const answers = await Promise.all([1, 2, 3].map(() => jobs.ask('DELETE', `/api/jobs/${id}`)));
   expect(answers.map(({ status }) => status).sort()).toEqual([200, 404, 404]);

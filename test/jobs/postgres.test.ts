@@ -74,7 +74,7 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
     return ids;
   };
 
-  test('one submit wins for each contested id, other submits make their own jobs, and all lists agree', async () => {
+  test('each contested id goes to one submit, other submits make their own jobs, and all lists agree', async () => {
     const submits = Array.from({ length: 30 }, (_, index) => {
       const metadata = { index: String(index) };
       return submit(

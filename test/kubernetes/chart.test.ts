@@ -73,7 +73,7 @@ describeWith(['helm'], 'the chart', () => {
       'storage.existingSecret=s,cluster.existingSecret=c,sandboxNamespace=p',
       'auth.insecure=true is needed',
     ],
-  ])('is refused with %s', async (_, sets, sentence) => {
+  ])('the chart is refused with %s', async (_, sets, sentence) => {
     await expect(render(sets)).rejects.toThrow(sentence);
   });
 
@@ -186,7 +186,7 @@ describeWith(['helm'], 'the chart', () => {
       expect(spec.ingress[0].from[0].podSelector.matchLabels).toEqual(matchServers);
     });
 
-    test('a pod reaches no private address but names and servers: not the API server, the metadata service, or another pod', () => {
+    test('a pod reaches no private address except name servers: not the API server, the metadata service or another pod', () => {
       const { spec } = one(objects, 'NetworkPolicy', '-sandboxes');
       const blocks = spec.egress.flatMap((rule: { to: { ipBlock?: { cidr: string; except: string[] } }[] }) =>
         rule.to.flatMap(({ ipBlock }) => ipBlock ?? []),

@@ -17,7 +17,7 @@ import { testRegistry } from '../registry/registry.ts';
 export const PAUSE = 'local/pause:1';
 const LOG = pino({ level: process.env.TEST_LOG ?? 'silent' });
 
-/** One replica of the service, as the cluster sees it. */
+/** A replica of the service, as the cluster sees it. */
 export interface TestNode {
   readonly cluster: Cluster;
   readonly pods: Watched<V1Pod>;

@@ -12,7 +12,7 @@ import { storedInstance } from '../parts/stored-instance.ts';
 
 export type OperationName = keyof typeof WRITE_OPERATIONS;
 
-/** One durable write with its arguments. */
+/** A durable write with its arguments. */
 export interface Step {
   readonly name: OperationName;
   readonly args: readonly unknown[];

@@ -8,7 +8,7 @@ import { PAIRS, race } from './races.ts';
 const PROGRAM = new URL('../registry/write-program.mjs', import.meta.url);
 
 describeWith(['postgres'], 'concurrent durable writes', () => {
-  test('every pair from two stores of a shared PostgreSQL has the result of one of its two orders', async () => {
+  test('two concurrent writes through two stores on a PostgreSQL server have the result of a serial order', async () => {
     await using server = await startPostgres();
     const url = await server.database();
     const open = () =>

@@ -68,7 +68,7 @@ const SILENT = STRANGER.replace(/stranger\.write\(.*\);/g, '').replace(
   "stranger.on('connect', listening);\n      stranger.on('close'",
 );
 
-describe('what a Node.js does before its orders come', () => {
+describe('the rehearsal of Node.js before its orders', () => {
   test.each(programs)('%s: its call is answered, and no socket of it is open afterwards', async (_name, node) => {
     const { stdout, stderr } = await promisify(execFile)(node, ['-e', CODE]);
     expect(JSON.parse(stdout)).toEqual({ isAnswered: true, sockets: 0 });
@@ -78,7 +78,7 @@ describe('what a Node.js does before its orders come', () => {
   test.each([
     ['asks it to load code', STRANGER],
     ['says nothing', SILENT],
-  ])('a stranger who %s has no part in it, and is not there any more afterwards', async (_way, code) => {
+  ])('a stranger who %s has no part in the rehearsal and is disconnected afterwards', async (_way, code) => {
     const { stdout } = await promisify(execFile)(process.execPath, ['-e', code], { timeout: 20_000 });
     expect(JSON.parse(stdout)).toEqual({ isAnswered: true, refused: true });
   });

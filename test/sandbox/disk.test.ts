@@ -60,7 +60,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
       'where it lets nobody look',
       `os.mkdir('/writable/d')\n${fill('/writable/d/file', 20)}\nos.chmod('/writable/d', 0)`,
     ],
-  ])('%s: above the bound it ends with that reason', async (_title, code) => {
+  ])('a sandbox that writes above its disk bound ends with that reason: %s', async (_title, code) => {
     const { handle } = await start(program(code).spec);
     const exit = await driver.wait(handle, AbortSignal.timeout(WAIT_MS));
     expect(describeExit(exit)).toMatch(over);
@@ -91,7 +91,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     expect(await driver.inspect(handle)).toEqual({ state: 'running' });
   });
 
-  test('is bounded by the next service too', async () => {
+  test('a sandbox’s disk is bounded by the next service too', async () => {
     const own = new ProcessFixture({ disk: DISK });
     const first = own.driver({ disk: { ...DISK, intervalMs: 600_000 } });
     const go = mkdtempSync(join(host, 'go-'));
@@ -118,7 +118,7 @@ os.mkdir('/writable/made')`;
     expect(await driver.list()).toEqual([]);
   });
 
-  test('that cannot be removed: the sandbox is gone all the same, and can be made again', async () => {
+  test('a sandbox whose files cannot be removed ends, and can be created again', async () => {
     const { spec } = program('');
     const { handle } = await start(spec);
     const busy = join(fixture.dataDir, 'run', 'instances', spec.instanceId, 'sock', 'busy');

@@ -154,7 +154,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
     });
 
     test.each([60, 200])(
-      'a data directory whose path is %i characters longer works, and so do the ways in',
+      'a data directory with a path %i characters longer works, and so does the access to sandboxes',
       async more => {
         const base = mkdtempSync(join(tmpdir(), 'rookery-long-'));
         const far = new DockerFixture(host, IMAGE, { dataDir: join(base, 'x'.repeat(more)) });
@@ -195,7 +195,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
     test.each([
       ['root', ''],
       ['a user of the image', IMAGE_USER.name],
-    ])('a file that its command makes in a mount is no program of %s outside', async (_who, user) => {
+    ])('a file that the command of an image makes in a mount is no program of %s on the host', async (_who, user) => {
       const image = `${IMAGE}-bits`;
       const script =
         'cp /bin/sh /writable/a; chmod 6755 /writable/a; install -m 4755 /bin/sh /writable/b; touch /writable/c';

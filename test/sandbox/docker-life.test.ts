@@ -102,7 +102,7 @@ describeWith(['docker'], 'containers', () => {
       });
     });
 
-    test('one that is not here and cannot be pulled is named, with the reason', async () => {
+    test('an image that is missing and cannot be pulled is named, with the reason', async () => {
       await expect(start({ rootfs: image('127.0.0.1:1/nobody/nothing:9') })).rejects.toSatisfy(
         isError(
           'failed_precondition',
@@ -117,7 +117,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('one without Python fails as an invalid function that names it', async () => {
+    test('an image without Python fails as an invalid function that names the image', async () => {
       await expect(start({ rootfs: image(IMAGES.plain) })).rejects.toSatisfy(
         isError(
           'failed_precondition',
@@ -126,7 +126,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('one with another Python fails the same way', async () => {
+    test('an image with another Python fails as an invalid function', async () => {
       await expect(start({ command: { kind: 'python', version: '3.9' } })).rejects.toSatisfy(
         isError(
           'failed_precondition',
@@ -135,7 +135,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('its own runtime is used when it is there', async () => {
+    test('an image’s own runtime is used if the image has one', async () => {
       const file = '/usr/lib/python3/dist-packages/rookery_runtime';
       await client.docker(
         'run',
@@ -172,7 +172,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await evaluate(channel, "os.listdir('/run/rookery')")).toBe("['runtime.sock']");
     });
 
-    test('its own variables are there, under those of the spec', async () => {
+    test('an image’s own variables are set, and the spec overrides them', async () => {
       const base = ['run', '-d', '--name', 'with-env', IMAGES.python, 'true'];
       await client.docker(...base);
       await client.docker('commit', '--change', 'ENV FROM_IMAGE=yes LANG=xx', 'with-env', 'rookery-test/env:1');
@@ -320,7 +320,7 @@ describeWith(['docker'], 'containers', () => {
       expect(facts.warnings).toContain('ports are not published: the sandbox has no network');
     });
 
-    test('ports are published on 127.0.0.1 under ports of the system, and nothing else is', async () => {
+    test('published ports are on 127.0.0.1 under ports of the system, and no others exist', async () => {
       const ports = [
         { protocol: 'tcp' as const, port: 7000 },
         { protocol: 'udp' as const, port: 53 },
@@ -336,7 +336,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await client.read(hostPort)).toBe('hello');
     });
 
-    test('a network that somebody removed is made again', async () => {
+    test('a removed network is created again', async () => {
       const first = await start({ tenant: 'pruned' });
       await driver.remove(first.handle);
       await client.docker('network', 'prune', '--force');
@@ -360,7 +360,7 @@ describeWith(['docker'], 'containers', () => {
   });
 
   describe('the end', () => {
-    test('one that is killed or removed by somebody else is noticed', async () => {
+    test('a container that another program kills or removes is noticed', async () => {
       const killed = await start();
       const removed = await start();
       const waits = [driver.wait(killed.handle), driver.wait(removed.handle)];
@@ -444,7 +444,7 @@ describeWith(['docker'], 'containers', () => {
     expect(await lines(1)).toEqual(['b']);
   });
 
-  test('a command does not see what opens the runtime', async () => {
+  test('a command does not see the secret that opens the runtime', async () => {
     const code = directory({ app: program('socket') });
     const mounts = [{ source: code, target: '/app', readonly: true }, runtimeMount];
     const command = { kind: 'exec' as const, argv: ['/app/app'], deployDir: '/app', makesSocket: true };
@@ -474,7 +474,7 @@ describeWith(['docker'], 'containers', () => {
       return start({ command, mounts, rootfs: image(imageUrl) });
     };
 
-    test('one that speaks the protocol serves', async () => {
+    test('a program that speaks the protocol serves', async () => {
       const started = await startProgram(
         exec(),
         directory({ app: program('socket'), 'behaviours.py': 'def f(e, c): return e\n' }),
@@ -518,14 +518,14 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('one that may serve HTTP runs in an image without Python, over the protocol', async () => {
+    test('a program that may serve HTTP runs over the protocol in an image without Python', async () => {
       const source = directory({ app: '#!/bin/sh\nexit 9\n' });
       await expect(startProgram({ ...exec(), orServesHttp: true }, source, IMAGES.plain)).rejects.toSatisfy(
         isError('failed_precondition', /^instance exited: exit code 9/),
       );
     });
 
-    test('one that may serve HTTP does, and so does a bootstrap', async () => {
+    test('a program that may serve HTTP does so, and so does a bootstrap', async () => {
       const source = directory({ app: program('http'), bootstrap: program('http') });
       const commands = [
         { ...exec(), orServesHttp: true },
@@ -596,7 +596,7 @@ describe('without a daemon', () => {
     expect(failure).toSatisfy(isError('unavailable', /^there is no socket at /));
   });
 
-  test('a socket on which nobody listens: unavailable', async () => {
+  test('a daemon socket without a listener is unavailable', async () => {
     const directory = mkdtempSync(join(tmpdir(), 'rookery-docker-'));
     mkdirSync(join(directory, 'x'));
     const path = join(directory, 'dead.sock');

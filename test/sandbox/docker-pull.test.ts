@@ -64,7 +64,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     await expect(start()).rejects.toSatisfy(isError('failed_precondition', /^invalid function: /));
   });
 
-  test('a registry that nobody named does not send the daemon to another address', async () => {
+  test('a registry that no setting names does not lead the daemon to another address', async () => {
     const secrets: string[] = [];
     const local = createServer((request, response) => {
       secrets.push(String(request.url));
@@ -92,7 +92,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     }
   });
 
-  test('shows nothing of what an address answers that is no registry', async () => {
+  test('an answer of an address that is no registry is not shown', async () => {
     const local = createServer((_request, response) =>
       response.writeHead(404).end('{"errors":[{"code":"X","message":"secret"}]}'),
     );
@@ -119,27 +119,30 @@ describeWith(['docker'], 'an image that is not there', () => {
     ['layer', 200],
     ['layer', 404],
     ['layer', 403],
-  ] as const)('shows nothing of what a registry leads the daemon to: %s, answered with %d', async (of, status) => {
-    const secret = 'the-secret-of-a-local-server';
-    const asked: string[] = [];
-    const local = createServer((request, response) => {
-      asked.push(`${request.method} ${request.url}`);
-      response.writeHead(status, { 'Content-Type': 'application/json', 'X-Secret': secret }).end(secret);
-    });
-    await new Promise<void>(resolve => local.listen(0, '127.0.0.1', resolve));
-    try {
-      registry.redirect = { of, to: `http://127.0.0.1:${(local.address() as AddressInfo).port}/latest/meta-data` };
-      const error = await start().catch((reason: unknown) => reason);
-      expect(error).toSatisfy(isError('failed_precondition', /cannot be pulled/));
-      expect((error as Error).message).not.toContain(secret);
-      expect(asked).not.toEqual([]);
-    } finally {
-      local.closeAllConnections();
-      local.close();
-    }
-  });
+  ] as const)(
+    'an address to which a registry leads the daemon is not shown: %s, answered with %d',
+    async (of, status) => {
+      const secret = 'the-secret-of-a-local-server';
+      const asked: string[] = [];
+      const local = createServer((request, response) => {
+        asked.push(`${request.method} ${request.url}`);
+        response.writeHead(status, { 'Content-Type': 'application/json', 'X-Secret': secret }).end(secret);
+      });
+      await new Promise<void>(resolve => local.listen(0, '127.0.0.1', resolve));
+      try {
+        registry.redirect = { of, to: `http://127.0.0.1:${(local.address() as AddressInfo).port}/latest/meta-data` };
+        const error = await start().catch((reason: unknown) => reason);
+        expect(error).toSatisfy(isError('failed_precondition', /cannot be pulled/));
+        expect((error as Error).message).not.toContain(secret);
+        expect(asked).not.toEqual([]);
+      } finally {
+        local.closeAllConnections();
+        local.close();
+      }
+    },
+  );
 
-  test('is not even asked for where only named registries are', async () => {
+  test('a registry is not contacted where only named registries are allowed', async () => {
     const strict = fixture.driver({ registries: { named: null, onlyNamed: true } });
     await expect(start(undefined, strict)).rejects.toSatisfy(
       isError(

@@ -141,7 +141,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       expect(await podNames()).toEqual([]);
     });
 
-    test('the pod has the labels, the limits and the confinement that are promised, and no token', async () => {
+    test('a pod has the promised labels, limits and confinement, and no token', async () => {
       const asSet = fixture.driver({
         pod: {
           ...{ nodeSelector: { 'kubernetes.io/os': 'linux' }, runtimeClass: null },
@@ -189,7 +189,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       ]);
     });
 
-    test('a pod that somebody deletes ends its instance, and it is said', async () => {
+    test('a pod that is deleted from outside ends its instance, with a reason', async () => {
       const { handle, facts } = await start();
       const waiting = driver.wait(handle);
       await namespace.core.deleteNamespacedPod({ namespace: namespace.name, name: facts.sandboxId });
@@ -197,7 +197,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       await vi.waitFor(async () => expect(await driver.inspect(handle)).toEqual({ state: 'gone' }), PATIENCE);
     });
 
-    test('what ended by itself keeps its pod and its logs until it is removed', async () => {
+    test('a pod that ended by itself keeps its logs until it is removed', async () => {
       const { handle, spec, facts } = await start();
       await callIn(spec, handle, 'behaviours.print_and_exit', { to: 3, code: 7 }).catch(() => undefined);
       expect(describeExit(await driver.wait(handle))).toBe('exit code 7');

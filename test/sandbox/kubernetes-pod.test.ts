@@ -189,7 +189,7 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     expect(log.trim().split('\n').sort()).toEqual([POD.home, '/var/lib/rookery']);
   });
 
-  test('a reset leaves nothing of what hostile code has left, and the next instance starts', {
+  test('a reset removes everything that hostile code has left, and the next instance starts', {
     timeout: TEST_MS,
   }, async () => {
     const { manager, name } = await pod('ours');

@@ -130,20 +130,23 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     );
   });
 
-  test('none reaches another: of its tenant or of another, of its driver or of another, of its service or of another', async () => {
+  test('a sandbox reaches no other: of its tenant or of another, of its driver or of another, of its service or of another', async () => {
     const others = (from: Party) => parties.filter(party => party !== from).flatMap(({ address }) => portsOf(address));
     expect(await reached(others, SILENT_SECONDS)).toEqual([]);
   });
 
-  test('a listener on the host’s loopback is out of reach', async () => {
+  test('a sandbox does not reach a listener on the host’s loopback', async () => {
     expect(await reached(() => [['tcp', '127.0.0.1', hostPort]], SILENT_SECONDS)).toEqual([]);
   });
 
-  test.skipIf(outside === undefined)('a listener on all addresses of the host is reached at its own', async () => {
-    expect(await reached(() => [['tcp', String(outside), hostPort]], ANSWER_SECONDS)).toHaveLength(parties.length);
-  });
+  test.skipIf(outside === undefined)(
+    'a sandbox reaches a listener on all addresses of the host only at its own gateway',
+    async () => {
+      expect(await reached(() => [['tcp', String(outside), hostPort]], ANSWER_SECONDS)).toHaveLength(parties.length);
+    },
+  );
 
-  test('link-local addresses and the metadata of clouds are out of reach', async () => {
+  test('a sandbox does not reach link-local addresses and the metadata of clouds', async () => {
     const metadata = METADATA.flatMap((host): Reachable[] => [
       ['tcp', host, 80],
       ['tcp', host, 53],
@@ -151,14 +154,14 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     expect(await reached(() => [['tcp', LINK_LOCAL, hostPort], ...metadata], SILENT_SECONDS)).toEqual([]);
   });
 
-  test('IPv6 leads nowhere', async () => {
+  test('a sandbox does not reach anything over IPv6', async () => {
     const devices = readdirSync('/sys/class/net').filter(name => name.startsWith('rk'));
     const hosts = ['fe80::1%eth0', 'fd00:ec2::254', 'fe80::a9fe:a9fe%eth0'];
     expect(devices).not.toEqual([]);
     expect(await reached(() => hosts.map(host => ['tcp', host, 80]), SILENT_SECONDS)).toEqual([]);
   });
 
-  test('on the host only root may begin to talk to them', () => {
+  test('only root on the host may open connections to sandboxes', () => {
     const script = `
 import socket, sys
 from concurrent.futures import ThreadPoolExecutor

@@ -46,7 +46,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await attempt('connect', { host: OUTSIDE, port: (await listenOn(String(OUTSIDE))).port })).toBe('ok');
   });
 
-  test('its address and `net` are reported, and it has no other interface', async () => {
+  test('a sandbox’s address and `net` are reported, and it has no other interface', async () => {
     const { facts, attempt } = await start();
     expect(facts.sandboxIp).toMatch(/^10\.219\.\d+\.\d+$/);
     expect(facts.isolation).toContain('net');
@@ -99,7 +99,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await ask(hostPort('tcp'), 'x'.repeat(300_000))).toMatch(/^tcp \S+ x{300000}$/);
   });
 
-  test('a published port that nobody listens on inside refuses its callers', async () => {
+  test('a published port without a listener inside refuses its callers', async () => {
     const { hostPort } = await start({ ports: [TCP] });
     await expect(ask(hostPort('tcp'), 'x')).rejects.toThrow('ECONNRESET');
   });
@@ -112,7 +112,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await Promise.all(answers)).toEqual(['udp one', 'udp two', 'udp three']);
   });
 
-  test('its ports are closed when it ends by itself, and when it is removed', async () => {
+  test('a sandbox’s ports are closed when it exits and when it is removed', async () => {
     const [ends, goes] = await Promise.all([start({ ports: [TCP] }), start({ ports: [TCP] })]);
     await ends.attempt('end', { code: 3 }).catch(() => undefined);
     await driver.wait(ends.handle);
@@ -154,7 +154,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     await shared.close();
   });
 
-  test('a range that the host uses otherwise is reported, and nothing fails', async () => {
+  test('a range that the host uses for something else is reported, and nothing fails', async () => {
     const [taken] = Object.values(networkInterfaces()).flatMap(
       all => all?.filter(one => one.address === OUTSIDE) ?? [],
     );
@@ -185,7 +185,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
   test.each([
     ['a server that ends', (pids: readonly number[]) => pids],
     ['zygotes that are killed', (pids: readonly number[]) => pids.map(killIfThere)],
-  ])('nothing is left by %s: no interface, no rule', async (_name, disturb) => {
+  ])('no interface and no rule remains after %s', async (_name, disturb) => {
     const left = () => ({
       interfaces: readdirSync('/sys/class/net').filter(name => name.startsWith('rk0adc')),
       rules: firewall().filter(line => line.includes('10.220.') || line.includes('10_220_')),

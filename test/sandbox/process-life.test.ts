@@ -95,7 +95,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await driver.list()).toEqual([]);
   });
 
-  test('a new zygote takes the place of one that was killed', async () => {
+  test('a killed zygote is replaced by a new one', async () => {
     await startWith('echo');
     for (const pid of zygotePids()) process.kill(pid, 'SIGKILL');
     const { channel } = await startWith('echo');
@@ -143,7 +143,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(processesIn(handle)).toEqual([]);
   });
 
-  test('a follower of the log is let go when init is killed', async () => {
+  test('a follower of the log ends when init is killed', async () => {
     const { handle, channel } = await startWith('print_lines');
     await call(channel, { from: 0, to: 1 });
     const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, AbortSignal.timeout(WAIT_MS));
@@ -192,7 +192,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(existsSync(own.dataDir)).toBe(false);
   });
 
-  test('files of zygotes that are no more are removed by the next one, and those of one that lives stay', async () => {
+  test('files of dead zygotes are removed by the next zygote, and those of a live one stay', async () => {
     const own = new ProcessFixture();
     const run = join(own.dataDir, 'run');
     const driver = own.driver();
@@ -432,7 +432,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test.runIf(process.getuid?.() === 0)(
-    'how an instance ended is known although the disk was full when it did, and nobody listened',
+    'the exit of an instance is known although the disk was full and no service was running',
     async () => {
       const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
       execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
@@ -531,7 +531,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await logText(driver, handle)).toBe('cannot run /no/such/program: No such file or directory\n');
   });
 
-  test('output without end is kept in bounds, the newest of it, and costs the instance only', async () => {
+  test('endless output is cut to its newest part and fills only the memory of its own instance', async () => {
     const { channel, handle } = await startWith('flood', { memoryMb: 64 });
     expect(await call(channel, { megabytes: 100 })).toBe('printed');
     await driver.stop(handle, 10_000);
@@ -581,7 +581,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('on the network of the host each sandbox says what its code reaches, one without a network does not', async () => {
+  test('a sandbox on the network of the host reports its reach, and one without a network does not', async () => {
     const says = /as process.network: shared says: .* this service’s own API included/;
     const shared = await startWith('echo');
     expect(shared.facts.warnings.join('\n')).toMatch(says);

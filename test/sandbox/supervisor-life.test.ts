@@ -121,7 +121,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await driver.inspect(started.handle)).toEqual({ state: 'exited', exit });
   });
 
-  test('a program that an operator starts again runs nobody’s code', async () => {
+  test('a program that an operator starts again runs no code', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -193,7 +193,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     await waitFor(() => expect(on.control('status', programOf(second)).stdout).toMatch('EXITED'));
   });
 
-  test('one that waits for an instance and is killed is replaced, and leaves nothing', async () => {
+  test('a waiting program that is killed is replaced and leaves nothing', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver({ spares: 1 });
@@ -304,7 +304,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await reasonOf(driver)).toBe('');
   });
 
-  test('a configuration of somebody else that supervisord cannot read is said, and nothing of ours is left in it', async () => {
+  test('a foreign configuration that supervisord cannot read is reported, and nothing of ours remains in it', async () => {
     const on = await supervisord();
     writeFileSync(join(on.includeDir, 'theirs.conf'), '[program:theirs]\n');
     const under = fixture(on);

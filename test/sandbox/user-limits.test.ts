@@ -106,9 +106,9 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
     describe.each([
       ['root', ''],
       ['an ordinary user', 'daemon'],
-    ])('as %s', (_user, user) => {
+    ])('sandboxes as %s', (_user, user) => {
       test.each(kinds)(
-        'code that takes all of what the kernel counts by user takes it from no neighbour and not from the host: %s',
+        'code that uses up what the kernel counts by user takes it from no neighbour and not from the host: %s',
         async kind => {
           const neighbour = await start(user);
           const hostile = await start(user);
@@ -140,7 +140,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
         expect(await (await start(user, { network: 'none' })).takeAsCommand('inotify', 'leave')).toBe(taken);
       });
 
-      test('ids, files and processes are what they are on the host', async () => {
+      test('ids, files and processes of a sandbox equal those on the host', async () => {
         const workspace = mkdtempSync(join(tmpdir(), 'rookery-limits-'));
         chmodSync(workspace, 0o777);
         try {

@@ -59,7 +59,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     });
   });
 
-  test('a listener on the host’s loopback is out of reach, under every address inside', async () => {
+  test('a sandbox does not reach a listener on the host’s loopback under any address', async () => {
     const { port, listener } = await listenOn('127.0.0.1');
     const { reach } = await start();
     const hosts = ['127.0.0.1', '127.0.0.2', '0.0.0.0', `${BEGINNING}100`, '10.223.9.9'];
@@ -83,14 +83,17 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(callers).toBe(0);
   });
 
-  test.skipIf(OUTSIDE === undefined)('it reaches out, this machine by its outside address too', async () => {
-    const { port } = await listenOn(String(OUTSIDE));
-    const { reach } = await start();
-    expect(await reach([['tcp', String(OUTSIDE), port]], ANSWER_SECONDS)).toEqual(['ok']);
-  });
+  test.skipIf(OUTSIDE === undefined)(
+    'a sandbox reaches the network, including this machine’s outside address',
+    async () => {
+      const { port } = await listenOn(String(OUTSIDE));
+      const { reach } = await start();
+      expect(await reach([['tcp', String(OUTSIDE), port]], ANSWER_SECONDS)).toEqual(['ok']);
+    },
+  );
 
   test.skipIf(NAME === undefined)(
-    'names are resolved by the name server of the host, also one on its loopback',
+    'a sandbox resolves names with the host’s name server, also one on loopback',
     async () => {
       const { attempt } = await start();
       expect(await attempt('resolve', { name: NAME })).toBe('192.0.2.77');
@@ -98,7 +101,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     },
   );
 
-  test('two listen on the same ports, and neither reaches the other or is reached from the host', async () => {
+  test('two sandboxes listen on the same ports and reach neither each other nor the host', async () => {
     const [one, other] = await Promise.all([start(), start()]);
     const { port, listener } = await listenOn('127.0.0.1');
     listener.close();
@@ -107,7 +110,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await expect(ask(port, 'x')).rejects.toThrow('ECONNREFUSED');
   });
 
-  test('link-local addresses, the metadata of clouds and other sandboxes’ addresses are out of reach at once', async () => {
+  test('a sandbox does not reach link-local addresses, the metadata of clouds and other sandboxes', async () => {
     const { reach } = await start();
     const hosts = ['169.254.169.254', '169.254.7.7', '100.100.100.200', '168.63.129.16', '192.0.0.192', '10.223.77.7'];
     const found = (await reach(
@@ -141,7 +144,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     await expect.poll(programs, { timeout: WAIT_MS }).toEqual([]);
   });
 
-  test('its program ends with it: removed, or its init killed', async () => {
+  test('a sandbox’s network program ends when the sandbox is removed or its init is killed', async () => {
     await driver.close();
     driver = fixture.driver({ spares: 0 });
     const [goes, dies] = await Promise.all([start(), start()]);
@@ -175,7 +178,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     },
   );
 
-  test('it lives on without its server and its zygote', async () => {
+  test('a sandbox’s network outlives its server and its zygote', async () => {
     const { reach, handle } = await start();
     const zygotes = zygotePids(fixture.dataDir);
     expect(zygotes).not.toEqual([]);

@@ -1,5 +1,5 @@
 /**
- * Command `npm run soak [-- --seconds 300] [--functions 50] [--callers 64] [--handler-ms 80] [--kill-server]`.
+ * Command `npm run soak`, with `--seconds 300 --functions 50 --callers 64 --handler-ms 80 --kill-server`.
  * Many functions run under mixed load while instances are killed. The exit code is 1 when a call failed
  * without an excuse, or when a resource remains. Needs a build.
  */

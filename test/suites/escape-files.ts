@@ -171,7 +171,7 @@ export function describeEscapeFiles(
       ['an absolute path', (path: string) => path],
       ['a path with ..', (path: string) => `${'../'.repeat(20)}${path.slice(1)}`],
       ['the root of init', (path: string) => `/proc/1/root${path}`],
-    ])('a file over a link to %s outside is written inside or not at all', async (_name, targetOf) => {
+    ])('a file written over a link to %s outside is written inside or not at all', async (_name, targetOf) => {
       const access = await start();
       symlinkSync(targetOf(join(outside, 'secret')), join(workspace, 'link'));
       const isOut = (error: unknown) => isKept(error) || isError('permission_denied')(error);
@@ -197,7 +197,7 @@ export function describeEscapeFiles(
       await swapper.ended;
     });
 
-    test('a directory that is swapped for a link to the outside while files are written and read leads nowhere', async () => {
+    test('a directory that is swapped for a link during reads and writes leads nowhere', async () => {
       const access = await start();
       mkdirSync(join(workspace, 'real'));
       writeFileSync(join(workspace, 'real/secret'), 'inside');
@@ -221,7 +221,7 @@ export function describeEscapeFiles(
       expect(readdirSync(join(workspace, 'real')).sort()).toEqual(['made', 'secret']);
     });
 
-    test('a file that is swapped for a pipe while it is read holds nothing up', async () => {
+    test('a file that is swapped for a pipe during a read does not block', async () => {
       const access = await start();
       const swapper = await shell(
         access,
@@ -255,7 +255,7 @@ export function describeEscapeFiles(
     });
 
     test.runIf(isSeen)(
-      'a process that writes and reads can be neither looked into nor traced, and is no other user',
+      'a process that reads and writes files cannot be inspected or traced, and has the sandbox’s user',
       async () => {
         const access = await start('daemon');
         await run(access, 'head -c 1000000 /dev/zero > /tmp/file');
@@ -273,7 +273,7 @@ export function describeEscapeFiles(
       },
     );
 
-    test.runIf(isSeen)('… from its first moment on, however fast one is', async () => {
+    test.runIf(isSeen)('a process that reads files cannot be inspected from its first moment on', async () => {
       const access = await start('daemon');
       await run(access, 'echo content > /tmp/file');
       // The script prints its name for each process that it could open.
@@ -305,7 +305,7 @@ export function describeEscapeFiles(
       expect(opened).toBe('up\n');
     });
 
-    test('its own process shows nothing: not its memory, not its descriptors', async () => {
+    test('a file access reads neither its own memory nor its descriptors', async () => {
       const access = await share();
       for (const path of ['/proc/self/mem', '/proc/self/environ', '/proc/self/maps']) {
         const read = await get(access, path).catch((error: unknown) => error);

@@ -88,7 +88,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       return { spec, ...started, attempt: async (code: string) => String(await call(channel, { code })) };
     };
 
-    describe.each(facts.users)('as %s', (who, user) => {
+    describe.each(facts.users)('code as %s', (who, user) => {
       const startAs = (changes: Partial<SandboxSpec> = {}) => {
         const { rootfs } = subject.spec();
         return start({ rootfs: { ...rootfs, user }, ...changes });
@@ -104,7 +104,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         await endAll();
       });
 
-      test('the server’s data directory and its sockets are not there', async () => {
+      test('a sandbox does not see the server’s data directory and its sockets', async () => {
         writeFileSync(join(subject.dataDir, 'database'), 'secret');
         const { attempt } = shared;
         expect(await attempt(`os.listdir('${subject.dataDir}')`)).toMatch(/^FileNotFoundError/);
@@ -132,14 +132,14 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
           expect(await attempt(`open('/proc/${name}', 'rb').read(8)`)).toMatch(/^b''$|Error/);
       });
 
-      test('the socket of the docker daemon is not there', async () => {
+      test('a sandbox does not see the socket of the docker daemon', async () => {
         const { attempt } = shared;
         for (const path of ['/run/docker.sock', '/var/run/docker.sock', '/run/containerd', '/run/supervisor.sock']) {
           expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError/);
         }
       });
 
-      test('the files of another instance are not there', async () => {
+      test('a sandbox does not see the files of another instance', async () => {
         await shared.attempt("open('/tmp/mine', 'w').write('secret')");
         const { attempt } = await startAs();
         expect(await attempt("'mine' in os.listdir('/tmp')")).toBe('False');
@@ -149,7 +149,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(found).toBe('[]');
       });
 
-      test('no process but its own is seen or can be signalled', async () => {
+      test('a sandbox neither sees nor signals processes of others', async () => {
         const { attempt } = await startAs();
         const seen = await attempt("sorted(int(name) for name in os.listdir('/proc') if name.isdigit())");
         expect(JSON.parse(seen)).toEqual(facts.onHostFiles ? [1, 2] : expect.not.arrayContaining([process.pid]));
@@ -161,7 +161,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await driver.inspect(shared.handle)).toEqual({ state: 'running' });
       });
 
-      test('it has no capability and cannot get one', async () => {
+      test('a sandbox has no capability and cannot get one', async () => {
         const { attempt } = shared;
         const zero = '0000000000000000';
         // Rights and filters belong to each thread.
@@ -179,7 +179,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         if (who !== 'root') expect(await attempt('os.setuid(0)')).toMatch(/^PermissionError|\[Errno 22\]/);
       });
 
-      test('programs that it runs have none either', async () => {
+      test('programs in a sandbox have no capability', async () => {
         const { handle } = shared;
         const argv = ['sh', '-c', 'grep -E "^(Cap|NoNewPrivs|Seccomp:)" /proc/self/status'];
         const { stdout } = await driver.exec(handle, { ...TRUE, argv }, AbortSignal.timeout(WAIT_MS));
@@ -216,7 +216,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await attempt(code)).toMatch(/^PermissionError/);
       });
 
-      test('settings of the machine cannot be changed', async () => {
+      test('a sandbox cannot change settings of the machine', async () => {
         const { attempt } = shared;
         const refused = /Read-only|PermissionError|FileNotFoundError/;
         expect(await attempt("open('/proc/sys/kernel/hostname', 'w').write('x')")).toMatch(refused);
@@ -227,7 +227,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await attempt("open('/dev/mem', 'rb').read(1)")).toMatch(/Error/);
       });
 
-      test('the secret of the runtime is in no environment', async () => {
+      test('no environment contains the secret of the runtime', async () => {
         const { attempt, spec } = shared;
         expect(await attempt(`'${spec.secret}' in repr(os.environ)`)).toBe('False');
         expect(await attempt('[value for value in os.environ.values() if "secret" in value]')).toBe('[]');
@@ -259,7 +259,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         }
       };
 
-      test('no file gets a bit that makes it a program of its owner, in no way, as on the host it would be one', async () => {
+      test('a sandbox cannot set a set-user-ID or set-group-ID bit on a file that the host sees', async () => {
         await withWritable(async ({ attempt }) => {
           const made = "open('/writable/a', 'w').close()\nos.chmod('/writable/a', 0o1755)\nos.listdir('/writable')";
           expect(await attempt(made)).toContain('a');
@@ -296,7 +296,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         });
       });
 
-      test('… nor through the calls of another architecture', async () => {
+      test('a sandbox cannot set such a bit through calls of another architecture', async () => {
         if (process.arch !== 'x64') return;
         await withWritable(async ({ attempt }) => {
           // Each call runs in a child, because the kernel may kill the caller. Tests chmod of x32, and chmod
@@ -319,7 +319,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         });
       });
 
-      test('… nor by its commands, in its terminals or with a file that is put into it', async () => {
+      test('commands, terminals and uploads of a sandbox cannot set such a bit', async () => {
         await withWritable(async ({ handle }) => {
           const script = (name: string) =>
             `cd /writable; cp /bin/sh ${name}; chmod 4755 ${name}; chmod u+s ${name}; install -m 6755 /bin/sh ${name}i; true`;
@@ -343,7 +343,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         });
       });
 
-      test('the limits of its init cannot be lowered; its own can', async () => {
+      test('a sandbox cannot lower the limits of its init, only its own', async () => {
         const started = await startAs();
         const { attempt } = started;
         const lower = (pid: number, limit: string) =>
@@ -376,7 +376,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
       });
 
-      test('sockets of families that only the kernel or the machine needs cannot be made', async () => {
+      test('a sandbox cannot make sockets of families that only the kernel or the machine needs', async () => {
         const { attempt } = shared;
         // The numbers are AF_PACKET, AF_ALG, AF_VSOCK and AF_XDP.
         for (const family of [17, 38, 40, 44]) {
@@ -394,12 +394,12 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         '/etc/ssl/private',
         '/root/.ssh',
         '/sys/kernel',
-      ])('the host’s %s is not there', async path => {
+      ])('a sandbox does not see the host’s %s', async path => {
         const { attempt } = shared;
         expect(await attempt(`os.stat('${path}')`)).toMatch(/^FileNotFoundError|^PermissionError/);
       });
 
-      test('its init cannot be killed, stopped, traced or read', async () => {
+      test('a sandbox cannot kill, stop, trace or read its init', async () => {
         const started = await startAs();
         const { attempt } = started;
         for (const signal of [9, 15, 19]) await attempt(`os.kill(1, ${signal})`);
@@ -416,7 +416,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         });
       });
 
-      test('resources that the kernel counts by user for the whole machine are bounded: queued signals, message queues', async () => {
+      test('queued signals and message queues, which the kernel counts by user, are bounded', async () => {
         const { attempt } = shared;
         const limit = (name: string) => attempt(`__import__('resource').getrlimit(__import__('resource').${name})`);
         expect(await limit('RLIMIT_SIGPENDING')).toBe('(1024, 1024)');
@@ -447,7 +447,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         ).toEqual([]);
       });
 
-      test('its stack holds nothing of the zygote', async () => {
+      test('a sandbox’s stack holds nothing of the zygote', async () => {
         const { attempt } = await startAs();
         const code = 'f, names = sys._getframe(), []\nwhile f: names.append(f.f_code.co_filename); f = f.f_back\nnames';
         expect(await attempt(code)).not.toContain('rookery_zygote/zygote.py');
@@ -456,7 +456,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
     });
 
     if (facts.onHostFiles) {
-      test('a process of the sandbox does not see what a neighbour’s request held', async () => {
+      test('a process of the sandbox does not see the data of a neighbour’s request', async () => {
         // A zygote that read requests would keep them in its memory, which later forks of the zygote inherit.
         const marker = `neighbour-${subject.spec().secret}`;
         for (let turn = 0; turn < 3; turn++) await start({ env: { SECRET: `${marker}-${turn}` } });
@@ -488,7 +488,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         await expect(start({ network: 'none' })).rejects.toSatisfy(isError('failed_precondition', /network none/));
       });
     } else {
-      test('with network none it reaches its own loopback and nothing else', async () => {
+      test('a sandbox with network none reaches its own loopback and nothing else', async () => {
         const server = net
           .createServer(socket => socket.on('error', () => socket.destroy()).end('host'))
           .listen(0, '127.0.0.1');
@@ -534,7 +534,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       );
     });
 
-    test('a pipe, a socket and a device are no sources of mounts, and hold nothing up', async () => {
+    test('a pipe, a socket and a device are refused as sources of mounts, without a hang', async () => {
       const directory = mkdtempSync(join(tmpdir(), 'rookery-escape-'));
       const server = net.createServer();
       try {

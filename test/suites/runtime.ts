@@ -205,7 +205,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         else expect(outcome).toMatchObject(failure(4007, expect.any(String)));
       });
 
-      test('a result above the limit is 4004 with both sizes, one of exactly the limit passes', async () => {
+      test('a result above the limit is 4004 with both sizes, and one of exactly the limit passes', async () => {
         const channel = await ready(entries.text, { maxResultBytes: 1000 });
         expect(await channel.call(callOf({ length: 999 }))).toMatchObject(
           failure(4004, 'response body size 1001 exceeds the limit of 1000'),
@@ -308,7 +308,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(order.filter(number => number % 2 === 1)).toEqual([1, 3, 5, 7, 9, 11]);
       });
 
-      test('as many calls as asked run at once, and not one more', async () => {
+      test('a runtime runs as many calls at once as asked, and no more', async () => {
         const channel = await ready(entries.gate, { concurrency: 3 });
         const file = join(directory, 'go');
         const calls = [];
@@ -392,7 +392,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
     });
 
     describe('cancelling', () => {
-      test('a call that takes too long is given up, its code is interrupted, and the next call runs', async () => {
+      test('a call above its time is given up, its code is interrupted, and the next call runs', async () => {
         const channel = await ready(entries.sleep);
         await expect(channel.call({ ...callOf({ seconds: 60 }), timeoutMs: 100 })).rejects.toMatchObject({
           code: 'deadline_exceeded',
@@ -582,7 +582,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await second.call(callOf({ number: 4 })))).toEqual({ order: [1, 4], most: 1 });
       });
 
-      test('a wrong secret is refused, and says nothing of the right one', async () => {
+      test('a wrong secret is refused without a hint about the right one', async () => {
         const refused = Channel.open(runtime.endpoint, 'wrong', AbortSignal.timeout(WAIT_MS));
         await expect(refused).rejects.toMatchObject({
           code: 'unavailable',

@@ -159,7 +159,7 @@ export function describeAccess(
         await expect(use(access, AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
       });
 
-      test('an open way ends with the sandbox, and its streams are destroyed', async () => {
+      test('an open access ends with the sandbox, and its streams are destroyed', async () => {
         const { handle, access, directory } = await startOwn();
         const exec = await shell(access, 'echo up; exec sleep 600');
         await firstOf(exec.stdout);
@@ -375,7 +375,7 @@ export function describeAccess(
         exec.resize({ columns: 1, rows: 1 });
       });
 
-      test('its keys are those of a terminal: an interrupt, an end of input', async context => {
+      test('a terminal translates its keys: an interrupt, an end of input', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         const interrupted = await shell(access, 'echo up; exec sleep 600', { terminal: TERMINAL });
@@ -496,13 +496,13 @@ export function describeAccess(
         expect(await get(access, `${directory}/file`)).toBe('new, and longer');
       });
 
-      test('one that is closed without reading lets go', async () => {
+      test('a file that is closed without a read releases its descriptor', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, 'x');
         for (let count = 0; count < 100; count++) (await access.openFile(`${directory}/file`, signal())).close();
       });
 
-      test('one that grows is read to the end that it had; one that shrinks fails with unavailable', async () => {
+      test('a file that grows is read to its former end, and one that shrinks fails with unavailable', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, '12345');
         const growing = await access.openFile(`${directory}/file`, signal());
@@ -580,7 +580,7 @@ export function describeAccess(
         expect(await output(access, `ls -A ${directory}`)).toBe('file\n');
       });
 
-      test('leaves what was there, and nothing else, when the content breaks off or the signal aborts', async () => {
+      test('an upload that breaks off or is aborted leaves the former file and nothing else', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, 'old');
         const breaking = new PassThrough();
@@ -683,10 +683,10 @@ export function describeAccess(
       });
     });
 
-    describe('as the user of the sandbox', () => {
+    describe('access as the user of the sandbox', () => {
       const startAs = (name: string) => startOwn({ rootfs: { ...under.spec().rootfs, user: name } });
 
-      test('files, directories and commands are the user’s', async context => {
+      test('files, directories and commands belong to the user of the sandbox', async context => {
         if (!isReal() || under.user === null) return context.skip();
         const { access, directory } = await startAs(under.user.name);
         await put(access, `${directory}/file`, 'x');

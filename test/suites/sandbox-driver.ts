@@ -601,7 +601,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       });
 
       test.for(['/etc', '/etc/shadow', '/var/lib', '/dev/null', '/proc/self/root/etc'])(
-        'a source that turned unsafe since the request was checked fails the start: now a link to %s',
+        'a source that became unsafe after the check fails the start: now a link to %s',
         async (to, context) => {
           if (!capabilities.mounts) return context.skip();
           const link = join(directory(), 'link');
@@ -613,7 +613,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       );
 
       test.for(['/', '/etc', '..', 'directory', 'file'])(
-        'a mount of the platform fails the start when a link to %s stands on the path of its source',
+        'a mount of the platform fails the start when a link to %s is in the path of its source',
         async (to, context) => {
           if (!capabilities.mounts) return context.skip();
           const around = directory();
@@ -671,7 +671,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await call(channel, 1)).toBe(1);
       });
 
-      test('a fork bomb is bounded, disturbs nobody and goes with its sandbox', async context => {
+      test('a fork bomb is bounded, affects no other sandbox and ends with its own', async context => {
         const { real } = under.entries;
         if (real === undefined || !capabilities.pidsLimit) return context.skip();
         const other = await startWith(under.entries.echo);

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Laptop } from './laptop.ts';
 
-/** One kind of program, from its creation to its removal. */
+/** A kind of program, from its creation to its removal. */
 export interface Program {
   readonly name: string;
   readonly template: string;

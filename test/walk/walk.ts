@@ -1,6 +1,6 @@
 /**
- * Command `npm run walk [-- name…]`. Its user works on another machine, which is a network namespace with its own
- * files. Every kind of program is made, deployed, called, changed, deployed again, inspected and deleted.
+ * Command `npm run walk [-- name…]`. Its user works on another machine, which is a network namespace with
+ * its own files. The walk makes, deploys, calls, changes, inspects and deletes every kind of program.
  * Prints the commands, their seconds and their output. Needs root, a build, Go, npm, and an index of Python
  * packages.
  */

@@ -21,7 +21,7 @@ export interface LogOptions extends RequestOptions {
   readonly previous?: number;
 }
 
-/** One agent instance. Methods fail with `RookeryError`. */
+/** An agent instance. Methods fail with `RookeryError`. */
 export class Agent {
   readonly id: string;
   /** The agent's record at the time of the last read; `refresh` reads it again. */

@@ -1,7 +1,7 @@
 import type { Connection, RequestOptions } from './connection.ts';
 import { serverEvents } from './server-events.ts';
 
-/** One event of the service. docs/reference/events.md lists the types and the fields of their data. */
+/** An event of the service. docs/reference/events.md lists the types and the fields of their data. */
 export interface RookeryEvent {
   readonly id: string;
   readonly type: string;

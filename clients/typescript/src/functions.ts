@@ -106,7 +106,7 @@ export class Functions {
   }
 }
 
-/** One version of a function. Methods fail with `RookeryError`. */
+/** A version of a function. Methods fail with `RookeryError`. */
 export class FunctionHandle {
   readonly record: FunctionVersion;
   readonly #connection: Connection;

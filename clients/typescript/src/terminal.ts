@@ -18,7 +18,7 @@ export interface TerminalOptions extends RequestOptions {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** One piece of a command's output. With a terminal every piece is `stdout`. */
+/** A piece of a command's output. With a terminal every piece is `stdout`. */
 export interface Output {
   readonly from: 'stdout' | 'stderr';
   readonly data: Buffer;

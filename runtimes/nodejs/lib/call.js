@@ -3,7 +3,7 @@
 const { CallCancelled } = require('./failure.js');
 const { CallStream } = require('./stream.js');
 
-/** One CALL, from its arrival to its answer. */
+/** A CALL, from its arrival to its answer. */
 class Call {
   isRunning = false;
   /** Reason of the cancellation; null while the call is not cancelled. */

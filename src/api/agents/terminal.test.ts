@@ -220,7 +220,7 @@ describe('back-pressure', () => {
   });
 });
 
-describe('who may', () => {
+describe('access to a terminal', () => {
   test('a plain request learns that this is a WebSocket: 426', async () => {
     await using it = await bed();
     expect(await it.send({ method: 'GET', url: EXEC })).toMatchObject({
@@ -242,13 +242,13 @@ describe('who may', () => {
     expect(await refusedHandshake(it.url)).toMatchObject({ status: 429 });
   });
 
-  test.each(['null', 'http://evil.example'])('403: the origin %s', async origin => {
+  test.each(['null', 'http://evil.example'])('a terminal request with the origin %s is 403', async origin => {
     await using it = await bed();
     expect(await refusedHandshake(it.url, { origin })).toMatchObject({ status: 403 });
     expect(it.inside.execs).toEqual([]);
   });
 
-  test('with authentication: the token of the query, and role developer', async () => {
+  test('a terminal needs the role developer and accepts a token in the query', async () => {
     const roles: Record<string, 'developer' | 'user' | 'viewer'> = { d: 'developer', u: 'user', v: 'viewer' };
     const identityOf = (token: string) => {
       const role = roles[token];

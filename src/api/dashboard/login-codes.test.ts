@@ -3,7 +3,7 @@ import { CODE_SECONDS, LoginCodes } from './login-codes.ts';
 
 const UNAUTHENTICATED = expect.objectContaining({ code: 'unauthenticated' });
 
-test('a code is good once, for its own token, and for a minute', () => {
+test('a login code works once, for its own token, within a minute', () => {
   let nowMs = 0;
   const codes = new LoginCodes(() => nowMs);
   const [first, second, late] = ['one', 'two', 'three'].map(token => codes.make('default', token)) as [

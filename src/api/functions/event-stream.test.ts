@@ -129,7 +129,7 @@ describe('a reader that is slow', () => {
     expect(raw.text).toBe('data: 1\n\ndata: 2\n\nevent: error\ndata: {}\n\n');
   });
 
-  it('that has left takes nothing, and nothing waits for it', () => {
+  it('a stream whose client has left takes no events and grants no credit', () => {
     const { raw, events } = eventStream();
     raw.isFull = true;
     let taken = 0;
@@ -157,7 +157,7 @@ describe('a reader that is slow', () => {
 });
 
 describe('events of nothing but line ends', () => {
-  it('are written in pieces, others have their turn between them, and they say the same', async () => {
+  it('an event of line ends is written in pieces, with turns for others, and keeps its content', async () => {
     const { raw, events } = eventStream();
     const event = Buffer.from(`${'\r\n'.repeat(200_001)}x`);
     let pieces = 0;
@@ -182,7 +182,7 @@ describe('events of nothing but line ends', () => {
     events.end();
   });
 
-  it('wait as they came while nobody reads, not as the lines that they become', () => {
+  it('events are queued as received, not as the lines that they become', () => {
     const { raw, events } = eventStream();
     raw.isFull = true;
     const event = Buffer.alloc(1024, '\n');
@@ -193,7 +193,7 @@ describe('events of nothing but line ends', () => {
   });
 });
 
-it('streams that nobody reads have one bound: who has held the most for the longest is cut off', () => {
+it('all unread streams share one bound, and the one that held the most for the longest is cut off', () => {
   const size = 7 * 1024 * 1024;
   const streams = Array.from({ length: 3 + LIMITS.waitingEventBytes / size }, () => {
     const stream = eventStream();

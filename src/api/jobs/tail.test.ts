@@ -48,7 +48,7 @@ async function follow(bytes?: number): Promise<WebSocket> {
   return socket;
 }
 
-test('a reader that takes nothing of a log holds it up, and is hung up on', async () => {
+test('a reader that takes nothing of a log is disconnected', async () => {
   const socket = await follow();
   socket.pause();
   await vi.waitFor(() => expect(hasEnded).toBe(true), WAIT_MS);

@@ -30,7 +30,7 @@ async function raw(it: AddressBed, bytes: string): Promise<string> {
 
 const served = async () => inside.http((request, response) => void response.end(`served ${request.url}`));
 
-describe('what an answer from inside may not do, by host', () => {
+describe('headers of a sandbox’s answer, by host', () => {
   test.each([
     ['Clear-Site-Data: "*"', 'clear-site-data'],
     ['Service-Worker-Allowed: /', 'service-worker-allowed'],
@@ -42,7 +42,7 @@ describe('what an answer from inside may not do, by host', () => {
     ['Keep-Alive: timeout=1000', 'keep-alive'],
     ['WWW-Authenticate: Negotiate', 'www-authenticate'],
     ['X-Trace-Id: forged', 'x-trace-id'],
-  ])('%s does not pass by host', async (header, name) => {
+  ])('the header %s of a sandbox does not pass by host', async (header, name) => {
     await using it = await addressBed();
     it.expose({ port: await answers(`HTTP/1.1 200 OK\r\nContent-Length: 2\r\n${header}\r\n\r\nok`), access: 'public' });
     const answer = await it.ask(it.host('hello--default'));
@@ -60,7 +60,7 @@ describe('what an answer from inside may not do, by host', () => {
     ['__Host-iam_token=stolen; Path=/', undefined],
     ['rookery_link=forged', undefined],
     [' rookery_link=forged; Path=/x', undefined],
-  ])('Set-Cookie: %s', async (sent, got) => {
+  ])('the Set-Cookie %s of a sandbox, by host', async (sent, got) => {
     await using it = await addressBed();
     const port = await answers(`HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: ${sent}\r\n\r\n`);
     it.expose({ port, access: 'public' });
@@ -123,7 +123,7 @@ describe('the host name of a request', () => {
     '[hello--default.localhost]',
     'hello--default.localhost/',
     'hello--default.localhost, localhost',
-  ])('%s is neither an address nor the service', async host => {
+  ])('the Host %s reaches neither a sandbox nor the service', async host => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     for (const path of ['/', '/api/agent']) {
@@ -132,7 +132,7 @@ describe('the host name of a request', () => {
     }
   });
 
-  test('an address is never answered by the service, whatever is asked', async () => {
+  test('the service answers no request that names an address', async () => {
     await using it = await addressBed();
     const host = it.host('hello--default');
     const id = it.expose(null);
@@ -166,13 +166,13 @@ describe('the host name of a request', () => {
   test.each([
     ['two hosts', 'Host: hello--default.localhost\r\nHost: other--default.localhost'],
     ['an address and the service', 'Host: hello--default.localhost\r\nHost: localhost'],
-  ])('%s are refused', async (_what, hosts) => {
+  ])('requests with %s are refused', async (_what, hosts) => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     expect(await raw(it, `GET / HTTP/1.1\r\n${hosts}\r\nConnection: close\r\n\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
   });
 
-  test('of the service and then of an address: it is the service’s', async () => {
+  test('a request with the Host of the service and then an address does not reach the sandbox', async () => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     const hosts = 'Host: localhost\r\nHost: hello--default.localhost';
@@ -186,7 +186,7 @@ describe('the host name of a request', () => {
     ['http://other--default.localhost/', 400, 'another host'],
     ['http://hello--default.localhost@localhost/', 400, 'another host'],
     ['ftp://hello--default.localhost/', 400, 'another host'],
-  ])('the absolute form %s', async (url, status, said) => {
+  ])('a request line with the absolute form %s', async (url, status, said) => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     const answer = await raw(it, `GET ${url} HTTP/1.1\r\nHost: hello--default.localhost\r\nConnection: close\r\n\r\n`);
@@ -204,7 +204,7 @@ describe('the host name of a request', () => {
     expect(answer).not.toContain('served');
   });
 
-  test('requests of one connection go each where its Host says', async () => {
+  test('each request of a connection goes where its own Host says', async () => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     const one = (host: string, more = '') => `GET /healthz HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`;
@@ -221,7 +221,7 @@ describe('the host name of a request', () => {
 });
 
 describe('a page of an address cannot act as one of the service', () => {
-  test('its requests that change things, and its WebSockets, are refused by the API', async () => {
+  test('changes and WebSockets from a page of an address are refused by the API', async () => {
     await using it = await addressBed();
     const id = it.expose({ port: await served(), access: 'public' });
     const page = `http://${it.host('hello--default')}`;

@@ -60,7 +60,7 @@ describe('by host', () => {
     expect(it.requests.every(({ route }) => route === '(address)')).toBe(true);
   });
 
-  test('the server inside is told who asked, where, and how; what the caller says of that does not count', async () => {
+  test('the server inside gets the caller, host and scheme from the service, not from the caller’s headers', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });
     const host = it.host('hello--default');
@@ -144,7 +144,7 @@ describe('by host', () => {
     expect((await it.ask(it.host('hello--default'))).status).toBe(404);
   });
 
-  test('what is not exposed is not there', async () => {
+  test('an agent that is not exposed answers 404', async () => {
     await using it = await addressBed();
     it.expose(null);
     expect(await it.ask(it.host('hello--default'))).toMatchObject({
@@ -163,7 +163,7 @@ describe('by host', () => {
   });
 });
 
-describe('who may come by host, with authentication on', () => {
+describe('access by host with authentication on', () => {
   const access = async (it: AddressBed, headers: Record<string, string>) =>
     (await it.ask(it.host('hello--default'), '/', { headers })).status;
 
@@ -175,20 +175,23 @@ describe('who may come by host, with authentication on', () => {
     ['a role that may not call', { 'X-Auth': 'viewer-of-default' }, 403],
     ['another tenant, to whom it is not there', { 'X-Auth': 'developer-of-acme' }, 404],
     ['a cookie with a token, which a page there could have set', { Cookie: 'iam_token=developer-of-default' }, 401],
-  ] as [string, Record<string, string>, number][])('token: %s', async (_who, headers, status) => {
-    await using it = await addressBed({ auth });
-    it.expose({ port: await echo(), access: 'token' });
-    expect(await access(it, headers)).toBe(status);
-  });
+  ] as [string, Record<string, string>, number][])(
+    'access "token" decides about a request with %s',
+    async (_who, headers, status) => {
+      await using it = await addressBed({ auth });
+      it.expose({ port: await echo(), access: 'token' });
+      expect(await access(it, headers)).toBe(status);
+    },
+  );
 
-  test('public: everybody, and an Authorization of the application’s own passes', async () => {
+  test('an address with access "public" admits all callers and passes the application’s own Authorization', async () => {
     await using it = await addressBed({ auth });
     it.expose({ port: await echo(), access: 'public' });
     const answer = await it.ask(it.host('hello--default'), '/', { headers: { Authorization: 'Bearer own' } });
     expect(said(answer).headers.authorization).toBe('Bearer own');
   });
 
-  test('a token of the platform does not go in, whoever may come', async () => {
+  test('a token of the platform does not reach the sandbox, whatever the access', async () => {
     await using it = await addressBed({ auth });
     it.expose({ port: await echo(), access: 'public' });
     const token = 'developer-of-default';
@@ -277,7 +280,7 @@ describe('who may come by host, with authentication on', () => {
     });
   });
 
-  test('what is not there looks to strangers as what is', async () => {
+  test('an agent that exists and one that does not look the same to strangers', async () => {
     await using it = await addressBed({ auth });
     it.expose({ port: 1, access: 'token' });
     const [there, missing] = [await it.ask(it.host('hello--default')), await it.ask(it.host('other--default'))];
@@ -328,14 +331,14 @@ describe('a signed link', () => {
     ['another signature', (link: string) => ({ Cookie: `rookery_link=${link.slice(0, -3)}abc` })],
     ['none', () => ({ Cookie: 'rookery_link=' })],
     ['a later end', (link: string) => ({ Cookie: `rookery_link=zzzzzz.${link.split('.')[1]}` })],
-  ])('%s: 401', async (_what, headers) => {
+  ])('a wrong link cookie is 401: %s', async (_what, headers) => {
     await using it = await addressBed({ auth });
     const id = it.expose({ port: await echo(), access: 'link' });
     const link = new URL((await linked(it, id)).url).searchParams.get('rookery_link') as string;
     expect((await it.ask(it.host('hello--default'), '/', { headers: headers(link) })).status).toBe(401);
   });
 
-  test('leads nowhere else: another agent, the one of that name made anew, or by another method', async () => {
+  test('a signed link opens no other agent, no new agent of the same name and no other method', async () => {
     await using it = await addressBed({ auth });
     const port = await echo();
     const id = it.expose({ port, access: 'link' });
@@ -371,7 +374,7 @@ describe('a signed link', () => {
     }
   });
 
-  test('the right that browsers send along is not for pages from elsewhere', async () => {
+  test('a link cookie gives no rights to pages of other origins', async () => {
     await using it = await addressBed({ auth });
     const id = it.expose({ port: await echo(), access: 'link' });
     const host = it.host('hello--default');
@@ -435,7 +438,7 @@ describe('by path', () => {
     }
   });
 
-  test('a page shares the origin of the service: it is sandboxed, and has no cookies, neither way', async () => {
+  test('a page by path is sandboxed and exchanges no cookies, because it shares the service’s origin', async () => {
     await using it = await addressBed();
     const port = await inside.http((request, response) => {
       const csp = 'sandbox allow-same-origin allow-scripts';
@@ -450,7 +453,7 @@ describe('by path', () => {
     expect(worker.status).toBe(403);
   });
 
-  test('who may come: as to the API, and to what is public everybody', async () => {
+  test('an address by path requires a token, except when it is public', async () => {
     await using it = await addressBed({ auth });
     const port = await echo();
     it.expose({ port, access: 'link' });
@@ -468,7 +471,7 @@ describe('by path', () => {
     expect((await it.ask('evil.example', '/default/open/')).status).toBe(421);
   });
 
-  test('what is no address is an unknown route as before', async () => {
+  test('a path that names no address is an unknown route', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });
     it.expose({ port: await echo(), access: 'public' }, { tenant: 'api' });

@@ -79,12 +79,15 @@ const same = <T>(value: T) => ({ host: value, path: value, port: value });
 const served = () => inside.http((request, response) => void request.resume().on('end', () => response.end()));
 
 describe('the three ways to a program answer alike', () => {
-  test.each(REQUESTS)('with authentication off, when the sender is %s', async (_, method, headers, status) => {
-    await using it = await addressBed();
-    const port = await served();
-    const ways = waysOf(it, it.expose({ port, access: 'token' }), port);
-    expect(await ofAll(ways, way => statusOf(it, way, method, headers))).toEqual(same(status));
-  });
+  test.each(REQUESTS)(
+    'all three ways to a program answer alike with authentication off when the sender is %s',
+    async (_, method, headers, status) => {
+      await using it = await addressBed();
+      const port = await served();
+      const ways = waysOf(it, it.expose({ port, access: 'token' }), port);
+      expect(await ofAll(ways, way => statusOf(it, way, method, headers))).toEqual(same(status));
+    },
+  );
 
   test('with a token in a header, when a page of another site sends GET', async () => {
     await using it = await addressBed({ auth });

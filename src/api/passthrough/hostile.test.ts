@@ -44,7 +44,7 @@ const ok = (headers = '') => `HTTP/1.1 200 OK\r\nContent-Length: 2\r\n${headers}
 const UPGRADE = 'Connection: Upgrade\r\nUpgrade: own\r\n';
 const SWITCHING = `HTTP/1.1 101 Switching\r\n${UPGRADE}\r\n`;
 
-describe('an answer that is none is 502, and ends nothing else', () => {
+describe('an invalid answer of a server is 502 and ends nothing else', () => {
   test.each<[string, string]>([
     ['a status below 100', 'HTTP/1.1 099 Low\r\nContent-Length: 0\r\n\r\n'],
     ['the status 000', 'HTTP/1.1 000 None\r\nContent-Length: 0\r\n\r\n'],
@@ -98,7 +98,7 @@ describe('bytes before or behind an answer', () => {
     expect(seen).not.toMatch(/HTTP\/1\.1 1\d\d/);
   });
 
-  test('interim answers without end hold no memory and no connection', async () => {
+  test('endless interim answers hold no memory and no connection', async () => {
     await using it = await bed();
     const flood = Buffer.from('HTTP/1.1 102 Processing\r\n\r\n'.repeat(2000));
     const ended = deferred();
@@ -115,7 +115,7 @@ describe('bytes before or behind an answer', () => {
     await ended.promise;
   });
 
-  test('a second answer behind the first is nobody’s', async () => {
+  test('a second answer behind the first reaches no client', async () => {
     await using it = await bed();
     const seen = await twice(it, await answers(ok() + ok('X-Second: 1\r\n')));
     expect(seen).toMatch(/^HTTP\/1\.1 200 .*ok.*HTTP\/1\.1 200 /s);
@@ -156,7 +156,7 @@ describe('a sandbox does not speak for the service', () => {
     '__Secure-iam_token=x',
     'a=1; Path=/, iam_token=x',
     'a="1; iam_token=x"',
-  ])('the cookie %j is not set', async cookie => {
+  ])('the cookie %j of a sandbox is not set', async cookie => {
     await using it = await bed();
     const seen = await twice(it, await answers(ok(`Set-Cookie: ${cookie}\r\nSet-Cookie: own=1\r\n`)));
     expect(seen).toContain('Set-Cookie: own=1');
@@ -175,7 +175,7 @@ describe('a sandbox does not speak for the service', () => {
     ...['X-Accel-Redirect: /secret', 'X-Sendfile: /etc/passwd', 'X-Reproxy-URL: http://127.0.0.1/'],
     ...['WWW-Authenticate: NTLM', 'WWW-Authenticate: Negotiate', 'Proxy-Authenticate: Basic', 'Keep-Alive: timeout=5'],
     ...['Upgrade: h2c', 'Proxy-Connection: close', 'TE: x', 'Connection: X-Named\r\nX-Named: 1', 'HTTP2-Settings: x'],
-  ])('%s does not pass', async header => {
+  ])('the header %s of a sandbox does not pass', async header => {
     await using it = await bed();
     const [first = ''] = (await twice(it, await answers(ok(`${header}\r\nX-Stays: 1\r\n`)))).split('ok');
     expect(first).toContain('X-Stays: 1');
@@ -204,7 +204,7 @@ describe('an upgrade', () => {
   const asking = (it: Bed, port: number, more = UPGRADE) =>
     raw(it, `GET ${at(port)} HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`);
 
-  test('of a plain request: the caller’s next request stays with the service, and its token too', async () => {
+  test('a request behind a failed upgrade stays with the service, and so does its token', async () => {
     await using it = await bed({ auth });
     let heard = '';
     const port = await inside.tcp(socket =>
@@ -246,7 +246,7 @@ describe('an upgrade', () => {
     expect(await asking(it, port, `${UPGRADE}Content-Length: 5\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
   });
 
-  test('whose caller breaks off before it is answered ends nothing else', async () => {
+  test('an upgrade whose caller leaves before the answer ends nothing else', async () => {
     await using it = await bed();
     const asked = deferred();
     const ended = deferred();
@@ -261,7 +261,7 @@ describe('an upgrade', () => {
     expect(await it.send({ method: 'GET', url: '/healthz' })).toMatchObject({ status: 200 });
   });
 
-  test('that is never answered: 504', async () => {
+  test('an upgrade that is never answered is 504', async () => {
     await using it = await bed();
     const limits = LIMITS as { passIdleMs: number };
     const { passIdleMs } = limits;
@@ -396,7 +396,7 @@ describe('headers for the platform stay with it', () => {
   });
 });
 
-test('a caller that does not read holds up what a sandbox says behind an upgrade', async () => {
+test('a caller that does not read behind an upgrade stops the reading from the sandbox', async () => {
   await using it = await bed();
   let written = 0;
   const port = await answers(SWITCHING, socket => {

@@ -158,7 +158,7 @@ describe('headers of the platform do not reach the sandbox', () => {
     expect(seen.Cookie).toBe(headers.Cookie?.includes('a=1') ? 'a=1; b=2' : undefined);
   });
 
-  test('the token of the query of an upgrade', async () => {
+  test('a token in the query of an upgrade does not reach the sandbox', async () => {
     await using it = await bed({ auth });
     const url = deferred<string | undefined>();
     const server = new WebSocketServer({ noServer: true });
@@ -266,7 +266,7 @@ describe('an answer', () => {
     expect(answer.headers.get('content-length')).toBe('1234');
   });
 
-  test('it streams: what is written comes before the end', async () => {
+  test('an answer streams: its first bytes arrive before its end', async () => {
     await using it = await bed();
     const goOn = deferred();
     const port = await inside(async (_request, response) => {
@@ -315,7 +315,7 @@ describe('an answer', () => {
     request.destroy();
   });
 
-  test('a reader that takes nothing holds up what writes', async () => {
+  test('a client that does not read stops the reading from the sandbox', async () => {
     await using it = await bed();
     let made = 0;
     const port = await inside((_request, response) => {
@@ -360,7 +360,7 @@ describe('502', () => {
     ['says nothing', ''],
     ['does not speak HTTP', 'SSH-2.0-OpenSSH\r\n'],
     ['breaks off in the head', 'HTTP/1.1 200 OK\r\nX: '],
-  ])('what listens %s', async (_what, bytes) => {
+  ])('a server that %s is 502', async (_what, bytes) => {
     await using it = await bed();
     const port = await insideTcp(socket => void socket.once('data', () => socket.end(bytes)));
     expect(await it.send({ method: 'POST', url: at(port), payload: 'x' })).toMatchObject({
@@ -381,7 +381,7 @@ describe('502', () => {
   });
 });
 
-test('a server that takes a request and never answers: 504', async () => {
+test('a server that takes a request and never answers is 504', async () => {
   await using it = await bed();
   const limits = LIMITS as { passIdleMs: number };
   const { passIdleMs } = limits;
@@ -427,7 +427,7 @@ describe('the query', () => {
     expect(await refusedHandshake(`${it.url.replace('http', 'ws')}/serverless/v1/ws?${query}`)).toMatchObject(wrong);
   });
 
-  test('404: unknown, and of another tenant', async () => {
+  test('the query of an unknown instance, or of another tenant’s, is 404', async () => {
     await using it = await bed();
     const body = { code: 404, message: `instance not found: ${AGENT.id}` };
     const headers = { tenantid: 'other' };

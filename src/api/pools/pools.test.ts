@@ -141,7 +141,7 @@ describe('query', () => {
   );
 });
 
-test('an offset that is none is told what is one', async () => {
+test('an invalid offset is refused, and the error names the valid range', async () => {
   await using meta = await testMeta();
   expect(await meta.send('GET', `${PATH}?offset=-1`)).toMatchObject({
     body: { message: expect.stringContaining('offset must be a whole number from 0, got "-1"') },
@@ -258,7 +258,7 @@ describe('with a cluster', () => {
     expect(pools).toMatchObject([{ id: 'good', pod_anti_affinities: '{"preferred":[]}' }]);
   });
 
-  test('whoever acts on pools hears of each change', async () => {
+  test('observers of pools are notified of each change', async () => {
     await using meta = await testMeta();
     let heard = 0;
     meta.registry.pools.onChange(() => {
@@ -319,7 +319,7 @@ describe('with authentication on', () => {
     expect(await service.send('DELETE', `${PATH}?id=p`, undefined, headers)).toEqual(DONE);
   });
 
-  test.each(['image', 'init_image'])('a pool fails alone when its %s is not in pools.images', async field => {
+  test.each(['image', 'init_image'])('a pool alone is refused when its %s is not in pools.images', async field => {
     await using service = await meta();
     const pools = [pool('bad', { [field]: 'evil:1' }), pool('good', { [field]: OURS }), pool('none', { [field]: '' })];
     expect((await service.send('POST', PATH, { pools }, await token('ops'))).body).toMatchObject({
@@ -329,7 +329,7 @@ describe('with authentication on', () => {
     });
   });
 
-  test('a list shows values of environments to tenants of pools.tenants only', async () => {
+  test('a list of pools shows values of environments to tenants of pools.tenants only', async () => {
     await using service = await meta();
     await service.send('POST', PATH, { pools: [pool('p', { environment: { KEY: 'v' } })] }, await token('ops'));
     const environmentFor = async (tenant: string, role = 'developer') =>

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { FUNCTION, NAME, NO_VERSION, NOT_FOUND, testMeta, URN } from '../../../test/meta/meta.ts';
 
-describe('a field that nobody knows is ignored, and the answer tells so', () => {
+describe('an unknown field is ignored, and the answer names it', () => {
   const warnings = ['unknown field memroy was ignored; did you mean memory?'];
 
   test('register, update, publish and reserved instances', async () => {

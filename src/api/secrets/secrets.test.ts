@@ -16,7 +16,7 @@ test.each([
   '{"value": ["hunter2"]}',
   '["hunter2"]',
   '"hunter2"',
-])('a value that was sent without JSON around it is neither answered nor logged: %j', async payload => {
+])('a secret value sent without JSON around it is neither answered nor logged: %j', async payload => {
   await using frontend = testFrontend({ secrets: SECRETS });
   const { status, text } = await frontend.send({ method: 'PUT', url: '/api/secrets/db', payload });
   expect(status).toBe(400);

@@ -87,7 +87,7 @@ describe('Origin', () => {
     ['Sec-Fetch-Site: cross-site', { 'sec-fetch-site': 'cross-site', origin: 'http://127.0.0.1:8888' }],
     ['two Sec-Fetch-Sites', { 'sec-fetch-site': 'same-origin, cross-site' }],
     ['a Sec-Fetch-Site that nobody knows', { 'sec-fetch-site': 'sibling' }],
-  ])('%s is another origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(true));
+  ])('%s is a foreign origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(true));
 
   test.each<[string, Record<string, string>]>([
     ['over TLS', { host: '10.0.0.1', origin: 'https://rookery.example.com' }],
@@ -103,5 +103,5 @@ describe('Origin', () => {
     ['another port than the one that is named', { host: '10.0.0.1', origin: 'http://inner:8081' }],
     ['a name below', { host: 'rookery.example.com', origin: 'https://user.rookery.example.com' }],
     ['of the same site', { host: 'rookery.example.com', 'sec-fetch-site': 'same-site' }],
-  ])('other pages may not: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(true));
+  ])('a page of a foreign origin is refused: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(true));
 });

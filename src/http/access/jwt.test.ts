@@ -41,7 +41,7 @@ describe('HS256', () => {
     expect(await verifier().verify(await token({ role }))).toMatchObject({ tenant: 'acme', role });
   });
 
-  test('it holds until its exp and the clock skew are over', async () => {
+  test('a token is valid until its exp plus the clock skew', async () => {
     const exp = nowSeconds() + 100;
     expect(await verifier().verify(await token({ exp }))).toMatchObject({ untilMs: (exp + 60) * 1000 });
   });
@@ -94,7 +94,7 @@ describe('HS256', () => {
 
 describe('iss and aud are checked when configured', () => {
   const strict = verifier({ issuer: 'https://iss.example', audience: 'rookery' });
-  test('as expected', async () => {
+  test('a token with the expected iss and aud passes', async () => {
     await expect(
       strict.verify(await token({ iss: 'https://iss.example', aud: ['x', 'rookery'] })),
     ).resolves.toBeDefined();
@@ -125,7 +125,7 @@ describe('public keys', () => {
     await expect(only.verify(await token({}, { key: privateKey, alg }))).resolves.toMatchObject({ tenant: 'acme' });
   });
 
-  test('a token that is signed with the public key’s text as an HS256 secret is refused', async () => {
+  test('a token signed with the public key’s text as an HS256 secret is refused', async () => {
     const text = pem(pairs.RS256.publicKey);
     const only = createJwtVerifier({ key: { kind: 'publicKey', pem: text } });
     await expect(only.verify(await token({}, { key: Buffer.from(text) }))).rejects.toThrow(
@@ -261,7 +261,7 @@ describe('tokens that passed are known', () => {
     await expect(auth.verify(sent)).resolves.toBeDefined();
   });
 
-  test('those that failed are not', async () => {
+  test('a token that failed is not cached', async () => {
     const auth = verifier();
     const sent = await token({ sub: '' });
     await expect(auth.verify(sent)).rejects.toThrow();

@@ -22,7 +22,7 @@ test.each([
   ['a part of it', { 'x-auth': TOKEN.slice(0, -1) }, 'the token is not that of this service'],
   ['more than it', { authorization: `Bearer ${TOKEN}x` }, 'the token is not that of this service'],
   ['characters of more bytes', { 'x-auth': `\u00ff${TOKEN.slice(1)}` }, 'the token is not that of this service'],
-])('without it every request but health is 401: %s', async (_name, headers, reason) => {
+])('a request without the local token is 401, except health: %s', async (_name, headers, reason) => {
   await using frontend = secured();
   for (const [method, url] of [
     ['GET', '/api/agent'],

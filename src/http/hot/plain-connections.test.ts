@@ -308,7 +308,7 @@ describe('anything else is for node:http, byte for byte as it came', () => {
     expect(plain.received).not.toMatch(/[^ -~\r\n]/);
   });
 
-  test('a request in two pieces, wherever it is cut', async () => {
+  test('a request in two pieces passes to node:http unchanged, wherever it is cut', async () => {
     await using short = frontendWith(true);
     await using long = frontendWith(false);
     const [shortUrl, longUrl] = [await short.listen(), await long.listen()];
@@ -320,7 +320,7 @@ describe('anything else is for node:http, byte for byte as it came', () => {
 });
 
 describe('a connection', () => {
-  test('that sends a request while another one runs is answered in order, however much it sends', async () => {
+  test('requests sent while another one runs are answered in order, however large', async () => {
     await using frontend = frontendWith(true);
     const finish = deferred();
     frontend.instances.onInvoke = async call => {
@@ -342,7 +342,7 @@ describe('a connection', () => {
     raw.socket.destroy();
   });
 
-  test('that sends a request byte by byte while another one runs is answered as any other', async () => {
+  test('a request sent byte by byte while another one runs is answered as any other', async () => {
     await using frontend = frontendWith(true);
     const finish = deferred();
     frontend.instances.onInvoke = async call => {
@@ -422,7 +422,7 @@ describe('a connection', () => {
     await once(socket, 'close');
   });
 
-  test('whose caller leaves ends its call', async () => {
+  test('a call ends when its caller closes the connection', async () => {
     await using frontend = frontendWith(true);
     const left = deferred();
     const started = deferred();

@@ -53,7 +53,7 @@ class Caller {
 test.each([
   ['by the fast path', 1, { path: INVOKE, length: 6 * MEBIBYTE, chunked: false }],
   ['by the router', 6, { path: '/api/agent', length: MEBIBYTE, chunked: false }],
-])('unfinished bodies are refused above the budget with 429 and Retry-After: %s', async (_, fitting, request) => {
+])('unfinished bodies above the budget are refused with 429 and Retry-After: %s', async (_, fitting, request) => {
   await using frontend = testFrontend({ bounds: BOUNDS });
   frontend.instances.put(AGENT);
   const url = await frontend.listen();
@@ -81,7 +81,7 @@ test.each([
   }
 });
 
-test('one tenant does not take all of the budget', async () => {
+test('unfinished bodies of one tenant do not take all of the budget', async () => {
   await using frontend = testFrontend({ bounds: BOUNDS });
   frontend.instances.put(AGENT);
   const url = await frontend.listen();
@@ -118,7 +118,7 @@ test('bodies whose callers leave give their room back', async () => {
 test.each([
   ['of a known length', false],
   ['in chunks', true],
-])('a body that stands still is answered with 408 and its connection ends: %s', async (_, chunked) => {
+])('a body that stalls is answered with 408 and its connection ends: %s', async (_, chunked) => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, bodyIdleMs: 100 } });
   frontend.instances.put(AGENT);
   const caller = await Caller.begin(await frontend.listen(), { chunked });
@@ -179,7 +179,7 @@ describe('when there is no room for more of a body', () => {
     return { bodies, ends, begin };
   }
 
-  test('one that was silent makes it, and never the one that goes on at this very moment', () => {
+  test('a silent body is ended for a growing one, which never ends itself', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();
@@ -212,7 +212,7 @@ describe('when there is no room for more of a body', () => {
     }
   });
 
-  test('one that has nobody to make it is refused, however long it was silent, and gives back what it had', () => {
+  test('a body is refused when no other is silent, and its bytes are released', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();
@@ -230,7 +230,7 @@ describe('when there is no room for more of a body', () => {
     }
   });
 
-  test('one that ends while another one makes room for it holds nothing', () => {
+  test('a body that leaves while another is ended for it holds nothing', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();
@@ -267,7 +267,7 @@ test('a body in chunks that is larger than its route takes is 413', async () => 
   caller.socket.destroy();
 });
 
-test('connections above the bound are closed, and one that ends makes room', async () => {
+test('connections above the bound are closed, and one that ends frees its place', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, maxConnections: 2 } });
   const url = await frontend.listen();
   const open = await Promise.all([1, 2].map(() => Caller.begin(url)));

@@ -216,7 +216,7 @@ function arrivals(maxOfAddress: number) {
   return { connections, arrive };
 }
 
-test('one remote address has a share of all connections: more are closed, others come in, and one that ends makes room', async () => {
+test('connections of one remote address above its share are closed, and an end frees one', async () => {
   const { connections, arrive } = arrivals(2);
   const first = arrive('192.0.2.1');
   expect(arrive('192.0.2.1').destroyed).toBe(false);

@@ -37,7 +37,7 @@ async function askAndRest(url: string, path: string, method = 'POST'): Promise<n
 const openConnections = (frontend: TestFrontend) =>
   new Promise<number>(resolve => frontend.app.server.getConnections((_, count) => resolve(count)));
 
-test('an answer of which nothing is taken ends', async () => {
+test('an answer of which the client reads nothing ends', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 200 } });
   answering(frontend, LARGE);
   const socket = await askAndRest(await frontend.listen(), `/api/agent/${AGENT.id}/invoke`);
@@ -78,7 +78,7 @@ test('a reader that is slow and does read gets all of it', async () => {
   socket.destroy();
 }, 90_000);
 
-test('the answers that nobody reads are bounded in all, and who reads is not harmed', async () => {
+test('unread answers share one bound, and clients that read are unaffected', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, maxAnswerBytes: 20 * MEBIBYTE } });
   answering(frontend, LARGE);
   const url = await frontend.listen();
@@ -93,7 +93,7 @@ test('the answers that nobody reads are bounded in all, and who reads is not har
 });
 
 describe('answers that wait behind a call of their connection', () => {
-  test('are bounded in all, with those that nobody reads', async () => {
+  test('answers behind a running call of their connection count as unread answers', async () => {
     await using frontend = testFrontend({ bounds: { ...BOUNDS, maxAnswerBytes: 20 * MEBIBYTE } });
     frontend.instances.put(AGENT);
     let hasLeft = false;

@@ -57,7 +57,7 @@ test.each([
     { Architecture: 's390x', SecurityOptions: ['name=seccomp,profile=default'] },
     /^system calls are filtered by the daemon’s own rules alone, .*: ours are for x86_64 and aarch64$/,
   ],
-])('a daemon %s is not asked for our filter, and that is reported', async (_what, info, sentence) => {
+])('a daemon %s gets no system call filter of ours, and the facts say so', async (_what, info, sentence) => {
   const { facts, options } = await ask(info);
   expect(facts.isolation).not.toContain('seccomp');
   expect(facts.degraded).toEqual([expect.stringMatching(sentence)]);

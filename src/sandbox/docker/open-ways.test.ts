@@ -60,7 +60,7 @@ test('a way that opens while its container ends, ends too', async () => {
   expect(connection.failure().code).toBe('unavailable');
 });
 
-test('64 files of one container, and then resource_exhausted for it alone; one that has closed makes room', async () => {
+test('the 65th open file of a container is resource_exhausted, for that container alone, until one closes', async () => {
   const ways = make();
   const first = await ways.add('one', 'files', open);
   const files = await Promise.all(Array.from({ length: 63 }, () => ways.add('one', 'files', open)));
@@ -76,7 +76,7 @@ test('64 files of one container, and then resource_exhausted for it alone; one t
   for (const { socket } of [...files, ...others]) socket.destroy();
 });
 
-test('one that could not be opened holds no slot', async () => {
+test('an access that fails to open holds no slot', async () => {
   const ways = make();
   const refuse = () => Promise.reject(new Error('no'));
   for (let count = 0; count < 65; count += 1) await expect(ways.add('one', 'files', refuse)).rejects.toThrow('no');

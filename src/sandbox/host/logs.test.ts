@@ -127,7 +127,7 @@ describe('readLogs', () => {
     ['short lines', line('y'.repeat(20))],
     ['lines of some kilobytes', line('y'.repeat(5000))],
     ['one line without an end', 'y'],
-  ])('many who follow and do not read hold a chunk each: %s', async (_title, text) => {
+  ])('many followers that do not read hold one chunk each: %s', async (_title, text) => {
     const readers = 200;
     write('log', `${line('first')}0000000001000 ${text.repeat(Math.ceil((4 * MEBIBYTE) / text.length))}`);
     const gone = new AbortController();

@@ -100,7 +100,7 @@ test('the end of an earlier sandbox does not close the ports of its successor', 
   expect(await ask(mapping?.hostPort ?? 0, 'x')).toBe('heard x');
 });
 
-test('an instance gets the ports again that it had, and others when somebody has them', async () => {
+test('an instance gets its former ports again, and others when those are in use', async () => {
   const ports = newPorts();
   const wanted = [{ protocol: 'tcp', port: 8080 } as const, { protocol: 'udp', port: 8080 } as const];
   const before = await ports.open(targetOf('a'), wanted);
@@ -128,7 +128,7 @@ test('a port of an earlier server that is taken is opened once it is free', asyn
   await expect.poll(() => ask(hostPort, 'x').catch(() => '')).toBe('heard x');
 });
 
-test('connections through all published ports have one bound, and what is over makes room', async () => {
+test('connections through all published ports share one bound, and an end frees one', async () => {
   const limits = LIMITS as { portConnectionsInAll: number };
   const { portConnectionsInAll } = limits;
   const ports = newPorts();

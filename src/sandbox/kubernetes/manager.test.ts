@@ -115,7 +115,7 @@ test('a stop ends what takes no notice of it, with everything that it has starte
   expect(await pod.manager.stop(0)).toMatchObject({ signal: 'SIGKILL' });
 });
 
-test('a reset ends an instance that runs, and whoever waits hears it', async () => {
+test('a reset ends a running instance and notifies its waiters', async () => {
   const pod = await start();
   let ended: unknown;
   // The reset may arrive before the wait, which then finds no instance. The loop tries again.
@@ -177,7 +177,7 @@ test('the image’s own variables are below those of the order, and none of the 
   expect(pod.log()).not.toMatch(/KUBERNETES|HOSTNAME/);
 });
 
-test('who does not know the key is refused, and learns nothing', async () => {
+test('a caller without the key is refused and learns nothing', async () => {
   const pod = await start();
   const stranger = new PodManager({ ...pod.manager.address, key: randomBytes(32).toString('hex') });
   await expect(stranger.stats()).rejects.toMatchObject({
@@ -187,7 +187,7 @@ test('who does not know the key is refused, and learns nothing', async () => {
   expect(await isRefused(pod.manager.stats())).toBe('failed_precondition');
 });
 
-test('a connection that proves nothing is closed, and however many there are, one that does is heard', async () => {
+test('unproven connections are closed, and do not keep a proven one from being served', async () => {
   const pod = await start({ proofSeconds: 0.2 });
   const { host, port } = pod.manager.address;
   const silent = Array.from({ length: 100 }, () => net.connect({ host, port }));
@@ -257,7 +257,7 @@ test('code arrives as it is: links stay links, modes stay, and what was there is
   );
 });
 
-test('little code comes with the order, as it is; what is too large for that is told beforehand', async () => {
+test('a small code package is sent with the order, and one that is too large is refused before', async () => {
   const pod = await start();
   const source = join(pod.run, '..', 'small');
   mkdirSync(join(source, 'deep'), { recursive: true });
@@ -343,7 +343,7 @@ print('seen:', sorted(set(tried(place) for place in places)), os.listdir(sys.arg
     await expect.poll(pod.log, { timeout: WAIT_MS }).toContain("seen: ['PermissionError'] ['sockets'] 65534");
   });
 
-  test('cannot look into what serves its files and commands either', async () => {
+  test('code of the manager’s own user cannot read the processes that serve its files and commands', async () => {
     const pod = await start({ uid: 65_534 });
     await pod.manager.start(pod.order(), signal());
     const held = await openExec(
@@ -367,15 +367,18 @@ print('seen:', sorted(set(tried(place) for place in places)), os.listdir(sys.arg
     held.kill();
   });
 
-  test.skipIf(getPriority() === MAX_NICE)('a manager that the code has slowed down is of no use any more', async () => {
-    const pod = await start({ uid: 65_534 });
-    const change =
-      'import os; p = os.getppid(); os.setpriority(os.PRIO_PROCESS, p, os.getpriority(os.PRIO_PROCESS, p) + 1)';
-    await pod.manager.start(pod.order({ command: { kind: 'exec', argv: [pod.python, '-c', change] } }), signal());
-    expect(await pod.manager.wait(signal())).toMatchObject({ code: 0 });
-    expect(await isRefused(pod.manager.reset(signal()))).toBe('failed_precondition');
-    expect(await pod.exited).toBe(70);
-  });
+  test.skipIf(getPriority() === MAX_NICE)(
+    'a manager whose priority the code has lowered ends instead of resetting',
+    async () => {
+      const pod = await start({ uid: 65_534 });
+      const change =
+        'import os; p = os.getppid(); os.setpriority(os.PRIO_PROCESS, p, os.getpriority(os.PRIO_PROCESS, p) + 1)';
+      await pod.manager.start(pod.order({ command: { kind: 'exec', argv: [pod.python, '-c', change] } }), signal());
+      expect(await pod.manager.wait(signal())).toMatchObject({ code: 0 });
+      expect(await isRefused(pod.manager.reset(signal()))).toBe('failed_precondition');
+      expect(await pod.exited).toBe(70);
+    },
+  );
 });
 
 async function isRefused(promise: Promise<unknown>): Promise<string> {

@@ -30,7 +30,7 @@ test('a directory that was asked for is one that the init container makes in a v
   expect(made?.split(':')).toHaveLength(2);
 });
 
-test('what is below a directory that was asked for, or below one of every pod, is no volume of its own', () => {
+test('a directory below a requested one, or below one that every pod has, gets no volume of its own', () => {
   const { mounts, made } = placesOf({ emptyDirs: ['/code', '/code/lib', '/opt/function/code', '/tmp/x'] });
   const paths = mounts.map(({ mountPath }) => mountPath);
   expect(paths).toContain('/code');
@@ -46,7 +46,7 @@ test('a pod for which nothing was asked has nothing to be made', () => {
 const SECRET_MOUNT = { name: 'rookery-secret', mountPath: POD.secretDir, readOnly: true };
 
 test.each(['ours', 'foreign', 'beside'] as const)(
-  'the Secret of the installation is mounted in our init container alone when images are not ours (%s)',
+  'the Secret of the installation is mounted in our init container alone when images are foreign (%s)',
   mode => {
     const { spec } = podTemplate({ ...OPTIONS, mode, image: 'theirs:1', initImage: 'theirs:2' });
     const containers = [...(spec.initContainers ?? []), ...spec.containers];

@@ -96,7 +96,7 @@ describe('which pool an instance is taken from', () => {
   });
 });
 
-describe('what pods of pools may have mounted', () => {
+describe('mounts that pods of pools may have', () => {
   const refused = (volumes: unknown[], mounts: unknown[] = [], allow: string[] | null = null) =>
     refusedVolumes(volumes as V1Volume[], mounts as V1VolumeMount[], { closed: ['/var/lib/kubelet'], allow });
   const host = (path: string) => [{ name: 'v', hostPath: { path } }];
@@ -108,7 +108,7 @@ describe('what pods of pools may have mounted', () => {
     },
   );
 
-  test('mounts.allow decides about directories of nodes too', () => {
+  test('mounts.allow also decides about directories of nodes', () => {
     expect(refused(host('/srv/data'), [], ['/srv'])).toBeNull();
     expect(refused(host('/srv/data'), [], null)).toBeNull();
     expect(refused(host('/srv2/data'), [], ['/srv'])).toBe(
@@ -125,7 +125,7 @@ describe('what pods of pools may have mounted', () => {
     expect(refused([volume])).toMatch(/is not given to sandboxes/);
   });
 
-  test('the volumes of the platform cannot be named, nor its places be covered', () => {
+  test('volumes of the platform cannot be named, and their places cannot be covered', () => {
     expect(refused([], [{ name: 'rookery-secret', mountPath: '/x' }])).toMatch(/there is no volume rookery-secret/);
     expect(refused([{ name: 'rookery-run', emptyDir: {} }])).toMatch(/belongs to the platform/);
     expect(refused([{ name: 'v', emptyDir: {} }], [{ name: 'v', mountPath: '/rookery/bin' }])).toMatch(

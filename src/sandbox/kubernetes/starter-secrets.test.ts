@@ -3,7 +3,7 @@ import type { SandboxSpec } from '../driver.ts';
 import { Starter, type StarterOptions } from './starter.ts';
 
 /** A pod object shows its variables to all users who may read pods. */
-test('a secret for the command of an image in a pod is refused before anything is made', async () => {
+test('a secret for the command of an image in a pod is refused before anything is created', async () => {
   // This starter has no cluster, so any request to a cluster would fail the test.
   const starter = new Starter({} as StarterOptions);
   const spec = {

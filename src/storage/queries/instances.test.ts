@@ -68,7 +68,7 @@ describe('insertInstance', () => {
     expect(await insert(storedInstance({ tenant: 'other' }), 'a')).toBe(true);
   });
 
-  test('one of 20 concurrent inserts of the same name succeeds', async () => {
+  test('only one of 20 concurrent inserts of the same name succeeds', async () => {
     const results = await Promise.all(Array.from({ length: 20 }, () => insert(storedInstance(), 'a')));
     expect(results.filter(Boolean)).toHaveLength(1);
   });
@@ -109,7 +109,7 @@ describe('updateInstance and deleteInstance', () => {
     expect(await updateInstance(database, { ...instance, epoch: 2 }, ['CREATING'], { status: 'RUNNING' })).toBe(true);
   });
 
-  test('one of two concurrent deletes succeeds', async () => {
+  test('only one of two concurrent deletes succeeds', async () => {
     const instance = storedInstance();
     await insert(instance, 'a');
     const results = await Promise.all([1, 2].map(() => deleteInstance(database, instance, ['CREATING'])));
