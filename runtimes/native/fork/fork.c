@@ -25,7 +25,10 @@ enum {
     TOLD = 1024,
     PATH = 4096,
     MAKE_TRIES = 5,
-    /* Where the user's process has its descriptors in the end: nothing, output twice, the runtime's listener, the orders. */
+    /*
+     * The descriptors of the user's process at the end: /dev/null, output twice, the runtime's listener, the
+     * orders.
+     */
     KEPT = 5,
     MOST_OPEN = 4096,
     SYS_CLOSE_RANGE = 436,
@@ -34,13 +37,13 @@ enum {
     POPULATE_WRITE = 23,
 };
 
-/* Of the interpreter: what belongs to a fork. Python 3.6 has less of it. */
+/* Hooks of the interpreter around a fork. Python 3.6 has fewer of them. */
 extern void PyOS_BeforeFork(void) __attribute__((weak));
 extern void PyOS_AfterFork_Parent(void) __attribute__((weak));
 extern void PyOS_AfterFork_Child(void) __attribute__((weak));
 extern void PyOS_AfterFork(void) __attribute__((weak));
 
-/* Of glibc, where it knows what they are about: where the kernel tells the thread its processor, from its own place on. */
+/* The area of glibc in which the kernel stores the current processor of a thread. Absent in other libcs. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned __rseq_size __attribute__((weak));
 #ifdef __aarch64__
@@ -48,7 +51,7 @@ enum { RSEQ_SIGNATURE = 0xd428bc00 };
 #else
 enum { RSEQ_SIGNATURE = 0x53053053 };
 #endif
-/* The kernel knows no smaller one. */
+/* The smallest size that the kernel accepts. */
 enum { SMALLEST_RSEQ = 32 };
 
 #define WHOLE(type) {#type, 0, sizeof(struct type)}
@@ -91,16 +94,16 @@ const struct layout fork_layout[] = {
     {"", 0, 0},
 };
 
-/* What the native program is executed with. */
+/* The arguments of the native program. */
 static char title[TITLE_SPACE + 1], facts[16], told[TOLD];
 
-static void pass_on(int descriptor)
+static void keep_over_exec(int descriptor)
 {
     if (descriptor >= 0)
         fcntl(descriptor, F_SETFD, 0);
 }
 
-/* Returns when it fails. */
+/* Executes the native program. Returns only on failure. */
 static void execute(const struct forking *forking, const struct order *order)
 {
     const int passed[] = {forking->program, forking->facts, order->control};
@@ -110,32 +113,35 @@ static void execute(const struct forking *forking, const struct order *order)
     memcpy(title, "rookery: worker", 15);
     snprintf(facts, sizeof facts, "%d", forking->facts);
     for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
-        pass_on(passed[index]);
-    /* The mask is that of its children too. */
+        keep_over_exec(passed[index]);
+    /* Children inherit the signal mask. */
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     syscall(SYS_execveat, forking->program, "", arguments, environment, AT_EMPTY_PATH);
 }
 
-/* For where no native program can: whoever waits for the worker hears nothing but its end. */
-static void tell_failure(const struct order *order, const char *layer, const char *what)
+/*
+ * Reports a failure when the native program cannot do it. A caller that waits for the worker then only sees
+ * the connection close.
+ */
+static void report_failure(const struct order *order, const char *layer, const char *what)
 {
     char said[TOLD];
     int size = snprintf(said, sizeof said, "{\"failed\":\"the sandbox cannot be made: %s: %m\",\"layer\":\"%s\",\"reason\":\"%m\"}", what, layer);
     (void)!send(order->control, said, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The native program tells whoever wants the worker why there is none: that may have to be waited for, and here nobody may wait. */
+/* Executes the native program to report the failure: the report may block, and this process must not. */
 _Noreturn static void fail(const struct forking *forking, const struct order *order, const char *layer, const char *what)
 {
     snprintf(told, sizeof told, "{\"name\":\"%s\",\"control\":%d,\"failed\":\"%s\",\"layer\":\"%s\",\"errno\":%d}", order->name,
              order->control, what, layer, errno);
     execute(forking, order);
-    tell_failure(order, "", "the native program cannot be executed");
+    report_failure(order, "", "the native program cannot be executed");
     _exit(1);
 }
 
-/* Version 2 counts in the children of a group what is turned on for them there. */
+/* In version 2 a controller counts in child groups only if the parent enables it. */
 static void turn_on_controllers(const struct forking *forking, const char *parent)
 {
     char path[PATH], word[LONGEST_NAME];
@@ -148,7 +154,7 @@ static void turn_on_controllers(const struct forking *forking, const char *paren
     }
 }
 
-/* Another service on this machine removes the subtree that we share when nothing is in it. */
+/* Another service on this machine removes the shared subtree when it is empty. */
 static bool make_group(const struct forking *forking, const char *parent, const char *path)
 {
     for (int tried = 0; tried < MAKE_TRIES; tried++) {
@@ -188,7 +194,7 @@ static void enter_user_namespace(const struct forking *forking, const struct ord
         fail(forking, order, "user", "a user namespace cannot be made");
     snprintf(map, sizeof map, "0 %u 1", forking->uid);
     bool is_good = write_to("/proc/self/uid_map", map);
-    /* A nested namespace has the `deny` of its parent already. */
+    /* A nested namespace has inherited the `deny` of its parent. */
     if (is_good)
         write_to("/proc/self/setgroups", "deny");
     snprintf(map, sizeof map, "0 %u 1", forking->gid);
@@ -213,13 +219,16 @@ static void enter_namespaces(const struct forking *forking, const struct order *
 /* The user's process */
 
 /*
- * A user namespace whose owner is `owner`: what the kernel counts by user it counts there (`user_limits`). The maps writes the native program,
- * which is outside. False when it is not to be had, and everything is as it was.
+ * Enters a user namespace that `owner` owns, so that the kernel counts per-user limits there (`user_limits`).
+ * The native program, which is outside, writes the maps. On failure restores the ids and returns false.
  */
 static bool enter_limits(int orders, unsigned owner)
 {
     int about = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* The ids took the capabilities from what is effective, and some machines let only those with rights make one. */
+    /*
+     * Changing the ids has cleared the effective capabilities, and some machines require them for a user
+     * namespace.
+     */
     if (about < 0 || syscall(SYS_setresuid, -1, owner, -1) < 0 || !keep_capabilities(EVERY_CAPABILITY) || unshare(CLONE_NEWUSER) < 0) {
         int number = errno;
         close(about);
@@ -238,21 +247,24 @@ static bool enter_limits(int orders, unsigned owner)
 static void arrange(const int kept[KEPT])
 {
     int moved[KEPT];
-    /* First out of the way, so that none is overwritten before it has moved. */
+    /* Duplicates above the target range first, so that no descriptor is overwritten before it has moved. */
     for (int index = 0; index < KEPT; index++)
         moved[index] = fcntl(kept[index], F_DUPFD, 2 * KEPT);
     for (int index = 0; index < KEPT; index++) {
         if (moved[index] < 0 || dup2(moved[index], index) < 0)
             _exit(1);
     }
-    /* Kernels before 5.9 do not have the call; the fork server has only the first of its table. */
+    /* Kernels before 5.9 lack the call. The fork server has only low descriptors open. */
     if (syscall(SYS_CLOSE_RANGE, KEPT, ~0U, 0) < 0) {
         for (int descriptor = KEPT; descriptor < MOST_OPEN; descriptor++)
             close(descriptor);
     }
 }
 
-/* Who is forked by a process that has borrowed its memory is not told its processor any more, and its libc believes that it is. */
+/*
+ * Registers the restartable-sequence area again. A process forked through vfork has lost the registration,
+ * but its libc relies on it.
+ */
 static void restart_rseq(void)
 {
     if (&__rseq_size == NULL || __rseq_size == 0)
@@ -261,7 +273,10 @@ static void restart_rseq(void)
     syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, size, 0, RSEQ_SIGNATURE);
 }
 
-/* Fails for what is not there any more or may not be written to, and everywhere before Linux 5.14: the user's process comes to those itself. */
+/*
+ * Maps pages in advance. Fails for pages that are unmapped or read-only, and before Linux 5.14; they are then
+ * mapped on first use.
+ */
 static void populate(const struct forking *forking)
 {
     for (size_t index = 0; index < forking->run_count; index++) {
@@ -270,13 +285,16 @@ static void populate(const struct forking *forking)
     }
 }
 
-/* From the fork to the moment when everything around it is there. What it inherits are the signals of the interpreter, which are the usual ones. */
+/*
+ * Prepares the user's process, from the fork until its sandbox exists. The interpreter's signal settings are
+ * the defaults.
+ */
 static void become_user(const struct forking *forking, int output, int listener, int orders)
 {
     int owner, nothing;
     restart_rseq();
     prctl(PR_SET_NAME, "rookery: worker");
-    /* The program that makes the sandbox is done, but for this process; otherwise it has ended. */
+    /* The native program has made the sandbox. No message means that it has failed. */
     if (receive_with(orders, &owner, sizeof owner, &nothing, 1) != 1)
         _exit(0);
     if (owner >= 0)
@@ -292,7 +310,7 @@ static void become_user(const struct forking *forking, int output, int listener,
 
 /* The first process */
 
-/* Goes on as the native program, which makes the sandbox (`src/making.c`). */
+/* Executes the native program, which makes the sandbox (`src/making.c`). */
 _Noreturn static void become_program(const struct forking *forking, const struct order *order, const int descriptors[4], pid_t user)
 {
     const int passed[] = {order->teller, order->tie, order->words, descriptors[0], descriptors[1], descriptors[2], descriptors[3]};
@@ -302,18 +320,18 @@ _Noreturn static void become_program(const struct forking *forking, const struct
              order->name, (int)order->network, (int)user, forking->program, order->control, order->teller, order->tie, order->words,
              descriptors[0], descriptors[1], descriptors[2], descriptors[3]);
     for (size_t index = 0; index < sizeof passed / sizeof *passed; index++)
-        pass_on(passed[index]);
+        keep_over_exec(passed[index]);
     execute(forking, order);
-    tell_failure(order, "", "the native program cannot be executed");
+    report_failure(order, "", "the native program cannot be executed");
     kill(user, SIGKILL);
     _exit(1);
 }
 
-/* Returns in the user's process only. */
+/* Returns only in the user's process. */
 static void become_worker(const struct forking *forking, const struct order *order)
 {
     int orders[2], output[2], listener, outside = -1;
-    /* Of the network that the new one is tied to. */
+    /* A netlink socket of the network to which the new one is linked. */
     if (order->network == OWN_NETWORK && order->teller < 0)
         outside = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, 0);
     enter_groups(forking, order);
@@ -321,7 +339,7 @@ static void become_worker(const struct forking *forking, const struct order *ord
         enter_user_namespace(forking, order);
     enter_namespaces(forking, order);
     if (forking->makes_pid_namespace_inside) {
-        /* The first process of the namespace is the child. This one has done its part. */
+        /* The child is the first process of the namespace. This process has no further task. */
         pid_t first = vfork();
         if (first < 0)
             fail(forking, order, "pid", "its first process cannot be made");
@@ -345,10 +363,10 @@ static void become_worker(const struct forking *forking, const struct order *ord
 }
 
 /*
- * The first process borrows this one's memory until it executes the program: so a worker costs one copy of the interpreter, that of the user's
- * process. Nothing here may be changed that is needed afterwards.
+ * Forks the first process with vfork: it shares this memory until it executes the program. So a worker costs
+ * one copy of the interpreter, that of the user's process. Must not change memory that is used later.
  */
-__attribute__((noinline)) static int borrow(const struct forking *forking, const struct order *order)
+__attribute__((noinline)) static int vfork_worker(const struct forking *forking, const struct order *order)
 {
     volatile pid_t first = vfork();
     if (first == 0)
@@ -364,7 +382,7 @@ int fork_worker(const struct forking *forking, const struct order *order)
         PyOS_BeforeFork();
     sigfillset(&every);
     sigprocmask(SIG_BLOCK, &every, &usual);
-    int pid = own >= 0 && unshare(CLONE_NEWPID) < 0 ? NOT_FORKED : borrow(forking, order);
+    int pid = own >= 0 && unshare(CLONE_NEWPID) < 0 ? NOT_FORKED : vfork_worker(forking, order);
     if (pid == 0) {
         sigset_t none;
         sigemptyset(&none);
@@ -388,8 +406,11 @@ int fork_worker(const struct forking *forking, const struct order *order)
     return pid;
 }
 
-/* False when some are not told yet: the other side reads too little, and here nobody may wait for that, since it may be waiting too. */
-static bool tell_ended(int connection)
+/*
+ * Reports ended children. Returns false if the socket buffer is full: waiting here could deadlock with the
+ * peer.
+ */
+static bool report_ended_children(int connection)
 {
     for (;;) {
         siginfo_t about = {0};
@@ -414,8 +435,8 @@ int serve_forks(const struct forking *forking, int connection)
         poll(waits, 2, -1);
         while (read(waits[1].fd, &drained, sizeof drained) > 0)
             ;
-        waits[0].events = tell_ended(connection) ? POLLIN : POLLIN | POLLOUT;
-        /* Nobody is left who wants what was ordered. */
+        waits[0].events = report_ended_children(connection) ? POLLIN : POLLIN | POLLOUT;
+        /* The peer has closed the connection, so pending orders are void. */
         if (waits[0].revents & (POLLHUP | POLLERR))
             return 1;
         if (!(waits[0].revents & POLLIN))
@@ -432,7 +453,7 @@ int serve_forks(const struct forking *forking, int connection)
         if (pid == 0)
             return 0;
         if (pid < 0)
-            tell_failure(&order, "", "a worker cannot be forked");
+            report_failure(&order, "", "a worker cannot be forked");
         for (int index = 0; index < count; index++)
             close(given[index]);
         if (pid == ASTRAY)

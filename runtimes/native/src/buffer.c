@@ -13,7 +13,7 @@ static void end(void)
     _exit(NO_MEMORY);
 }
 
-void (*memory_is_over)(void) = end;
+void (*on_out_of_memory)(void) = end;
 
 void *allocate(size_t size)
 {
@@ -24,7 +24,7 @@ void *reallocate(void *old, size_t size)
 {
     void *found = realloc(old, size ? size : 1);
     if (found == NULL) {
-        memory_is_over();
+        on_out_of_memory();
         _exit(NO_MEMORY);
     }
     return found;

@@ -1,4 +1,4 @@
-/* One command inside a running sandbox. A child of init does all of it and answers itself. */
+/* Runs one command inside a running sandbox. A child of init does this and answers the caller itself. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -14,12 +14,12 @@
 #include "reason.h"
 #include "refusals.h"
 #include "rights.h"
-#include "ways.h"
+#include "access.h"
 
 enum {
     CHUNK = 65536,
     SECONDS = 10,
-    /* How much output that a dead command left in its pipes is still read. */
+    /* The most output that is still read from the pipes of an ended command. */
     MOST_DRAIN_READS = 64,
     TIMED_OUT = -1,
 };
@@ -41,7 +41,7 @@ struct command {
     struct output outputs[2];
 };
 
-/* Takes what is there. False at the end of the output or when nothing is there. */
+/* Reads available output. Returns false at its end, or when none is available. */
 static bool read_output(struct output *output)
 {
     static char chunk[CHUNK];
@@ -59,7 +59,7 @@ static bool read_output(struct output *output)
     return true;
 }
 
-/* What the command has written; its own children may still hold the pipes, so there need be no end. */
+/* Reads the command's remaining output without waiting for an end: its children may keep the pipes open. */
 static void drain(struct command *command)
 {
     for (int index = 0; index < 2; index++) {
@@ -82,7 +82,7 @@ static void write_input(struct command *command)
     ssize_t count = write(command->stdin_writer, command->input, size);
     if (count < 0 && errno == EAGAIN)
         return;
-    /* A command that reads no more of it is no failure. */
+    /* A command that stops reading its input does not fail. */
     size_t done = count < 0 ? command->input_left : (size_t)count;
     command->input += done;
     command->input_left -= done;
@@ -92,17 +92,17 @@ static void write_input(struct command *command)
     }
 }
 
-/* The return code, `TIMED_OUT`, or the end of this process when the caller goes away. */
+/* Returns the return code or `TIMED_OUT`. Ends this process when the caller disconnects. */
 static int wait_for(struct command *command, int connection, double timeout_ms)
 {
     long long deadline = after_ms(timeout_ms);
     for (;;) {
-        if (is_over(deadline)) {
+        if (has_passed(deadline)) {
             end_command(command);
             return TIMED_OUT;
         }
         struct output *outputs = command->outputs;
-        /* `poll` passes over what is negative. */
+        /* `poll` ignores negative descriptors. */
         struct pollfd waits[] = {
             {command->watch, POLLIN, 0},
             {connection, POLLIN, 0},
@@ -110,7 +110,7 @@ static int wait_for(struct command *command, int connection, double timeout_ms)
             {outputs[1].is_open ? outputs[1].descriptor : -1, POLLIN, 0},
             {command->stdin_writer, POLLOUT, 0},
         };
-        poll(waits, sizeof waits / sizeof *waits, left_ms(deadline));
+        poll(waits, sizeof waits / sizeof *waits, remaining_ms(deadline));
         if (waits[1].revents) {
             end_command(command);
             _exit(0);
@@ -123,7 +123,7 @@ static int wait_for(struct command *command, int connection, double timeout_ms)
             write_input(command);
         if (waits[0].revents) {
             int status;
-            forget_signals(command->watch);
+            drain_signals(command->watch);
             if (waitpid(command->pid, &status, WNOHANG) == command->pid) {
                 drain(command);
                 return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -132,14 +132,17 @@ static int wait_for(struct command *command, int connection, double timeout_ms)
     }
 }
 
-/* A process that ends without a word would look like the end of the sandbox. */
+/*
+ * Reports a failure of memory: otherwise the caller would take the closed connection for the end of the
+ * sandbox.
+ */
 _Noreturn static void refuse_command(int connection, const char *what, int number)
 {
     refuse(connection, "unavailable", "%s: %s", what, reason_of(number));
     _exit(1);
 }
 
-/* Refuses, and ends this process, when there is no process or no pipe for it. */
+/* Refuses the request and ends this process if no process or pipe is available. */
 static void start(struct command *command, int connection, const struct sandbox *sandbox, const struct json *request)
 {
     int input[2], output[2], error[2];
@@ -153,7 +156,7 @@ static void start(struct command *command, int connection, const struct sandbox 
         detach((int[]){input[0], output[1], error[1]});
         if (!become_user(sandbox))
             fail_to_run(reason_of(errno));
-        /* It must not outlive the one that would end it. A change of the user takes this back, so it comes behind. */
+        /* Ends the command with this process. Comes after the change of user, which resets the setting. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         run_program(&(struct program){
             .argv = json_get(request, "argv"),
@@ -187,7 +190,7 @@ _Noreturn void serve_command(int connection, const struct sandbox *sandbox)
     set_timeout(connection, SECONDS);
     refuse_when_without_memory(connection, "the memory of the sandbox is not enough for the command and its output");
     if (!read_message(connection, LARGEST_FRAME, &held, &request)) {
-        refuse(connection, "internal", "the request for a command is none: a JSON object was expected");
+        refuse(connection, "internal", "the request for a command must be a JSON object");
         _exit(1);
     }
     start(&command, connection, sandbox, &request);

@@ -19,7 +19,7 @@ static void check_directory(const char *path)
     if (directory == NULL) {
         if (errno == ENOENT || errno == ENOTDIR)
             fail_start(AS_ASKED, "deploy dir is empty: %s is not there; mount the code with target %s", path, path);
-        /* One that may be entered and not listed. */
+        /* The directory may be searchable but not readable. */
         return;
     }
     bool is_empty = true;
@@ -30,7 +30,7 @@ static void check_directory(const char *path)
         fail_start(AS_ASKED, "deploy dir is empty: there is nothing in %s", path);
 }
 
-/* A child asks as the user. */
+/* A child checks as the user. */
 static bool may_execute(const char *path, const struct identity *user)
 {
     int status;

@@ -1,4 +1,4 @@
-/* What must be true of the user's program before its sandbox starts; seen from inside its root. */
+/* Checks of the user's program before its sandbox starts, from inside its root. */
 #ifndef DEPLOYED_H
 #define DEPLOYED_H
 
@@ -7,7 +7,10 @@
 #include "identity.h"
 #include "json.h"
 
-/* Ends the start when its directory has nothing in it, no program of that name, or one that the user may not execute. As `rookery_zygote/program.py`. */
+/*
+ * Ends the start if the program's directory is empty, or the program is missing or not executable for the
+ * user. Same rules as `rookery_zygote/program.py`.
+ */
 void check_deployed(const struct json *command, const struct identity *user, bool sets_ids);
 
 #endif

@@ -1,4 +1,4 @@
-/* A connection to a port of this network's loopback, passed on byte for byte. */
+/* Connects the caller to a port of this network's loopback, and copies bytes both ways. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,18 +11,18 @@
 #include <unistd.h>
 
 #include "frames.h"
-#include "ways.h"
+#include "access.h"
 
 enum {
     CONNECT_MS = 5000,
     CHUNK = 262144,
-    /* How long a port may take nothing of what a caller has sent that has left since. */
+    /* The time in which a port must accept more data from a caller that has disconnected. */
     LEFT_MS = 60000,
 };
-/* The sides: the connection of the service, for its caller, and that to the port. */
+/* The two sides: the service's connection for its caller, and the connection to the port. */
 enum { CALLER, PORT };
 
-/* What has been read from one side and not been written to the other. */
+/* Data that was read from one side and not yet written to the other. */
 struct direction {
     int source, target;
     char *chunk;
@@ -31,7 +31,7 @@ struct direction {
     bool has_ended;
 };
 
-/* 0, or why not. */
+/* 0, or the errno of the failure. */
 static int connect_to(const struct sockaddr *address, socklen_t size, int *target)
 {
     *target = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -51,7 +51,7 @@ static int connect_to(const struct sockaddr *address, socklen_t size, int *targe
     return number;
 }
 
-/* The socket, or -1 and whether the port did not answer in time. */
+/* Returns the socket, or -1 and whether the connection timed out. */
 static int connect_to_port(int port, bool *is_silent)
 {
     struct sockaddr_in first = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -68,7 +68,7 @@ static int connect_to_port(int port, bool *is_silent)
     return target;
 }
 
-/* False when the other side broke off. */
+/* Returns false if the target is broken. */
 static bool write_left(struct direction *direction)
 {
     ssize_t count = send(direction->target, direction->left, direction->left_size, MSG_NOSIGNAL);
@@ -94,7 +94,7 @@ static bool read_more(struct direction *direction)
     return write_left(direction);
 }
 
-/* What its source had sent before it left, as far as the target takes it now. */
+/* Passes the data that the source sent before it disconnected, as far as the target accepts it now. */
 static void pass_rest(struct direction *direction)
 {
     if (direction->left_size > 0 && !write_left(direction))
@@ -105,7 +105,10 @@ static void pass_rest(struct direction *direction)
     }
 }
 
-/* False when a side has broken off. A direction has the number of its source. */
+/*
+ * Copies data until both sides have ended. Returns false if one side is broken. Directions are numbered by
+ * their source.
+ */
 static bool pass_on(struct direction directions[2])
 {
     bool has_hung_up[2] = {false, false};
@@ -117,7 +120,10 @@ static bool pass_on(struct direction directions[2])
             else if (!directions[index].has_ended)
                 waits[index].events |= POLLIN;
         }
-        /* `poll` would say again and again that it has hung up, whatever is asked; it passes over what is negative. */
+        /*
+         * `poll` reports a hang-up again and again, whatever events are requested. It ignores negative
+         * descriptors.
+         */
         for (int index = 0; index < 2; index++) {
             if (has_hung_up[index] && waits[index].events == 0)
                 waits[index].fd = -1;
@@ -126,7 +132,7 @@ static bool pass_on(struct direction directions[2])
             return false;
         for (int index = 0; index < 2; index++)
             has_hung_up[index] = has_hung_up[index] || (waits[index].revents & POLLHUP);
-        /* With the answer open it has not only ended its own side: nobody is there to hear the rest, and the port may never read again. */
+        /* The caller has closed both directions and reads no more, and the port may never read again. */
         if (has_hung_up[CALLER] && !directions[PORT].has_ended) {
             pass_rest(&directions[CALLER]);
             return false;
@@ -166,7 +172,7 @@ _Noreturn void serve_dial(int connection, const struct json *request)
     };
     fcntl(connection, F_SETFL, O_NONBLOCK);
     if (!pass_on(directions)) {
-        /* A side that broke off is an error for the other one too: with a linger of nothing the end is a reset. */
+        /* A reset tells the other side that the connection broke. A linger time of zero causes it. */
         struct linger nothing = {1, 0};
         setsockopt(target, SOL_SOCKET, SO_LINGER, &nothing, sizeof nothing);
     }

@@ -16,7 +16,7 @@
 #include "refusals.h"
 
 enum {
-    /* Above it a list is cut although the caller would take more. */
+    /* The most entries of a list, even if the caller requests more. */
     MOST_LIST_BYTES = 16777216,
     ENTRIES_BETWEEN_LOOKS = 500,
 };
@@ -28,7 +28,7 @@ struct entry {
     long long size, modified_at_ms;
 };
 
-/* The smallest path first; what is behind `most` of them is thrown away now and then. */
+/* A priority queue with the smallest path first. Entries beyond `most` are discarded from time to time. */
 struct queue {
     struct entry *entries;
     size_t count, capacity;
@@ -40,7 +40,7 @@ static int compare_entries(const void *one, const void *other)
     return strcmp(((const struct entry *)one)->path, ((const struct entry *)other)->path);
 }
 
-/* `qsort` must not be given NULL, which an empty list is. */
+/* An empty list is NULL, which `qsort` must not get. */
 static void sort(void *items, size_t count, size_t size, int (*compare)(const void *, const void *))
 {
     if (count > 1)
@@ -52,7 +52,7 @@ static int compare_names(const void *one, const void *other)
     return strcmp(*(char *const *)one, *(char *const *)other);
 }
 
-/* A binary heap: the smallest is the first. */
+/* A binary heap with the smallest entry first. */
 static void sink(struct queue *queue, size_t index)
 {
     for (;;) {
@@ -96,7 +96,7 @@ static struct entry pop(struct queue *queue)
 
 static void cut(struct queue *queue, size_t most)
 {
-    /* What is sorted is a heap. */
+    /* A sorted array is a heap. */
     sort(queue->entries, queue->count, sizeof *queue->entries, compare_entries);
     while (queue->count > most)
         free(queue->entries[--queue->count].path);
@@ -111,7 +111,7 @@ static size_t keep_smallest(char **names, size_t count, size_t most)
     return count;
 }
 
-/* The first `most` names of it, and whether there are more: a directory may have millions. */
+/* Reads the first `most` names of a directory, which may have millions, and whether there are more. */
 static char **names_in(DIR *directory, size_t most, size_t *count, bool *is_cut)
 {
     size_t capacity = 0;
@@ -136,7 +136,7 @@ static char **names_in(DIR *directory, size_t most, size_t *count, bool *is_cut)
     return names;
 }
 
-/* Puts what is in a directory into the queue, and closes the descriptor. */
+/* Adds the entries of a directory to the queue, and closes the descriptor. */
 static void add_children(struct queue *queue, int descriptor, const char *path, long depth, size_t most)
 {
     DIR *directory = fdopendir(descriptor);
@@ -149,7 +149,7 @@ static void add_children(struct queue *queue, int descriptor, const char *path, 
     bool ends_with_slash = path[strlen(path) - 1] == '/';
     for (size_t index = 0; index < count; index++) {
         struct stat about;
-        /* One that has gone meanwhile is not in it. */
+        /* Omits an entry that was removed in the meantime. */
         if (fstatat(descriptor, names[index], &about, AT_SYMLINK_NOFOLLOW) == 0) {
             struct buffer inside = {0};
             buffer_format(&inside, "%s%s%s", path, ends_with_slash ? "" : "/", names[index]);
@@ -161,7 +161,7 @@ static void add_children(struct queue *queue, int descriptor, const char *path, 
     closedir(directory);
 }
 
-/* `.`, empty parts and `..` are taken out as text. */
+/* Removes `.`, empty parts and `..` from the text. */
 static char *normal(const char *path)
 {
     struct buffer made = {0};
@@ -182,7 +182,7 @@ static char *normal(const char *path)
     return made.data;
 }
 
-/* The absolute path by which what is inside is named. */
+/* Returns the absolute path that prefixes the names of the entries. */
 static char *top_of(const char *path)
 {
     struct buffer whole = {0};
@@ -191,7 +191,7 @@ static char *top_of(const char *path)
         buffer_format(&whole, "%s/", directory);
     buffer_format(&whole, "%s", path);
     buffer_add(&whole, "", 1);
-    /* Behind a link `..` is not where the text says. */
+    /* After a symbolic link, `..` does not lead to the previous part of the text. */
     bool has_parent = false;
     for (const char *at = whole.data; (at = strstr(at, "..")) != NULL; at += 2)
         has_parent = has_parent || ((at == whole.data || at[-1] == '/') && (at[2] == '/' || at[2] == '\0'));
@@ -226,7 +226,7 @@ void list_directory(int connection, const char *path, const struct json *request
     struct buffer answer = {0};
     struct queue queue = {0};
     buffer_format(&answer, "{\"ok\":true,\"entries\":[");
-    /* The queue keeps the smallest of what is there: no more than the list may still take, and one to know that it was cut. */
+    /* Keeps the smallest entries: as many as the list may still take, and one more to detect truncation. */
     add_children(&queue, descriptor, top, 1, most + 1);
     while (queue.count > 0 && found < most && size < MOST_LIST_BYTES) {
         struct entry one = pop(&queue);
@@ -239,7 +239,7 @@ void list_directory(int connection, const char *path, const struct json *request
             return;
         if (S_ISDIR(one.mode) && one.depth < deepest) {
             size_t missing = most - found + 1;
-            /* One that is gone, or closed to the user, has been reported itself. */
+            /* A directory that is removed or unreadable has its own entry already. */
             int inside = open(one.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
             if (inside >= 0)
                 add_children(&queue, inside, one.path, one.depth + 1, missing);
@@ -258,7 +258,7 @@ static bool is_directory(const char *path)
     return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
 }
 
-/* Each that is missing, from the top. One that somebody else makes meanwhile is as good. */
+/* Makes each missing directory from the top. One that another process makes at the same time is accepted. */
 static void make_parents(int connection, char *path, mode_t mode)
 {
     for (char *end = path;; end++) {
@@ -267,7 +267,7 @@ static void make_parents(int connection, char *path, mode_t mode)
         *end = '\0';
         if (path[0] != '\0' && mkdir(path, held == '\0' ? mode : 0755) < 0) {
             int number = errno;
-            /* A file that must not be written to is no obstacle. */
+            /* An existing file is no obstacle, even a read-only one. */
             if (number == EEXIST && !is_directory(path)) {
                 refuse(connection, "already_exists", "%s is there already and is no directory", shown(path));
                 _exit(0);
@@ -287,7 +287,7 @@ void make_directory(int connection, const char *path, const struct json *request
     mode_t mode = asked->kind == JSON_NUMBER ? (mode_t)asked->number & GIVEN_PERMISSIONS : 0755;
     bool is_recursive = json_is_true(request, "recursive");
     char *made = copy_text(path, strlen(path));
-    /* Exactly the mode that was asked for. */
+    /* Sets exactly the requested mode. */
     umask(0);
     for (size_t size = strlen(made); size > 1 && made[size - 1] == '/'; size--)
         made[size - 1] = '\0';

@@ -1,4 +1,4 @@
-/* Lists of what is below a directory, and new directories; each answers itself. */
+/* Lists directories, and makes them. Each function answers the caller. */
 #ifndef DIRECTORIES_H
 #define DIRECTORIES_H
 

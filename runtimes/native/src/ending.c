@@ -31,13 +31,13 @@ static void write_signal(struct buffer *target, int number)
         buffer_format(target, "\"SIGRT%d\"", number);
 }
 
-/* By SIGKILL, itself or, as a shell tells it, what it ran. */
+/* Killed by SIGKILL: the process itself or, by the shell's convention, its child. */
 static bool is_killed(int status)
 {
     return WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 128 + SIGKILL;
 }
 
-/* Whether the kernel has ended something inside for want of memory. */
+/* True if the kernel has killed a process inside because memory was exhausted. */
 static bool has_killed(int descriptor)
 {
     char text[LARGEST_FILE];

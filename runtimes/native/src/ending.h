@@ -1,11 +1,14 @@
-/* How a sandbox has ended, as its files and everybody who waits are told. */
+/* The description of how a sandbox has ended, for its files and for waiting clients. */
 #ifndef ENDING_H
 #define ENDING_H
 
 #include "buffer.h"
 #include "sandbox.h"
 
-/* Writes it as JSON. `status`: of the user's process; `cause`: why it was asked to end, or NULL. */
+/*
+ * Writes the description as JSON. `status`: wait status of the user's process; `cause`: why its end was
+ * requested, or NULL.
+ */
 void write_ending(struct buffer *target, const struct sandbox *sandbox, int status, const char *cause);
 
 #endif

@@ -24,7 +24,7 @@ _Noreturn void fail_start(const char *code, const char *format, ...)
     va_start(arguments, format);
     buffer_format_list(&sentence, format, arguments);
     va_end(arguments);
-    /* Before the answer, so that nothing is left when it comes. */
+    /* Undoes before it answers, so that the answer finds a clean state. */
     undo_start();
     refuse(*waiting, code, "%s", sentence.data);
     _exit(1);

@@ -1,4 +1,4 @@
-/* The end of a start that cannot be done: this process undoes it, answers and ends. */
+/* Ends a start that fails: undoes it, answers the caller and ends this process. */
 #ifndef FAILURE_H
 #define FAILURE_H
 
@@ -6,13 +6,16 @@
 
 #define AS_ASKED "failed_precondition"
 
-/* Before anything of a start can fail: what undoes it, and where the connection stands that waits for the answer. */
+/*
+ * Registers the function that undoes the start, and the variable that holds the caller's connection. Called
+ * before anything can fail.
+ */
 void fail_by(void (*undo)(void), const int *connection);
-/* With a code of `src/core/error.ts` and a sentence. */
+/* Fails with a code of `src/core/error.ts` and a sentence. */
 _Noreturn void fail_start(const char *code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For what nobody foresaw: what did not work, and errno says why. */
+/* Fails because of an unexpected error: `what` failed, and errno says why. */
 _Noreturn void fail_with_errno(const char *what);
-/* The same of what did not succeed. */
+/* Calls `fail_with_errno` if `is_done` is false. */
 void must(bool is_done, const char *what);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The files of wherever this process is, with the rights that it has: one request of one connection. Paths are UTF-8; a byte that is not is
- * a lone surrogate (`\udc80` to `\udcff`), in requests and in answers. A relative path is relative to the directory of this process.
+ * Serves one file request of one connection, in the surroundings and with the rights of this process. Paths
+ * are UTF-8. Other bytes are lone surrogates (`\udc80` to `\udcff`), in requests and in answers. A relative
+ * path is relative to the directory of this process.
  */
 #include "files.h"
 
@@ -21,17 +22,17 @@
 #include "frames.h"
 #include "moment.h"
 #include "refusals.h"
-#include "ways.h"
+#include "access.h"
 
 enum {
-    /* How long the caller may take between two parts of a file that it writes. */
+    /* The most time between two parts of an upload. */
     STALLED_SECONDS = 120,
-    /* How long a caller may take to hear that there is no use in what it writes. */
+    /* The time in which the caller must read a refusal of its upload. */
     HEARD_SECONDS = 10,
     CHUNK = 1048576,
     SEND_BUFFER = 1048576,
     TRIES_OF_NAMES = 100,
-    /* As many as the kernel follows in one path. */
+    /* The kernel follows as many links in one path. */
     MOST_LINKS = 40,
 };
 
@@ -56,7 +57,7 @@ static void demand_regular(int connection, mode_t mode, const char *path)
 
 static int open_regular(int connection, const char *path, struct stat *about)
 {
-    /* A pipe or a device must not even be opened: that alone can do something. */
+    /* Opening a pipe or a device can have effects, so its type is checked first. */
     if (stat(path, about) < 0)
         refuse_error(connection, errno, path, "read");
     demand_regular(connection, about->st_mode, path);
@@ -67,7 +68,7 @@ static int open_regular(int connection, const char *path, struct stat *about)
     return descriptor;
 }
 
-/* Answers with what the file is, then waits for the range and sends its bytes, as they are, and nothing else. */
+/* Answers with the file's attributes, waits for the requested range, and sends only its bytes. */
 static void read_file(int connection, const char *path)
 {
     static struct buffer held;
@@ -85,7 +86,7 @@ static void read_file(int connection, const char *path)
     off_t end = asked_end < (double)about.st_size ? (off_t)asked_end : about.st_size;
     while (offset < end) {
         off_t left = end - offset;
-        /* When it has become shorter, the caller counts. */
+        /* If the file has become shorter, the caller detects it by the count. */
         if (sendfile(connection, descriptor, &offset, left < CHUNK ? (size_t)left : CHUNK) <= 0)
             return;
     }
@@ -93,14 +94,17 @@ static void read_file(int connection, const char *path)
 
 /* Writing */
 
-/* A file without a name where the file system has such files; else one beside its place. Gone unless it takes its place. */
+/*
+ * An unnamed file where the file system supports it, otherwise a temporary one beside its target. Removed
+ * unless it replaces the target.
+ */
 struct new_file {
     int connection;
     const char *path, *name;
     int parent, descriptor;
-    /* Of the file whose place it takes; without one what a new file gets. */
+    /* The mode of the file that it replaces, or the default mode. */
     mode_t mode;
-    /* Of the one beside its place; empty while there is none. */
+    /* The name of the temporary file, or empty. */
     char temporary[48];
     bool has_answered;
 };
@@ -111,7 +115,10 @@ static void discard(struct new_file *file)
         unlinkat(file->parent, file->temporary, 0);
 }
 
-/* Once it has answered, reads on until the caller has read this: writing to a closed connection would hide it. */
+/*
+ * After the first answer, reads on until the caller has read the refusal: a write to a closed connection
+ * would hide it from the caller.
+ */
 _Noreturn static void fail(struct new_file *file, int number)
 {
     if (file->has_answered) {
@@ -121,7 +128,7 @@ _Noreturn static void fail(struct new_file *file, int number)
         char *chunk = allocate(CHUNK);
         long long deadline = after_ms(HEARD_SECONDS * 1000);
         set_timeout(file->connection, HEARD_SECONDS);
-        while (recv(file->connection, chunk, CHUNK, 0) > 0 && !is_over(deadline))
+        while (recv(file->connection, chunk, CHUNK, 0) > 0 && !has_passed(deadline))
             ;
         _exit(0);
     }
@@ -131,7 +138,7 @@ _Noreturn static void fail(struct new_file *file, int number)
 
 enum naming { CREATE, LINK };
 
-/* Gives the file a name beside its place that nobody has. False with `errno`. */
+/* Gives the file an unused name beside its target. Returns false with errno. */
 static bool give_unused_name(struct new_file *file, enum naming naming)
 {
     for (int tries = 0; tries < TRIES_OF_NAMES; tries++) {
@@ -166,7 +173,10 @@ static bool is_full(int number)
     return number == ENOSPC || number == EDQUOT || number == EFBIG || number == ENOMEM || number == EMLINK;
 }
 
-/* The directory above `path`, which may be relative to the one that is open, becomes the one that is open; the rest is the name. */
+/*
+ * Opens the directory above `path`, relative to the directory that is open now. The rest of the path is the
+ * name.
+ */
 static void enter_parent(struct new_file *file, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -176,7 +186,7 @@ static void enter_parent(struct new_file *file, const char *path)
         _exit(0);
     }
     char *parent = slash ? copy_text(path, (size_t)(slash - path)) : copy_text(".", 1);
-    /* Slashes alone are the root. */
+    /* A path of slashes only is the root. */
     for (size_t size = strlen(parent); size > 0 && parent[size - 1] == '/'; size--)
         parent[size - 1] = '\0';
     const char *directory = parent[0] != '\0' ? parent : "/";
@@ -188,7 +198,7 @@ static void enter_parent(struct new_file *file, const char *path)
         _exit(0);
     }
     if (file->parent < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
-        /* One that may be entered and written to, and not be read. */
+        /* The directory may be searchable and writable but not readable. */
         file->parent = openat(base, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (file->parent < 0)
         fail(file, errno);
@@ -197,7 +207,10 @@ static void enter_parent(struct new_file *file, const char *path)
     free(parent);
 }
 
-/* The place of the new file: where the symbolic links at `path` lead. What is there already is a file, whose mode it gets. */
+/*
+ * Finds the target of the new file by following symbolic links at `path`. An existing file passes on its
+ * mode.
+ */
 static void find_place(struct new_file *file)
 {
     struct stat about;
@@ -214,7 +227,7 @@ static void find_place(struct new_file *file)
         if (links == MOST_LINKS)
             fail(file, ELOOP);
         ssize_t size = readlinkat(file->parent, file->name, target, sizeof target);
-        /* Something else took the place of the link since: look again. */
+        /* The link was replaced in the meantime, so the target is resolved again. */
         if (size < 0 && (errno == EINVAL || errno == ENOENT))
             continue;
         if (size < 0)
@@ -229,14 +242,17 @@ static void open_new(struct new_file *file)
 {
     struct stat about;
     find_place(file);
-    /* It gets its name through /proc. */
+    /* linkat() names the file through /proc. */
     if (stat("/proc/self/fd", &about) == 0) {
         file->descriptor = openat(file->parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
         if (file->descriptor >= 0)
             return;
         if (is_full(errno))
             fail(file, errno);
-        /* This file system has none, or says with the wrong number that it may not be written to: then the next try tells. */
+        /*
+         * The file system has no unnamed files, or reports a wrong errno for a read-only one. The next
+         * attempt decides.
+         */
     }
     if (!give_unused_name(file, CREATE))
         fail(file, errno);
@@ -253,7 +269,7 @@ static void write_part(struct new_file *file, const char *part, size_t size)
     }
 }
 
-/* Everything up to the empty frame. False when the caller left before. */
+/* Receives data up to the empty frame. Returns false if the caller disconnects first. */
 static bool receive(struct new_file *file, unsigned long long *size)
 {
     char *chunk = allocate(CHUNK);
@@ -293,8 +309,8 @@ static void take_place(struct new_file *file, mode_t mode)
 }
 
 /*
- * Answers once it can begin. Then frames with the content come, and an empty one when it is complete; only then the file takes its place, and
- * the answer tells its size.
+ * Answers when the upload can begin. Frames with the content follow, then an empty one. Only then the file
+ * replaces its target, and a second answer has its size.
  */
 static void write_file(int connection, const char *path, const struct json *request)
 {

@@ -1,4 +1,4 @@
-/* What the ways to files share (`files.c`, `directories.c`). */
+/* Shared by `files.c` and `directories.c`. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -6,7 +6,7 @@
 
 enum {
     PERMISSIONS = 07777,
-    /* What may be asked for. Bits that give a program the rights of its owner are nobody's to give away here. */
+    /* The mode bits that a caller may set: without setuid and setgid. */
     GIVEN_PERMISSIONS = 01777,
 };
 

@@ -1,4 +1,4 @@
-/* Frames of a length (32 bits, the highest byte first) and as many bytes, on stream sockets; most are JSON. */
+/* Frames on stream sockets: a length (32 bits, big-endian), then as many bytes, mostly JSON. */
 #ifndef FRAMES_H
 #define FRAMES_H
 
@@ -9,21 +9,24 @@
 #include "json.h"
 
 enum {
-    /* A start request with its environment. */
+    /* Enough for a start request with its environment. */
     LARGEST_FRAME = 16 * 1024 * 1024,
     FRAME_HEAD = 4,
 };
 
-/* The JSON object of the next frame; false when there is none. It lives in `held`. */
+/*
+ * Reads the JSON object of the next frame into `message`, whose texts are in `held`. Returns false if there
+ * is none.
+ */
 bool read_message(int connection, size_t largest, struct buffer *held, struct json *message);
-/* False when the other side has gone. */
+/* Returns false if the peer has disconnected. */
 bool send_all(int connection, const void *data, size_t size);
 void add_frame(struct buffer *target, const void *payload, size_t size);
 bool send_frame(int connection, const void *payload, size_t size);
 bool send_format(int connection, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Tells that what was asked for is not done: a code of `src/core/error.ts` and a sentence. */
+/* Refuses a request, with a code of `src/core/error.ts` and a sentence. */
 void refuse(int connection, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* How long one read or write may take; 0 is without end. */
+/* Limits the time of one read or write. 0: no limit. */
 void set_timeout(int connection, int seconds);
 unsigned long get_u32(const void *bytes);
 void put_u32(void *bytes, unsigned long value);

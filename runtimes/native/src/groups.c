@@ -12,13 +12,13 @@
 
 enum {
     MICROS_PER_PERIOD = 100000,
-    /* The kernel takes no quota below 1 ms, so small shares get the longest period that it allows. */
+    /* The kernel accepts no quota below 1 ms, so small shares use the longest period. */
     LONGEST_PERIOD = 1000000,
     SMALLEST_USUAL_SHARE = 10,
     VALUE = 64,
 };
 
-/* In the order in which they must be written. Swap files are missing on kernels without swap accounting. */
+/* In the order of writing. Kernels without swap accounting lack the swap files. */
 static const struct {
     const char *controller;
     int version;
@@ -41,7 +41,7 @@ static int open_in(const struct json *group, const char *name, const char *file,
     return open(path, flags | O_CLOEXEC);
 }
 
-void tell_limit_files(struct buffer *told, const struct json *groups, const char *name)
+void add_limit_files(struct buffer *told, const struct json *groups, const char *name)
 {
     int oom_kills = -1;
     const char *comma = "";
@@ -81,7 +81,7 @@ static void write_value(char value[VALUE], const char *name, const struct json *
     else if (strncmp(name, "memory", 6) == 0)
         snprintf(value, VALUE, "%lld", (long long)json_number(request, "memoryMb") * 1024 * 1024);
     else if (is_file(name, "pids.max"))
-        /* One more for init. */
+        /* Init is one more process. */
         snprintf(value, VALUE, "%lld", (long long)json_number(request, "maxProcesses") + 1);
     else if (is_file(name, "cpu.cfs_period_us"))
         snprintf(value, VALUE, "%lld", period);
@@ -98,7 +98,7 @@ void write_limits(const struct json *limits, const struct json *request, void (*
         int descriptor = (int)json_number(&limits->items[index], "file");
         char value[VALUE];
         write_value(value, name, request);
-        /* Swap is not counted everywhere. */
+        /* Some machines do not account swap. */
         if (write(descriptor, value, strlen(value)) < 0 && strstr(name, "swap") == NULL && strstr(name, "memsw") == NULL)
             refused(name, value, reason_of(errno));
         close(descriptor);

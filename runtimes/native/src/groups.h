@@ -6,12 +6,16 @@
 #include "json.h"
 
 /*
- * Opens the files of the groups called `name` while they can be reached, and adds them to an object that is written: `limits`, which
- * `write_limits` takes, in the order in which they must be written, and `oomKills`, which counts kills for want of memory (-1: nothing does).
+ * Opens the limit files of the groups called `name` while they are reachable, and adds two members to a JSON
+ * object: `limits`, the files in the order of writing, for `write_limits`; and `oomKills`, the file that
+ * counts kills for memory (-1: none).
  */
-void tell_limit_files(struct buffer *told, const struct json *groups, const char *name);
+void add_limit_files(struct buffer *told, const struct json *groups, const char *name);
 
-/* Writes them to the files of `limits` (`file`, a descriptor, and `name`) and closes those. Calls `refused(file, value, reason)` for what the kernel refuses. */
+/*
+ * Writes the limits to the files of `limits` (`file`, a descriptor, and `name`) and closes them. Calls
+ * `refused(file, value, reason)` for each value that the kernel refuses.
+ */
 void write_limits(const struct json *limits, const struct json *request, void (*refused)(const char *, const char *, const char *));
 
 #endif

@@ -13,11 +13,13 @@
 
 enum { USUAL_GROUPS = 32, MOST_DIGITS = 12 };
 
-/* What an answer depends on; the last is that of a service which may know more users, and is asked where it is. */
+/*
+ * The files on which an answer depends. The last is the socket of a name service, which may know more users.
+ */
 static const char *const SOURCES[] = {"/etc/passwd", "/etc/group", "/var/run/nscd/socket"};
 enum { SOURCE_COUNT = sizeof SOURCES / sizeof *SOURCES };
 
-/* That of root, and the sources when it was found; `name` is NULL while it is not known. */
+/* The identity of root, and the state of the sources at that time. `name` is NULL if it is unknown. */
 static struct identity usual;
 static struct stat usual_sources[SOURCE_COUNT];
 
@@ -31,7 +33,7 @@ static bool is_number(const char *text)
     return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* Of digits. False for what is no id. */
+/* Parses a number. Returns false if it is no id. */
 static bool read_id(const char *text, id_t *id)
 {
     unsigned long long number = strlen(text) < MOST_DIGITS ? strtoull(text, NULL, 10) : UINT32_MAX;
@@ -65,7 +67,7 @@ static gid_t group_called(const char *name)
     return entry->gr_gid;
 }
 
-static void look_at_sources(struct stat looks[SOURCE_COUNT])
+static void stat_sources(struct stat looks[SOURCE_COUNT])
 {
     for (size_t index = 0; index < SOURCE_COUNT; index++) {
         if (stat(SOURCES[index], &looks[index]) < 0)
@@ -73,10 +75,10 @@ static void look_at_sources(struct stat looks[SOURCE_COUNT])
     }
 }
 
-static bool are_as_before(void)
+static bool sources_are_unchanged(void)
 {
     struct stat now[SOURCE_COUNT];
-    look_at_sources(now);
+    stat_sources(now);
     for (size_t index = 0; index < SOURCE_COUNT; index++) {
         const struct stat *one = &now[index], *other = &usual_sources[index];
         if (one->st_ino != other->st_ino || one->st_dev != other->st_dev || one->st_size != other->st_size ||
@@ -116,15 +118,15 @@ static void look_up(struct identity *found, const char *user)
 
 void find_usual_identity(void)
 {
-    look_at_sources(usual_sources);
-    /* Whether that service has other answers now cannot be seen. */
+    stat_sources(usual_sources);
+    /* The answers of a name service may change without a visible sign. */
     if (usual_sources[SOURCE_COUNT - 1].st_ino == 0)
         look_up(&usual, "");
 }
 
 void find_identity(struct identity *found, const char *user)
 {
-    if (user[0] == '\0' && usual.name != NULL && are_as_before())
+    if (user[0] == '\0' && usual.name != NULL && sources_are_unchanged())
         *found = usual;
     else
         look_up(found, user);

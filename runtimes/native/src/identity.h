@@ -1,4 +1,4 @@
-/* Who the user's code runs as. */
+/* The user and groups of the user's code. */
 #ifndef IDENTITY_H
 #define IDENTITY_H
 
@@ -14,12 +14,15 @@ struct identity {
 };
 
 /*
- * The identity called `user`, as this host knows it: a name or a number, with `:group` or without; empty is root. Ends the start when there is none.
- * As `rookery_zygote/identity.py`.
+ * Finds the identity called `user` on this host: a name or a number, with or without `:group`; empty means
+ * root. Ends the start if there is none. Same rules as `rookery_zygote/identity.py`.
  */
 void find_identity(struct identity *found, const char *user);
 
-/* Finds that of root before anybody asks for it: the next `find_identity` has it without a search, unless the host's users have changed meanwhile. */
+/*
+ * Finds the identity of root in advance. The next `find_identity` then needs no search, unless the host's
+ * users have changed.
+ */
 void find_usual_identity(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pid 1 of the pid namespace, so that its own end is the end of everything inside. With nothing to do it is parked in `poll`. */
+/* Pid 1 of the pid namespace: its end ends all processes inside. An idle init waits in `poll`. */
 #include "init.h"
 
 #include <errno.h>
@@ -18,12 +18,12 @@
 #include "moment.h"
 #include "processes.h"
 #include "reason.h"
-#include "ways.h"
+#include "access.h"
 
 enum {
     CHUNK = 65536,
     MOST_CONNECTIONS = 64,
-    MOST_WAYS = 512,
+    MOST_ACCESSES = 512,
     REQUEST_SECONDS = 5,
     SEND_SECONDS = 2,
     OUTPUT = 0,
@@ -34,32 +34,35 @@ enum {
 
 static const struct sandbox *sandbox;
 static struct log output_log;
-/* How the user's process has ended, once it has. */
+/* The wait status of the user's process after its end. */
 static int user_status;
 static bool has_user_ended, has_children = true;
 static long long deadline = NEVER;
-/* Why it was asked to end, when somebody else than the control plane did. */
+/* Why the end was requested, unless by the control plane. */
 static char *cause;
-/* The output, the watch for children, the listener, then connections that wait for the end, or have not said yet what they want. */
+/*
+ * The output, the signal descriptor, the listener, then connections: they wait for the end, or have not sent
+ * a request yet.
+ */
 static struct pollfd waits[FIRST_CONNECTION + MOST_CONNECTIONS];
-static bool hears_end[FIRST_CONNECTION + MOST_CONNECTIONS];
+static bool awaits_end[FIRST_CONNECTION + MOST_CONNECTIONS];
 static int waits_count = FIRST_CONNECTION;
-/* The children that serve ways into the sandbox. */
+/* The children that serve accesses. */
 static struct {
     pid_t pid;
-    enum way way;
-} open_ways[MOST_WAYS];
-static int open_ways_count;
+    enum access_kind kind;
+} accesses[MOST_ACCESSES];
+static int access_count;
 
-static void has_ended(pid_t pid, int status)
+static void child_ended(pid_t pid, int status)
 {
     if (pid == sandbox->user && !has_user_ended) {
         has_user_ended = true;
         user_status = status;
     }
-    for (int index = 0; index < open_ways_count; index++) {
-        if (open_ways[index].pid == pid)
-            open_ways[index] = open_ways[--open_ways_count];
+    for (int index = 0; index < access_count; index++) {
+        if (accesses[index].pid == pid)
+            accesses[index] = accesses[--access_count];
     }
 }
 
@@ -73,11 +76,11 @@ static void reap(int options)
         has_children = pid >= 0;
         if (pid <= 0)
             return;
-        has_ended(pid, status);
+        child_ended(pid, status);
     }
 }
 
-/* False when there is nothing now. */
+/* Copies output to the log. Returns false if none is available. */
 static bool pump(void)
 {
     static char chunk[CHUNK];
@@ -94,10 +97,13 @@ static void add_connection(int connection, int seconds)
 {
     set_timeout(connection, seconds);
     waits[waits_count] = (struct pollfd){connection, POLLIN, 0};
-    hears_end[waits_count++] = false;
+    awaits_end[waits_count++] = false;
 }
 
-/* Whether the peer may give orders: the service has the user of this process, and no pid in the pid namespace of the sandbox. */
+/*
+ * True if the peer may send requests: the service has the user of this process, and no pid inside the
+ * sandbox.
+ */
 static bool is_service(int connection)
 {
     struct ucred peer;
@@ -121,27 +127,30 @@ static void close_connection(int index)
 {
     close(waits[index].fd);
     waits[index] = waits[--waits_count];
-    hears_end[index] = hears_end[waits_count];
+    awaits_end[index] = awaits_end[waits_count];
 }
 
-/* A runtime sees to its own children; those of a program (a shell's) have to be asked too. */
-static pid_t asked_to_end(void)
+/*
+ * Returns the target of SIGTERM. A runtime ends its own children; those of a program, such as a shell, have
+ * to be signalled too.
+ */
+static pid_t stop_target(void)
 {
     return sandbox->is_program && sandbox->has_pid ? -1 : sandbox->user;
 }
 
-/* A program was asked to end and did, and processes of it still use the time that they were given. */
+/* True while a program has ended as requested, and its child processes use the rest of the grace. */
 static bool is_ending(void)
 {
-    return deadline != NEVER && asked_to_end() == -1 && has_children;
+    return deadline != NEVER && stop_target() == -1 && has_children;
 }
 
-/* Asks the runtime to end. A second stop can only shorten the time of the first. */
+/* Requests the end of the user's process. A second stop can only shorten the grace of the first. */
 static void stop(double grace_ms)
 {
     long long asked = after_ms(grace_ms);
     if (deadline == NEVER)
-        kill(asked_to_end(), SIGTERM);
+        kill(stop_target(), SIGTERM);
     if (deadline == NEVER || asked < deadline)
         deadline = asked;
 }
@@ -155,36 +164,39 @@ static void serve_child_of(int connection)
         refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
 }
 
-/* A child serves it; here it is counted and no connection any more, so that long ones are in nobody's way. */
-static void open_way(int connection, const char *name)
+/*
+ * Forks a child that serves an access. The parent keeps only a count, so that long accesses occupy no
+ * connection.
+ */
+static void start_access(int connection, const char *name)
 {
-    enum way way = way_of(name);
+    enum access_kind kind = access_kind_of(name);
     int open = 0;
-    if (way == WAYS) {
-        refuse(connection, "internal", "there is no way %s into a sandbox", name);
+    if (kind == ACCESS_KINDS) {
+        refuse(connection, "internal", "a sandbox has no access of kind %s", name);
         return;
     }
-    /* Ends that were not heard of yet make room. */
+    /* Reaps first, so that ended accesses free their slots. */
     reap(WNOHANG);
-    for (int index = 0; index < open_ways_count; index++)
-        open += open_ways[index].way == way;
-    if (open >= most_open(way)) {
-        refuse(connection, "resource_exhausted", "too many %s are open in this sandbox (%d)", words_of(way), most_open(way));
+    for (int index = 0; index < access_count; index++)
+        open += accesses[index].kind == kind;
+    if (open >= most_accesses(kind)) {
+        refuse(connection, "resource_exhausted", "too many %s are open in this sandbox (%d)", plural_of(kind), most_accesses(kind));
         return;
     }
     pid_t child = fork();
     if (child == 0)
-        serve_way(connection, sandbox, way);
+        serve_access(connection, sandbox, kind);
     if (child < 0) {
         refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
         return;
     }
-    open_ways[open_ways_count].pid = child;
-    open_ways[open_ways_count++].way = way;
+    accesses[access_count].pid = child;
+    accesses[access_count++].kind = kind;
 }
 
-/* For where no control group counts: what /proc says of those inside. */
-static void tell_usage(int connection)
+/* Reports usage from /proc, for machines without control groups. */
+static void report_usage(int connection)
 {
     size_t count, alive;
     double memory_bytes, cpu_micros;
@@ -196,44 +208,44 @@ static void tell_usage(int connection)
     send_format(connection, "{\"memoryBytes\":%.0f,\"cpuMicros\":%.0f,\"processes\":%zu}", memory_bytes, cpu_micros, alive);
 }
 
-/* False when the connection is of no use any more. */
-static bool do_as_asked(int index, const struct json *request)
+/* Performs a request. Returns false if the connection can be closed. */
+static bool perform(int index, const struct json *request)
 {
     int connection = waits[index].fd;
     const char *operation = json_text(request, "op");
     if (strcmp(operation, "watch") == 0) {
-        hears_end[index] = true;
+        awaits_end[index] = true;
         return true;
     }
     if (strcmp(operation, "stop") == 0) {
-        hears_end[index] = true;
+        awaits_end[index] = true;
         if (cause == NULL && json_get(request, "cause")->kind == JSON_STRING)
             cause = json_bytes(json_get(request, "cause"));
         stop(json_number(request, "graceMs"));
         return true;
     }
     if (strcmp(operation, "stats") == 0) {
-        tell_usage(connection);
+        report_usage(connection);
         return true;
     }
     if (strcmp(operation, "exec") == 0)
         serve_child_of(connection);
     else if (strcmp(operation, "access") == 0)
-        open_way(connection, json_text(request, "way"));
+        start_access(connection, json_text(request, "way"));
     return false;
 }
 
-/* Reads what a connection asks for, and does it. False when it is of no use any more. */
-static bool obey(int index)
+/* Reads a request and performs it. Returns false if the connection can be closed. */
+static bool serve_request(int index)
 {
     static struct buffer held;
     struct json request = {0};
-    bool goes_on = read_message(waits[index].fd, CHUNK, &held, &request) && do_as_asked(index, &request);
+    bool goes_on = read_message(waits[index].fd, CHUNK, &held, &request) && perform(index, &request);
     json_free(&request);
     return goes_on;
 }
 
-/* False where there is not enough room behind the state. */
+/* Writes the ending into the state file. Returns false if the space behind the state is too small. */
 static bool publish_in_state(const struct buffer *ending)
 {
     char text[CHUNK];
@@ -251,7 +263,7 @@ static bool publish_in_state(const struct buffer *ending)
     return close(file) == 0 && has_room;
 }
 
-/* Whoever may be reading sees all of it or nothing. */
+/* Writes the ending into a file of its own, atomically. */
 static void publish_beside_state(const struct buffer *ending)
 {
     int file = openat(sandbox->directory, "exit.json.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -261,7 +273,7 @@ static void publish_beside_state(const struct buffer *ending)
         unlinkat(sandbox->directory, "exit.json.tmp", 0);
 }
 
-/* Nothing else runs when the end is reported. */
+/* Ends the sandbox: kills all processes, then reports the ending. */
 _Noreturn static void end(void)
 {
     struct buffer ending = {0};
@@ -271,11 +283,11 @@ _Noreturn static void end(void)
     write_ending(&ending, sandbox, user_status, cause);
     if (!publish_in_state(&ending))
         publish_beside_state(&ending);
-    /* Nobody answers there any more; who removes the sandbox has less to do. */
+    /* Removes the sockets, which nothing serves any more; the later removal has less to do. */
     unlinkat(sandbox->directory, CONTROL_NAME, 0);
     unlinkat(sandbox->directory, SOCKET_NAME, 0);
     for (int index = FIRST_CONNECTION; index < waits_count; index++) {
-        if (hears_end[index])
+        if (awaits_end[index])
             send_format(waits[index].fd, "{\"exit\":%.*s}", (int)ending.size, ending.data);
     }
     _exit(0);
@@ -292,26 +304,26 @@ _Noreturn void run_init(const struct sandbox *told)
     if (told->connection >= 0) {
         fcntl(told->connection, F_SETFL, 0);
         add_connection(told->connection, SEND_SECONDS);
-        hears_end[FIRST_CONNECTION] = true;
+        awaits_end[FIRST_CONNECTION] = true;
     }
-    /* A child that ended before anybody listened. */
+    /* Reaps children that ended before the signal descriptor existed. */
     reap(WNOHANG);
     while (!has_user_ended || is_ending()) {
-        poll(waits, (nfds_t)waits_count, left_ms(deadline));
+        poll(waits, (nfds_t)waits_count, remaining_ms(deadline));
         if (waits[OUTPUT].revents)
             pump();
         if (waits[WATCH].revents) {
-            forget_signals(waits[WATCH].fd);
+            drain_signals(waits[WATCH].fd);
             reap(WNOHANG);
         }
-        /* From the last: closing one puts the last in its place. */
+        /* In reverse order: closing a connection moves the last one into its place. */
         for (int index = waits_count - 1; index >= FIRST_CONNECTION; index--) {
-            if (waits[index].revents && !obey(index))
+            if (waits[index].revents && !serve_request(index))
                 close_connection(index);
         }
         if (waits[LISTENER].revents)
             accept_one();
-        if (is_over(deadline)) {
+        if (has_passed(deadline)) {
             deadline = NEVER;
             if (!has_user_ended)
                 kill(told->user, SIGKILL);

@@ -67,7 +67,7 @@ static char *put_character(char *target, unsigned code)
     return target;
 }
 
-/* What follows `\u`. A pair of surrogates is one character. */
+/* Decodes the digits after `\u`. A pair of surrogates is one character. */
 static bool read_escaped_unit(struct reader *reader, char **target)
 {
     unsigned code, low;
@@ -87,7 +87,7 @@ static bool read_escaped_unit(struct reader *reader, char **target)
     return true;
 }
 
-/* What it stands for is never longer than it, and takes its place. */
+/* Decodes in place: the result is never longer than its source. */
 static bool read_string(struct reader *reader, struct json *value)
 {
     static const char escapes[] = "\"\"\\\\//b\bf\fn\nr\rt\t";
@@ -152,7 +152,7 @@ static bool read_items(struct reader *reader, struct json *value, bool is_object
             if (!skip(reader, ":"))
                 return false;
         }
-        /* Not read in its place, which moves when the items grow. */
+        /* Parses into a local value, because the items move when they grow. */
         struct json item = {0};
         bool is_good = read_value(reader, &item);
         *add_item(value) = item;
@@ -218,7 +218,7 @@ void json_free(struct json *value)
 const struct json *json_get(const struct json *object, const char *name)
 {
     static const struct json nothing;
-    /* The last of a name counts. */
+    /* The last of equal names counts. */
     for (size_t index = object->kind == JSON_OBJECT ? object->count : 0; index > 0; index -= 2) {
         if (strcmp(object->items[index - 2].text, name) == 0)
             return &object->items[index - 1];
@@ -279,7 +279,7 @@ size_t utf8_size(const unsigned char *bytes)
         if ((bytes[index] & 0xC0) != 0x80)
             return 0;
     }
-    /* What has a shorter form, surrogates, and what is above the last character. */
+    /* Rejects overlong forms, surrogates, and numbers above the last character. */
     bool is_wrong = (first == 0xE0 && bytes[1] < 0xA0) || (first == 0xED && bytes[1] >= 0xA0) ||
                     (first == 0xF0 && bytes[1] < 0x90) || (first == 0xF4 && bytes[1] >= 0x90);
     return is_wrong ? 0 : size;
@@ -304,7 +304,7 @@ void json_write_bytes(struct buffer *target, const char *bytes)
     buffer_add(target, "\"", 1);
 }
 
-/* A text as it is held, with what UTF-8 has no place for. */
+/* Returns the length of a character, with lone surrogates as they are stored. */
 static void write_text(struct buffer *target, const struct json *text)
 {
     buffer_add(target, "\"", 1);

@@ -1,4 +1,7 @@
-/* JSON: read in place, and written. A lone surrogate of a text stands in memory as the three bytes that UTF-8 would have for it. */
+/*
+ * Reads JSON in place, and writes it. A lone surrogate of a text is stored as the three bytes that UTF-8
+ * would use for it.
+ */
 #ifndef JSON_H
 #define JSON_H
 
@@ -12,33 +15,39 @@ enum json_kind { JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_NUMBER, JSON_STRING, JSO
 struct json {
     enum json_kind kind;
     double number;
-    /* Of a string, with a NUL behind it; of a number as it was written, without one. */
+    /* The text of a string, followed by a NUL; the source text of a number, without one. */
     char *text;
     size_t size;
-    /* Of an array its items; of an object a name and a value in turns. */
+    /* The items of an array; names and values of an object in alternation. */
     struct json *items;
     size_t count;
 };
 
-/* What `text` says, which it is kept in and written over; false when that is not one JSON value. `text` has one byte more than `size`. */
+/*
+ * Parses `text`, which it overwrites and refers to. Returns false unless it is exactly one JSON value. `text`
+ * must have one byte more than `size`.
+ */
 bool json_read(struct json *value, char *text, size_t size);
-/* Gives back what `json_read` took, also when it failed. The text is its owner's. */
+/* Frees the memory of `json_read`, also after a failure. The caller owns the text. */
 void json_free(struct json *value);
-/* The value of that name; one that is null when there is none. */
+/* Returns the value of a name, or a null value. */
 const struct json *json_get(const struct json *object, const char *name);
-/* The text of that name; "" when there is none. */
+/* Returns the text of a name, or "". */
 const char *json_text(const struct json *object, const char *name);
 double json_number(const struct json *object, const char *name);
 bool json_is_true(const struct json *object, const char *name);
-/* The bytes that a text stands for: the lone surrogates U+DC80 to U+DCFF are bytes that are no UTF-8. NULL where it stands for none. */
+/*
+ * Returns the bytes of a text, where the lone surrogates U+DC80 to U+DCFF are single bytes. NULL if the text
+ * has other lone surrogates.
+ */
 char *json_bytes(const struct json *text);
-/* Whether there is a NUL in the text. */
+/* True if the text contains a NUL. */
 bool json_has_nul(const struct json *text);
-/* Writes bytes as a text, as `json_bytes` reads it. */
+/* Writes bytes as a text in the form that `json_bytes` reads. */
 void json_write_bytes(struct buffer *target, const char *bytes);
-/* Writes a value that was read: what it says is the same, numbers to the last digit. */
+/* Writes a value without loss, numbers to the last digit. */
 void json_write(struct buffer *target, const struct json *value);
-/* How many bytes the UTF-8 character there has; 0 where there is none. */
+/* Returns the size of the UTF-8 character at `bytes`, or 0 if there is none. */
 size_t utf8_size(const unsigned char *bytes);
 
 #endif

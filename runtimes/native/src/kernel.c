@@ -48,13 +48,13 @@ static bool drop_bounding(void)
     struct __user_cap_data_struct held[2];
     if (!read_capabilities(held))
         return false;
-    /* Who has none may not give up more, and needs not. */
+    /* A process without the capability cannot drop more, and need not. */
     if (held[0].permitted == 0 && held[1].permitted == 0)
         return true;
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     for (unsigned long number = 0; number < 64; number++) {
         if (prctl(PR_CAPBSET_DROP, number, 0, 0, 0) < 0)
-            /* The kernel has no more than those before. */
+            /* Stops at the first number that the kernel does not know. */
             return number > 0 && errno == EINVAL;
     }
     return true;
@@ -75,7 +75,7 @@ bool filter_calls(const void *filter, size_t size)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0;
 }
 
-/* The part of a message that has the descriptors. */
+/* The control part of a message, which holds the descriptors. */
 union rights {
     char bytes[CMSG_SPACE(MOST_PASSED * sizeof(int))];
     struct cmsghdr header;

@@ -1,6 +1,6 @@
 /*
- * What the native program and the library that forks workers (`../fork`) both ask the kernel for. It needs no more of a libc than every process
- * has that loads that library. Each fails with errno.
+ * System calls for the native program and for the library that forks workers (`../fork`). Uses only symbols
+ * that every process with that library has. All functions fail with errno.
  */
 #ifndef KERNEL_H
 #define KERNEL_H
@@ -9,22 +9,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A text into a file of the kernel's. */
+/* Writes a text into a file of the kernel. */
 bool write_to(const char *path, const char *text);
 
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 #define EVERY_CAPABILITY UINT64_MAX
-/* These of what is permitted, and nothing for what is executed. */
+/* Keeps these of the permitted capabilities, and none for executed programs. */
 bool keep_capabilities(uint64_t capabilities);
-/* What no program that is executed later can get back: capabilities, and privileges of files. The rights of this process itself stay. */
+/*
+ * Drops capabilities and file privileges for all programs that are executed later. This process keeps its own
+ * rights.
+ */
 bool drop_privileges(bool drops_capabilities, bool has_no_new_privileges);
-/* A filter of system calls as the kernel takes it. */
+/* Installs a filter of system calls in the kernel's format. */
 bool filter_calls(const void *filter, size_t size);
 
 enum { MOST_PASSED = 4 };
-/* `size` bytes and these descriptors, in one message. */
+/* Sends `size` bytes and these descriptors in one message. */
 bool send_with(int connection, const void *data, size_t size, const int *descriptors, int count);
-/* A message of this size and the descriptors that came along: how many; -1 when there is none, or another. */
+/*
+ * Receives a message of this size. Returns the count of its descriptors; -1 if there is no message, or one of
+ * another size.
+ */
 int receive_with(int connection, void *data, size_t size, int *descriptors, int most);
 
 #endif

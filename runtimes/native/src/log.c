@@ -14,7 +14,7 @@ static void store(struct log *log, const char *data, size_t size)
 {
     log->size += size;
     if (log->file < 0)
-        /* A full disk: the next output tries again. */
+        /* The disk is full: the next output tries again. */
         log->file = openat(log->directory, "log", O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
     while (log->file >= 0 && size > 0) {
         ssize_t count = write(log->file, data, size);
@@ -75,7 +75,7 @@ void log_write(struct log *log, const char *data, size_t size)
         size_t room = log->largest > log->size ? log->largest - log->size : 0;
         if (size <= room)
             break;
-        /* The line that reaches over the border stays whole when it ends soon, else it is cut here. */
+        /* The line that crosses the limit stays whole if it ends soon; otherwise it is split here. */
         size_t rest = size - room < LONGEST_REST ? size - room : LONGEST_REST;
         const char *end = memchr(data + room, '\n', rest);
         size_t cut = end ? (size_t)(end + 1 - data) : room;

@@ -1,7 +1,8 @@
 /*
- * The first process of a sandbox, which makes it before anybody asks for an instance, starts the one that is asked for, and is its init then:
- * `init <descriptor> <told>`, where the descriptor has what all workers of a zygote have in common and `told` is what `runtimes/native/fork` says
- * of this one; or `init <descriptor>`, where it has what `worker.c` reads: of a sandbox that is made.
+ * The first process of a sandbox. It makes the sandbox in advance, starts the requested instance, and becomes
+ * its init. `init <descriptor> <told>` makes a sandbox: the descriptor has the facts that all workers of a
+ * zygote share, and `told` is what `runtimes/native/fork` reports of this one. `init <descriptor>` continues
+ * in a sandbox that exists: the descriptor has what `worker.c` reads.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@ enum { WRONG_USE = 2 };
 int main(int count, char *arguments[])
 {
     static struct worker worker;
-    /* First of all: what is inside must never look into this process. */
-    close_to_others();
+    /* Comes first: processes inside must never inspect this one. */
+    forbid_inspection();
     if (count == 2 && strcmp(arguments[1], "--check") == 0)
         return 0;
     signal(SIGPIPE, SIG_IGN);

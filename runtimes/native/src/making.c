@@ -1,4 +1,4 @@
-/* In the order in which it must happen: the host's files are in sight until the root is entered, which the start does. */
+/* The order of steps matters: the host's files are visible until the start enters the root. */
 #include "making.h"
 
 #include <errno.h>
@@ -29,18 +29,18 @@ enum {
     BACKLOG = 64,
     LARGEST_STAT = 1024,
     START_TIME_FIELD = 20,
-    /* No distribution gives these uids to anybody. */
+    /* No distribution assigns these uids. */
     FIRST_OWNER = 0x70000000,
     MOST_PIDS = 1 << 22,
-    /* Services in containers count their processes each from 1. */
+    /* Services in containers each count their processes from 1. */
     PID_NAMESPACES = 32,
 };
 
-/* What is the same for all workers, what is told of this one, and what the start will know. */
+/* The facts of all workers, the facts of this one, and the facts for the start. */
 static struct json facts, own;
 static struct buffer told;
 static int control;
-/* Of the directory that is made: what it is in, and its name; -1 before there is one. */
+/* The directory that contains the worker's, and its name; -1 before it is made. */
 static int workers = -1;
 static const char *name;
 
@@ -51,7 +51,7 @@ static int own_number(const char *key)
 
 /* Failing */
 
-static void tell_failure(const char *layer, const char *sentence, const char *reason)
+static void report_failure(const char *layer, const char *sentence, const char *reason)
 {
     struct buffer message = {0};
     buffer_format(&message, "{\"failed\":");
@@ -74,7 +74,10 @@ static void remove_files(void)
     unlinkat(workers, name, AT_REMOVEDIR);
 }
 
-/* Tells why, also the control plane when it already waits for this worker. `layer` (`layers.py`) is why; errno says more. */
+/*
+ * Reports the failure to the orderer, and to a control plane that already waits for this worker. `layer`
+ * (`layers.py`) names the cause; errno has details.
+ */
 __attribute__((format(printf, 2, 3))) _Noreturn static void fail(const char *layer, const char *format, ...)
 {
     struct buffer what = {0}, sentence = {0};
@@ -84,11 +87,11 @@ __attribute__((format(printf, 2, 3))) _Noreturn static void fail(const char *lay
     buffer_format_list(&what, format, arguments);
     va_end(arguments);
     buffer_format(&sentence, number == 0 ? "the sandbox cannot be made: %s" : "the sandbox cannot be made: %s: %s", what.data, reason_of(number));
-    /* It holds the ends of pairs that this process has, and would keep others waiting. */
+    /* The user's process holds the other ends of pairs, on which peers would wait. */
     if (json_get(&own, "user")->kind == JSON_NUMBER)
         kill(own_number("user"), SIGKILL);
     remove_files();
-    tell_failure(layer, sentence.data, number == 0 ? what.data : reason_of(number));
+    report_failure(layer, sentence.data, number == 0 ? what.data : reason_of(number));
     int connection = take_connection(control);
     if (connection >= 0)
         refuse(connection, code_of(number), "%s", sentence.data);
@@ -103,14 +106,16 @@ static void read_facts(int descriptor, char *text)
     struct stat about;
     if (fstat(descriptor, &about) < 0)
         _exit(1);
-    /* All workers have the same open file: its place in it belongs to nobody. */
+    /* All workers share this open file, so its offset cannot be used. */
     char *room = buffer_room(&held, (size_t)about.st_size + 1);
     ssize_t count = pread(descriptor, room, (size_t)about.st_size, 0);
     close(descriptor);
     if (count != about.st_size)
         _exit(1);
     held.size = (size_t)count;
-    /* What the start will know begins with them; reading writes over the text. */
+    /*
+     * Copies the facts first, because parsing overwrites the text. The facts for the start begin with them.
+     */
     buffer_add(&told, held.data, held.size - 1);
     if (!json_read(&facts, held.data, held.size) || !json_read(&own, text, strlen(text)))
         _exit(1);
@@ -121,7 +126,7 @@ static bool has(const char *layer)
     return json_is_true(json_get(&facts, "layers"), layer);
 }
 
-static void tell_number(const char *key, long long number)
+static void add_number(const char *key, long long number)
 {
     buffer_format(&told, ",\"%s\":%lld", key, number);
 }
@@ -133,7 +138,7 @@ static int open_directory(int parent, const char *path)
     return openat(parent, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Through the descriptor, so that the path is short enough for any data directory. */
+/* Through the descriptor, so that any path of a data directory is short enough. */
 static bool listen_at(int listener, int directory, const char *file)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -147,19 +152,19 @@ static int make_directory(void)
     workers = open_directory(AT_FDCWD, json_text(&facts, "workersPath"));
     if (workers < 0 || instances < 0 || mkdirat(workers, name, 0700) < 0)
         fail("", "its directory");
-    /* Few files: an inode of a disk is most of what they cost, and the files of a worker are a tenth of all that it costs. */
+    /* Few files: disk inodes dominate the cost of a worker's files, which are a tenth of its total cost. */
     int directory = open_directory(workers, name), listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (directory < 0 || listener < 0 || !listen_at(runtime, directory, SOCKET_NAME) || !listen_at(listener, directory, CONTROL_NAME))
         fail("", "its sockets");
-    tell_number("directory", directory);
-    tell_number("workers", workers);
-    tell_number("instances", instances);
-    tell_number("listener", listener);
-    tell_number("runtimeListener", runtime);
+    add_number("directory", directory);
+    add_number("workers", workers);
+    add_number("instances", instances);
+    add_number("listener", listener);
+    add_number("runtimeListener", runtime);
     return directory;
 }
 
-/* What the kernel knows it by, as the host counts: its /proc is still the one in sight. */
+/* Uses the host's pid: the visible /proc is still the host's. */
 
 static int pid_on_host(void)
 {
@@ -176,7 +181,7 @@ static long long start_time(void)
     ssize_t count = descriptor < 0 ? -1 : read(descriptor, text, sizeof text - 1);
     close(descriptor);
     text[count > 0 ? count : 0] = '\0';
-    /* Behind the name, which may have anything in it. */
+    /* Skips the name, which may contain any character. */
     char *field = strrchr(text, ')');
     for (int index = 0; index < START_TIME_FIELD && field != NULL; index++)
         field = strchr(field + 1, ' ');
@@ -187,7 +192,7 @@ static long long start_time(void)
 
 /* Its network */
 
-/* The last words of the program that passes on; each line of them is a part of the sentence. */
+/* Returns the last output of the program that forwards packets, as a part of a sentence. */
 _Noreturn static void fail_with_words(const char *program, struct buffer *words)
 {
     struct buffer said = {0};
@@ -225,7 +230,10 @@ static bool send_number(int connection, int number, int descriptor)
     return send_with(connection, &number, sizeof number, &descriptor, descriptor >= 0 ? 1 : 0);
 }
 
-/* Its user namespace, and its directory in /proc; false with its number when it could not make one. */
+/*
+ * Receives the user namespace of the process and its directory in /proc. False with its errno if it could not
+ * make one.
+ */
 static bool receive_namespace(int connection, int given[2], int *number)
 {
     int count = receive_with(connection, number, sizeof *number, given, 2);
@@ -234,7 +242,7 @@ static bool receive_namespace(int connection, int given[2], int *number)
     return count == 2 && *number == 0;
 }
 
-/* Every id is mapped to itself: files, signals and sockets are what they are without it. */
+/* Maps every id to itself: files, signals and sockets keep their owners. */
 static bool write_map(int about, const char *file)
 {
     static const char every_id[] = "0 0 4294967295";
@@ -246,7 +254,7 @@ static bool write_map(int about, const char *file)
     return is_written;
 }
 
-/* A uid for as long as this process lives. */
+/* Returns a uid that is unique while this process exists. */
 static unsigned owner_of_limits(int pid)
 {
     struct stat about;
@@ -255,13 +263,16 @@ static unsigned owner_of_limits(int pid)
     return FIRST_OWNER + (unsigned)(about.st_ino % PID_NAMESPACES * MOST_PIDS) + (unsigned)pid % MOST_PIDS;
 }
 
-/* Lets the user's process go on, in limits of its own where there are any. `lack`: why there are none though there should be, else NULL. */
+/*
+ * Continues the user's process, in a namespace with limits of its own if possible. `lack`: why that is
+ * impossible, or NULL.
+ */
 static void release_user(int pid, const char *root, const char **lack)
 {
     char null[4096];
     int orders = own_number("orders"), number, given[2];
     int owner = has("user_limits") ? (int)owner_of_limits(pid) : -1;
-    /* The sandbox's own, which cannot be changed through the descriptor. */
+    /* A read-only descriptor of the sandbox's own namespace. */
     snprintf(null, sizeof null, "%s/dev/null", root);
     int nothing = open(null, O_RDONLY | O_CLOEXEC);
     if (nothing < 0 || !send_number(orders, owner, nothing))
@@ -279,8 +290,8 @@ static void release_user(int pid, const char *root, const char **lack)
     if (!write_map(given[1], "uid_map") || !write_map(given[1], "gid_map") || !send_number(orders, 0, -1))
         fail("user_limits", "the ids of its user namespace");
     close(given[1]);
-    tell_number("limitsNamespace", given[0]);
-    tell_number("limitsOwner", owner);
+    add_number("limitsNamespace", given[0]);
+    add_number("limitsOwner", owner);
 }
 
 static void write_state(int directory, int pid, const char *address, bool has_own_network, bool lacks_limits)
@@ -300,11 +311,11 @@ static void write_state(int directory, int pid, const char *address, bool has_ow
     for (size_t index = 0; index < groups->count; index++)
         buffer_format(&state, "%s\"%s\":%d", index ? "," : "", json_text(&groups->items[index], "controller"),
                       (int)json_number(&groups->items[index], "version"));
-    /* The old name of a zygote stays on the disk: earlier and later versions read this file. */
+    /* Other versions read this file, so the name of a zygote keeps its old form on the disk. */
     buffer_format(&state, "},\"launcher\":\"%s\",\"address\":", json_text(&facts, "zygote"));
     buffer_format(&state, address[0] != '\0' ? "\"%s\"" : "null", address);
     buffer_format(&state, ",\"hasOwnNetwork\":%s,\"lacks\":[%s]}", has_own_network ? "true" : "false", lacks_limits ? "\"user_limits\"" : "");
-    /* As text: it is passed on. */
+    /* As text, because it is forwarded. */
     buffer_format(&told, ",\"state\":");
     json_write_bytes(&told, state.data);
     memset(buffer_room(&state, ROOM_FOR_ENDING), ' ', ROOM_FOR_ENDING);
@@ -316,7 +327,7 @@ static void write_state(int directory, int pid, const char *address, bool has_ow
     buffer_free(&state);
 }
 
-/* What the start does with layers, where it is only tried whether they hold here. */
+/* Tries the layers that the start will use, to find whether they work here. */
 _Noreturn static void try_layers(const struct worker *worker)
 {
     const struct sandbox *sandbox = &worker->sandbox;
@@ -352,8 +363,8 @@ void make_worker(struct worker *worker, int descriptor, char *text)
         prctl(PR_SET_CHILD_SUBREAPER, 1);
     int pid = pid_on_host(), directory = make_directory();
     bool has_own_network = enter_network(pid, address);
-    /* Before the root is made: afterwards the groups are out of reach. */
-    tell_limit_files(&told, json_get(&facts, "groups"), name);
+    /* Before the root is made: the groups are unreachable afterwards. */
+    add_limit_files(&told, json_get(&facts, "groups"), name);
     const char *root = has("mount") ? json_text(&facts, "mountPoint") : "";
     if (has("mount") && !build_root(json_get(&facts, "rootPlan"), root, has("proc"), &what))
         fail(strstr(what, "/proc") != NULL ? "proc" : "mount", "%s", what);
@@ -368,25 +379,25 @@ void make_worker(struct worker *worker, int descriptor, char *text)
         fail("capabilities", "its capabilities");
     write_state(directory, pid, address, has_own_network, lack != NULL);
     buffer_format(&told, ",\"name\":\"%s\"", name);
-    tell_number("pid", pid);
-    tell_number("user", own_number("user"));
-    tell_number("control", control);
-    tell_number("orders", own_number("orders"));
-    tell_number("output", own_number("output"));
-    tell_number("program", own_number("program"));
-    tell_number("connection", -1);
-    tell_number("networkTie", own_number("networkTie"));
-    tell_number("networkWords", own_number("networkWords"));
+    add_number("pid", pid);
+    add_number("user", own_number("user"));
+    add_number("control", control);
+    add_number("orders", own_number("orders"));
+    add_number("output", own_number("output"));
+    add_number("program", own_number("program"));
+    add_number("connection", -1);
+    add_number("networkTie", own_number("networkTie"));
+    add_number("networkWords", own_number("networkWords"));
     buffer_format(&told, ",\"isIsolated\":%s,\"hasOwnNetwork\":%s,\"warnings\":[", own_number("network") == NO_NETWORK ? "true" : "false",
                   has_own_network ? "true" : "false");
     if (lack != NULL) {
-        /* An operator may forbid user namespaces later than the layers were found. */
+        /* An operator may have forbidden user namespaces after the layers were probed. */
         struct buffer sentence = {0};
         buffer_format(&sentence, "user_limits is not available here (%s): %s", lack, json_text(&facts, "lackOfLimits"));
         json_write_bytes(&told, sentence.data);
         buffer_free(&sentence);
     }
-    /* With the byte that reading it writes behind it. */
+    /* Includes the byte that parsing overwrites. */
     buffer_format(&told, "]}");
     json_free(&facts);
     json_free(&own);

@@ -1,13 +1,14 @@
-/* What makes a sandbox, before anybody asks for it: everything that does not depend on the request. */
+/* Makes a sandbox in advance: everything that does not depend on the request. */
 #ifndef MAKING_H
 #define MAKING_H
 
 #include "worker.h"
 
 /*
- * This process, which `runtimes/native/fork` has forked into its groups and namespaces, makes the rest of its sandbox: its directory, network and
- * root, and lets the user's process go on. `facts`: a descriptor of what is the same for all workers; `own`: what is told of this one. Ends
- * this process when it cannot be done, once it has told the reason to whoever ordered it and to who waits for it.
+ * Makes the rest of a sandbox: directory, network and root. Then continues the user's process.
+ * `runtimes/native/fork` has forked this process into its groups and namespaces. `facts`: a descriptor of the
+ * facts that all workers share; `own`: the facts of this one. On failure reports the reason to the orderer
+ * and to a waiting client, and ends this process.
  */
 void make_worker(struct worker *worker, int facts, char *own);
 

@@ -34,7 +34,7 @@ long long after_ms(double milliseconds)
     return monotonic_ms() + (milliseconds < 1e15 ? (long long)milliseconds : (long long)1e15);
 }
 
-int left_ms(long long deadline)
+int remaining_ms(long long deadline)
 {
     if (deadline == NEVER)
         return -1;
@@ -42,7 +42,7 @@ int left_ms(long long deadline)
     return left < 0 ? 0 : left < LONGEST_MS ? (int)left + 1 : LONGEST_MS;
 }
 
-bool is_over(long long deadline)
+bool has_passed(long long deadline)
 {
     return deadline != NEVER && monotonic_ms() >= deadline;
 }
@@ -56,7 +56,7 @@ int watch_children(void)
     return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-void forget_signals(int watch)
+void drain_signals(int watch)
 {
     struct signalfd_siginfo ignored;
     while (read(watch, &ignored, sizeof ignored) > 0)

@@ -1,24 +1,27 @@
-/* Moments and waits. */
+/* Clocks and deadlines. */
 #ifndef MOMENT_H
 #define MOMENT_H
 
 #include <stdbool.h>
 
-/* A moment that does not come. */
+/* A deadline that never passes. */
 #define NEVER (-1LL)
 
-/* Of the calendar. */
+/* The wall clock. */
 long long now_ms(void);
-/* Of a clock that nobody sets. */
+/* A clock that is never set. */
 long long monotonic_ms(void);
 long long monotonic_us(void);
-/* The moment after so many milliseconds, also when that is more than a clock can hold. */
+/* Returns the deadline in so many milliseconds. Large values do not overflow. */
 long long after_ms(double milliseconds);
-/* What `poll` may wait until then. */
-int left_ms(long long deadline);
-bool is_over(long long deadline);
-/* Readable when a child has ended: SIGCHLD does nothing else from here on. Fails with -1. */
+/* Returns the time until then as `poll` expects it. */
+int remaining_ms(long long deadline);
+bool has_passed(long long deadline);
+/*
+ * Returns a descriptor that is readable when a child has ended. SIGCHLD has no other effect afterwards. -1 on
+ * failure.
+ */
 int watch_children(void);
-void forget_signals(int watch);
+void drain_signals(int watch);
 
 #endif

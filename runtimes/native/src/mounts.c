@@ -15,9 +15,9 @@
 
 enum { MOST_LINKS = 40, DESCRIPTOR_PATH = 32 };
 
-/* What is not only a directory of files: in these nothing may be mounted either. */
+/* Special file systems, in which nothing may be mounted. */
 static const char *const KERNEL_TREES[] = {"/proc", "/dev"};
-/* The part of it that is for whoever wants it. */
+/* The part that a log or an answer shows. */
 static const char SHARED_MEMORY[] = "/dev/shm";
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -40,7 +40,7 @@ static bool has_text(const char *path, const char *text)
     return strstr(path, text) != NULL;
 }
 
-/* Whether the path has these names one after the other, whole. */
+/* True if the path contains these names in sequence, as whole names. */
 static bool has_names(const char *path, const char *names)
 {
     size_t size = strlen(names);
@@ -51,7 +51,7 @@ static bool has_names(const char *path, const char *names)
     return false;
 }
 
-/* Whether one of the rules closes the path. A rule that is no path closes every path. */
+/* True if a rule forbids the path. A rule that is no path forbids all paths. */
 static bool is_closed_by(const struct json *rules, const char *path, bool (*closes)(const char *, const char *))
 {
     for (size_t index = 0; index < rules->count; index++) {
@@ -82,7 +82,10 @@ static bool is_allowed(const char *path, const struct json *allow)
     return is_found;
 }
 
-/* The rule of `src/core/host-path.ts`, which also has the lists, on what was opened: where it is, and what. NULL, or what stands behind the path in the refusal. */
+/*
+ * Applies the rule of `src/core/host-path.ts`, which also has the lists, to an opened source. Returns NULL,
+ * or the reason that follows the path in the refusal.
+ */
 static const char *refusal_of(const char *path, mode_t mode, const struct json *policy)
 {
     if (is_closed(path, policy))
@@ -109,14 +112,17 @@ void path_of(int descriptor, char path[PATH_MAX])
     path[size] = '\0';
 }
 
-/* False for what has been removed, and for what a link reached through /proc in another mount namespace: its path there says nothing here. */
+/*
+ * False for a removed file, and for a file in another mount namespace (reached through a link of /proc): its
+ * path has no meaning here.
+ */
 static bool is_at(const struct stat *about, const char *path)
 {
     struct stat found;
     return stat(path, &found) == 0 && found.st_dev == about->st_dev && found.st_ino == about->st_ino;
 }
 
-/* Opens what `name` is in a directory, which is closed. A symbolic link fails with ELOOP. */
+/* Opens `name` in a directory, and closes the directory. A symbolic link fails with ELOOP. */
 static int open_next(int directory, const char *name)
 {
     struct stat about;
@@ -131,7 +137,7 @@ static int open_next(int directory, const char *name)
     return found;
 }
 
-/* Opens an absolute path on which no symbolic link stands, from its first directory to its last. */
+/* Opens an absolute path without symbolic links, one directory at a time. */
 static int open_without_links(const char *path)
 {
     char name[NAME_MAX + 1];
@@ -188,7 +194,7 @@ int open_source(const struct json *path, const struct json *policy)
     return descriptor;
 }
 
-/* `resolved`: where `target` leads inside. */
+/* `resolved`: the path of `target` inside. */
 static void check_target(const char *resolved, const char *target, const struct needed *needed)
 {
     for (size_t index = 0; index < needed->count; index++) {
@@ -222,13 +228,13 @@ void mount_source(int source, const struct json *target, bool is_readonly, const
     if (!is_within(resolved, inside))
         fail_start("internal", "a mount target is outside of the root");
     check_target(resolved + strlen(inside), target->text, needed);
-    /* The path through the descriptor, so that nothing can be swapped between the look and the mount. */
+    /* Uses the path through the descriptor, so that the source cannot be replaced between check and mount. */
     by_descriptor(source, from);
     by_descriptor(place, to);
     if (mount(from, to, NULL, MS_BIND | MS_REC, NULL) < 0)
         fail_start(AS_ASKED, "mount failed: %s: %s", target->text, reason_of(errno));
     close(place);
-    /* The descriptor names the place under the new mount: the mount itself has to be opened again. */
+    /* The descriptor refers to the directory below the new mount, so the mount itself is opened again. */
     place = open_target(root, normal, wants_directory, &reason);
     if (place < 0)
         fail_start(AS_ASKED, "mount cannot be restricted: %s: %s", target->text, reason);
@@ -238,7 +244,7 @@ void mount_source(int source, const struct json *target, bool is_readonly, const
     close(place);
 }
 
-/* Writes `path` in its shortest form, without links being looked at; / is "". False when it is too long. */
+/* Writes `path` in its shortest form, without resolving links; / becomes "". False if it is too long. */
 static bool normalize(const char *path, char normal[PATH_MAX])
 {
     size_t size = 0;
@@ -292,7 +298,10 @@ static int open_or_make(int directory, const char *name, bool wants_directory)
     return openat(directory, name, flags);
 }
 
-/* What is left to go, from the root on: where the link at `link` in the directory `done` leads, and then `rest`. False when it is too long. */
+/*
+ * Computes the remaining path, from the root on: the target of the link at `link` in the directory `done`,
+ * then `rest`. False if it is too long.
+ */
 static bool follow(int link, const char *done, char rest[PATH_MAX])
 {
     char target[PATH_MAX], whole[3 * PATH_MAX], normal[PATH_MAX];
@@ -301,7 +310,7 @@ static bool follow(int link, const char *done, char rest[PATH_MAX])
         return false;
     target[size] = '\0';
     snprintf(whole, sizeof whole, "%s/%s", target[0] == '/' ? "" : done, target);
-    /* Of `rest` nothing may be resolved yet. */
+    /* `rest` must stay unresolved. */
     if (!normalize(whole, normal) || strlen(normal) + strlen(rest) + 1 >= PATH_MAX)
         return false;
     snprintf(whole, sizeof whole, "%s/%s", normal, rest);

@@ -1,4 +1,7 @@
-/* The mounts that a create asks for: sources opened and checked again, targets made inside the sandbox's own root. Each ends the start when it fails. */
+/*
+ * The requested mounts: opens and checks sources again, makes targets inside the sandbox's root. All
+ * functions end the start on failure.
+ */
 #ifndef MOUNTS_H
 #define MOUNTS_H
 
@@ -14,18 +17,24 @@ struct needed {
     size_t count;
 };
 
-/* A descriptor of a source that the platform chose itself. A symbolic link on the path fails the start: foreign code may have put it there. */
+/*
+ * Opens a source that the platform chose. A symbolic link on the path fails the start, because foreign code
+ * may have made it.
+ */
 int open_own(const struct json *path);
-/* A descriptor of the source as it is now, checked: whatever happens to the path afterwards, this is what is mounted. */
+/* Opens and checks the source. Later changes of the path have no effect on the mount. */
 int open_source(const struct json *path, const struct json *policy);
-/* Binds an opened source at `target` of the root at `root`, unless that hides what is needed. */
+/* Binds an opened source at `target` below `root`, unless it hides a needed path. */
 void mount_source(int source, const struct json *target, bool is_readonly, const char *root, const struct needed *needed);
-/* A path below / in its shortest form; false when the text is none. */
+/* Writes an absolute path in its shortest form. False if the text is none. */
 bool read_path(const struct json *text, char normal[PATH_MAX]);
 void normalize_target(const struct json *target, char normal[PATH_MAX]);
-/* A descriptor of a normal path inside `root`, made when it is missing; links are followed as if `root` were /. -1 and why, when it fails. */
+/*
+ * Opens a normal path inside `root`, and makes it if it is missing; links are followed as if `root` were /.
+ * Returns -1 and the reason on failure.
+ */
 int open_target(const char *root, const char *target, bool wants_directory, const char **reason);
-/* Where a descriptor leads. */
+/* Writes the path to which a descriptor refers. */
 void path_of(int descriptor, char path[PATH_MAX]);
 
 #endif

@@ -15,7 +15,7 @@
 
 enum { REPLY_SECONDS = 5, ROOM = 1024, NO_ADDRESS = 1 };
 
-/* One request; it is small, so nothing here looks whether there is room. */
+/* One request; its size is known and small, so bounds are not checked. */
 struct request {
     struct nlmsghdr header;
     char content[ROOM];
@@ -39,7 +39,7 @@ static struct rtattr *add(struct request *request, int kind, const void *content
     return attribute;
 }
 
-/* Everything that was added since belongs to it. */
+/* Sets the size of an attribute that contains all attributes after it. */
 static void end(struct request *request, struct rtattr *attribute)
 {
     attribute->rta_len = (unsigned short)((char *)request + request->header.nlmsg_len - (char *)attribute);
@@ -84,7 +84,7 @@ bool set_up(int netlink, int index)
     return ask(netlink, &request);
 }
 
-/* The kernel would make one queue for each processor, and a directory for each queue. */
+/* One queue: the kernel would make one for each processor, with a directory for each. */
 static void add_queues(struct request *request)
 {
     const uint32_t one = 1;
@@ -96,7 +96,7 @@ bool add_pair(int netlink, const char *name, const char *peer)
 {
     struct timeval patience = {REPLY_SECONDS, 0};
     struct ifinfomsg none = link_of(0, 0);
-    /* By the number that this process has for itself, whichever pid namespace it is in. */
+    /* Uses the pid in the namespace of this process. */
     uint32_t pid = (uint32_t)getpid();
     setsockopt(netlink, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     struct request request = begin(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &none, sizeof none);
@@ -119,7 +119,7 @@ int find_interface(int netlink, const char *name)
 {
     struct ifreq about = {0};
     strncpy(about.ifr_name, name, sizeof about.ifr_name - 1);
-    /* Not over rtnetlink, whose one lock is the machine's. */
+    /* Not over rtnetlink, whose lock is global to the machine. */
     return ioctl(netlink, SIOCGIFINDEX, &about) < 0 ? 0 : about.ifr_ifindex;
 }
 
@@ -133,7 +133,7 @@ bool forgo_ipv6(int netlink, int index)
     add(&request, IFLA_INET6_ADDR_GEN_MODE, &mode, sizeof mode);
     end(&request, family);
     end(&request, families);
-    /* A machine without IPv6 has no use for it. */
+    /* A machine without IPv6 needs no change. */
     return ask(netlink, &request) || errno == EAFNOSUPPORT;
 }
 

@@ -13,7 +13,7 @@
 #include "netlink.h"
 
 enum {
-    /* Of loopback, in every network. */
+    /* The index of loopback in every network. */
     LOOPBACK = 1,
     TIES = 64,
     READY_MS = 10000,
@@ -38,14 +38,14 @@ static uint32_t number_of(const struct json *networks, const char *key)
     return (uint32_t)json_number(networks, key);
 }
 
-/* Two ends of one interface; the address that they are named after. 0 when it fails. */
+/* Makes a pair of interfaces, named after its address. Returns the address, or 0 on failure. */
 static uint32_t add_tie(const struct json *networks, int outside, char name[ADDRESS])
 {
     uint32_t first = number_of(networks, "first"), last = number_of(networks, "last"), chance;
     for (int tried = 0; tried < TIES; tried++) {
         if (getrandom(&chance, sizeof chance, 0) != sizeof chance)
             return 0;
-        /* Neither the net itself nor the host's, nor that of everybody. */
+        /* Skips the network address, the host's address and the broadcast address. */
         uint32_t number = first + 2 + chance % (last - first - 2);
         snprintf(name, ADDRESS, "rk%08x", number);
         if (add_pair(outside, name, INSIDE))
@@ -101,7 +101,7 @@ static bool has_default_route(void)
     return false;
 }
 
-/* False at its end. */
+/* Returns false at the end of the output. */
 static bool hear(int words, struct buffer *why)
 {
     char said[LONGEST_WORDS];
@@ -111,7 +111,9 @@ static bool hear(int words, struct buffer *why)
     ssize_t count = read(words, said, sizeof said);
     if (count <= 0)
         return false;
-    /* It may say something and go on: where the host asks a name server on its loopback, pasta warns of that. */
+    /*
+     * The program may print a warning and continue: pasta does so if the host's name server is on loopback.
+     */
     buffer_add(why, said, (size_t)count);
     if (why->size > LONGEST_WORDS)
         buffer_take(why, why->size - LONGEST_WORDS);
@@ -136,7 +138,7 @@ static bool prohibit(const struct json *networks)
 bool await_passage(const struct json *networks, int pid, int teller, int words, struct buffer *why)
 {
     char number[16];
-    /* The interface gets no link-local address when it comes. A machine without IPv6 has no use for it. */
+    /* Disables the link-local address of the interface. A machine without IPv6 needs no change. */
     int setting = open("/proc/sys/net/ipv6/conf/default/disable_ipv6", O_WRONLY | O_CLOEXEC);
     if (setting >= 0)
         (void)!write(setting, "1", 1);
@@ -150,7 +152,7 @@ bool await_passage(const struct json *networks, int pid, int teller, int words, 
             errno = EIO;
             return false;
         }
-        if (is_over(deadline)) {
+        if (has_passed(deadline)) {
             errno = ETIMEDOUT;
             return false;
         }

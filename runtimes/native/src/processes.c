@@ -16,13 +16,13 @@
 
 enum {
     LARGEST_FILE = 1024,
-    /* Bound of killing what is left where there is no pid namespace to do it at once. */
+    /* The most rounds of killing without a pid namespace. */
     KILL_MS = 5000,
-    /* The pause between two looks at what is left doubles up to this. */
+    /* The longest pause between two rounds; pauses double up to it. */
     LONGEST_PAUSE_MS = 32,
 };
 
-/* A NUL stands behind what was read; false when it is gone. */
+/* Reads a file and adds a NUL. Returns false if the process is gone. */
 static bool read_of(pid_t pid, const char *name, char text[LARGEST_FILE])
 {
     char path[64];
@@ -36,7 +36,7 @@ static bool read_of(pid_t pid, const char *name, char text[LARGEST_FILE])
     return count > 0;
 }
 
-/* The fields of `stat` behind the name, which may have anything in it. */
+/* Returns the fields of `stat` after the name, which may contain any character. */
 static const char *fields_of(pid_t pid, char text[LARGEST_FILE])
 {
     char *end = read_of(pid, "stat", text) ? strrchr(text, ')') : NULL;
@@ -75,7 +75,7 @@ pid_t *descendants(pid_t root, size_t *count)
             if (all[index].parent != parent || all[index].pid == root)
                 continue;
             found[(*count)++] = all[index].pid;
-            /* A pid that is used anew while this reads could be its own ancestor. */
+            /* A pid that is reused while this reads could be its own ancestor. */
             all[index].parent = -1;
         }
         if (looked_at == *count)
@@ -121,17 +121,17 @@ void kill_all(bool has_pid)
         return;
     }
     int pause_ms = 1;
-    for (long long end = after_ms(KILL_MS); !is_over(end);) {
+    for (long long end = after_ms(KILL_MS); !has_passed(end);) {
         size_t count;
         pid_t *left = descendants(getpid(), &count);
-        /* Parents first: one that serves a way into the sandbox must not be there to tell how its command ended. */
+        /* Parents first: the server of an access must not report the end of its command. */
         for (size_t index = 0; index < count; index++)
             kill(left[index], SIGKILL);
         free(left);
         reap_all(WNOHANG);
         if (count == 0)
             return;
-        /* A process ends a moment after its signal, and one in the kernel's hands even later. */
+        /* A process ends shortly after its signal, and later if it is in a system call. */
         poll(NULL, 0, pause_ms);
         pause_ms = pause_ms < LONGEST_PAUSE_MS ? 2 * pause_ms : LONGEST_PAUSE_MS;
     }

@@ -1,4 +1,4 @@
-/* What /proc tells about processes. */
+/* Reads processes from /proc. */
 #ifndef PROCESSES_H
 #define PROCESSES_H
 
@@ -11,13 +11,16 @@ struct process {
     pid_t parent;
 };
 
-/* All that can be seen, to be freed. */
+/* Returns all visible processes. The caller frees the list. */
 struct process *processes(size_t *count);
-/* Those below `root`, parents before their children, to be freed. */
+/* Returns the processes below `root`, parents before children. The caller frees the list. */
 pid_t *descendants(pid_t root, size_t *count);
-/* What these use together; those that have gone count nothing. */
+/* Adds up the usage of these processes. Ended ones count as zero. */
 void usage_of(const pid_t *pids, size_t count, double *memory_bytes, double *cpu_micros, size_t *alive);
-/* Everything inside but this process; returns when it is gone. `has_pid`: this is the first process of a pid namespace. */
+/*
+ * Kills all processes inside except this one, and waits for their end. `has_pid`: this is the first process
+ * of a pid namespace.
+ */
 void kill_all(bool has_pid);
 
 #endif

@@ -36,7 +36,7 @@ static void close_range_of(unsigned first, unsigned last)
 {
     if (first > last || syscall(SYS_CLOSE_RANGE, first, last, 0) == 0)
         return;
-    /* Kernels before 5.9. An init has few, and its limit may be high. */
+    /* For kernels before 5.9. An init has few descriptors, but its limit may be high. */
     for (unsigned descriptor = first; descriptor <= last && descriptor < MOST_DESCRIPTORS; descriptor++)
         close((int)descriptor);
 }
@@ -53,12 +53,12 @@ bool keep_only(int connection)
     return true;
 }
 
-/* Allocates nothing: this is also how a child without memory ends. */
+/* Ends a child whose memory is exhausted too, so it allocates nothing. */
 _Noreturn void fail_to_run(const char *reason)
 {
     struct iovec parts[] = {
         {(char *)CANNOT_RUN_WORDS, sizeof CANNOT_RUN_WORDS - 1}, {(char *)reason, strlen(reason)}, {"\n", 1}};
-    /* Where the line cannot be written, the code alone says it. */
+    /* If the line cannot be written, the exit code alone reports the failure. */
     (void)!writev(2, parts, sizeof parts / sizeof *parts);
     _exit(CANNOT_RUN);
 }
@@ -70,11 +70,11 @@ static void end_without_memory(void)
 
 void detach(const int standard[3])
 {
-    memory_is_over = end_without_memory;
+    on_out_of_memory = end_without_memory;
     reset_signals();
     setsid();
     umask(022);
-    /* All three are above 2: those are always open here. */
+    /* All three are above 2, because 0 to 2 are always open here. */
     for (int number = 0; number < 3; number++)
         dup2(standard[number], number);
     close_range_of(3, UINT_MAX);
@@ -82,7 +82,7 @@ void detach(const int standard[3])
 
 void enter_directory(const char *path)
 {
-    /* The root of a process is always a directory; one that may not be entered leaves it where it is. */
+    /* The root of a process is always a directory. If it cannot be entered, the directory stays unchanged. */
     if (chdir(path) < 0 && chdir("/") < 0)
         return;
 }
@@ -151,7 +151,7 @@ static const char *value_in(char **environment, const char *name)
     return NULL;
 }
 
-/* As execvpe, with the PATH of `environment`. Returns why it failed. */
+/* Like execvpe, with the PATH of `environment`. Returns the errno of the failure. */
 static int execute(char **argv, char **environment)
 {
     if (strchr(argv[0], '/') != NULL) {
@@ -182,7 +182,7 @@ _Noreturn void run_program(const struct program *program)
         fail("", NULL, "there is no program");
     const char *what = program->argv->items[0].text;
     if (program->asked_dir[0] != '\0' && chdir(program->asked_dir) < 0)
-        /* A command for that directory may do harm in another one. */
+        /* A command for that directory could do damage in another one. */
         fail(what, program->asked_dir, reason_of(errno));
     char **argv = allocate((program->argv->count + 1) * sizeof *argv);
     for (size_t index = 0; index < program->argv->count; index++)

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Where the libc that this is linked with says it in other words than the one of most machines. */
+/* Errors for which the linked libc has other words than glibc. */
 static const struct {
     int number;
     const char *words;
@@ -32,7 +32,7 @@ const char *reason_of(int number)
 
 const char *code_of(int number)
 {
-    /* Room on the disk, memory, descriptors, processes. */
+    /* Out of disk space, memory, descriptors or processes. */
     static const int shortages[] = {ENOSPC, EDQUOT, ENOMEM, EMFILE, ENFILE, EAGAIN};
     for (size_t index = 0; index < sizeof shortages / sizeof *shortages; index++) {
         if (shortages[index] == number)

@@ -1,9 +1,9 @@
-/* Why a system call failed, in the words that every other part of the product has for it. */
+/* Why a system call failed, in the words of all other components. */
 #ifndef REASON_H
 #define REASON_H
 
 const char *reason_of(int number);
-/* Its code of `src/core/error.ts`: `unavailable` for what the machine lacks now and may have again. */
+/* Returns the code of `src/core/error.ts`: `unavailable` if a temporary lack of resources is the reason. */
 const char *code_of(int number);
 
 #endif

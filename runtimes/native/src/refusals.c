@@ -85,7 +85,7 @@ void refuse_when_without_memory(int connection, const char *sentence)
     add_frame(&memory_refusal, message.data, message.size);
     buffer_free(&message);
     caller = connection;
-    memory_is_over = refuse_memory;
+    on_out_of_memory = refuse_memory;
 }
 
 _Noreturn void refuse_error(int connection, int number, const char *path, const char *doing)

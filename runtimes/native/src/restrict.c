@@ -26,13 +26,13 @@ static bool restrict_one(const char *path, bool is_readonly)
     struct statvfs about;
     if (statvfs(path, &about) < 0)
         return false;
-    /* It keeps what it has; the flags have the same numbers in both. */
+    /* Keeps the existing flags, whose numbers are equal in both calls. */
     unsigned long flags = about.f_flag & (MS_NOEXEC | MS_NOSUID | MS_NODEV | MS_RDONLY);
     flags |= MS_BIND | MS_REMOUNT | MS_NOSUID | MS_NODEV | (is_readonly ? MS_RDONLY : 0);
     return mount(NULL, path, NULL, flags, NULL) == 0;
 }
 
-/* In place: three octal digits behind a backslash are one byte. */
+/* Decodes in place: a backslash and three octal digits are one byte. */
 static void unescape(char *text)
 {
     char *target = text;
@@ -47,7 +47,7 @@ static void unescape(char *text)
     *target = '\0';
 }
 
-/* For kernels before 5.12: mount by mount. */
+/* For kernels before 5.12: one mount at a time. */
 static bool restrict_each(const char *target, bool is_readonly)
 {
     char point[PATH_MAX], *line = NULL;

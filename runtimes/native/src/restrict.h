@@ -1,10 +1,13 @@
-/* What a mount takes away from what is mounted. */
+/* Restricts a mount. */
 #ifndef RESTRICT_H
 #define RESTRICT_H
 
 #include <stdbool.h>
 
-/* Makes the mount at `target` and all below it nosuid, nodev and, when asked, read-only. False when it fails: errno says why. */
+/*
+ * Makes the mount at `target` and all mounts below it nosuid, nodev and, if requested, read-only. False with
+ * errno.
+ */
 bool restrict_mount(const char *target, bool is_readonly);
 
 #endif

@@ -13,7 +13,7 @@
 #include "kernel.h"
 
 enum {
-    /* Queued signals and timers; bytes of POSIX message queues. */
+    /* The limits of queued signals and timers, and of bytes in POSIX message queues. */
     MOST_PENDING_SIGNALS = 1024,
     MOST_QUEUE_BYTES = 409600,
 };
@@ -35,26 +35,29 @@ bool enter_user_namespace(uid_t uid, gid_t gid)
     snprintf(groups, sizeof groups, "%u 0 1", (unsigned)gid);
     if (unshare(CLONE_NEWUSER) < 0)
         return false;
-    /* The maps are the user's as long as the process is. */
+    /* The maps belong to the user as long as the process does. */
     prctl(PR_SET_DUMPABLE, 1);
     bool is_good = write_to("/proc/self/uid_map", users);
-    /* A nested namespace has the `deny` of its parent already. */
+    /* A nested namespace has inherited the `deny` of its parent. */
     if (is_good)
         (void)!write_to("/proc/self/setgroups", "deny");
     is_good = is_good && write_to("/proc/self/gid_map", groups);
     int number = errno;
-    close_to_others();
+    forbid_inspection();
     errno = number;
     return is_good;
 }
 
 bool enter_namespace_of(uid_t owner, int namespace)
 {
-    /* What its owner may without any right on the host. As system calls: libc would look for other threads. */
+    /*
+     * Its owner needs no rights on the host for this. Uses system calls, because libc would synchronize other
+     * threads.
+     */
     return syscall(SYS_setresuid, -1, owner, -1) == 0 && setns(namespace, CLONE_NEWUSER) == 0 && syscall(SYS_setresuid, 0, 0, 0) == 0;
 }
 
-/* Soft and hard, and never above what is allowed. */
+/* Sets the soft and the hard limit, at most the current hard limit. */
 static bool lower(int resource, double value)
 {
     struct rlimit limit;
@@ -69,13 +72,13 @@ static bool lower(int resource, double value)
 
 static bool limit(const struct sandbox *sandbox)
 {
-    /* The kernel counts signals and queues by user, for the whole machine: some is left for others of the same one. */
+    /* The kernel counts signals and queues per user for the whole machine, so each sandbox gets a part. */
     if (!lower(RLIMIT_CORE, 0) || !lower(RLIMIT_NOFILE, sandbox->most_open_files) ||
         !lower(RLIMIT_SIGPENDING, MOST_PENDING_SIGNALS) || !lower(RLIMIT_MSGQUEUE, MOST_QUEUE_BYTES))
         return false;
     if (!sandbox->has_memory_group && !lower(RLIMIT_DATA, sandbox->memory_mb * 1024 * 1024))
         return false;
-    /* Without a user namespace the kernel would count the user's processes of the whole machine. */
+    /* Without a user namespace the kernel would count the processes of this user on the whole machine. */
     return sandbox->has_pids_group || !sandbox->has_user || lower(RLIMIT_NPROC, sandbox->most_processes);
 }
 
@@ -83,7 +86,7 @@ bool become_user(const struct sandbox *sandbox)
 {
     if (!limit(sandbox))
         return false;
-    /* As system calls: this process has one thread, and libc would look for others. */
+    /* Uses system calls: this process has one thread, but libc would synchronize others. */
     if (sandbox->sets_ids && (syscall(SYS_setgroups, sandbox->group_count, sandbox->groups) < 0 ||
                               syscall(SYS_setresgid, sandbox->gid, sandbox->gid, sandbox->gid) < 0 ||
                               syscall(SYS_setresuid, sandbox->uid, sandbox->uid, sandbox->uid) < 0))
@@ -93,7 +96,7 @@ bool become_user(const struct sandbox *sandbox)
     return sandbox->has_pid || prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
 }
 
-void close_to_others(void)
+void forbid_inspection(void)
 {
     prctl(PR_SET_DUMPABLE, 0);
 }

@@ -1,4 +1,4 @@
-/* What a process has of the rights of init, and what it gives up to be one of the user. */
+/* The rights of init, and their removal to become the user. */
 #ifndef RIGHTS_H
 #define RIGHTS_H
 
@@ -6,17 +6,23 @@
 
 #include "sandbox.h"
 
-/* What an init needs for its children: to switch to the user and to kill. No program that it executes inherits any of it. */
+/*
+ * Keeps the rights that init needs for its children: changing to the user, and killing. Executed programs
+ * inherit none.
+ */
 bool keep_rights_of_init(const struct sandbox *sandbox);
-/* Gives up what no program that is executed later can get back; the rights of this process itself stay. */
+/* Drops rights for all programs that are executed later. This process keeps its own rights. */
 bool give_up_privileges(const struct sandbox *sandbox, bool has_no_new_privs);
-/* The namespace that the mounts needed maps root; any other user is one namespace further in. */
+/* Enters the namespace that maps root for the mounts. Any other user is in a further namespace inside it. */
 bool enter_user_namespace(uid_t uid, gid_t gid);
-/* A namespace whose owner is that uid, which nobody else has: what the kernel counts by user it counts there. Of the host's rights nothing stays. */
+/*
+ * Enters a namespace whose owner is an otherwise unused uid, so that the kernel counts per-user limits there.
+ * Rights on the host are lost.
+ */
 bool enter_namespace_of(uid_t owner, int namespace);
-/* The user's limits and ids, and no capability. */
+/* Sets the user's limits and ids, and drops all capabilities. */
 bool become_user(const struct sandbox *sandbox);
-/* Nobody inside may look into this process, whoever they are. */
-void close_to_others(void);
+/* Prevents all processes inside from inspecting this one, whatever their user. */
+void forbid_inspection(void);
 
 #endif

@@ -17,28 +17,31 @@
 
 static const char *const DIRECTORIES[] = {"dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "sys", "usr", "var", "var/lib", "var/log"};
 static const char *const OPEN_DIRECTORIES[] = {"dev/shm", "tmp", "var/tmp", "run/lock"};
-/* Where what is in a sandbox finds the programs, the libraries and the kernel. */
+/* The directories of the host's programs and libraries, and the kernel's files. */
 static const char *const SYSTEM[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32"};
 static const char *const DEVICES[] = {"null", "zero", "full", "random", "urandom", "tty"};
 static const char *const DEVICE_LINKS[][2] = {
     {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}};
-/* What container runtimes hide or protect: the parts of /proc that are the machine's, not the process's. */
+/* Paths that container runtimes hide or protect: the parts of /proc that describe the machine. */
 static const char *const PROC_READ_ONLY[] = {"bus", "fs", "irq", "mtrr", "sys", "sysrq-trigger"};
-/* All else that is neither a process nor a link is hidden: a newer kernel may have more files about the machine. */
+/*
+ * Hides everything else that is neither a process nor a link: a newer kernel may have more files about the
+ * machine.
+ */
 static const char *const PROC_SHOWN[] = {
     "bus",       "cgroups", "consoles", "cpuinfo",  "crypto",  "devices", "diskstats",     "dma",     "driver", "execdomains", "fb",
     "filesystems", "fs",    "irq",      "loadavg",  "locks",   "mdstat",  "meminfo",       "misc",    "mtrr",   "partitions",  "pressure",
     "stat",      "swaps",   "sys",      "sysrq-trigger", "sysvipc", "tty", "uptime",       "version", "version_signature",
 };
-/* Terminals of one sandbox. The kernel has a bound for all of the machine. */
+/* The most terminals of one sandbox. The kernel limits those of the whole machine. */
 static const char TERMINALS[] = "newinstance,ptmxmode=0666,mode=620,max=256";
 enum { DEVICE_NAME = 32 };
 
-/* Where it is built. `path` is the last that something was done with, which a failure is about. */
+/* The root that is built. `path` is the latest path, which a failure names. */
 static const char *root;
 static char path[PATH_MAX];
 
-/* Of `name` in the root, which `in` leads to from there. */
+/* Writes the path of `name` below the root, which is reachable at `in`. */
 static const char *at(const char *in, const char *name)
 {
     snprintf(path, sizeof path, "%s/%s%s", root, in, name);
@@ -50,7 +53,7 @@ static bool make(const char *in, const char *name)
     return mkdir(at(in, name), 0755) == 0 || errno == EEXIST;
 }
 
-/* `source`, with everything that is mounted below it, read-only at the same place inside. */
+/* Binds `source` and all mounts below it read-only, at the same place inside. */
 static bool show(const char *source, const char *target)
 {
     return mount(source, at("", target), NULL, MS_BIND | MS_REC, NULL) == 0 && restrict_mount(path, true);
@@ -93,7 +96,7 @@ static bool show_system(void)
     return true;
 }
 
-/* With all directories above it. */
+/* Makes a directory and all directories above it. */
 static bool make_all(const char *absolute)
 {
     char part[PATH_MAX];
@@ -123,11 +126,11 @@ static bool show_more(const struct json *plan)
     return true;
 }
 
-/* Of this sandbox alone, below what is mounted there next: a descriptor. */
+/* Opens the sandbox's own directory before it is hidden by a mount. */
 static int write_resolvers(const char *text)
 {
     int names = open(at("etc/", "resolv.conf"), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
-    /* Without it the sandbox would ask the name servers of the host. */
+    /* Otherwise the sandbox would query the name servers of the host. */
     if (names >= 0 && write(names, text, strlen(text)) != (ssize_t)strlen(text)) {
         close(names);
         return -1;
@@ -168,7 +171,10 @@ static bool build_devices(void)
         int file = open(at("dev/", DEVICES[index]), O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
         close(file);
         snprintf(source, sizeof source, "/dev/%s", DEVICES[index]);
-        /* Devices work on a read-only mount; without it root inside could change the mode of the host's. */
+        /*
+         * Devices work on a read-only mount. Otherwise root inside could change the mode of the host's
+         * device.
+         */
         if (file < 0 || mount(source, path, NULL, MS_BIND, NULL) < 0 ||
             mount(NULL, path, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID, NULL) < 0)
             return false;
@@ -179,7 +185,7 @@ static bool build_devices(void)
     }
     if (!make("dev/", "pts"))
         return false;
-    /* Its own terminals, which are nobody else's. Where the machine forbids them there are none. */
+    /* Mounts private terminals. If the machine forbids it, there are none. */
     if (mount("rookery", path, "devpts", MS_NOSUID | MS_NOEXEC, TERMINALS) < 0)
         return rmdir(path) == 0;
     return symlink("pts/ptmx", at("dev/", "ptmx")) == 0;
@@ -194,7 +200,7 @@ static bool is_shown(const char *name)
     return false;
 }
 
-/* `null`: a device to put over files. */
+/* `null`: a device that hides files. */
 static bool hide_rest_of_proc(const char *null)
 {
     DIR *all = opendir(at("", "proc"));

@@ -1,4 +1,4 @@
-/* The root directory of a sandbox, built while the host's is still in sight. */
+/* Builds the root directory of a sandbox while the host's is still visible. */
 #ifndef ROOT_H
 #define ROOT_H
 
@@ -7,11 +7,14 @@
 #include "json.h"
 
 /*
- * Builds at `root` what `plan` says (`rookery_zygote/root.py`). `own_proc`: with a /proc of this pid namespace. False when it fails: errno says
- * why, and `what` is the path.
+ * Builds at `root` what `plan` says (`rookery_zygote/root.py`). `own_proc`: with a /proc of this pid
+ * namespace. On failure returns false; errno is the reason, and `what` the path.
  */
 bool build_root(const struct json *plan, const char *root, bool own_proc, const char **what);
-/* Makes the built root that of every process of this mount namespace: from here on the host's files are out of reach but by descriptors. */
+/*
+ * Enters the built root with all processes of this mount namespace. Afterwards the host's files are reachable
+ * only through descriptors.
+ */
 bool enter_root(const char *root);
 
 #endif

@@ -1,4 +1,4 @@
-/* What init knows of its sandbox. */
+/* The facts that init has about its sandbox. */
 #ifndef SANDBOX_H
 #define SANDBOX_H
 
@@ -8,35 +8,42 @@
 
 #include "json.h"
 
-/* In its directory: the socket of the runtime, which a program has in a directory of its own below it, and that of init. */
+/*
+ * Names in the sandbox's directory: the runtime's socket (a program has it in a subdirectory), and init's
+ * socket.
+ */
 #define SOCKET_NAME "runtime.sock"
 #define CONTROL_NAME "init.sock"
 /*
- * What others must know to find, judge and remove it: one JSON object, behind which there is room for how it ended. A file of its own for that would
- * be one more to make and to remove, and a full disk has no place for it.
+ * The state that other processes need to find, judge and remove the sandbox: one JSON object, followed by
+ * space for the ending. A separate file would have to be made and removed, and a full disk has no space for
+ * it.
  */
 #define STATE_NAME "state.json"
 enum { ROOM_FOR_ENDING = 512 };
 
 struct sandbox {
-    /* Texts of names and values. */
+    /* Names and values. */
     const struct json *env;
     const char *working_dir;
     uid_t uid;
     gid_t gid;
     gid_t *groups;
     size_t group_count;
-    /* Whether a process of the user sets these ids; else it has them. */
+    /* True if a process of the user has to set these ids; otherwise it already has them. */
     bool sets_ids;
     double memory_mb, most_open_files, most_processes;
-    /* The layers that hold here (docs/internals/process-sandbox.md). */
+    /* The layers that work here (docs/internals/process-sandbox.md). */
     bool has_pid, has_user, has_capabilities, has_memory_group, has_pids_group;
-    /* The user's process is a program of its own, with children that nobody else looks after. */
+    /* The user's process is a program, whose child processes only init ends. */
     bool is_program;
     pid_t user;
-    /* Descriptors: of its directory on the host, where it listens, what the user's process writes, who hears the end, the count of kills. */
+    /*
+     * Descriptors of its directory on the host, its listener, the output of the user's process, the client
+     * that waits for the end, and the count of kills.
+     */
     int directory, listener, output, connection, oom_kills;
-    /* Only held: while they are open, the program that passes packets on for this sandbox goes on. */
+    /* Kept open: the program that forwards packets for this sandbox runs until they close. */
     int network_tie, network_words;
     size_t log_bytes;
     int log_files;

@@ -1,4 +1,4 @@
-/* In the order in which it must happen: while this process has rights nothing of the user's runs. */
+/* The order of steps matters: no code of the user runs while this process has rights. */
 #include "start.h"
 
 #include <dirent.h>
@@ -32,9 +32,9 @@
 
 enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64 };
 
-/* The directory of the runtime's socket, which a program has inside. */
+/* The directory of the runtime's socket inside, for a program. */
 static const char SOCKETS_NAME[] = "sock";
-/* Where a program that speaks the runtime protocol finds its socket; and the descriptor that it is on. */
+/* Variables that name the socket and the descriptor for a program that speaks the runtime protocol. */
 static const char INSIDE_SOCKETS[] = "/run/rookery", LISTENER[] = "3";
 
 static struct worker *worker;
@@ -43,18 +43,18 @@ static const struct json *facts;
 static struct json request;
 static const struct json *command;
 static struct identity user;
-/* Texts, with a comma between them. */
+/* JSON texts, separated by commas. */
 static struct buffer warnings;
-/* Where the time went, for the answer: an object whose closing brace is missing. */
+/* Durations for the answer: a JSON object without its closing brace. */
 static struct buffer stages;
 static long long stage_began_us;
-/* The directory's name, and what it is in. */
+/* The name of the directory, and its parent. */
 static const char *name;
 static int parent;
-/* The user's process becomes a program; the HTTP server in it may be asked for. */
+/* True if the user's process becomes a program, if it makes the socket, and if it may serve HTTP. */
 static bool is_program, makes_socket, may_serve_http;
 
-/* What this worker was made as. */
+/* True if this worker was made with the property. */
 static bool has(const char *fact)
 {
     return json_is_true(facts, fact);
@@ -86,7 +86,7 @@ static bool unlink_all(int directory)
     return is_empty;
 }
 
-/* In a directory of the user's, to which this process may have no right any more. */
+/* Removes sockets from a directory of the user, where this process may have no rights. */
 static bool unlink_sockets(void)
 {
     struct stat about;
@@ -99,8 +99,8 @@ static bool unlink_sockets(void)
 }
 
 /*
- * Where the user's program has begun and has put directories beside its socket, all of it stays: the service finds the directory as that of a
- * sandbox which has ended, with its groups, and removes both.
+ * If the user's program has made directories beside its socket, the directory is kept: the service finds it
+ * as that of an ended sandbox, and removes it with its groups.
  */
 static void remove_directory(void)
 {
@@ -134,8 +134,8 @@ __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...)
     buffer_free(&sentence);
 }
 
-/* The stage that ran until now is over, and the next one begins. */
-static void over(const char *stage)
+/* Records the duration of the current stage, and begins the next. */
+static void end_stage(const char *stage)
 {
     long long now_us = monotonic_us();
     double took_ms = (double)(now_us - stage_began_us) / 1000;
@@ -145,8 +145,8 @@ static void over(const char *stage)
 
 /* Beginning */
 
-/* The zygote or the shim may be no more. An instance does not need it. */
-static void tell(const char *key, const struct json *value)
+/* Reports to the zygote or the shim, which may have ended. An instance does not need it. */
+static void report(const char *key, const struct json *value)
 {
     struct buffer message = {0};
     buffer_format(&message, "{\"%s\":", key);
@@ -176,7 +176,7 @@ static void adopt_directory(void)
     name = id->text;
 }
 
-/* A program sees the directory of its socket inside, and may put one of its own there. */
+/* A program sees the directory of its socket inside, and may make a socket there. */
 static void make_sockets(void)
 {
     must(mkdirat(sandbox->directory, SOCKETS_NAME, 0700) == 0, "the directory of its socket");
@@ -189,7 +189,10 @@ static struct json *find_item(struct json *object, const char *key)
     return (struct json *)json_get(object, key);
 }
 
-/* Programs of the interpreter come before those of the system, unless the caller chose a `PATH`: `python3` and `pip` are those of the code. */
+/*
+ * The interpreter's programs precede those of the system, unless the caller chose a `PATH`: so `python3` and
+ * `pip` are those of the code.
+ */
 static void set_path(struct json *env)
 {
     struct json *path = find_item(env, "PATH");
@@ -199,7 +202,10 @@ static void set_path(struct json *env)
         *path = *own;
 }
 
-/* It may be for a start that comes later. Ends when nobody wants this worker any more: whoever has the connection, or the zygote. */
+/*
+ * Waits for the request, which may belong to a later start. Ends this process when the client or the zygote
+ * closes its connection.
+ */
 static void wait_for_request(void)
 {
     struct pollfd waits[] = {{sandbox->connection, POLLIN, 0}, {worker->control, 0, 0}};
@@ -212,7 +218,7 @@ static void wait_for_request(void)
 
 static void receive_request(void)
 {
-    /* Stays: the environment is in it. */
+    /* Static, because the environment refers to it. */
     static struct buffer held;
     wait_for_request();
     set_timeout(sandbox->connection, READ_REQUEST_SECONDS);
@@ -224,7 +230,7 @@ static void receive_request(void)
 static void read_request(void)
 {
     command = json_get(&request, "command");
-    /* Without a program the Python runtime is what tells each call so. */
+    /* Without a program the Python runtime refuses each call. */
     is_program = is_text(command, "kind", "exec") && json_get(command, "argv")->count > 0;
     makes_socket = json_is_true(command, "makesSocket");
     may_serve_http = json_is_true(command, "orServesHttp");
@@ -237,7 +243,10 @@ static void read_request(void)
     sandbox->is_program = is_program;
 }
 
-/* A worker is made for a network and for a user before it is asked. Whoever asks knows that; what is wrong here would be a hole in the wall. */
+/*
+ * Checks that this worker has the requested network. The service chooses a worker by its network, so a
+ * difference would break isolation.
+ */
 static void check_fit(void)
 {
     const char *asked = json_text(&request, "network");
@@ -256,7 +265,7 @@ static void warn_of_network(void)
         warn("the network of this http instance has loopback only and it reaches nothing outside: %s", json_text(facts, "networkMissing"));
 }
 
-static void take_warnings(void)
+static void copy_warnings(void)
 {
     const struct json *known = json_get(facts, "warnings");
     if (known->count > 0 && json_is_true(&request, "requireIsolation"))
@@ -285,18 +294,21 @@ static void find_user(void)
     if (!sandbox->sets_ids && !sandbox->has_user && user.uid != geteuid())
         warn("the code runs as uid %u and not as %s (uid %u): the server is not root here", (unsigned)geteuid(), user.name,
              (unsigned)user.uid);
-    /* The user's program may put a socket of its own there. */
+    /* The user's program may make a socket there. */
     if (sandbox->sets_ids && is_program)
         must(fchown(worker->sockets, user.uid, user.gid) == 0 && fchownat(worker->sockets, SOCKET_NAME, user.uid, user.gid, 0) == 0,
              "the directory of its socket");
-    /* It makes the runtime's socket: an earlier connect finds nothing and tries again. */
+    /* The program makes the runtime's socket: an earlier connect fails and is retried. */
     if (is_program && makes_socket)
         must(unlinkat(worker->sockets, SOCKET_NAME, 0) == 0, "its socket");
 }
 
 /* The root */
 
-/* The platform's own mounts, then the caller's, whose sources are checked; `use` is given each with a descriptor of its source. */
+/*
+ * Applies `use` to the platform's mounts, then to the caller's, whose sources are checked. `use` gets a
+ * descriptor of each source.
+ */
 static void for_each_mount(const struct needed *needed, void (*use)(const struct json *, int, const struct needed *))
 {
     static const struct needed nothing;
@@ -324,7 +336,7 @@ static void mount_one(const struct json *item, int source, const struct needed *
     mount_source(source, json_get(item, "target"), json_is_true(item, "readonly"), json_text(facts, "root"), needed);
 }
 
-/* Without a mount namespace a mount can only be where it already is. */
+/* Without a mount namespace, a mount is only possible if source and target are equal. */
 static void accept_same_path(const struct json *item, int source, const struct needed *needed)
 {
     char resolved[PATH_MAX], normal[PATH_MAX], target[PATH_MAX];
@@ -339,7 +351,7 @@ static void accept_same_path(const struct json *item, int source, const struct n
         warn("%s is not read-only: there is no mount namespace on this machine", json_text(item, "target"));
 }
 
-/* What a mount of the caller's must not hide. */
+/* The paths that a mount of the caller must not hide. */
 static struct needed find_needed(void)
 {
     const struct json *known = json_get(facts, "needed"), *own = json_get(&request, "platformMounts");
@@ -355,7 +367,7 @@ static struct needed find_needed(void)
     return needed;
 }
 
-/* HOME exists and is the user's, unless it is a mount or the host's. */
+/* Makes HOME for the user, unless it is a mount or belongs to the host. */
 static void make_home(const char *root)
 {
     const struct json *home = json_get(sandbox->env, "HOME");
@@ -380,7 +392,7 @@ static void mount_all(void)
         for_each_mount(NULL, accept_same_path);
         return;
     }
-    /* Bounds what can be stored in the root's own files. */
+    /* Limits the size of the root's own files. */
     snprintf(size, sizeof size, "size=%lldm", (long long)sandbox->memory_mb);
     must(mount(NULL, root, NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, size) == 0, "the size of its root");
     struct needed needed = find_needed();
@@ -416,8 +428,8 @@ static void enter_limits_namespace(void)
     close(worker->limits_namespace);
 }
 
-/* The caller does not wait any more. */
-static bool is_given_up(void)
+/* True if the caller has disconnected. */
+static bool has_caller_left(void)
 {
     char byte;
     ssize_t count = recv(sandbox->connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -446,7 +458,7 @@ static void add_identity(struct buffer *target)
     buffer_format(target, "],\"set\":%s,\"map\":%s}", sandbox->sets_ids ? "true" : "false", is_mapped() ? "true" : "false");
 }
 
-/* With what a program needs to be the runtime itself. Of two of one name the last counts. */
+/* Adds the variables that a program needs to be the runtime itself. The last of equal names counts. */
 static void add_program(struct buffer *target)
 {
     struct buffer socket = {0};
@@ -457,22 +469,22 @@ static void add_program(struct buffer *target)
         buffer_format(&socket, "%s/%s/%s/%s", instances, name, SOCKETS_NAME, SOCKET_NAME);
     add_value(target, "argv", json_get(command, "argv"));
     add_value(target, "env", sandbox->env);
-    /* Goes on behind the last variable. */
+    /* Continues after the last variable. */
     target->size--;
     buffer_format(target, "%s\"ROOKERY_RUNTIME_SOCKET\":", sandbox->env->count ? "," : "");
     json_write_bytes(target, socket.data);
     add_value(target, "ROOKERY_RUNTIME_SECRET", json_get(&request, "secret"));
     if (!makes_socket)
         add_text(target, "ROOKERY_RUNTIME_FD", LISTENER);
-    /* On a shared network the port may be another program's. */
+    /* On a shared network the port may belong to another program. */
     bool may_serve = may_serve_http && (has("hasOwnNetwork") || has("isIsolated"));
     buffer_format(target, "},\"keepsListener\":%s,\"mayServeHttp\":%s", makes_socket ? "false" : "true", may_serve ? "true" : "false");
     buffer_free(&socket);
 }
 
 /*
- * Facts for the user's process. It knows nothing else of this instance. Nothing of the request has run when there is nobody to obey them: an end
- * without an answer, and the control plane asks again.
+ * Sends the user's process all facts that it needs about this instance. If the process has ended, no code of
+ * the request has run: this process ends without an answer, and the control plane retries.
  */
 static void give_orders(void)
 {
@@ -495,7 +507,7 @@ static void give_orders(void)
     }
     buffer_add(&orders, "}", 1);
     bool is_sent = send_frame(worker->orders, orders.data, orders.size);
-    /* Nothing of an init's is worth a look, and its children become the user. */
+    /* Erases secrets from this memory, because children of init become the user. */
     const struct json *secret = json_get(&request, "secret");
     if (secret->kind == JSON_STRING)
         explicit_bzero(secret->text, secret->size);
@@ -505,17 +517,17 @@ static void give_orders(void)
         end_without_memory();
 }
 
-/* The word to go. Where the user's process has ended since it had its orders, its log says why. */
-static void let_go(void)
+/* Lets the user's process begin. If it has ended since it got its orders, its log has the reason. */
+static void start_user(void)
 {
-    /* A program that waits knows only orders. */
+    /* A waiting program reads only orders. */
     if (json_get(facts, "resident")->kind != JSON_OBJECT)
         (void)!send(worker->orders, "g", 1, MSG_NOSIGNAL);
     close(worker->orders);
     close(worker->runtime_listener);
 }
 
-/* False when the caller has gone. */
+/* Returns false if the caller has disconnected. */
 static bool answer(void)
 {
     return send_format(sandbox->connection, "{\"ok\":true,\"data\":%s,\"uid\":%u,\"warnings\":[%.*s],\"stages\":%.*s}}",
@@ -523,13 +535,13 @@ static bool answer(void)
                        (int)stages.size, stages.data);
 }
 
-/* Below a shim the end of that is the end of this process too. */
+/* The end of a shim is the end of this process too. */
 static void tie_to_shim(void)
 {
     char byte;
     if (!has("isSupervised"))
         return;
-    /* Only now: changing ids and capabilities takes it away. */
+    /* Set last, because changes of ids and capabilities reset it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     ssize_t count = recv(worker->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     if (count == 0 || (count < 0 && errno != EAGAIN))
@@ -537,16 +549,17 @@ static void tie_to_shim(void)
 }
 
 /*
- * For the commands that this process will run inside; the user's process enters one of its own. What /proc has of a process that is closed to
- * others belongs to root of the namespace that it was executed in, and outside of this one that is whom those commands are. So this program is
- * executed again, and goes on in `go_on`.
+ * Enters a user namespace for the commands that this process will run inside; the user's process has its own.
+ * The files in /proc of an uninspectable process belong to root of the namespace in which it was executed.
+ * Outside of this namespace that root is the user of those commands. So this program executes itself again,
+ * and continues in `resume_start`.
  */
 static void enter_namespace_of_user(void)
 {
     struct buffer told = {0};
     must(enter_user_namespace(user.uid, user.gid) && give_up_privileges(sandbox, has("hasNoNewPrivs")), "user");
     json_write(&told, facts);
-    /* Goes on behind the last fact. Of two of one name the last counts. */
+    /* Continues after the last fact. The last of equal names counts. */
     told.size--;
     buffer_format(&told, ",\"connection\":%d,\"sockets\":%d,\"warnings\":[%.*s],\"stages\":%.*s},\"stageBeganUs\":%lld",
                   sandbox->connection, worker->sockets, (int)warnings.size, warnings.size ? warnings.data : "", (int)stages.size, stages.data,
@@ -558,8 +571,8 @@ static void enter_namespace_of_user(void)
     fail_with_errno("user");
 }
 
-/* After that. */
-static void go_on(void)
+/* Continues after `enter_namespace_of_user`. */
+static void resume_start(void)
 {
     const struct json *found = json_get(facts, "identity"), *groups = json_get(found, "groups"), *known = json_get(facts, "warnings");
     request = *json_get(facts, "request");
@@ -575,18 +588,18 @@ static void go_on(void)
     run_as();
     for (size_t index = 0; index < known->count; index++)
         warn("%s", known->items[index].text);
-    /* Goes on in front of the closing brace. */
+    /* Continues before the closing brace. */
     json_write(&stages, json_get(facts, "stages"));
     stages.size--;
     stage_began_us = (long long)json_number(facts, "stageBeganUs");
 }
 
-/* From the request to the moment when nothing but orders are missing. */
+/* Handles the request up to the point where only the orders are missing. */
 static void prepare(void)
 {
     if (sandbox->connection < 0) {
         find_usual_identity();
-        tell("ready", json_get(facts, "pid"));
+        report("ready", json_get(facts, "pid"));
         sandbox->connection = take_connection(worker->control);
         if (sandbox->connection < 0)
             end_unused();
@@ -597,21 +610,24 @@ static void prepare(void)
     adopt_directory();
     if (is_program)
         make_sockets();
-    take_warnings();
+    copy_warnings();
     check_fit();
     find_user();
-    /* The interpreter prepares for the code while its root is made. A program may begin at once: it has its orders last. */
+    /*
+     * The interpreter prepares for the code while its root is made. A program may begin at once, so it gets
+     * its orders last.
+     */
     if (!is_program)
         give_orders();
-    over("orders");
+    end_stage("orders");
     mount_all();
     if (json_get(command, "deployDir")->kind == JSON_STRING)
         check_deployed(command, &user, sandbox->sets_ids);
     warn_of_network();
-    over("mounts");
-    /* Late, so that a small share of the cpu does not slow the making of the sandbox. */
+    end_stage("mounts");
+    /* Late, so that a small CPU share does not slow the steps before it. */
     write_limits(json_get(facts, "limits"), &request, refused_limit);
-    over("limits");
+    end_stage("limits");
     if (is_mapped())
         enter_namespace_of_user();
 }
@@ -624,33 +640,33 @@ void start_instance(struct worker *told)
     name = json_text(facts, "name");
     parent = worker->workers;
     fail_by(undo, &sandbox->connection);
-    void (*usual)(void) = memory_is_over;
-    memory_is_over = end_without_memory;
+    void (*usual)(void) = on_out_of_memory;
+    on_out_of_memory = end_without_memory;
     if (json_get(facts, "request")->kind == JSON_OBJECT)
-        go_on();
+        resume_start();
     else
         prepare();
     must(keep_rights_of_init(sandbox), "capabilities");
-    close_to_others();
-    if (is_given_up())
+    forbid_inspection();
+    if (has_caller_left())
         end_unused();
     if (is_program)
         give_orders();
-    let_go();
-    /* Nothing of the user's can have come this far in the meantime; the user's process has its own already. */
+    start_user();
+    /* No code of the user has run so far. The user's process is in its own namespace already. */
     enter_limits_namespace();
     must(keep_rights_of_init(sandbox), "capabilities");
-    close_to_others();
+    forbid_inspection();
     must(filter_as_told(facts), "seccomp");
     tie_to_shim();
-    over("rights");
+    end_stage("rights");
     /*
-     * Last: it wakes the service, perhaps on the processor on which the code is loading meanwhile. Where the caller has just gone, that may have
-     * begun.
+     * Comes last, because it wakes the service, perhaps on the processor that loads the code. If the caller
+     * has just disconnected, the code may have begun.
      */
     if (!answer() && !json_is_true(&request, "survivesCaller"))
         end_unused();
-    tell("taken", json_get(&request, "instanceId"));
+    report("taken", json_get(&request, "instanceId"));
     close(worker->control);
     close(worker->workers);
     close(worker->instances);
@@ -660,5 +676,5 @@ void start_instance(struct worker *told)
     buffer_format(&title, "rookery: init %s", name);
     show_title(title.data);
     buffer_free(&title);
-    memory_is_over = usual;
+    on_out_of_memory = usual;
 }

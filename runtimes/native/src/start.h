@@ -1,10 +1,10 @@
-/* From a worker to an instance: everything between the request and the user's code. */
+/* Turns a worker into an instance: everything between the request and the user's code. */
 #ifndef START_H
 #define START_H
 
 #include "worker.h"
 
-/* Waits for the request and does it; ends the process where there is none, or where it cannot be done. */
+/* Waits for the request and performs it. Ends the process if there is none, or if it fails. */
 void start_instance(struct worker *worker);
 
 #endif

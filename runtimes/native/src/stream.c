@@ -1,7 +1,7 @@
 /*
- * A command whose input and outputs are open streams, over one connection. After the request, frames go both ways; the first byte says what
- * each is. Each stream has a window: so many bytes may be under way until the other side gives credit for what it has passed on. So neither
- * side ever stops reading the connection, and a resize or a kill is heard while everything else is held up.
+ * Runs a command with open input and output streams over one connection. After the request, frames go both
+ * ways; the first byte is the kind. Each stream has a window: the most bytes in transit until the reader
+ * gives credit. So neither side ever stops reading the connection, and a resize or a kill always arrives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,30 +22,33 @@
 #include "processes.h"
 #include "program.h"
 #include "reason.h"
-#include "ways.h"
+#include "access.h"
 
-/* What a frame is. STDIN, STDOUT and STDERR are also the names of streams in a CREDIT. */
+/* The kinds of frames. STDIN, STDOUT and STDERR also name the streams of a CREDIT. */
 enum kind { STDIN, STDOUT, STDERR, STDIN_END, RESIZE, KILL, CREDIT, EXIT };
 
 enum {
-    /* How much of a stream may be under way. */
+    /* The window of a stream. */
     WINDOW = 262144,
     CREDIT_STEP = WINDOW / 4,
     CHUNK = 65536,
     LARGEST = WINDOW + 16,
-    /* How much that a dead command left behind is still read; others may hold its outputs and go on writing. */
+    /*
+     * The most output that is still read of an ended command. Other processes may keep the pipes open and
+     * write on.
+     */
     MOST_LEFT = 1048576,
-    /* How long the caller may take to hear the end. */
+    /* The time in which the caller must read the end. */
     HEARD_SECONDS = 10,
-    /* What a terminal may take to pass on what was written to it last. */
+    /* The time a terminal may need to deliver the last output. */
     TERMINAL_MS = 100,
 };
 
 struct output {
-    /* -1 when it has ended. */
+    /* -1 after the command has ended. */
     int descriptor;
     unsigned long credit;
-    /* Of a command that has ended: whether there may still be something in it, and how much is read at most. */
+    /* For an ended command: whether an output may have more data, and the most that is still read. */
     bool is_left;
     long most_left;
 };
@@ -54,11 +57,11 @@ struct conversation {
     int connection, watch;
     pid_t pid;
     bool has_terminal;
-    /* -1 when nobody reads it any more. */
+    /* -1 when the input is closed. */
     int input;
     struct output outputs[2];
     struct buffer received, unsent;
-    /* What the command has not taken yet, and what it took that no credit was given for. */
+    /* Input that the command has not read yet, and input that it has read without credit for the caller. */
     struct buffer waiting;
     unsigned long taken;
     bool input_ends;
@@ -67,7 +70,7 @@ struct conversation {
     long long ended_at;
 };
 
-/* Sends what the other side takes now. */
+/* Sends as much as the peer accepts now. */
 static void flush(struct conversation *one)
 {
     if (one->unsent.size == 0)
@@ -94,12 +97,12 @@ static void say(struct conversation *one, enum kind kind, const void *payload, s
     flush(one);
 }
 
-/* The whole session: a shell gives each of its jobs a group of its own. */
+/* Signals the whole session: a shell puts each job into a group of its own. */
 static void end_command(struct conversation *one)
 {
     size_t count;
     kill(-one->pid, SIGKILL);
-    /* It may not have its session yet. */
+    /* The session may not exist yet. */
     kill(one->pid, SIGKILL);
     struct process *all = processes(&count);
     for (size_t index = 0; index < count; index++) {
@@ -138,7 +141,7 @@ static void feed(struct conversation *one)
         if (count >= 0)
             take(one, (size_t)count);
         else
-            /* Nobody reads it any more, which is no failure of whoever writes it. */
+            /* The command has closed its input, which is no failure. */
             close_input(one);
     }
     if (one->input < 0)
@@ -155,8 +158,8 @@ static void resize(int terminal, unsigned columns, unsigned rows)
     ioctl(terminal, TIOCSWINSZ, &size);
 }
 
-/* False when it makes no sense. */
-static bool obey(struct conversation *one, enum kind kind, const unsigned char *payload, size_t size)
+/* Returns false if the frame is invalid. */
+static bool serve_request(struct conversation *one, enum kind kind, const unsigned char *payload, size_t size)
 {
     switch (kind) {
     case STDIN:
@@ -188,7 +191,7 @@ static bool obey(struct conversation *one, enum kind kind, const unsigned char *
     }
 }
 
-/* False when the caller has left, or says what makes no sense. */
+/* Returns false if the caller has disconnected or sent an invalid frame. */
 static bool talk(struct conversation *one, short event)
 {
     if (event & POLLOUT)
@@ -201,13 +204,13 @@ static bool talk(struct conversation *one, short event)
     one->received.size += (size_t)count;
     while (one->received.size >= FRAME_HEAD) {
         size_t size = get_u32(one->received.data);
-        /* An empty one has no kind. */
+        /* An empty frame has no kind. */
         if (size == 0 || size > LARGEST)
             return false;
         if (one->received.size < FRAME_HEAD + size)
             return true;
         const unsigned char *frame = (const unsigned char *)one->received.data + FRAME_HEAD;
-        if (!obey(one, (enum kind)frame[0], frame + 1, size - 1))
+        if (!serve_request(one, (enum kind)frame[0], frame + 1, size - 1))
             return false;
         buffer_take(&one->received, FRAME_HEAD + size);
     }
@@ -221,7 +224,7 @@ static bool can_send(const struct conversation *one, const struct output *output
     return output->descriptor >= 0 && output->credit > 0 && one->unsent.size < WINDOW;
 }
 
-/* How much was there; -1 at the end or when nothing is there now. */
+/* Returns the count of bytes read; -1 at the end, or when none are available. */
 static long read_output(struct conversation *one, enum kind stream)
 {
     static char chunk[CHUNK];
@@ -241,7 +244,7 @@ static long read_output(struct conversation *one, enum kind stream)
     return count;
 }
 
-/* Whether an output in which there is nothing stays so: a pipe at once, a terminal passes on what was written a moment later. */
+/* True if an empty output stays empty. A pipe is empty at once; a terminal may deliver data shortly after. */
 static bool stays_empty(const struct conversation *one)
 {
     return !one->has_terminal || monotonic_ms() - one->ended_at >= TERMINAL_MS;
@@ -269,7 +272,7 @@ static void read_rest(struct conversation *one)
 
 static void reap(struct conversation *one)
 {
-    forget_signals(one->watch);
+    drain_signals(one->watch);
     if (one->has_ended || waitpid(one->pid, &one->status, WNOHANG) != one->pid)
         return;
     one->has_ended = true;
@@ -290,25 +293,28 @@ static void tell_end(struct conversation *one)
     set_timeout(one->connection, 0);
     if (!send_all(one->connection, one->unsent.data, one->unsent.size))
         return;
-    /* Credit may be on its way, and whoever writes to a connection that is closed sees that and not the end. */
+    /*
+     * Waits for the caller to close: credit may be in transit, and a write to a closed connection would hide
+     * the end.
+     */
     set_timeout(one->connection, HEARD_SECONDS);
     while (recv(one->connection, buffer_room(&one->received, CHUNK), CHUNK, 0) > 0)
         ;
 }
 
-/* False when the caller leaves first. */
+/* Returns false if the caller disconnects first. */
 static bool converse(struct conversation *one)
 {
     static const char good[] = "{\"ok\":true}";
     add_frame(&one->unsent, good, sizeof good - 1);
     flush(one);
-    /* One that ended before anybody listened. */
+    /* The command may have ended before the signal descriptor existed. */
     reap(one);
     while (!one->has_ended || one->outputs[0].is_left || one->outputs[1].is_left) {
         struct pollfd waits[5] = {
             {one->watch, POLLIN, 0},
             {one->connection, (short)(POLLIN | (one->unsent.size ? POLLOUT : 0)), 0},
-            /* Those that nobody wants are not waited for: the end of the other side would be reported over and over. */
+            /* Excludes closed outputs, whose hang-up `poll` would report again and again. */
             {one->waiting.size > 0 ? one->input : -1, POLLOUT, 0},
             {can_send(one, &one->outputs[0]) ? one->outputs[0].descriptor : -1, POLLIN, 0},
             {can_send(one, &one->outputs[1]) ? one->outputs[1].descriptor : -1, POLLIN, 0},
@@ -358,7 +364,7 @@ _Noreturn void serve_stream(int connection, const struct sandbox *sandbox, const
     const struct json *terminal = json_get(request, "terminal");
     bool has_terminal = terminal->kind == JSON_OBJECT;
     int ours[3], theirs[3];
-    /* Before the fork, so that a child that has ended is heard. */
+    /* Before the fork, so that an early end is noticed. */
     int watch = watch_children();
     if (has_terminal)
         open_terminal(connection, terminal, ours, theirs);
@@ -370,7 +376,7 @@ _Noreturn void serve_stream(int connection, const struct sandbox *sandbox, const
         _exit(0);
     }
     if (pid == 0) {
-        /* It must not outlive the one that would end it. */
+        /* Ends the command with this process. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         detach(theirs);
         if (has_terminal && ioctl(0, TIOCSCTTY, 0) < 0)

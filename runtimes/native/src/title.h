@@ -1,8 +1,8 @@
-/* What `ps` and /proc show of this process. */
+/* The title of this process in `ps` and /proc. */
 #ifndef TITLE_H
 #define TITLE_H
 
-/* The arguments that it was started with: there is no more room than they have. They are cleared. */
+/* Clears the arguments of this process. A title has no more space than they had. */
 void title_room(int count, char *arguments[]);
 void show_title(const char *title);
 

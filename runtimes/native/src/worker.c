@@ -12,7 +12,7 @@
 
 enum { CHUNK = 16384 };
 
-/* What it may show, as long as `runtimes/native/fork` makes it. */
+/* The title space that `runtimes/native/fork` reserves. */
 static const char TITLE_ROOM[] = "rookery: worker                                                                                 ";
 
 #define FIELD(name, field) {name, offsetof(struct worker, field)}

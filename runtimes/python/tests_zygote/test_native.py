@@ -190,7 +190,7 @@ class Hostile(Started):
         answer = self.answer_of(frames.packed(b'{"op":"access","way":"no\\nne"}'))
         self.assertEqual(
             json.loads(answer[4:].decode()),
-            {'ok': False, 'code': 'internal', 'message': 'there is no way no\nne into a sandbox'},
+            {'ok': False, 'code': 'internal', 'message': 'a sandbox has no access of kind no\nne'},
         )
 
     def test_one_who_says_half_of_something_holds_up_nobody_for_long(self):
