@@ -144,7 +144,7 @@ function section(
   earlier: NamedCommand | null,
 ): string {
   const rows = rowsOf(command);
-  const usage = ['rookery', path, '[options]', ...argumentsOf(command).map(({ name }) => name)].join(' ');
+  const names = argumentsOf(command).map(({ name }) => name);
   const aliases = command.aliases().map(alias => `\`${alias}\``);
   // Indented text of the help becomes a code block.
   const description = command
@@ -166,7 +166,7 @@ function section(
     `### rookery ${path}`,
     description,
     ...(aliases.length === 0 ? [] : [`Short: ${aliases.join(', ')}.`]),
-    ...(command.registeredArguments.length === 0 ? [] : [`\`\`\`\n${usage}\n\`\`\``]),
+    ...(names.length === 0 ? [] : [`Arguments: \`${names.join(' ')}\``]),
     ...(own.length === 0 ? [] : [`| Argument or option | Meaning |\n|---|---|\n${own.map(tableRow).join('\n')}`]),
     ...(earlier === null || repeated.length === 0
       ? []

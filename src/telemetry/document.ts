@@ -13,9 +13,12 @@ const ALERTS: Readonly<Record<string, string>> = {
 
 /** Returns the content of `docs/reference/metrics.md`. */
 export function metricsPage(): string {
-  const sections = Object.entries(METRICS as Readonly<Record<string, MetricDefinition>>).map(([name, metric]) => {
+  const metrics = Object.entries(METRICS as Readonly<Record<string, MetricDefinition>>);
+  const sections = metrics.map(([name, metric]) => {
     const labels = Object.entries(metric.labels).map(([label, doc]) => `- \`${label}\`: ${doc}`);
-    const buckets = metric.buckets === undefined ? [] : ['', `Buckets, in seconds: ${metric.buckets.join(', ')}.`];
+    const [first] = metrics.find(([, { buckets }]) => String(buckets) === String(metric.buckets)) ?? [name];
+    const bounds = first === name ? `in seconds: ${metric.buckets?.join(', ')}` : `as for \`${first}\``;
+    const buckets = metric.buckets === undefined ? [] : ['', `Buckets ${bounds}.`];
     const lines = [
       `### \`${name}\` (${metric.type})`,
       '',
