@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -7,21 +7,19 @@ import { ROOT } from '../../scripts/command.ts';
 import { CLEAN_ROOT_MAKE_MS, cleanRoot, onCleanMachine } from '../parts/clean-machine.ts';
 import { missingTerms } from '../parts/package-terms.ts';
 import { describeWith } from '../probe.ts';
+import { withToken } from '../walks/machine-walks.ts';
+import { readTryIt } from '../walks/readme.ts';
 
 /** Timeout of writing thousands of files; the machine has its own limit. */
 const INSTALL_MS = 600_000;
-const EXPECTED = ['{"message":"Hello, Ada!","calls":1}', '{"message":"Hello, Grace!","calls":2}'];
 
-/**
- * Replaces the curl command of the README: a clean Debian has no curl, and the package's service requires a
- * token.
- */
-const SECOND_CALL = `rookery agent invoke hello '{"name": "Grace"}'`;
-
-/** The commands of "A first agent" in the README. */
-const WALK = (/^alias rookery=.*\n((?:.+\n)+?)```$/m.exec(readFileSync(join(ROOT, 'README.md'), 'utf8'))?.[1] ?? '')
-  .split('\n')
-  .map(line => (line.startsWith('curl ') ? SECOND_CALL : line.split(/\s*# → /)[0]))
+/** The commands of "Try it" in README.md. */
+const { commands: COMMANDS } = readTryIt();
+const EXPECTED = COMMANDS.flatMap(({ expected }) => expected ?? []);
+const LINES = COMMANDS.map(({ line }) => line).join('\n');
+/** The same commands for the service of the Debian package, which requires a token. */
+const LINES_WITH_TOKEN = COMMANDS.map(withToken('$(cat /var/lib/rookery/local-token)'))
+  .map(({ line }) => line)
   .join('\n');
 
 describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
@@ -79,7 +77,7 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
         rookery agent delete mine
         end`,
       });
-      for (const line of EXPECTED) expect(output.split(line)).toHaveLength(3);
+      for (const text of EXPECTED) expect(linesWith(output, text), text).toBe(2);
       expect(output).toContain('"Hello, Lin!"');
     },
     INSTALL_MS,
@@ -113,7 +111,7 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
         rookery agent invoke stays '{}'
         systemctl restart rookery.service
         rookery agent invoke stays '{"name": "again"}'
-        ${WALK}
+        ${LINES_WITH_TOKEN}
         dpkg --purge rookery
         for file in $(grep -ls 'rookery_[z]ygote' /proc/[0-9]*/cmdline); do echo "left: $file"; done
         find / -xdev -path /proc -prune -o -path /opt -prune -o -path /var/lib/rookery -prune -o -name '*rookery*' -printf 'left: %p\\n'
@@ -130,13 +128,18 @@ describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
       expect(output).toMatch(/^warn +dependencies +cannot be installed$/m);
       for (const name of ['python3-venv', 'npm']) expect(output).toContain(`apt install ${name}`);
       expect(output).toContain('{"message":"Hello, again!","calls":2}');
-      for (const line of EXPECTED) expect(output).toContain(line);
+      for (const text of EXPECTED) expect(linesWith(output, text), text).toBe(1);
       expect(output).not.toContain('left: ');
       expect(output).toContain('rookery.db');
     },
     INSTALL_MS,
   );
 });
+
+/** Returns the number of lines that begin with `text`: curl adds no line feed to an answer. */
+function linesWith(output: string, text: string): number {
+  return output.split('\n').filter(line => line.startsWith(text)).length;
+}
 
 /**
  * Shell functions: `serve` starts a service, `end` ends it, `walk` runs the README's commands with a separate
@@ -154,7 +157,7 @@ walk() {
   set -euo pipefail
   cp -r /usr/local/lib/node_modules/rookery/examples .
   serve "$PWD/data"
-  ${WALK}
+  ${LINES}
   end
 }
 `;

@@ -12,17 +12,17 @@ const execute = promisify(execFile);
 const KEPT = join(KEPT_DIR, 'rookery-test-images');
 const MIRROR = 'http://deb.debian.org/debian';
 const SUITE = 'bookworm';
-const INCLUDED = 'python3,systemd';
+const INCLUDED = 'python3,systemd,curl';
 /** Kept root file system. Different content needs a different number in the name. */
-const ROOT = join(KEPT, `clean-${SUITE}-1`);
+const ROOT = join(KEPT, `clean-${SUITE}-2`);
 export const CLEAN_ROOT_MAKE_MS = 300_000;
 const RUN_TIMEOUT_S = 500;
 const OUTPUT_POLL_MS = 20;
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 
 /**
- * Returns a read-only directory with Debian 12 as its installer leaves it, with Python and systemd, without
- * Node.
+ * Returns a read-only directory with Debian 12 as its installer leaves it, with Python, systemd and curl,
+ * without Node.
  */
 export async function cleanRoot(): Promise<string> {
   if (existsSync(ROOT)) return ROOT;
