@@ -166,8 +166,10 @@ function section(
     `### rookery ${path}`,
     description,
     ...(aliases.length === 0 ? [] : [`Short: ${aliases.join(', ')}.`]),
-    ...(names.length === 0 ? [] : [`Arguments: \`${names.join(' ')}\``]),
-    ...(own.length === 0 ? [] : [`| Argument or option | Meaning |\n|---|---|\n${own.map(tableRow).join('\n')}`]),
+    ...(names.every(name => names.length === 1 && own.some(row => row.name === name))
+      ? []
+      : [`Arguments: \`${names.join(' ')}\``]),
+    ...(own.length === 0 ? [] : [`| Name | Meaning |\n|---|---|\n${own.map(tableRow).join('\n')}`]),
     ...(earlier === null || repeated.length === 0
       ? []
       : [
