@@ -5,7 +5,7 @@ import type { Measurement } from './measure.ts';
 import { Rookery, type RookeryOptions } from './rookery.ts';
 
 /** Row of the bench: a promise of the design, with a name for `--only`. */
-export interface Row {
+export interface BenchRow {
   readonly name: string;
   /**
    * Measures the row. Throws NotHere if this machine cannot measure it; the report then shows the text

@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { ARGUMENTS, ROOT, run } from '../scripts/command.ts';
 import { findInterpreters } from '../scripts/pythons.ts';
-import { Bed, NotHere, type Row } from './bed.ts';
+import { Bed, type BenchRow, NotHere } from './bed.ts';
 import { generatorName } from './load.ts';
-import { type Machine, markdown, type Section } from './report.ts';
+import { type BenchMachine, markdown, type Section } from './report.ts';
 import { cluster } from './rows/cluster.ts';
 import { createNodeToResult, createRate, createToResult } from './rows/create.ts';
 import { createStages } from './rows/create-stages.ts';
@@ -33,7 +33,7 @@ import { throughput } from './rows/throughput.ts';
 import { warmInvoke } from './rows/warm-invoke.ts';
 
 /** Rows in the order of the design's table. The row `floor` is measured only when `--only` names it. */
-const ROWS: readonly Row[] = [
+const ROWS: readonly BenchRow[] = [
   ...[
     warmInvoke,
     throughput,
@@ -52,7 +52,7 @@ const ROWS: readonly Row[] = [
   ...[docker, supervisor, kubernetes, files, cluster, dashboard],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
-const ASKED_ONLY: readonly Row[] = [floorAlone];
+const ASKED_ONLY: readonly BenchRow[] = [floorAlone];
 
 const { values } = parseArgs({
   args: [...ARGUMENTS],
@@ -68,7 +68,7 @@ const { values } = parseArgs({
   },
 });
 
-function chosenRows(): readonly Row[] {
+function chosenRows(): readonly BenchRow[] {
   if (values.only === '') return ROWS;
   const all = [...ROWS, ...ASKED_ONLY];
   return values.only.split(',').map(name => {
@@ -85,7 +85,7 @@ async function chosenPython() {
   return python;
 }
 
-async function measureRow(row: Row, bed: Bed): Promise<Section> {
+async function measureRow(row: BenchRow, bed: Bed): Promise<Section> {
   try {
     return { row: row.name, measurements: await row.measure(bed) };
   } catch (error) {
@@ -118,7 +118,7 @@ try {
   await bed.close();
 }
 
-const machine: Machine = {
+const machine: BenchMachine = {
   cpu: cpus()[0]?.model.trim() ?? 'unknown processor',
   cores: cpus().length,
   memoryGb: Math.round(totalmem() / 2 ** 30),

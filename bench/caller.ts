@@ -9,7 +9,7 @@ export interface Ask {
   readonly body?: unknown;
 }
 
-export interface Told {
+export interface CallerAnswer {
   readonly status: number;
   /** Value of the header `Server-Timing`, or `''`. */
   readonly timing: string;
@@ -27,7 +27,7 @@ const TIMING = /^server-timing: *(.*)$/im;
 export class Caller {
   readonly #host: string;
   readonly #port: number;
-  readonly #idle: Connection[] = [];
+  readonly #idle: CallerConnection[] = [];
 
   constructor(url: string) {
     const { hostname, port } = new URL(url);
@@ -36,8 +36,8 @@ export class Caller {
   }
 
   /** Sends one request and returns the answer. Rejects if the connection fails. */
-  async ask(ask: Ask): Promise<Told> {
-    const connection = this.#open() ?? (await Connection.open(this.#host, this.#port));
+  async ask(ask: Ask): Promise<CallerAnswer> {
+    const connection = this.#open() ?? (await CallerConnection.open(this.#host, this.#port));
     const told = await connection.ask(this.#request(ask));
     if (connection.isOpen) this.#idle.push(connection);
     return told;
@@ -48,7 +48,7 @@ export class Caller {
   }
 
   /** Returns an idle connection that the server has not closed, or undefined. */
-  #open(): Connection | undefined {
+  #open(): CallerConnection | undefined {
     let last = this.#idle.pop();
     while (last !== undefined && !last.isOpen) last = this.#idle.pop();
     return last;
@@ -63,13 +63,13 @@ export class Caller {
   }
 }
 
-class Connection {
+class CallerConnection {
   isOpen = true;
   readonly #socket: Socket;
   #rest: Buffer | undefined;
-  #asked: { tell: (told: Told) => void; fail: (error: Error) => void } | undefined;
+  #asked: { tell: (told: CallerAnswer) => void; fail: (error: Error) => void } | undefined;
 
-  static open(host: string, port: number): Promise<Connection> {
+  static open(host: string, port: number): Promise<CallerConnection> {
     return new Promise((resolve, reject) => {
       // One buffer for each connection. Otherwise Node.js allocates 64 KiB for each answer.
       const buffer = Buffer.allocUnsafeSlow(READ_BYTES);
@@ -78,7 +78,7 @@ class Connection {
         return true;
       };
       const socket = connect({ host, port, noDelay: true, onread: { buffer, callback } });
-      const opened = new Connection(socket);
+      const opened = new CallerConnection(socket);
       socket.once('error', reject);
       socket.once('connect', () => resolve(opened));
     });
@@ -90,7 +90,7 @@ class Connection {
     socket.on('close', () => this.#end(new Error('the connection ended before the answer')));
   }
 
-  ask(request: string): Promise<Told> {
+  ask(request: string): Promise<CallerAnswer> {
     return new Promise((tell, fail) => {
       this.#asked = { tell, fail };
       this.#socket.write(request);

@@ -7,7 +7,7 @@ export interface Section {
   readonly problem?: string;
 }
 
-export interface Machine {
+export interface BenchMachine {
   readonly cpu: string;
   readonly cores: number;
   readonly memoryGb: number;
@@ -20,7 +20,7 @@ export interface Machine {
 }
 
 /** Returns the table in Markdown. The JSON file beside it has the same numbers. */
-export function markdown(sections: readonly Section[], machine: Machine, startedAt: Date): string {
+export function markdown(sections: readonly Section[], machine: BenchMachine, startedAt: Date): string {
   const lines = [
     `# Bench results of ${startedAt.toISOString().slice(0, 16).replace('T', ' ')} UTC`,
     '',

@@ -22,19 +22,19 @@ export interface Parameter {
   readonly schema: Schema;
 }
 
-type Content = Readonly<Record<string, { readonly schema?: Schema }>>;
+type MediaTypes = Readonly<Record<string, { readonly schema?: Schema }>>;
 
 export interface Operation {
   readonly operationId: string;
   readonly summary?: string;
   readonly parameters?: readonly (Parameter | { readonly $ref: string })[];
-  readonly requestBody?: { readonly content: Content };
-  readonly responses: Readonly<Record<string, { readonly content?: Content }>>;
+  readonly requestBody?: { readonly content: MediaTypes };
+  readonly responses: Readonly<Record<string, { readonly content?: MediaTypes }>>;
 }
 
 type Paths = Readonly<Record<string, Readonly<Record<string, Operation>>>>;
 
-interface Served {
+interface ServedDocument {
   readonly openapi: string;
   readonly info: { readonly version: string };
   readonly security: unknown;
@@ -175,8 +175,8 @@ export async function clientDocument(): Promise<string> {
   return `${JSON.stringify(document, null, 2)}\n`;
 }
 
-async function served(entry: 'frontend' | 'meta'): Promise<Served> {
-  return JSON.parse(await openApiDocument(entry)) as Served;
+async function served(entry: 'frontend' | 'meta'): Promise<ServedDocument> {
+  return JSON.parse(await openApiDocument(entry)) as ServedDocument;
 }
 
 class Naming {
@@ -214,7 +214,7 @@ class Naming {
     if (this.#unused.size > 0) throw new Error(`NAMES has places that no document has: ${[...this.#unused]}`);
   }
 
-  #content(content: Content, place: string, name: string): object {
+  #content(content: MediaTypes, place: string, name: string): object {
     return Object.fromEntries(
       Object.entries(content).map(([type, { schema, ...rest }]) => [
         type,

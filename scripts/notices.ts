@@ -17,7 +17,7 @@ interface Locked {
 
 type Packages = Readonly<Record<string, Locked>>;
 
-interface Manifest {
+interface PackageManifest {
   readonly license?: string;
   /** Licences in an older form of `license`. */
   readonly licenses?: readonly { readonly type: string }[];
@@ -113,7 +113,7 @@ function packageLine(path: string, packages: Packages): string {
 function licenceOf(path: string, packages: Packages): string {
   const locked = packages[path]?.license;
   if (locked !== undefined) return locked;
-  const { license, licenses = [] } = JSON.parse(readText(join(path, 'package.json'))) as Manifest;
+  const { license, licenses = [] } = JSON.parse(readText(join(path, 'package.json'))) as PackageManifest;
   const named = license ?? licenses.map(({ type }) => type).join(' OR ');
   if (named === '') throw new Error(`${path} states no licence`);
   return named;

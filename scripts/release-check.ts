@@ -11,16 +11,16 @@ import { stripVTControlCharacters } from 'node:util';
 import { ROOT, run } from './command.ts';
 import { VERSION } from './versions.ts';
 
-type State = 'ours' | 'free' | 'taken' | 'open' | 'not asked';
+type NameState = 'ours' | 'free' | 'taken' | 'open' | 'not asked';
 
-interface Answer {
-  readonly state: State;
+interface NameAnswer {
+  readonly state: NameState;
   readonly detail: string;
 }
 
 interface Owned {
   readonly what: string;
-  readonly ask: () => Promise<Answer>;
+  readonly ask: () => Promise<NameAnswer>;
 }
 
 const REPOSITORY = (readJson('package.json') as { repository?: { url?: string } }).repository?.url ?? '';
@@ -51,7 +51,7 @@ const NAMES: readonly Owned[] = [
  * Checks an npm name. An unreachable registry may look as if the name were free, so an existing package is
  * requested first.
  */
-async function askNpm(name: string): Promise<Answer> {
+async function askNpm(name: string): Promise<NameAnswer> {
   const known = await ask('npm', ['view', 'tsx', 'name']);
   if (known.code !== 0) return notAsked('npm view', known.output);
   const { code, output } = await ask('npm', ['view', name, 'repository.url', 'maintainers', '--json']);
@@ -64,7 +64,7 @@ async function askNpm(name: string): Promise<Answer> {
  * Checks a PyPI name. pip prints the same error for a free name and for an unreachable index, so it requests
  * an existing package first.
  */
-async function askPypi(name: string): Promise<Answer> {
+async function askPypi(name: string): Promise<NameAnswer> {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-release-'));
   const download = (wanted: string) =>
     ask('python3', [
@@ -92,7 +92,7 @@ async function askPypi(name: string): Promise<Answer> {
   }
 }
 
-async function askMaven(coordinates: string): Promise<Answer> {
+async function askMaven(coordinates: string): Promise<NameAnswer> {
   const { code, output } = await ask('mvn', ['-B', '-q', 'dependency:get', `-Dartifact=${coordinates}:LATEST`]);
   if (code === 0) return owner('an artifact with these coordinates exists');
   return /Could not find artifact|No versions available/.test(output)
@@ -100,7 +100,7 @@ async function askMaven(coordinates: string): Promise<Answer> {
     : notAsked('mvn dependency:get', output);
 }
 
-async function askGo(path: string): Promise<Answer> {
+async function askGo(path: string): Promise<NameAnswer> {
   const { code, output } = await ask('go', ['list', '-m', `${path}@latest`]);
   if (code === 0) return owner(output.trim());
   return /unrecognized import path|404 Not Found/i.test(output)
@@ -108,11 +108,11 @@ async function askGo(path: string): Promise<Answer> {
     : notAsked('go list', output);
 }
 
-async function askImage(): Promise<Answer> {
+async function askImage(): Promise<NameAnswer> {
   return { state: 'not asked', detail: 'choose the registry and the name of the image first' };
 }
 
-async function askDomain(domain: string): Promise<Answer> {
+async function askDomain(domain: string): Promise<NameAnswer> {
   try {
     // Without DNS every domain looks free, so a known domain is resolved first.
     await resolveNs('example.org');
@@ -130,16 +130,16 @@ async function askDomain(domain: string): Promise<Answer> {
 }
 
 /** Returns `ours` if the found text contains the repository's address, and `taken` otherwise. */
-function owner(detail: string): Answer {
+function owner(detail: string): NameAnswer {
   const isOurs = REPOSITORY !== '' && detail.includes(REPOSITORY.replace(/^git\+|\.git$/g, ''));
   return { state: isOurs ? 'ours' : 'taken', detail };
 }
 
-function present(is: boolean, detail: string): Answer {
+function present(is: boolean, detail: string): NameAnswer {
   return is ? { state: 'ours', detail } : { state: 'open', detail: 'missing' };
 }
 
-function notAsked(client: string, output: string): Answer {
+function notAsked(client: string, output: string): NameAnswer {
   const lines = stripVTControlCharacters(output).split('\n');
   return { state: 'not asked', detail: `${client}: ${lines.map(line => line.trim()).find(Boolean) ?? 'no answer'}` };
 }
@@ -156,13 +156,13 @@ function readJson(file: string): unknown {
   return JSON.parse(read(file));
 }
 
-const answers: Answer[] = [];
+const answers: NameAnswer[] = [];
 for (const { what, ask: askOne } of NAMES) {
   const answer = await askOne();
   answers.push(answer);
   console.log(`${answer.state.padEnd(10)} ${what}${answer.detail === '' ? '' : `: ${answer.detail}`}`);
 }
-const has = (...states: readonly State[]) => answers.some(({ state }) => states.includes(state));
+const has = (...states: readonly NameState[]) => answers.some(({ state }) => states.includes(state));
 if (has('taken', 'open')) process.exitCode = 1;
 else if (has('not asked')) process.exitCode = 3;
 console.log(process.exitCode ? 'Do not release yet: RELEASING.md.' : 'Every name is ours or free.');

@@ -16,7 +16,7 @@ interface Measure {
   readonly where: string;
 }
 
-interface Source {
+interface SourceFile {
   readonly file: string;
   readonly lines: number;
   /** Files of `src/` that this file imports, types included. */
@@ -26,7 +26,7 @@ interface Source {
   readonly collections: number;
 }
 
-interface Node {
+interface SyntaxNode {
   readonly type: string;
   readonly start: number;
   readonly end: number;
@@ -82,7 +82,7 @@ function sum<K extends string>(all: readonly Readonly<Record<K, number>>[], fiel
   return all.reduce((total, each) => total + each[field], 0);
 }
 
-function read(file: string, text: string): Source {
+function read(file: string, text: string): SourceFile {
   const { program, module } = parseSync(file, text);
   const requests = [...module.staticImports, ...module.staticExports.flatMap(({ entries }) => entries)]
     .map(each => each.moduleRequest?.value)
@@ -90,12 +90,12 @@ function read(file: string, text: string): Source {
   const functions: { line: number; lines: number }[] = [];
   let collections = 0;
   const lineAt = (offset: number) => text.slice(0, offset).split('\n').length;
-  walk(program as unknown as Node, node => {
+  walk(program as unknown as SyntaxNode, node => {
     if (FUNCTIONS.has(node.type)) {
       const line = lineAt(node.start);
       functions.push({ line, lines: lineAt(node.end) - line + 1 });
     }
-    const value = node.value as Node | null | undefined;
+    const value = node.value as SyntaxNode | null | undefined;
     if (
       node.type === 'PropertyDefinition' &&
       value?.type === 'NewExpression' &&
@@ -107,17 +107,17 @@ function read(file: string, text: string): Source {
   return { file, lines: text.split('\n').length - 1, imports, functions, collections };
 }
 
-function walk(node: Node, visit: (node: Node) => void): void {
+function walk(node: SyntaxNode, visit: (node: SyntaxNode) => void): void {
   visit(node);
   for (const child of Object.values(node)) {
     for (const each of Array.isArray(child) ? child : [child]) {
-      if (typeof each?.type === 'string') walk(each as Node, visit);
+      if (typeof each?.type === 'string') walk(each as SyntaxNode, visit);
     }
   }
 }
 
 /** Returns the sets of files that import each other, directly or through others (Tarjan's algorithm). */
-function circlesOf(sources: readonly Source[]): readonly (readonly string[])[] {
+function circlesOf(sources: readonly SourceFile[]): readonly (readonly string[])[] {
   const importsOf = new Map(sources.map(({ file, imports }) => [file, imports]));
   const order = new Map<string, number>();
   const low = new Map<string, number>();

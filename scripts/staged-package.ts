@@ -9,7 +9,7 @@ import { keepLastBuild } from './built-files.ts';
 import { ROOT, run } from './command.ts';
 import { LICENCE_FILE, lockedPackages, shippedPackages } from './notices.ts';
 
-interface Manifest extends Record<string, unknown> {
+interface NpmManifest extends Record<string, unknown> {
   readonly name: string;
   readonly version: string;
   readonly scripts?: unknown;
@@ -47,7 +47,7 @@ const PLATFORM = 'linux-';
  * Writes the built product and its dependencies to `directory`. Builds the product first, unless a test run
  * has built it.
  */
-export async function stagePackage(directory: string): Promise<Manifest> {
+export async function stagePackage(directory: string): Promise<NpmManifest> {
   if (process.env.ROOKERY_TEST_BUILT !== '1' || !existsSync(join(ROOT, 'dist/main.js'))) {
     const { code } = await run('npm', ['run', '--silent', 'build'], { cwd: ROOT });
     if (code !== 0) throw new Error('the product could not be built');
@@ -75,7 +75,7 @@ export async function stagePackage(directory: string): Promise<Manifest> {
  * Returns the manifest for publication: without scripts, and with the bundled dependencies in exact versions.
  * Because they are bundled, npm requests none of them from a registry.
  */
-function publishedManifest(dependencies: readonly string[]): Manifest {
+function publishedManifest(dependencies: readonly string[]): NpmManifest {
   const {
     devDependencies,
     scripts,
@@ -96,7 +96,7 @@ function publishedManifest(dependencies: readonly string[]): Manifest {
     rookery: { schema: OWN_SCHEMA },
     dependencies: Object.fromEntries(versions),
     bundleDependencies: versions.map(([name]) => name),
-  } as Manifest;
+  } as NpmManifest;
 }
 
 function stageDependency(directory: string, path: string): void {
@@ -143,8 +143,8 @@ export function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-function readJson(file: string): Manifest {
-  return JSON.parse(readFileSync(file, 'utf8')) as Manifest;
+function readJson(file: string): NpmManifest {
+  return JSON.parse(readFileSync(file, 'utf8')) as NpmManifest;
 }
 
 function writeJson(file: string, value: unknown): void {

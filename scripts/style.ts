@@ -24,17 +24,17 @@ const TITLE_OPENERS =
 const TESTS = new Set(['test', 'it', 'describe', 'describeWith', 'testWith']);
 const LEVELS = new Set(['debug', 'info', 'warn', 'error']);
 
-interface Node {
+interface SyntaxNode {
   readonly type: string;
   readonly start: number;
   readonly end: number;
   readonly value?: unknown;
   readonly name?: string;
-  readonly callee?: Node;
-  readonly object?: Node;
-  readonly property?: Node;
-  readonly tag?: Node;
-  readonly arguments?: readonly Node[];
+  readonly callee?: SyntaxNode;
+  readonly object?: SyntaxNode;
+  readonly property?: SyntaxNode;
+  readonly tag?: SyntaxNode;
+  readonly arguments?: readonly SyntaxNode[];
 }
 
 /** Returns what breaks a rule in a file of TypeScript or JavaScript. */
@@ -63,7 +63,7 @@ export function findingsOfScript(file: string, text: string): readonly Finding[]
     const sentence = words.split(/(?<=[.:;])\s/, 1)[0] ?? '';
     if (sentence.split(' ').length > MOST_WORDS + 2) add('long first sentence', sentence);
   }
-  walk(program as unknown as Node, node => {
+  walk(program as unknown as SyntaxNode, node => {
     if (node.type !== 'CallExpression') return;
     const texts = (node.arguments ?? []).filter(({ type, value }) => type === 'Literal' && typeof value === 'string');
     const isTest = TESTS.has(rootOf(node.callee) ?? '');
@@ -93,24 +93,24 @@ export function findingsOfOther(file: string, text: string): readonly Finding[] 
   return found;
 }
 
-function isLogCall({ object, property }: Node): boolean {
+function isLogCall({ object, property }: SyntaxNode): boolean {
   if (!LEVELS.has(property?.name ?? '')) return false;
   const name = object?.property?.name ?? object?.name ?? '';
   return /^(log|logger)$/.test(name);
 }
 
 /** Returns the name at the beginning of a chain such as `test.each(rows)`. */
-function rootOf(node: Node | undefined): string | undefined {
+function rootOf(node: SyntaxNode | undefined): string | undefined {
   if (node === undefined) return undefined;
   if (node.type === 'Identifier') return node.name;
   return rootOf(node.object ?? node.callee ?? node.tag);
 }
 
-function walk(node: Node, visit: (node: Node) => void): void {
+function walk(node: SyntaxNode, visit: (node: SyntaxNode) => void): void {
   visit(node);
   for (const child of Object.values(node)) {
     for (const each of Array.isArray(child) ? child : [child]) {
-      if (typeof each?.type === 'string') walk(each as Node, visit);
+      if (typeof each?.type === 'string') walk(each as SyntaxNode, visit);
     }
   }
 }

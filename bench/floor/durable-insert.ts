@@ -19,7 +19,7 @@ const INSERT =
 const COUNT =
   "insert into function_totals values ('default', '$latest', ?, ?) on conflict do update set total = total + excluded.total, last_change = last_change + excluded.last_change";
 
-interface Order {
+interface InsertOrder {
   readonly id: number;
   readonly name: string;
 }
@@ -35,7 +35,7 @@ async function serve(dir: string, answer: Buffer): Promise<void> {
   const program = `import('tsx/esm/api').then(({ register }) => { register(); return import('${import.meta.url}'); })`;
   const thread = new Worker(program, { eval: true, workerData: { file, record: JSON.stringify(record) } });
   const waiting = new Map<number, ServerResponse>();
-  let orders: Order[] = [];
+  let orders: InsertOrder[] = [];
   let lastId = 0;
   const send = () => {
     thread.postMessage(orders);
@@ -71,12 +71,12 @@ function write({ file, record }: { file: string; record: string }): void {
   const log = openSync(`${file}-wal`, 'r+');
   parentPort?.once('close', () => database.close());
   let change = 0;
-  parentPort?.on('message', (first: readonly Order[]) => {
+  parentPort?.on('message', (first: readonly InsertOrder[]) => {
     const group = [...first];
     for (;;) {
       const more = parentPort === null ? undefined : receiveMessageOnPort(parentPort);
       if (more === undefined) break;
-      group.push(...(more.message as readonly Order[]));
+      group.push(...(more.message as readonly InsertOrder[]));
     }
     begin.run();
     for (const { name } of group) {

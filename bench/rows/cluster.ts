@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { startPostgres } from '../../test/parts/postgres.ts';
 import { postgresBinary } from '../../test/probe.ts';
-import { type Bed, interleave, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave, NotHere } from '../bed.ts';
 import { load } from '../load.ts';
 import { atMost, delay, type Measurement, median } from '../measure.ts';
 import { cpuSeconds } from '../processes.ts';
@@ -25,7 +25,7 @@ const IDLE_MS = 5_000;
  * All replicas share the processors of this machine, so calls per second do not grow with their number.
  * Therefore processor time per call is measured.
  */
-export const cluster: Row = {
+export const cluster: BenchRow = {
   name: 'cluster',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     if (postgresBinary() === null) throw new NotHere('no PostgreSQL server program is installed');

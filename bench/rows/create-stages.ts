@@ -1,4 +1,4 @@
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { delay, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
@@ -12,7 +12,7 @@ const FIRST_CALL = 'first call';
  * Measures each stage of a create and of a delete with `Server-Timing`.
  * The rest of the client's time is reported as one more stage.
  */
-export const createStages: Row = {
+export const createStages: BenchRow = {
   name: 'create-stages',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();

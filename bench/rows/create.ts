@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { atLeast, atMost, delay, type Measurement, percentile } from '../measure.ts';
 import { dockerRunMs } from './docker-run.ts';
 
@@ -13,7 +13,7 @@ const EVENT = { name: 'Ada' };
 const PAUSE_MS = 20;
 
 /** Measures the time from a create to the first result of new code. Creates run one at a time. */
-export const createToResult: Row = {
+export const createToResult: BenchRow = {
   name: 'create',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
@@ -74,7 +74,7 @@ const NODE_CODE = "export const handle = event => 'hello ' + event.name;";
 const NODE_PAUSE_MS = 400;
 
 /** Measures the time from a create to the first result of new JavaScript code. */
-export const createNodeToResult: Row = {
+export const createNodeToResult: BenchRow = {
   name: 'create-node',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
@@ -103,7 +103,7 @@ export const createNodeToResult: Row = {
 };
 
 /** Measures the creates per second of eight callers without pauses. */
-export const createRate: Row = {
+export const createRate: BenchRow = {
   name: 'creates-per-second',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();

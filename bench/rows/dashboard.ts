@@ -5,7 +5,7 @@ import type { Served } from '../../scripts/served.ts';
 import { openSqlite } from '../../src/storage/sqlite.ts';
 import { openBrowser } from '../../test/parts/browser.ts';
 import { browserBinary } from '../../test/probe.ts';
-import { type Bed, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, NotHere } from '../bed.ts';
 import { atMost, delay, type Measurement } from '../measure.ts';
 import { cpuSeconds } from '../processes.ts';
 import { Rookery } from '../rookery.ts';
@@ -26,7 +26,7 @@ interface Smoothness {
  * Measures the dashboard's long lists while they change, and the processor time that an open page costs the
  * service.
  */
-export const dashboard: Row = {
+export const dashboard: BenchRow = {
   name: 'dashboard',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     if (browserBinary() === null) throw new NotHere('no browser is installed');

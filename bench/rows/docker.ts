@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { DockerDaemon, whyNoDocker } from '../../test/parts/docker.ts';
-import { type Bed, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, NotHere } from '../bed.ts';
 import { atMost, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
@@ -13,7 +13,7 @@ const PROGRAM =
  * Measures the time from a create to the first result of new code in a container.
  * It alternates with `docker run` of the same handler. Both use a Docker daemon that the bench starts.
  */
-export const docker: Row = {
+export const docker: BenchRow = {
   name: 'docker',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const missing = whyNoDocker();

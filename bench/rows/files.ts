@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { fileURLToPath } from 'node:url';
 import { run } from '../../scripts/command.ts';
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { atLeast, atMost, type Measurement, median } from '../measure.ts';
 
 const AGENT_CODE = fileURLToPath(new URL('../agent', import.meta.url));
@@ -20,7 +20,7 @@ const SMALL = 1024;
  * A large file shows the throughput, in comparison to `cp` in the same directory. A small file shows the
  * latency.
  */
-export const files: Row = {
+export const files: BenchRow = {
   name: 'files',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const { url } = await bed.rookery();

@@ -1,10 +1,10 @@
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { load } from '../load.ts';
 import { type Measurement, median } from '../measure.ts';
 import { BODY, RAW_FLOOR } from './warm-invoke.ts';
 
 /** Measures the floor alone, which shows the speed of this machine. */
-export const floorAlone: Row = {
+export const floorAlone: BenchRow = {
   name: 'floor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw] = await Promise.all([bed.floor(8), bed.floor(8, 'raw')]);

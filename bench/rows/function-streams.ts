@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { registerFunction } from '../functions.ts';
 import { atMost, delay, type Measurement } from '../measure.ts';
 
@@ -11,7 +11,7 @@ const MAX_GROWTH_MB = 20;
 /**
  * Measures the server's memory with 1000 readers that each receive one event per second. It must not grow.
  */
-export const functionStreams: Row = {
+export const functionStreams: BenchRow = {
   name: 'function-streams',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
@@ -48,19 +48,19 @@ export const functionStreams: Row = {
   },
 };
 
-interface Reader {
+interface StreamReader {
   readonly socket: Socket;
   events: number;
   hasEnded: boolean;
 }
 
 /** Opens a stream. Resolves with the first event. */
-function read(url: string, path: string): Promise<Reader> {
+function read(url: string, path: string): Promise<StreamReader> {
   const { hostname, port } = new URL(url);
   const body = '{}';
   return new Promise((resolve, reject) => {
     const socket = connect({ host: hostname, port: Number(port) });
-    const reader: Reader = { socket, events: 0, hasEnded: false };
+    const reader: StreamReader = { socket, events: 0, hasEnded: false };
     socket.write(
       `POST ${path} HTTP/1.1\r\nhost: ${hostname}:${port}\r\naccept: text/event-stream\r\n` +
         `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`,

@@ -1,4 +1,4 @@
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { readyInstances, registerFunction } from '../functions.ts';
 import { load } from '../load.ts';
 import { atLeast, atMost, delay, type Measurement, median, percentile } from '../measure.ts';
@@ -8,7 +8,7 @@ const CALLERS = 32;
 const INSTANCES = 4;
 
 /** Measures a single caller of a function with a ready instance, against the floor. */
-export const functionWarm: Row = {
+export const functionWarm: BenchRow = {
   name: 'function-warm',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, rookery] = await Promise.all([bed.floor(8), bed.rookery()]);
@@ -32,7 +32,7 @@ export const functionWarm: Row = {
 };
 
 /** Measures many callers of a function, whose calls the service distributes over its instances. */
-export const functionThroughput: Row = {
+export const functionThroughput: BenchRow = {
   name: 'function-throughput',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw, rookery] = await Promise.all([bed.floor(8), bed.floor(8, 'raw'), bed.rookery()]);
@@ -70,7 +70,7 @@ export const functionThroughput: Row = {
 };
 
 /** Measures one call of a function without instances. Each call has a new function. */
-export const functionColdStart: Row = {
+export const functionColdStart: BenchRow = {
   name: 'function-cold-start',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
@@ -117,7 +117,7 @@ const MAX_CALL_MS = 5000;
  * Measures five times the callers that fit.
  * The throughput must stay, other calls must be refused at once, and no successful call may take long.
  */
-export const functionOverload: Row = {
+export const functionOverload: BenchRow = {
   name: 'function-overload',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { type Bed, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, NotHere } from '../bed.ts';
 import { atMost, delay, type Measurement } from '../measure.ts';
 import { cpuSeconds, familyOf, parentOf, privateMb } from '../processes.ts';
 import type { Rookery } from '../rookery.ts';
@@ -36,7 +36,7 @@ function hasImmortalObjects(version: string): boolean {
 }
 
 /** Measures the private memory of an agent that has answered one call. */
-export const idleMemory: Row = {
+export const idleMemory: BenchRow = {
   name: 'idle-memory',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();
@@ -64,7 +64,7 @@ export const idleMemory: Row = {
 };
 
 /** Measures the processor time of 200 idle agents over ten seconds, including the server and the zygotes. */
-export const idleCpu: Row = {
+export const idleCpu: BenchRow = {
   name: 'idle-cpu',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery();

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { atLeast, atMost, delay, type Measurement, median, percentile } from '../measure.ts';
 
 const CALLERS = 16;
@@ -9,7 +9,7 @@ const WAITING = { entrypoint: 'true', entrypoint_num_gpus: 1 };
 type Submit = (body: object) => Promise<string>;
 
 /** Measures how soon jobs run, how many are accepted per second, and how a long queue slows down reads. */
-export const jobs: Row = {
+export const jobs: BenchRow = {
   name: 'jobs',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const { url } = await bed.rookery({ settings: ['jobs.maxOpen=100000', 'jobs.maxOpenPerTenant=100000'] });

@@ -4,7 +4,7 @@ import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
 import { DockerDaemon, whyNoDocker } from '../../test/parts/docker.ts';
 import { givenKubeconfig, runningCluster } from '../../test/parts/kubernetes-cluster.ts';
 import { isLoadable, loadImage, productImage } from '../../test/parts/kubernetes-image.ts';
-import { type Bed, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, NotHere } from '../bed.ts';
 import { registerFunction, send } from '../functions.ts';
 import { atMost, delay, type Measurement, percentile } from '../measure.ts';
 import { Rookery } from '../rookery.ts';
@@ -25,7 +25,7 @@ const RETURN_MS = 30_000;
  * It also measures the pods that the cluster starts per second. It uses the cluster of `KUBECONFIG`, or a
  * running test cluster.
  */
-export const kubernetes: Row = {
+export const kubernetes: BenchRow = {
   name: 'kubernetes',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const running = runningCluster();

@@ -1,4 +1,4 @@
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { load } from '../load.ts';
 import { atLeast, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
@@ -16,7 +16,7 @@ const REFUSED_PAUSE_MS = 100;
  * Measures five times the callers that fit. The throughput must stay, and other calls must be refused at
  * once.
  */
-export const overload: Row = {
+export const overload: BenchRow = {
   name: 'overload',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const rookery = await bed.rookery({ settings: [`maxWaitingCalls=${MAX_WAITING}`] });

@@ -9,7 +9,7 @@ import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
 import { openDatabase } from '../../src/storage/database.ts';
 import { insertVersion } from '../../src/storage/queries/function-changes.ts';
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { type LoadResult, load } from '../load.ts';
 import { atLeast, type Measurement, median, type Target } from '../measure.ts';
 
@@ -43,7 +43,7 @@ const nameOf = (index: number) => `0@bench@function-${index}`;
  * Measures read, list and register in the registry, each against a bare server that answers the same bytes.
  * It also measures how the times grow with the number of functions.
  */
-export const registry: Row = {
+export const registry: BenchRow = {
   name: 'registry',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const scratch = mkdtempSync(join(tmpdir(), 'rookery-bench-'));

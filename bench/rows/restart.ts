@@ -1,4 +1,4 @@
-import type { Bed, Row } from '../bed.ts';
+import type { Bed, BenchRow } from '../bed.ts';
 import { atMost, type Measurement, median } from '../measure.ts';
 import { cpuSeconds } from '../processes.ts';
 import { Rookery } from '../rookery.ts';
@@ -10,7 +10,7 @@ const EVENT = { name: 'Ada' };
 const READY_MS = 300_000;
 
 /** Measures the restart after a kill of the service, several times over the same agents. */
-export const restart: Row = {
+export const restart: BenchRow = {
   name: 'restart',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const count = bed.isQuick ? 50 : 500;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { ROOT } from '../../scripts/command.ts';
-import { type Bed, interleave, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave, NotHere } from '../bed.ts';
 import { load } from '../load.ts';
 import { type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
@@ -31,7 +31,7 @@ HTTPServer(("127.0.0.1", 8000), Echo).serve_forever()
 const JAVA = 'package app; public class Main { public static Object echo(Object event) { return event; } }';
 
 /** Measures a single caller of an existing agent for each runtime. */
-export const runtimes: Row = {
+export const runtimes: BenchRow = {
   name: 'runtimes',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const code = await mkdtemp(join(tmpdir(), 'rookery-bench-'));

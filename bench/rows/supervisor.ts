@@ -1,6 +1,6 @@
 import { run } from '../../scripts/command.ts';
 import { TestSupervisord } from '../../test/parts/supervisor.ts';
-import { type Bed, NotHere, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, NotHere } from '../bed.ts';
 import { atMost, delay, type Measurement, percentile } from '../measure.ts';
 
 const EVENT = { name: 'Ada' };
@@ -9,7 +9,7 @@ const PAUSE_MS = 20;
 const SUPERVISED = { sandbox_type: 'supervisor' };
 
 /** Measures the time from a create to the first result of an agent that supervisord runs, one at a time. */
-export const supervisor: Row = {
+export const supervisor: BenchRow = {
   name: 'supervisor',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const version = await run('supervisord', ['--version'], { capture: true }).catch(() => null);

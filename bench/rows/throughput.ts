@@ -1,4 +1,4 @@
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { load } from '../load.ts';
 import { atLeast, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
@@ -8,7 +8,7 @@ const CALLERS = 32;
 const INSTANCES = 8;
 
 /** Measures many callers of several agents, where the server's event loop is the limit. */
-export const throughput: Row = {
+export const throughput: BenchRow = {
   name: 'throughput',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw, rookery] = await Promise.all([bed.floor(INSTANCES), bed.floor(INSTANCES, 'raw'), bed.rookery()]);

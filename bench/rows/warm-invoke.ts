@@ -1,4 +1,4 @@
-import { type Bed, interleave, type Row } from '../bed.ts';
+import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { load } from '../load.ts';
 import { atMost, type Measurement, median } from '../measure.ts';
 import { invokePath } from '../rookery.ts';
@@ -8,7 +8,7 @@ export const BODY = '{"name":"Ada","numbers":[1,2,3],"note":"a small event"}';
 export const RAW_FLOOR = 'floor on raw sockets';
 
 /** Measures a single caller of an existing agent, which shows the cost of the platform itself. */
-export const warmInvoke: Row = {
+export const warmInvoke: BenchRow = {
   name: 'warm-invoke',
   async measure(bed: Bed): Promise<readonly Measurement[]> {
     const [floor, raw, open, guarded] = await Promise.all([

@@ -28,7 +28,7 @@ const NO_FILE = 'only packages of an index can be installed, and what is beside 
  * sentence.
  */
 export async function readPythonManifest(directory: OpenedPath): Promise<Manifest | null> {
-  const read = new Reader(directory);
+  const read = new RequirementsReader(directory);
   const [, PROJECT, ...LOCKS] = DEPENDENCY_FILES.pip;
   const project = await read.text(PROJECT);
   if (project !== null) {
@@ -48,7 +48,7 @@ export async function readPythonManifest(directory: OpenedPath): Promise<Manifes
  * Fails with `failed_precondition`, a sentence.
  */
 export async function readNodeManifest(directory: OpenedPath): Promise<Manifest | null> {
-  const read = new Reader(directory);
+  const read = new RequirementsReader(directory);
   const [PACKAGE, ...LOCKS] = DEPENDENCY_FILES.npm;
   const text = await read.text(PACKAGE);
   if (text === null) return null;
@@ -67,7 +67,7 @@ export async function readNodeManifest(directory: OpenedPath): Promise<Manifest 
 }
 
 /** Returns requirements.txt and the files that it names, directly or indirectly. */
-async function requirementFiles(read: Reader): Promise<Manifest | null> {
+async function requirementFiles(read: RequirementsReader): Promise<Manifest | null> {
   const [FIRST] = DEPENDENCY_FILES.pip;
   const files: Record<string, string> = {};
   // Each file once. The loop also visits names that it adds to the set.
@@ -120,7 +120,7 @@ function wrongLine(name: string, line: string) {
   return failedPrecondition(`${name}: "${line.slice(0, 200)}" is a path: ${NO_FILE}`);
 }
 
-class Reader {
+class RequirementsReader {
   readonly #directory: OpenedPath;
   #bytes = 0;
 

@@ -13,7 +13,7 @@ const NO_TRAILERS: readonly string[] = [];
 /** Maximum length of the line with a chunk's size and extensions. */
 const MAX_SIZE_LINE_BYTES = 1024;
 
-type State = 'head' | 'length' | 'until-close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailers';
+type ReaderState = 'head' | 'length' | 'until-close' | 'chunk-size' | 'chunk' | 'chunk-end' | 'trailers';
 
 /** Error of an answer that contradicts its head or HTTP. The connection must be closed. */
 class NotHttp extends Error {
@@ -30,7 +30,7 @@ export class AnswerReader {
   readonly #maxHeadBytes: number;
   #sink: AnswerSink | null = null;
   #isHead = false;
-  #state: State = 'head';
+  #state: ReaderState = 'head';
   /** Bytes that wait for more input. */
   #rest: Buffer | null = null;
   #leftBytes = 0;
@@ -127,7 +127,7 @@ export class AnswerReader {
   }
 
   /** Returns the state in which the body is read. */
-  #begun({ status, transferEncoding, length }: AnswerHead): State {
+  #begun({ status, transferEncoding, length }: AnswerHead): ReaderState {
     this.#leftBytes = 0;
     if (length !== undefined && !/^\d{1,15}$/.test(length)) throw new NotHttp('its length is none');
     if (this.#isHead || status === 204 || status === 304) return 'length';

@@ -49,7 +49,7 @@ export class Forwarder implements Sender {
 
   send(target: Replica, outgoing: Outgoing): void {
     const means = { peers: this.#peers, metrics: this.#metrics, token: this.#token, waitMs: this.#waitMs };
-    new Forward(target, outgoing, means).start();
+    new ForwardedRequest(target, outgoing, means).start();
   }
 }
 
@@ -61,7 +61,7 @@ interface Means {
 }
 
 /** Source of an answer. */
-interface Source {
+interface AnswerSource {
   pause(): unknown;
   resume(): unknown;
   destroy(): unknown;
@@ -71,13 +71,13 @@ interface Source {
  * Forwards one request. A complete request uses an own connection (`PeerConnection`). A stream or an upgrade
  * uses Node's client. The answer returns the same way.
  */
-class Forward implements AnswerSink {
+class ForwardedRequest implements AnswerSink {
   readonly #outgoing: Outgoing;
   readonly #means: Means;
   readonly #startMs = performance.now();
   #target: Replica;
   /** Null: no replica has the request. */
-  #source: Source | null = null;
+  #source: AnswerSource | null = null;
   /** Request of Node's client that `#source` answers; null: the request used an own connection. */
   #inner: ClientRequest | null = null;
   /** True once the body is being sent. */
@@ -397,7 +397,7 @@ class Forward implements AnswerSink {
   }
 }
 
-function isConnection(source: Source | null): source is PeerConnection {
+function isConnection(source: AnswerSource | null): source is PeerConnection {
   return source instanceof PeerConnection;
 }
 

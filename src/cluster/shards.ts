@@ -5,7 +5,7 @@ import { endsWithin } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
 import type { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
 import { publish } from '../storage/queries/feed.ts';
-import { type Lease, listLeases, passLease, TOPIC_LEASES, takeLeases } from '../storage/queries/leases.ts';
+import { type LeaseRecord, listLeases, passLease, TOPIC_LEASES, takeLeases } from '../storage/queries/leases.ts';
 import { fenced } from '../storage/queries/nodes.ts';
 import { planMoves } from './balance.ts';
 import type { LeaseChange, LeaseFence, LeaseName, LeaseOwner, LivingNode, NodeLife, Shards } from './contract.ts';
@@ -20,7 +20,7 @@ export interface ShardTimes {
   readonly maxReleasing: number;
 }
 
-interface Held {
+interface HeldShard {
   readonly fence: LeaseFence;
   /** False: `onAcquired` was never called because this node stops. The lease is only passed on. */
   readonly isTold: boolean;
@@ -42,7 +42,7 @@ export class NodeShards implements Shards {
   readonly #times: ShardTimes;
   readonly #log: Log;
   readonly changes: Record<LeaseChange, number> = { acquired: 0, released: 0, lost: 0 };
-  readonly #held = new Map<LeaseName, Held>();
+  readonly #held = new Map<LeaseName, HeldShard>();
   readonly #releases = new Set<Promise<void>>();
   /** Newest known epoch by lease. A record that was read before a change here is ignored. */
   readonly #epochs = new Map<LeaseName, number>();
@@ -171,7 +171,7 @@ export class NodeShards implements Shards {
     return await this.#take(leases, life);
   }
 
-  #learn(leases: readonly Lease[], living: readonly LivingNode[]): void {
+  #learn(leases: readonly LeaseRecord[], living: readonly LivingNode[]): void {
     const nodes = new Map(living.map(node => [node.id, node]));
     for (const { name, epoch, holder } of leases) {
       this.#epochs.set(name as LeaseName, epoch);
@@ -185,7 +185,7 @@ export class NodeShards implements Shards {
    * Makes the held leases match the records. The answer to a take may have been lost, or another node may
    * have passed a lease here.
    */
-  #settle(leases: readonly Lease[], life: NodeLife): void {
+  #settle(leases: readonly LeaseRecord[], life: NodeLife): void {
     for (const { name, epoch, holder } of leases) {
       const held = this.#held.get(name as LeaseName);
       const isOurs = holder?.nodeId === life.nodeId && holder.nodeEpoch === life.nodeEpoch;
@@ -198,7 +198,7 @@ export class NodeShards implements Shards {
     }
   }
 
-  async #take(leases: readonly Lease[], life: NodeLife): Promise<boolean> {
+  async #take(leases: readonly LeaseRecord[], life: NodeLife): Promise<boolean> {
     const wanted = leases.filter(({ name, holder }) => holder === null && this.#moves.get(name) === life.nodeId);
     if (wanted.length === 0) return true;
     const taken = await this.#database.transact(async transaction => {
@@ -231,7 +231,7 @@ export class NodeShards implements Shards {
     }
   }
 
-  async #handOver(name: LeaseName, held: Held): Promise<void> {
+  async #handOver(name: LeaseName, held: HeldShard): Promise<void> {
     const letGo = (held.isTold && this.#owner?.onReleasing(name)) || Promise.resolve();
     const isInTime = await endsWithin(letGo, this.#times.releaseWaitMs).catch(() => false);
     if (!isInTime) this.#log.warn({ lease: name }, 'transferring lease before its work has ended');
@@ -293,7 +293,7 @@ export class NodeShards implements Shards {
  * Plans the moves of all leases. Shards are balanced; the two other leases go to different workers if
  * possible.
  */
-function planAll(leases: readonly Lease[], living: readonly LivingNode[]): Map<string, string> {
+function planAll(leases: readonly LeaseRecord[], living: readonly LivingNode[]): Map<string, string> {
   const workers = living.filter(({ roles }) => roles.includes(WORKER)).map(({ id }) => id);
   const holdings = leases.map(({ name, holder }) => ({ name, nodeId: holder?.nodeId ?? null }));
   const moves = planMoves(

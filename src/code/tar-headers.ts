@@ -30,7 +30,7 @@ const SPACE = 0x20;
 const NEWLINE = 0x0a;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
-interface Header {
+interface TarHeader {
   readonly name: string;
   /** Type flag of the entry. */
   readonly type: string;
@@ -43,7 +43,7 @@ interface Header {
  * header that both could read differently is refused. Fails with `failed_precondition`.
  */
 export function boundHeaders(): Transform {
-  const headers = new Headers();
+  const headers = new TarHeaderReader();
   return new Transform({
     transform: (chunk: Buffer, _encoding, done) => {
       try {
@@ -57,7 +57,7 @@ export function boundHeaders(): Transform {
   });
 }
 
-class Headers {
+class TarHeaderReader {
   readonly #block = Buffer.alloc(BLOCK_BYTES);
   /** Buffer that is being filled: a header, or the records of a pax header. */
   #wanted: Buffer = this.#block;
@@ -65,7 +65,7 @@ class Headers {
   /** Bytes to skip before the next header: content and its padding. */
   #skipped = 0;
   /** Header whose records are read next; null: a header is read next. */
-  #pax: Header | null = null;
+  #pax: TarHeader | null = null;
   /** Size of the next entry, if a pax header gives it. */
   #paxSize: number | null = null;
   #longHeaders = 0;
@@ -116,7 +116,7 @@ class Headers {
     }
   }
 
-  #takeRecords(header: Header): void {
+  #takeRecords(header: TarHeader): void {
     const size = sizeIn(this.#wanted, header);
     if (header.type === 'x') this.#paxSize = size;
     // A size in a global header would count for some later entries and not for others.
@@ -129,7 +129,7 @@ class Headers {
 }
 
 /** Returns the value of `size` in pax records (`length key=value\n`); null if there is none. */
-function sizeIn(records: Buffer, { name, type }: Header): number | null {
+function sizeIn(records: Buffer, { name, type }: TarHeader): number | null {
   const kind = LONG_HEADERS[type];
   const mostRecords = MAX_PAX_RECORDS[type] ?? 0;
   let size: string | null = null;
@@ -154,7 +154,7 @@ function sizeIn(records: Buffer, { name, type }: Header): number | null {
   return Number(size);
 }
 
-function headerOf(block: Buffer): Header {
+function headerOf(block: Buffer): TarHeader {
   const name = textOf(block.subarray(0, 100));
   const size = sizeOf(block.subarray(124, 136));
   if (size === null) throw refuse(name, 'has a size that is no number, expected one in octal or base-256');

@@ -25,7 +25,7 @@ const CONTROL_CHARACTER = /\p{Cc}/u;
 const MAX_NAME_CHARS = 1024;
 
 /** Entry of an archive that is written. Devices and other kinds are refused, and links are never followed. */
-interface Entry {
+interface UnpackedEntry {
   readonly path: string;
   readonly kind: 'file' | 'directory' | 'link';
   readonly executable: boolean;
@@ -284,7 +284,7 @@ class Writer {
     }
   }
 
-  #admit(name: string, kind: Entry['kind'], executable: boolean): Entry {
+  #admit(name: string, kind: UnpackedEntry['kind'], executable: boolean): UnpackedEntry {
     this.#count();
     if (name === '') throw refuse(name, 'has no name');
     if (name.length > MAX_NAME_CHARS)

@@ -8,7 +8,7 @@ export type ClusterIdentity =
   | { readonly kind: 'secret'; readonly secret: Uint8Array }
   | { readonly kind: 'tls'; readonly cert: string; readonly key: string; readonly ca: string };
 
-interface Read {
+interface ReadIdentity {
   /** Null: the service has no other replicas, or the settings have problems. */
   readonly identity: ClusterIdentity | null;
   readonly problems: readonly string[];
@@ -17,7 +17,7 @@ interface Read {
 const TLS_SETTINGS = ['cluster.tls.certFile', 'cluster.tls.keyFile', 'cluster.tls.caFile'] as const;
 
 /** Reads the secret or the certificates that the settings name, and reports all problems with them. */
-export async function readCluster(values: Values, isWrong: ReadonlySet<string> = new Set()): Promise<Read> {
+export async function readCluster(values: Values, isWrong: ReadonlySet<string> = new Set()): Promise<ReadIdentity> {
   const secretFile = values['cluster.secretFile'];
   const given = TLS_SETTINGS.filter(path => values[path] !== null);
   const isUnknown = isWrong.has('cluster.listen');
@@ -47,7 +47,7 @@ export async function readCluster(values: Values, isWrong: ReadonlySet<string> =
   return await readTls(certFile, keyFile, caFile);
 }
 
-async function readSecret(file: string): Promise<Read> {
+async function readSecret(file: string): Promise<ReadIdentity> {
   const checked = await checkPrivate('cluster.secretFile', file);
   if ('problem' in checked) return nothing(checked.problem);
   const secret = await readSecretFile('cluster.secretFile', file);
@@ -55,7 +55,7 @@ async function readSecret(file: string): Promise<Read> {
   return { identity: { kind: 'secret', secret: secret.value }, problems: [] };
 }
 
-async function readTls(certFile: string, keyFile: string, caFile: string): Promise<Read> {
+async function readTls(certFile: string, keyFile: string, caFile: string): Promise<ReadIdentity> {
   const problems: string[] = [];
   const read = async (name: string, file: string) => {
     const whole = await readWhole(name, file);
@@ -80,7 +80,7 @@ async function readTls(certFile: string, keyFile: string, caFile: string): Promi
   return { identity: { kind: 'tls', cert, key, ca }, problems: [] };
 }
 
-function nothing(...problems: readonly string[]): Read {
+function nothing(...problems: readonly string[]): ReadIdentity {
   return { identity: null, problems };
 }
 

@@ -5,13 +5,13 @@ import { SETTINGS, type SettingPath } from './settings.ts';
  * A rule about settings that are valid alone and wrong together. A rule is skipped if one of its settings
  * could not be read, because that has its own sentence.
  */
-interface Rule {
+interface SettingsRule {
   readonly looksAt: readonly SettingPath[];
   /** Returns the sentence, or null if the settings agree. */
   check(values: Values): string | null;
 }
 
-const RULES: readonly Rule[] = [
+const RULES: readonly SettingsRule[] = [
   {
     looksAt: ['frontend.enabled', 'meta.enabled', 'roles', 'cluster.listen'],
     check: values =>

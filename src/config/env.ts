@@ -49,12 +49,12 @@ export async function loadConfig(flags: ConfigFlags, environment: Environment): 
   );
 }
 
-interface Source {
+interface ConfigSource {
   readonly given: readonly Given[];
   readonly problems: readonly string[];
 }
 
-async function readConfigFile(file: string): Promise<Source> {
+async function readConfigFile(file: string): Promise<ConfigSource> {
   let content: string;
   try {
     content = await readFile(file, 'utf8');
@@ -90,7 +90,7 @@ const SANDBOX_VARIABLES = new Set(
   ].map(name => `ROOKERY_${name}`),
 );
 
-function readVariables(environment: Environment, base: string): Source {
+function readVariables(environment: Environment, base: string): ConfigSource {
   const given = readStandardVariables(environment, base);
   const problems: string[] = [];
   for (const [name, value] of Object.entries(environment)) {
@@ -127,7 +127,7 @@ function isOfKubernetes(name: string, value: string): boolean {
   return /_SERVICE_(HOST|PORT)(_|$)|_PORT_\d+_(TCP|UDP|SCTP)(_|$)/.test(name) || /^(tcp|udp|sctp):\/\//.test(value);
 }
 
-function readFlags({ flags, sets }: ConfigFlags, base: string): Source {
+function readFlags({ flags, sets }: ConfigFlags, base: string): ConfigSource {
   const given: Given[] = [];
   const problems: string[] = [];
   for (const set of sets) {

@@ -8,7 +8,7 @@ const SETTINGS = ['secrets.key', 'secrets.keyFile', 'secrets.keyCommand'] as con
 const COMMAND_MS = 30_000;
 const MAX_OUTPUT_BYTES = 64 * 1024;
 
-interface Read {
+interface ReadKeys {
   /** Null: no setting names keys, or the settings have problems. */
   readonly keys: readonly Uint8Array[] | null;
   readonly problems: readonly string[];
@@ -18,7 +18,7 @@ interface Read {
  * Reads the keys of secrets from the setting that names them. Problems contain neither keys nor the output of
  * a command.
  */
-export async function readSecretKeySettings(values: Values): Promise<Read> {
+export async function readSecretKeySettings(values: Values): Promise<ReadKeys> {
   const given = SETTINGS.filter(path => values[path] !== null);
   const [name] = given;
   if (name === undefined) return { keys: null, problems: [] };
@@ -56,6 +56,6 @@ async function textOf(
   }
 }
 
-function wrong(problem: string): Read {
+function wrong(problem: string): ReadKeys {
   return { keys: null, problems: [problem] };
 }

@@ -12,13 +12,15 @@ import { SECRET_SETTINGS } from './secret-settings.ts';
 import { SERVICE_SETTINGS } from './service-settings.ts';
 import { STORAGE_SETTINGS } from './storage-settings.ts';
 
-type Drivers = typeof DRIVERS;
-type DriverPath = { [D in keyof Drivers]: `${D}.${keyof Drivers[D]['settings'] & string}` }[keyof Drivers];
+type DriverDefinitions = typeof DRIVERS;
+type DriverPath = {
+  [D in keyof DriverDefinitions]: `${D}.${keyof DriverDefinitions[D]['settings'] & string}`;
+}[keyof DriverDefinitions];
 /** Settings of drivers by path: `docker.host` is the setting `host` of the driver `docker`. */
 type DriverSettings = {
-  readonly [P in DriverPath]: P extends `${infer D extends keyof Drivers}.${infer S}`
-    ? S extends keyof Drivers[D]['settings']
-      ? Drivers[D]['settings'][S]
+  readonly [P in DriverPath]: P extends `${infer D extends keyof DriverDefinitions}.${infer S}`
+    ? S extends keyof DriverDefinitions[D]['settings']
+      ? DriverDefinitions[D]['settings'][S]
       : never
     : never;
 };

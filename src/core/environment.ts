@@ -14,13 +14,13 @@ export function environmentNameProblem(name: string): string | undefined {
   return undefined;
 }
 
-interface Names {
+interface VariableNames {
   readonly check?: (name: string) => string | undefined;
   readonly pattern: RegExp;
 }
 
 /** A map of variables. Linux does not start a program with a variable longer than `LIMITS.variableBytes`. */
-export function variables<T>(value: Kind<T>, names: Names = ENVIRONMENT_NAMES): Kind<Record<string, T>> {
+export function variables<T>(value: Kind<T>, names: VariableNames = ENVIRONMENT_NAMES): Kind<Record<string, T>> {
   return refine(record(value, names), (given, path, problem) => {
     for (const [name, each] of Object.entries(given)) {
       // Values that are not texts refer to a secret.

@@ -196,7 +196,7 @@ export const anyObject: Kind<JsonObject> = kindOf(
 /** A list of values of any shape. */
 export const anyList = (maxItems: number) => described(list(anything, maxItems), { description: LEVELS });
 
-interface Names {
+interface MapNames {
   /** Returns the problem of a name, or undefined. */
   readonly check?: (name: string) => string | undefined;
   /** The form of a right name, for the description. */
@@ -206,7 +206,7 @@ interface Names {
 /**
  * A map whose names the caller chooses. `ofNull` replaces a null value; without it, null is a wrong value.
  */
-export function record<T>(item: Kind<T>, { check, pattern }: Names = {}, ofNull?: T): Kind<Record<string, T>> {
+export function record<T>(item: Kind<T>, { check, pattern }: MapNames = {}, ofNull?: T): Kind<Record<string, T>> {
   const describe: Kind<unknown>['describe'] = options => ({
     type: 'object',
     additionalProperties: item.describe(options),

@@ -22,14 +22,14 @@ const MAX_ITEMS = 100;
 const INT32 = 2 ** 31 - 1;
 const DNS_LABEL = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
-type Fields = Readonly<Record<string, Kind<unknown>>>;
+type FieldKinds = Readonly<Record<string, Kind<unknown>>>;
 
 /**
  * Accepts an object with only these fields; null counts as absent. `must` lists required fields, `rule`
  * checks fields together.
  */
 function shape(
-  fields: Fields,
+  fields: FieldKinds,
   must: readonly string[] = [],
   rule?: (value: Record<string, unknown>) => string | undefined,
 ) {
@@ -194,7 +194,7 @@ const mode = integer({ min: 0, max: 0o777 });
  * Sources of a volume's files. Sources that the pool documentation covers are checked in detail, others by
  * name only.
  */
-const VOLUME_SOURCES: Fields = {
+const VOLUME_SOURCES: FieldKinds = {
   hostPath: shape(
     {
       path: absolutePath,

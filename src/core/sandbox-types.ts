@@ -1,5 +1,5 @@
 /** Facts about a driver that the rules of requests need. */
-interface SandboxFacts {
+interface DriverTraits {
   /** The files that sandboxes use: those of the service's host, or an image that the request names. */
   readonly rootfs: 'host' | 'image';
   /**
@@ -21,7 +21,7 @@ export const SANDBOX_FACTS = {
   docker: { rootfs: 'image', isCluster: false },
   supervisor: { rootfs: 'host', isCluster: false },
   kubernetes: { rootfs: 'image', isCluster: true },
-} as const satisfies Readonly<Record<string, SandboxFacts>>;
+} as const satisfies Readonly<Record<string, DriverTraits>>;
 
 /** The name of a driver. */
 export type DriverName = keyof typeof SANDBOX_FACTS;

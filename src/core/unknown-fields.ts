@@ -7,7 +7,7 @@ import { join } from './shape.ts';
 const MAX_WARNINGS = 20;
 const MAX_PATH_CHARS = 200;
 
-interface Place {
+interface UnknownField {
   readonly path: string;
   readonly name: string;
 }
@@ -17,7 +17,7 @@ interface Place {
  * names of the caller's choice, and values of any shape, have no unknown fields.
  */
 export function unknownFieldWarnings(shape: Kind<unknown>, body: unknown): readonly string[] {
-  const unknown: (Place & { readonly siblings: readonly Place[] })[] = [];
+  const unknown: (UnknownField & { readonly siblings: readonly UnknownField[] })[] = [];
   let left = 0;
   const walk = ({ fields, items, isFree }: Kind<unknown>, value: unknown, path: string): void => {
     if (Array.isArray(value) && items !== undefined && value.length <= items.max) {
@@ -47,7 +47,7 @@ export function unknownFieldWarnings(shape: Kind<unknown>, body: unknown): reado
  * Returns the fields that a body like this one may have. Fields in arrays are excluded, because a field
  * cannot move into an array item.
  */
-function knownPlaces({ fields, isMode, isFree }: Kind<unknown>, value: unknown, path: string): Place[] {
+function knownPlaces({ fields, isMode, isFree }: Kind<unknown>, value: unknown, path: string): UnknownField[] {
   const isSent = value !== undefined && value !== null;
   if (fields === undefined || isFree || (isSent ? !isJsonObject(value) : isMode)) return [];
   return Object.entries(fields).flatMap(([name, { kind }]) => {
@@ -61,8 +61,12 @@ function knownPlaces({ fields, isMode, isFree }: Kind<unknown>, value: unknown, 
  * Returns the path that was probably meant. The order is: the same name anywhere, a similar name here, a
  * similar name elsewhere.
  */
-function suggestion(name: string, siblings: readonly Place[], everywhere: readonly Place[]): string | null {
-  const spelled = (place: Place) => simplify(place.name) === simplify(name);
+function suggestion(
+  name: string,
+  siblings: readonly UnknownField[],
+  everywhere: readonly UnknownField[],
+): string | null {
+  const spelled = (place: UnknownField) => simplify(place.name) === simplify(name);
   const same = siblings.find(spelled) ?? everywhere.find(spelled);
   if (same !== undefined) return same.path;
   for (const places of [siblings, everywhere]) {

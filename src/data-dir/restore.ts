@@ -27,7 +27,7 @@ import { DATABASE, readFacts } from './data-dir-facts.ts';
 const LOST_AND_FOUND = 'lost+found';
 const MOST_NAMED = 6;
 
-interface Entry {
+interface BackupEntry {
   readonly path: string;
   readonly content: Readable;
 }
@@ -141,8 +141,8 @@ async function clear(dataDir: string): Promise<void> {
   }
 }
 
-async function* filesOf(directory: string): AsyncGenerator<Entry, void> {
-  const open = (path: string): Entry => ({ path, content: createReadStream(join(directory, path)) });
+async function* filesOf(directory: string): AsyncGenerator<BackupEntry, void> {
+  const open = (path: string): BackupEntry => ({ path, content: createReadStream(join(directory, path)) });
   if ((await stat(join(directory, MANIFEST)).catch(orNull)) === null) return;
   yield open(MANIFEST);
   const manifest = readManifest(await textOf(createReadStream(join(directory, MANIFEST))));
@@ -151,7 +151,7 @@ async function* filesOf(directory: string): AsyncGenerator<Entry, void> {
   }
 }
 
-async function* entriesOf(archive: string): AsyncGenerator<Entry, void> {
+async function* entriesOf(archive: string): AsyncGenerator<BackupEntry, void> {
   const extract = tar.extract();
   const read = pipeline(createReadStream(archive), createGunzip(), extract);
   read.catch(() => undefined);

@@ -5,13 +5,13 @@
  */
 
 /** Number of the last event that was seen, for each run of a replica. */
-export type Seen = ReadonlyMap<string, number>;
+export type SeenEvents = ReadonlyMap<string, number>;
 
 const PART = /^([0-9a-f]{8})-(\d{1,15})$/;
 /** Limit far above the ids of all remembered runs. */
 const MAX_CHARS = 8192;
 
-export function formatId(seen: Seen): string {
+export function formatId(seen: SeenEvents): string {
   let text = '';
   for (const [run, number] of seen) text += `${text === '' ? '' : '.'}${run}-${number}`;
   return text;
@@ -30,7 +30,7 @@ export function parseId(text: string): Map<string, number> | null {
 }
 
 /** Returns the union of two sets of seen events. */
-export function laterOf(one: Seen, other: Seen): Map<string, number> {
+export function laterOf(one: SeenEvents, other: SeenEvents): Map<string, number> {
   const seen = new Map(one);
   for (const [run, number] of other) seen.set(run, Math.max(number, seen.get(run) ?? 0));
   return seen;

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { LIMITS } from '../core/limits.ts';
-import { formatId, parseId, type Seen } from './event-id.ts';
+import { formatId, parseId, type SeenEvents } from './event-id.ts';
 
 /** Kinds of events, as the stream names them in `event:`. */
 export const EVENT_TYPES = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended', 'scaled', 'job'] as const;
@@ -28,7 +28,7 @@ export interface LoggedEvent extends ToldEvent {
 }
 
 /** Position in the log: the next event that a reader has not had. */
-export type Place = number;
+export type EventPosition = number;
 
 /** Known events of a replica's run. */
 interface Origin {
@@ -58,7 +58,7 @@ export class EventLog {
   readonly #origins = new Map<string, Origin>([[this.run, this.#own]]);
   /** Ended runs in the order of their ends. */
   readonly #ended = new Set<string>();
-  #next: Place = 1;
+  #next: EventPosition = 1;
   #isWaking = false;
 
   /** Creates an empty log. `node` is the replica's name, which its events contain. */
@@ -115,12 +115,12 @@ export class EventLog {
   }
 
   /** Position of the oldest event that is kept. */
-  get start(): Place {
+  get start(): EventPosition {
     return Math.max(1, this.#next - this.#ring.length);
   }
 
   /** Position behind the newest event. */
-  get end(): Place {
+  get end(): EventPosition {
     return this.#next;
   }
 
@@ -135,7 +135,7 @@ export class EventLog {
   }
 
   /** Returns the id of the events before this position. */
-  idBefore(place: Place): string {
+  idBefore(place: EventPosition): string {
     const event = this.at(place);
     if (event === undefined) return this.#id();
     const seen = parseId(event.id) as Map<string, number>;
@@ -145,7 +145,7 @@ export class EventLog {
   /**
    * Returns the events that a reader with this id has seen. Null when later events are not all in the log.
    */
-  seenBy(id: string): Seen | null {
+  seenBy(id: string): SeenEvents | null {
     const seen = parseId(id);
     if (seen === null || (seen.get(this.run) ?? 0) > this.#own.last) return null;
     for (const run of seen.keys()) if (!this.#origins.has(run)) return null;
@@ -154,7 +154,7 @@ export class EventLog {
   }
 
   /** Returns the event at a position before the end; undefined when it is not kept any more. */
-  at(place: Place): LoggedEvent | undefined {
+  at(place: EventPosition): LoggedEvent | undefined {
     return place < this.start || place >= this.#next ? undefined : this.#ring[place % this.#ring.length];
   }
 

@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream';
-import { formatId, laterOf, parseId, type Seen } from './event-id.ts';
-import type { EventLog, LoggedEvent, Place } from './event-log.ts';
+import { formatId, laterOf, parseId, type SeenEvents } from './event-id.ts';
+import type { EventLog, EventPosition, LoggedEvent } from './event-log.ts';
 
 /** Text format of events for one kind of readers. */
 export interface EventFormat {
@@ -32,12 +32,12 @@ export class EventReader {
   readonly #options: EventReaderOptions;
   readonly #heartbeat: NodeJS.Timeout;
   readonly #endEvents: () => void;
-  #place: Place;
+  #place: EventPosition;
   /**
    * Events that the reader had seen before it resumed, until the log has passed them all. Null: it has seen
    * exactly the events before its position.
    */
-  #seen: Seen | null = null;
+  #seen: SeenEvents | null = null;
   #isFull = false;
 
   constructor(options: EventReaderOptions) {
@@ -62,7 +62,7 @@ export class EventReader {
   }
 
   /** Begins after the events in `seen`. The log must contain all later ones. */
-  resume(seen: Seen): void {
+  resume(seen: SeenEvents): void {
     const { log, format } = this.#options;
     this.#place = log.start;
     this.#seen = seen;
@@ -115,10 +115,10 @@ export class EventReader {
     if (seen === null) return isWanted(event) ? format.event(event, event.id) : '';
     if (event.number <= (seen.get(event.run) ?? 0) || !isWanted(event)) return '';
     // In the order of this replica, the event may precede events that were seen already.
-    return format.event(event, formatId(laterOf(seen, parseId(event.id) as Seen)));
+    return format.event(event, formatId(laterOf(seen, parseId(event.id) as SeenEvents)));
   }
 
-  #isPast(seen: Seen): boolean {
+  #isPast(seen: SeenEvents): boolean {
     return [...seen].every(([run, number]) => number <= this.#options.log.lastOf(run));
   }
 

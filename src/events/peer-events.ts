@@ -200,9 +200,9 @@ class BadLine extends Error {
   }
 }
 
-type Line = { readonly run: string; readonly from: number } | { readonly number: number; readonly told: ToldEvent };
+type PeerLine = { readonly run: string; readonly from: number } | { readonly number: number; readonly told: ToldEvent };
 
-function readLine(line: string): Line {
+function readLine(line: string): PeerLine {
   let said: unknown;
   try {
     said = JSON.parse(line);

@@ -25,7 +25,7 @@ import { Jobs } from './jobs.ts';
 import { LogUploads } from './log-uploads.ts';
 import { type JobsLeft, NodeJobs } from './node-jobs.ts';
 import { PackagePlaces } from './package-places.ts';
-import { Packages } from './packages.ts';
+import { JobPackages } from './packages.ts';
 import { JobPaths } from './paths.ts';
 import { type JobPython, provePython } from './python.ts';
 import { PythonEnvironments } from './python-environments.ts';
@@ -85,7 +85,7 @@ export interface JobServiceOptions {
 /** Parts of jobs that an HTTP entry uses. */
 export interface JobService {
   readonly jobs: Jobs;
-  readonly packages: Packages;
+  readonly packages: JobPackages;
   readonly schedules: JobSchedules;
   readonly housekeeping: Housekeeping;
   start(): Promise<void>;
@@ -186,7 +186,7 @@ function createStoredParts(options: JobServiceOptions, node: JobNode, paths: Job
   const isAlone = cluster === null && store === null;
   const maxPackagesPerTenant = MAX_PACKAGES_PER_TENANT;
   const places = isAlone ? null : new PackagePlaces({ database, writes, node, store, maxPackagesPerTenant });
-  const packages = new Packages({
+  const packages = new JobPackages({
     dataDir: options.dataDir,
     removals,
     maxBytes: options.maxPackageBytes,

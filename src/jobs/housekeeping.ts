@@ -8,7 +8,7 @@ import type { Jobs } from './jobs.ts';
 import type { LogUploads } from './log-uploads.ts';
 import type { NodeJobs } from './node-jobs.ts';
 import type { PackagePlaces } from './package-places.ts';
-import type { Packages } from './packages.ts';
+import type { JobPackages } from './packages.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 import type { JobSchedules } from './schedules.ts';
 
@@ -20,7 +20,7 @@ export interface HousekeepingOptions {
   readonly uploads: LogUploads;
   readonly places: PackagePlaces | null;
   readonly schedules: JobSchedules;
-  readonly packages: Packages;
+  readonly packages: JobPackages;
   readonly environments: PythonEnvironments;
   /** Time that ended jobs are kept, milliseconds, and their maximum number. */
   readonly keepMs: number;

@@ -10,7 +10,7 @@ import type { FileSource } from '../core/runtime-env.ts';
 import { type OpenedPath, openPath } from '../lib/opened-path.ts';
 import { TenantDisk } from '../lib/tenant-disk.ts';
 import { JobFiles } from './job-files.ts';
-import { Packages } from './packages.ts';
+import { JobPackages } from './packages.ts';
 import { JobPaths } from './paths.ts';
 
 let directory: string;
@@ -32,7 +32,7 @@ function files(swap: () => Promise<void> = async () => {}): JobFiles {
   return new JobFiles({
     disk,
     paths: new JobPaths(dataDir),
-    packages: new Packages({
+    packages: new JobPackages({
       dataDir,
       removals,
       maxBytes: 1000,

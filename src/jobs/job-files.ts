@@ -9,12 +9,12 @@ import { diskUsage } from '../lib/disk-usage.ts';
 import type { OpenedPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
-import type { Packages } from './packages.ts';
+import type { JobPackages } from './packages.ts';
 import { type JobPaths, MODULES, WORKSPACE } from './paths.ts';
 
 export interface JobFilesOptions {
   readonly paths: JobPaths;
-  readonly packages: Packages;
+  readonly packages: JobPackages;
   readonly removals: Removals;
   readonly limits: UnpackLimits;
   readonly disk: TenantDisk;

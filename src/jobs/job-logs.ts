@@ -32,7 +32,7 @@ export interface JobLogsOptions {
   readonly stored: StoredLogs | null;
 }
 
-type Kind = 'setup' | 'out';
+type LogPartKind = 'setup' | 'out';
 /** Name of a finished part. Parts that are being written have other names. */
 const PART = /^\d+\.(setup|out)$/;
 /** Maximum output of the setup of an environment, bytes. */
@@ -136,7 +136,7 @@ export class JobLogs {
    * Returns a function that finds the parts of a log. Finished parts may be in the object store, which is
    * listed at most once.
    */
-  #finder({ job }: StoredJob): (attempt: number, kind: Kind) => Promise<LogPart> {
+  #finder({ job }: StoredJob): (attempt: number, kind: LogPartKind) => Promise<LogPart> {
     const { stored, nodeId } = this.#options;
     let all: Promise<ReadonlyMap<string, LogPart>> | undefined;
     return async (attempt, kind) => {
@@ -244,7 +244,7 @@ export class JobLogs {
     return join(this.#options.directory, String(sequence));
   }
 
-  #path(sequence: number, attempt: number, kind: Kind): string {
+  #path(sequence: number, attempt: number, kind: LogPartKind): string {
     return join(this.#directoryOf(sequence), `${attempt}.${kind}`);
   }
 }

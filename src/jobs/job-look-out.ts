@@ -3,14 +3,14 @@ import type { Log } from '../lib/log.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { JobCluster } from './cluster.ts';
 import type { NodeJobs } from './node-jobs.ts';
-import type { Packages } from './packages.ts';
+import type { JobPackages } from './packages.ts';
 import type { JobSchedules } from './schedules.ts';
 
 export interface JobLookOutOptions {
   readonly cluster: JobCluster;
   readonly own: Pick<NodeJobs, 'lookAgain'>;
   readonly schedules: Pick<JobSchedules, 'lookAgain'>;
-  readonly packages: Pick<Packages, 'announce'>;
+  readonly packages: Pick<JobPackages, 'announce'>;
   readonly intervalMs: number;
   readonly log: Log;
 }

@@ -40,7 +40,7 @@ import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
 import type { NodeJobs } from './node-jobs.ts';
 import { pendingMessage, stoppedEnd } from './outcome.ts';
-import type { Packages } from './packages.ts';
+import type { JobPackages } from './packages.ts';
 import type { JobQueue } from './queue.ts';
 
 export interface JobsOptions {
@@ -51,7 +51,7 @@ export interface JobsOptions {
   readonly own: NodeJobs;
   readonly queue: Pick<JobQueue, 'shortage'>;
   readonly files: JobFiles;
-  readonly packages: Pick<Packages, 'nodeFor'>;
+  readonly packages: Pick<JobPackages, 'nodeFor'>;
   readonly logs: JobLogs;
   readonly keepsSecrets: boolean;
   readonly changes: JobChanges;

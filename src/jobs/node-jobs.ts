@@ -16,7 +16,7 @@ import type { JobMetrics } from './job-metrics.ts';
 import type { JobRunner, RunResult } from './job-runner.ts';
 import type { LogUploads } from './log-uploads.ts';
 import { longestPauseMs, stoppedEnd } from './outcome.ts';
-import type { Packages } from './packages.ts';
+import type { JobPackages } from './packages.ts';
 import type { JobQueue, QueueItem } from './queue.ts';
 
 export interface NodeJobsOptions {
@@ -26,7 +26,7 @@ export interface NodeJobsOptions {
   readonly queue: JobQueue;
   readonly runner: JobRunner;
   readonly files: JobFiles;
-  readonly packages: Pick<Packages, 'nodeFor'>;
+  readonly packages: Pick<JobPackages, 'nodeFor'>;
   readonly uploads: LogUploads;
   readonly changes: JobChanges;
   readonly metrics: JobMetrics;

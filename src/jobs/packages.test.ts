@@ -11,13 +11,13 @@ import type { ObjectStore } from '../object-store/object-store.ts';
 import { openDatabase } from '../storage/database.ts';
 import { openDurableWrites } from '../storage/writes/durable.ts';
 import { PackagePlaces } from './package-places.ts';
-import { Packages, type PackagesOptions } from './packages.ts';
+import { JobPackages, type PackagesOptions } from './packages.ts';
 
 let dataDir: string;
-let packages: Packages;
+let packages: JobPackages;
 
 const packagesIn = (directory: string, places: PackagesOptions['places'] = null) =>
-  new Packages({
+  new JobPackages({
     dataDir: directory,
     removals: removalsIn(directory),
     maxBytes: 100,

@@ -31,7 +31,7 @@ export interface PackagesOptions {
  * a package exists. Clients make the names from the content. The service cannot check that, so each tenant
  * has its own packages.
  */
-export class Packages {
+export class JobPackages {
   readonly #options: PackagesOptions;
   readonly #directory: string;
   readonly #uploads: string;

@@ -25,7 +25,7 @@ export interface QueueMachine {
   give(resources: JobResources): void;
 }
 
-interface Used {
+interface JobUsage {
   running: number;
   cpuMillis: number;
   memoryMb: number;
@@ -35,7 +35,7 @@ interface Tenant {
   readonly name: string;
   /** Waiting jobs by priority, then by submission. */
   readonly waiting: QueueItem[];
-  readonly used: Used;
+  readonly used: JobUsage;
   /** Turn of its last start; larger is later. */
   servedAt: number;
 }
@@ -51,7 +51,7 @@ export class JobQueue {
   readonly #limits: QueueLimits;
   readonly #machine: QueueMachine;
   readonly #tenants = new Map<string, Tenant>();
-  readonly #used: Used = { running: 0, cpuMillis: 0, memoryMb: 0 };
+  readonly #used: JobUsage = { running: 0, cpuMillis: 0, memoryMb: 0 };
   /** A `Map`, because callers choose the names: one may equal a property that every object has. */
   readonly #custom: ReadonlyMap<string, number>;
   /** Used amounts in whole shares; see `sharesOf`. */
@@ -175,7 +175,7 @@ export class JobQueue {
   }
 
   /** Returns the largest share that a tenant has of any resource. */
-  #share({ running, cpuMillis, memoryMb }: Used): number {
+  #share({ running, cpuMillis, memoryMb }: JobUsage): number {
     const { maxRunning, cpuMillis: allCpu, memoryMb: allMemory } = this.#limits;
     return Math.max(running / maxRunning, cpuMillis / allCpu, memoryMb / allMemory);
   }

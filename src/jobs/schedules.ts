@@ -37,7 +37,7 @@ export interface JobSchedulesOptions {
 /** Schedule that a caller asks for. The id is generated when none was sent. */
 export type Schedule = Omit<JobScheduleTable, 'tenant' | 'created_at_ms' | 'decided_until_ms'>;
 
-interface Running {
+interface RunningSchedule {
   readonly row: JobScheduleTable;
   readonly submission: JobSubmission;
   readonly cron: Cron;
@@ -59,7 +59,7 @@ const TAKEOVER_MS = 60_000;
  */
 export class JobSchedules {
   readonly #options: JobSchedulesOptions;
-  readonly #running = new Map<string, Running>();
+  readonly #running = new Map<string, RunningSchedule>();
   /** Time since which this node submits; null: another node does. */
   #heldSinceMs: number | null = null;
   /** Schedules that cannot be read. Each is logged once. */
@@ -181,7 +181,7 @@ export class JobSchedules {
     }
   }
 
-  #run(row: JobScheduleTable): Running {
+  #run(row: JobScheduleTable): RunningSchedule {
     const key = keyOf(row.tenant, row.id);
     this.#forget(key);
     const submission = readJobSubmission(JSON.parse(row.submission), 'job');
@@ -195,7 +195,7 @@ export class JobSchedules {
       else void this.#inOrder(running, () => this.#submit(running, at));
     });
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
-    const running: Running = { row, submission, cron, packages, last: Promise.resolve() };
+    const running: RunningSchedule = { row, submission, cron, packages, last: Promise.resolve() };
     this.#running.set(key, running);
     return running;
   }
@@ -228,13 +228,13 @@ export class JobSchedules {
   }
 
   /** Decides the moments of a schedule in order. */
-  #inOrder(running: Running, decide: () => Promise<void>): Promise<void> {
+  #inOrder(running: RunningSchedule, decide: () => Promise<void>): Promise<void> {
     running.last = running.last.then(decide);
     return running.last;
   }
 
   /** Submits the moments that were due before this node began to submit. */
-  #catchUp(running: Running): Promise<void> {
+  #catchUp(running: RunningSchedule): Promise<void> {
     const { row, cron } = running;
     const nowMs = Date.now();
     // The previous version stored no 'decided_until_ms'. Moments that were due while no service ran are not
@@ -257,7 +257,7 @@ export class JobSchedules {
    * Submits the job of a moment. Retries until the moment is decided, or until no node would make up for it
    * any more. Never rejects.
    */
-  async #submit({ row, submission }: Running, at: Date): Promise<void> {
+  async #submit({ row, submission }: RunningSchedule, at: Date): Promise<void> {
     const { jobs, log } = this.#options;
     const { tenant } = row;
     const about = { schedule: row.id, tenant };

@@ -44,7 +44,7 @@ interface Shaken {
   readonly proof: Buffer;
 }
 
-interface Prepared {
+interface PreparedConnection {
   readonly shaking: Promise<Shaken>;
   /** Removes it from `prepared` and cancels the timer that would close it. */
   readonly keep: () => void;
@@ -52,7 +52,7 @@ interface Prepared {
 }
 
 /** Prepared connections by the name of their peer. */
-const prepared = new Map<string, Prepared[]>();
+const prepared = new Map<string, PreparedConnection[]>();
 
 /**
  * Starts connections for the next `connectProven` calls, up to the point where this side must send. Closes
@@ -68,7 +68,7 @@ export function forgetProven(peer: ProvenPeer): void {
   for (const one of prepared.get(nameOf(peer)) ?? []) one.drop();
 }
 
-function prepare(peer: ProvenPeer): Prepared {
+function prepare(peer: ProvenPeer): PreparedConnection {
   const over = new AbortController();
   const shaking = shake(peer, over.signal);
   const keep = () => {
@@ -86,7 +86,7 @@ function prepare(peer: ProvenPeer): Prepared {
       () => undefined,
     );
   };
-  const one: Prepared = { shaking, keep, drop };
+  const one: PreparedConnection = { shaking, keep, drop };
   const timer = setTimeout(drop, PREPARED_MS).unref();
   shaking.catch(() => undefined);
   return one;

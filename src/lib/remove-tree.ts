@@ -58,12 +58,12 @@ class Pass {
    * Removes the entries of a directory. Calls `removeDirectory` for each nested directory that is not empty.
    * Never rejects.
    */
-  async #each(directory: FileHandle, removeDirectory: (entry: Entry) => Promise<boolean>): Promise<void> {
+  async #each(directory: FileHandle, removeDirectory: (entry: TreeEntry) => Promise<boolean>): Promise<void> {
     await chmod(pathOf(directory), 0o700).catch(() => undefined);
     let batch: Promise<void>[] = [];
     try {
       for await (const entry of await opendir(pathOf(directory), BUFFERS)) {
-        batch.push(this.#remove(new Entry(directory, entry), removeDirectory));
+        batch.push(this.#remove(new TreeEntry(directory, entry), removeDirectory));
         if (batch.length < BATCH) continue;
         await Promise.all(batch);
         batch = [];
@@ -74,7 +74,7 @@ class Pass {
     await Promise.all(batch);
   }
 
-  async #remove(entry: Entry, removeDirectory: (entry: Entry) => Promise<boolean>): Promise<void> {
+  async #remove(entry: TreeEntry, removeDirectory: (entry: TreeEntry) => Promise<boolean>): Promise<void> {
     try {
       if (!entry.isDirectory) await unlink(entry.path);
       // A mount point fails with EBUSY, and is not entered.
@@ -86,7 +86,7 @@ class Pass {
   }
 
   /** Empties and removes a directory. Returns true when it was removed; the next pass handles the rest. */
-  async #removeAtTop(entry: Entry): Promise<boolean> {
+  async #removeAtTop(entry: TreeEntry): Promise<boolean> {
     const directory = await open(entry.path, DIRECTORY_ITSELF);
     try {
       await this.#each(directory, async inside => {
@@ -124,7 +124,7 @@ class Pass {
 /** Names as bytes: a name need not be UTF-8. */
 const BUFFERS = { encoding: 'buffer' as BufferEncoding, bufferSize: BATCH };
 
-class Entry {
+class TreeEntry {
   readonly path: Buffer;
   readonly shown: string;
   readonly isDirectory: boolean;

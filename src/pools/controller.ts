@@ -5,7 +5,7 @@ import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import { Rounds } from '../lib/rounds.ts';
 import type { PoolBackend } from '../sandbox/pools.ts';
-import type { Action } from './actions.ts';
+import type { PoolAction } from './actions.ts';
 import { decide, type Plan } from './policy.ts';
 
 export interface PoolControllerOptions {
@@ -278,7 +278,7 @@ export class PoolController {
     await backend.warn(id, 'PodPending', text);
   }
 
-  async #act(backend: PoolBackend, id: string, pool: Pool | null, action: Action, memory: Memory): Promise<void> {
+  async #act(backend: PoolBackend, id: string, pool: Pool | null, action: PoolAction, memory: Memory): Promise<void> {
     switch (action.do) {
       case 'apply':
         if (pool !== null) await this.#apply(backend, pool.spec, action.replicas, memory);

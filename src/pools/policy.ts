@@ -1,11 +1,11 @@
 import { POOL_STATUS, type Pool, type PoolSpec, type PoolStatus } from '../core/pool.ts';
 import type { PoolPod, PoolSet, PoolView } from '../sandbox/pools.ts';
-import type { Action } from './actions.ts';
+import type { PoolAction } from './actions.ts';
 import { isFree, isOverdue, isPending, members, overdueAtMs } from './members.ts';
 import { lowered } from './shrinking.ts';
 
 /** State of a pool at one moment. */
-export interface Seen {
+export interface PoolSnapshot {
   /** Null: the pool has no record (any more). */
   readonly pool: Pool | null;
   readonly view: PoolView;
@@ -26,7 +26,7 @@ export interface Seen {
 export interface Plan {
   /** Written first. If the write is refused, no action follows. Null: the pool has no record. */
   readonly report: Omit<Pool, 'spec'> | null;
-  readonly actions: readonly Action[];
+  readonly actions: readonly PoolAction[];
   /** True if nothing of a deleted pool is left. */
   readonly isGone: boolean;
   /** Time of the next pass without a change, epoch milliseconds; infinite: only after a change. */
@@ -43,7 +43,7 @@ const RECYCLE_LABELS = ['svc-idle-to-recycle', 'yr-idle-to-recycle'];
 const NEVER = Number.POSITIVE_INFINITY;
 
 /** Returns the actions for a pool and the content of its record. A pure function of `seen`. */
-export function decide(seen: Seen): Plan {
+export function decide(seen: PoolSnapshot): Plan {
   const { pool, view } = seen;
   if (pool === null || pool.status === POOL_STATUS.deleting) return dissolve(pool, view);
   // A request is acknowledged before it is begun.
@@ -74,12 +74,12 @@ function dissolve(pool: Pool | null, view: PoolView): Plan {
   return { ...rest, actions, isGone: set === null && pods.length === 0 };
 }
 
-function acknowledge({ view, nowMs }: Seen, status: PoolStatus, msg: string): Plan {
+function acknowledge({ view, nowMs }: PoolSnapshot, status: PoolStatus, msg: string): Plan {
   const readyCount = view.pods.filter(isCounted).length;
   return { report: { status, msg, readyCount }, actions: [], isGone: false, wakeAtMs: nowMs, overdue: [] };
 }
 
-function keep(pool: Pool, seen: Seen): Plan {
+function keep(pool: Pool, seen: PoolSnapshot): Plan {
   const { spec } = pool;
   const { view, nowMs, mayMake } = seen;
   const { set } = view;
@@ -88,7 +88,7 @@ function keep(pool: Pool, seen: Seen): Plan {
   const overdue = pending.filter(pod => isOverdue(pod, threshold, nowMs));
   const wakes = pending.map(pod => overdueAtMs(pod, threshold)).filter(atMs => atMs > nowMs);
   const isApplied = set !== null && !set.isEnding && set.isUpToDate && isSame(set.spec, spec);
-  const actions: Action[] = [];
+  const actions: PoolAction[] = [];
   let target = spec.size;
   if (!isApplied) {
     // A set that is ending must be removed before another can have its name.
@@ -134,8 +134,8 @@ function sizeOf(spec: PoolSpec, set: PoolSet, pods: readonly PoolPod[], nowMs: n
 }
 
 /** Returns the pods to replace or to remove. */
-function renew(spec: PoolSpec, { view, nowMs, mayRepairAtMs }: Seen, isShrinking: boolean) {
-  const actions: Action[] = [];
+function renew(spec: PoolSpec, { view, nowMs, mayRepairAtMs }: PoolSnapshot, isShrinking: boolean) {
+  const actions: PoolAction[] = [];
   const wakes: number[] = [];
   const recycleMs = recycleMsOf(spec);
   const present = members(view.pods);
@@ -171,7 +171,7 @@ function recycleMsOf(spec: PoolSpec): number {
 
 function reportOf(
   { spec, status }: Pool,
-  { view, problem }: Seen,
+  { view, problem }: PoolSnapshot,
   { isSettled, overdue }: { readonly isSettled: boolean; readonly overdue: number },
 ): Omit<Pool, 'spec'> {
   const { set } = view;
@@ -201,7 +201,7 @@ function isCounted(pod: PoolPod): boolean {
   return pod.isMember && pod.state === 'ready' && !pod.isRetired;
 }
 
-function remove(pod: PoolPod): Action {
+function remove(pod: PoolPod): PoolAction {
   return { do: 'remove', pod };
 }
 

@@ -1,5 +1,5 @@
 import type { PoolPod, PoolSet } from '../sandbox/pools.ts';
-import type { Action } from './actions.ts';
+import type { PoolAction } from './actions.ts';
 import { isFree, members } from './members.ts';
 
 /**
@@ -12,7 +12,7 @@ import { isFree, members } from './members.ts';
  * The controller would end pods that are not ready before all others. So each pod that it has seen as not
  * ready must be retired too. It must also have no pod to make, since a new pod is not ready either.
  */
-export function lowered(set: PoolSet, pods: readonly PoolPod[], target: number, alsoStarting: boolean): Action[] {
+export function lowered(set: PoolSet, pods: readonly PoolPod[], target: number, alsoStarting: boolean): PoolAction[] {
   const present = members(pods);
   const free = present.filter(pod => isFree(pod));
   const retired = free.filter(({ isRetired }) => isRetired);

@@ -2,7 +2,7 @@ import { cpus, freemem, totalmem } from 'node:os';
 import { MEBIBYTE } from '../core/units.ts';
 
 /** CPU time since the start of the machine and of the process. */
-interface Used {
+interface CpuTimes {
   readonly busyMs: number;
   readonly allMs: number;
   readonly ownMicros: number;
@@ -31,7 +31,7 @@ export class MachineLoad {
   }
 }
 
-function used(): Used {
+function used(): CpuTimes {
   const times = cpus().map(cpu => cpu.times);
   const allMs = times.reduce((sum, { user, nice, sys, idle, irq }) => sum + user + nice + sys + idle + irq, 0);
   const idleMs = times.reduce((sum, { idle }) => sum + idle, 0);

@@ -136,7 +136,7 @@ function placeOf({ storage }: Config, dataDir: DataDir): StorePlace {
 /** Built file, because a worker thread cannot run TypeScript. */
 const WRITE_PROGRAM = new URL('write-program.js', import.meta.url);
 
-interface Parts {
+interface ClusterParts {
   readonly dataDir: DataDir;
   readonly nodeId: string;
   readonly stores: Stores;
@@ -144,7 +144,7 @@ interface Parts {
 }
 
 /** Builds the parts that need nothing of the owners: metrics, spans, drivers. */
-async function createBase(config: Config, logger: Logger, { dataDir, nodeId, stores, cluster }: Parts) {
+async function createBase(config: Config, logger: Logger, { dataDir, nodeId, stores, cluster }: ClusterParts) {
   const { database } = stores;
   const environment = processEnvironment();
   const metrics = createMetrics({ version: VERSION });
@@ -228,7 +228,7 @@ async function createSecrets(config: Config, logger: Logger, { database, writes,
 }
 
 /** Builds every part of the service; none of them runs yet. */
-async function build(config: Config, logger: Logger, parts: Parts) {
+async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const base = await createBase(config, logger, parts);
   const { dataDir, nodeId, stores, cluster, writes, environment, metrics, drivers } = base;
   const registry = createServerRegistry(config, base, async (tenant, spec) => {
@@ -285,7 +285,7 @@ async function build(config: Config, logger: Logger, parts: Parts) {
 
 type Built = Awaited<ReturnType<typeof build>>;
 
-async function assemble(config: Config, logger: Logger, parts: Parts): Promise<Server> {
+async function assemble(config: Config, logger: Logger, parts: ClusterParts): Promise<Server> {
   const built = await build(config, logger, parts);
   return {
     uncaught: built.metrics.uncaught,

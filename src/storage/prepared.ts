@@ -19,7 +19,7 @@ export function prepare<P extends object, R = unknown>(
   build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
 ): Prepared<P, R> {
   // One template per kind of database, since each kind compiles a query in its own way.
-  const compiled = new WeakMap<object, Template<P, R>>();
+  const compiled = new WeakMap<object, CompiledTemplate<P, R>>();
   return async (queries, parameters) => {
     const { adapter, plugins } = queries.getExecutor();
     // A plugin may inspect each query, so nothing is cached.
@@ -35,7 +35,7 @@ export function prepare<P extends object, R = unknown>(
   };
 }
 
-interface Template<P, R> {
+interface CompiledTemplate<P, R> {
   readonly query: CompiledQuery<R>;
   /** The parameter at each position of the query; null: a constant value of the query. */
   readonly names: readonly (keyof P | null)[];
@@ -44,7 +44,7 @@ interface Template<P, R> {
 function compile<P extends object, R>(
   queries: Queries,
   build: (queries: Queries, parameters: P) => Compilable<R> | CompiledQuery<R>,
-): Template<P, R> {
+): CompiledTemplate<P, R> {
   const query = compiledOf(build(queries, new Proxy({} as P, { get: (_, name) => `${MARK}${String(name)}` })));
   const names = query.parameters.map(value =>
     typeof value === 'string' && value.startsWith(MARK) ? (value.slice(MARK.length) as keyof P) : null,

@@ -21,7 +21,7 @@ interface Definition {
  */
 export class FastHistogram {
   readonly #definition: Definition;
-  readonly #series = new Map<string, Series>();
+  readonly #series = new Map<string, LabelledHistogram>();
 
   constructor(definition: Definition, registry: Registry) {
     this.#definition = definition;
@@ -41,7 +41,7 @@ export class FastHistogram {
     const key = values.join('\0');
     let series = this.#series.get(key);
     if (series === undefined) {
-      series = new Series(values, this.#definition.buckets);
+      series = new LabelledHistogram(values, this.#definition.buckets);
       this.#series.set(key, series);
     }
     return series;
@@ -74,7 +74,7 @@ interface SampledValue {
   readonly value: number;
 }
 
-class Series implements Observer {
+class LabelledHistogram implements Observer {
   readonly values: readonly string[];
   readonly #bounds: readonly number[];
   /** Counts per bound, and a last count for values above the highest bound. */

@@ -1,4 +1,4 @@
-import { type HistoryAnswer, type MetricsHistory, RANGES, type Range } from './history.ts';
+import { type HistoryAnswer, type HistoryRange, type MetricsHistory, RANGES } from './history.ts';
 
 /**
  * The subject of a history: an agent, a function by its key, or null.
@@ -41,7 +41,7 @@ export class HistoryOfNodes {
    * Reads the history of `node`, or of all replicas when it is null. Returns null when no such replica is
    * alive.
    */
-  async read(subject: HistorySubject, range: Range, node: string | null): Promise<NodesHistory | null> {
+  async read(subject: HistorySubject, range: HistoryRange, node: string | null): Promise<NodesHistory | null> {
     const { nodeId, others } = this.#options;
     const asked = others.living().filter(({ id }) => node === null || node === id);
     const found = node === null || node === nodeId ? [{ id: nodeId, history: this.#own(subject, range) }] : [];
@@ -76,7 +76,7 @@ export class HistoryOfNodes {
     return key !== null && (kind === 'agent' || kind === 'function') ? this.#own({ kind, key }, range) : null;
   }
 
-  #own(subject: HistorySubject, range: Range): HistoryAnswer {
+  #own(subject: HistorySubject, range: HistoryRange): HistoryAnswer {
     const { history } = this.#options;
     return subject === null ? history.service(range) : history.calls(subject.kind, subject.key, range);
   }

@@ -17,8 +17,8 @@ export interface HistorySources {
 
 /** Two resolutions, both of fixed size: the last hour, and the last day. */
 const STEPS = { '1h': { seconds: 10, points: 360 }, '24h': { seconds: 300, points: 288 } } as const;
-export type Range = keyof typeof STEPS;
-export const RANGES = Object.keys(STEPS) as readonly Range[];
+export type HistoryRange = keyof typeof STEPS;
+export const RANGES = Object.keys(STEPS) as readonly HistoryRange[];
 
 export interface HistoryAnswer {
   readonly step_seconds: number;
@@ -107,7 +107,7 @@ export class MetricsHistory {
   }
 
   /** Returns the history of the whole service. */
-  service(range: Range): HistoryAnswer {
+  service(range: HistoryRange): HistoryAnswer {
     return this.#read(SERVICE, range);
   }
 
@@ -115,7 +115,7 @@ export class MetricsHistory {
    * Returns the history of a function by its key, or of an agent by its id. Values are null for a subject
    * without calls.
    */
-  calls(kind: 'function' | 'agent', key: string, range: Range): HistoryAnswer {
+  calls(kind: 'function' | 'agent', key: string, range: HistoryRange): HistoryAnswer {
     return this.#read(`${kind === 'function' ? 'f' : 'a'}:${key}`, range);
   }
 
@@ -153,7 +153,7 @@ export class MetricsHistory {
     }
   }
 
-  #read(key: string, range: Range): HistoryAnswer {
+  #read(key: string, range: HistoryRange): HistoryAnswer {
     const { seconds: step, points } = STEPS[range];
     const last = Math.floor(this.#now() / 1000 / step);
     const series = this.#subjects.get(key)?.read(range, last) ?? nothing(points);
@@ -164,12 +164,12 @@ export class MetricsHistory {
 /** The stored history of a subject. */
 class Subject {
   counted: CountedCalls;
-  readonly #rows = new Map<string, Row>();
-  readonly #steps: Readonly<Record<Range, Step>>;
+  readonly #rows = new Map<string, SeriesHistory>();
+  readonly #steps: Readonly<Record<HistoryRange, ResolutionStep>>;
 
   constructor(counted: CountedCalls) {
     this.counted = counted;
-    this.#steps = { '1h': new Step('1h', counted), '24h': new Step('24h', counted) };
+    this.#steps = { '1h': new ResolutionStep('1h', counted), '24h': new ResolutionStep('24h', counted) };
   }
 
   /** Writes the changes since the last sample, and returns the newest point of the finer resolution. */
@@ -185,14 +185,14 @@ class Subject {
     return newest;
   }
 
-  read(range: Range, last: number): HistoryAnswer['series'] {
+  read(range: HistoryRange, last: number): HistoryAnswer['series'] {
     return Object.fromEntries([...this.#rows].map(([name, row]) => [name, row.read(range, last)]));
   }
 
-  #row(name: string): Row {
+  #row(name: string): SeriesHistory {
     let row = this.#rows.get(name);
     if (row === undefined) {
-      row = new Row();
+      row = new SeriesHistory();
       this.#rows.set(name, row);
     }
     return row;
@@ -200,13 +200,13 @@ class Subject {
 }
 
 /** The position of a resolution, and the counts at the beginning of its current slot. */
-class Step {
+class ResolutionStep {
   slot = -1;
   readonly #seconds: number;
   #before: CountedCalls;
   #last: CountedCalls;
 
-  constructor(range: Range, counted: CountedCalls) {
+  constructor(range: HistoryRange, counted: CountedCalls) {
     this.#seconds = STEPS[range].seconds;
     this.#before = counted;
     this.#last = counted;
@@ -231,19 +231,19 @@ class Step {
  * A series in both resolutions. Each value is stored with its slot number, so missing and old values read
  * as null.
  */
-class Row {
-  readonly #rooms: Readonly<Record<Range, { readonly values: Float32Array; readonly slots: Uint32Array }>> = {
+class SeriesHistory {
+  readonly #rooms: Readonly<Record<HistoryRange, { readonly values: Float32Array; readonly slots: Uint32Array }>> = {
     '1h': room('1h'),
     '24h': room('24h'),
   };
 
-  set(range: Range, slot: number, value: number): void {
+  set(range: HistoryRange, slot: number, value: number): void {
     const { values, slots } = this.#rooms[range];
     values[slot % values.length] = value;
     slots[slot % values.length] = slot;
   }
 
-  read(range: Range, last: number): (number | null)[] {
+  read(range: HistoryRange, last: number): (number | null)[] {
     const { values, slots } = this.#rooms[range];
     const first = last - values.length + 1;
     return Array.from(values, (_, index) => {
@@ -254,7 +254,7 @@ class Row {
   }
 }
 
-function room(range: Range) {
+function room(range: HistoryRange) {
   const { points } = STEPS[range];
   return { values: new Float32Array(points), slots: new Uint32Array(points) };
 }

@@ -1,6 +1,6 @@
 import { POOL_STATUS, type Pool } from '../../src/core/pool.ts';
 import { readPool } from '../../src/core/pool-fields.ts';
-import type { Action } from '../../src/pools/actions.ts';
+import type { PoolAction } from '../../src/pools/actions.ts';
 import { decide } from '../../src/pools/policy.ts';
 import type { PoolPod, PoolSet, PoolView } from '../../src/sandbox/pools.ts';
 import { Random } from '../parts/random.ts';
@@ -142,7 +142,7 @@ export class PoolModel {
     if (plan.actions.length > 0) this.#seen = this.#history.length - 1;
   }
 
-  #do(action: Action): void {
+  #do(action: PoolAction): void {
     const { set, pods } = this.#now;
     switch (action.do) {
       case 'apply': {

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { invalidRequest, notFound } from '../../core/error.ts';
-import type { Packages } from '../../jobs/packages.ts';
+import type { JobPackages } from '../../jobs/packages.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { JOB_DOCS } from './docs.ts';
 
@@ -14,7 +14,7 @@ const ARCHIVE = /\bapplication\/(octet-stream|zip|gzip)\b/;
  * `GET` answers with an empty body if the package exists, as Ray's client expects. A client that accepts
  * `application/octet-stream` gets the content.
  */
-export function addPackageRoutes(app: FastifyInstance, packages: Packages): void {
+export function addPackageRoutes(app: FastifyInstance, packages: JobPackages): void {
   app.register(async scope => {
     // The handler streams the body to the disk, so that the whole body is never in memory.
     scope.removeAllContentTypeParsers();

@@ -5,7 +5,7 @@ import { invalidRequest, notFound, permissionDenied } from '../../core/error.ts'
 import { describeParameters, type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import { functionKey } from '../../telemetry/function-metrics.ts';
-import { RANGES, type Range } from '../../telemetry/history.ts';
+import { type HistoryRange, RANGES } from '../../telemetry/history.ts';
 import type { HistoryOfNodes, HistorySubject } from '../../telemetry/history-of-nodes.ts';
 import { anyText, badQuery, parsed } from '../query.ts';
 
@@ -32,7 +32,7 @@ const History = Type.Object(
 );
 
 const HISTORY_QUERY = {
-  range: parsed<Range>({ enum: RANGES, default: '1h' }, '1h', (text, name) => {
+  range: parsed<HistoryRange>({ enum: RANGES, default: '1h' }, '1h', (text, name) => {
     const range = RANGES.find(known => known === text);
     if (range === undefined) throw badQuery(name, `one of ${RANGES.join(', ')}`, text);
     return range;

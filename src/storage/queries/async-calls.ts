@@ -14,7 +14,7 @@ export const ROW_BYTES = 256;
 const BYTES = sql<number>`${sql.lit(ROW_BYTES)} + octet_length(request) + octet_length(body)
   + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)`;
 
-type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
+type AsyncCallQueries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
 export type AsyncCallAnswer = Omit<AsyncCallTable, 'body' | 'request' | 'webhook_url' | 'shard' | 'lease_epoch'>;
 
@@ -113,7 +113,7 @@ const NO_EVENT = { request: '', body: new Uint8Array(0) };
  * processes of the others ended during the call. Returns how many were failed.
  */
 export async function failProcessingAsyncCalls(
-  queries: Queries,
+  queries: AsyncCallQueries,
   error: string,
   nowMs: number,
   shards: Shards,

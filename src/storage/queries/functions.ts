@@ -40,14 +40,14 @@ const findPrepared = prepare((db, p: FunctionKey) =>
     .where('version', '=', p.version),
 );
 
-interface Page {
+interface VersionPage {
   readonly tenant: string;
   readonly version: string;
   readonly limit: number;
   readonly offset: number;
 }
 
-const page = (db: Kysely<Tables>, p: Page) =>
+const page = (db: Kysely<Tables>, p: VersionPage) =>
   db
     .selectFrom('functions')
     .select('record')
@@ -56,7 +56,7 @@ const page = (db: Kysely<Tables>, p: Page) =>
     .limit(p.limit)
     .offset(p.offset);
 const pagePrepared = prepare(page);
-const pageOfVersionPrepared = prepare((db, p: Page) => page(db, p).where('version', '=', p.version));
+const pageOfVersionPrepared = prepare((db, p: VersionPage) => page(db, p).where('version', '=', p.version));
 
 const totalsPrepared = prepare((db, p: { tenant: string; version: string }) =>
   db

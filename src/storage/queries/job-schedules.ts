@@ -6,7 +6,7 @@ import type { JobScheduleTable } from '../schema/job-schedules.ts';
 import { SUBMITS } from './jobs.ts';
 import { type LackingSecret, lackingSecret } from './secrets.ts';
 
-type Queries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
+type ScheduleQueries = Pick<Kysely<Tables>, 'insertInto' | 'selectFrom' | 'deleteFrom'>;
 
 /**
  * Inserts a schedule. `secrets`: the secrets that its jobs use. Writes nothing when the tenant has `most`
@@ -70,7 +70,7 @@ function after(
 }
 
 export async function findJobSchedule(
-  queries: Queries,
+  queries: ScheduleQueries,
   tenant: string,
   id: string,
 ): Promise<JobScheduleTable | undefined> {
@@ -98,7 +98,7 @@ export async function listJobScheduleKeys(
   return await database.selectFrom('job_schedules').select(['tenant', 'id', 'created_at_ms']).execute();
 }
 
-async function countJobSchedules(queries: Queries, tenant: string): Promise<number> {
+async function countJobSchedules(queries: ScheduleQueries, tenant: string): Promise<number> {
   const { count } = await queries
     .selectFrom('job_schedules')
     .select(({ fn }) => fn.countAll<number>().as('count'))

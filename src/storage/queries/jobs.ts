@@ -31,7 +31,7 @@ export interface JobEnd {
   readonly endedAtMs: number;
 }
 
-type Queries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
+type JobQueries = Pick<Kysely<Tables>, 'insertInto' | 'updateTable' | 'selectFrom' | 'deleteFrom'>;
 
 /** Lock of submits: they are ordered and counted against their limits one after the other. */
 export const SUBMITS = 'jobs: submits';
@@ -41,7 +41,7 @@ export async function aloneWithJob(transaction: WriteTransaction, sequence: numb
   await alone(transaction, `job ${sequence}`);
 }
 
-export async function findJob(queries: Queries, tenant: string, id: string): Promise<StoredJob | null> {
+export async function findJob(queries: JobQueries, tenant: string, id: string): Promise<StoredJob | null> {
   const row = await queries
     .selectFrom('jobs')
     .selectAll()
@@ -51,7 +51,7 @@ export async function findJob(queries: Queries, tenant: string, id: string): Pro
   return row ? toStored(row) : null;
 }
 
-export async function readJob(queries: Queries, sequence: number): Promise<StoredJob | null> {
+export async function readJob(queries: JobQueries, sequence: number): Promise<StoredJob | null> {
   const row = await queries.selectFrom('jobs').selectAll().where('sequence', '=', sequence).executeTakeFirst();
   return row ? toStored(row) : null;
 }
@@ -126,7 +126,7 @@ export async function claimJob(
  * this sandbox, or has ended.
  */
 export async function markJobRunning(
-  queries: Queries,
+  queries: JobQueries,
   sequence: number,
   running: {
     readonly instanceId: string;

@@ -3,7 +3,7 @@ import type { LeaseFence } from '../../core/lease.ts';
 import type { Tables, WriteTransaction } from '../database.ts';
 import { DATABASE_NOW_MS, fenced, type NodeLife, nodeFence } from './nodes.ts';
 
-export interface Lease {
+export interface LeaseRecord {
   readonly name: string;
   readonly epoch: number;
   /** The life of the node that holds the lease; null: the lease is free, or its holder is dead. */
@@ -16,7 +16,7 @@ export interface LeaseEpoch {
   readonly epoch: number;
 }
 
-export async function listLeases(queries: Kysely<Tables>): Promise<Lease[]> {
+export async function listLeases(queries: Kysely<Tables>): Promise<LeaseRecord[]> {
   const rows = await queries
     .selectFrom('leases')
     .leftJoin('nodes', join =>

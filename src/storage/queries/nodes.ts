@@ -32,7 +32,7 @@ export interface Joining {
  */
 export const DATABASE_NOW_MS = sql<number>`(extract(epoch from clock_timestamp()) * 1000)::bigint`;
 
-type Queries = Kysely<Tables>;
+type NodeQueries = Kysely<Tables>;
 
 /**
  * Starts a new life of the node, after all running writes of its former lives. Returns its epoch. `after` is
@@ -76,7 +76,7 @@ export async function joinNode(
 }
 
 /** Extends a life. Returns false when it has ended: an expired life cannot continue. */
-export async function prolongNode(queries: Queries, life: NodeLife, ttlMs: number): Promise<boolean> {
+export async function prolongNode(queries: NodeQueries, life: NodeLife, ttlMs: number): Promise<boolean> {
   const { numUpdatedRows } = await ofLife(queries.updateTable('nodes').set({ expires_at_ms: expiry(ttlMs) }), life)
     .where('expires_at_ms', '>', DATABASE_NOW_MS)
     .executeTakeFirst();
@@ -93,7 +93,7 @@ export async function endNode(transaction: WriteTransaction, life: NodeLife): Pr
   await ofLife(transaction.updateTable('nodes').set({ expires_at_ms: DATABASE_NOW_MS }), life).execute();
 }
 
-export async function listLivingNodes(queries: Queries): Promise<LivingNode[]> {
+export async function listLivingNodes(queries: NodeQueries): Promise<LivingNode[]> {
   const rows = await queries
     .selectFrom('nodes')
     .selectAll()
@@ -117,7 +117,7 @@ export async function listLivingNodes(queries: Queries): Promise<LivingNode[]> {
  * Deletes nodes that died more than `forMs` ago and hold no lease. In a cluster of pods each replica has a
  * new name.
  */
-export async function removeDeadNodes(queries: Queries, forMs: number): Promise<void> {
+export async function removeDeadNodes(queries: NodeQueries, forMs: number): Promise<void> {
   await queries
     .deleteFrom('nodes')
     .where('expires_at_ms', '<', sql<number>`${DATABASE_NOW_MS} - ${sql.lit(forMs)}`)

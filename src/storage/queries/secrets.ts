@@ -110,10 +110,10 @@ export async function lackingSecret(
   return names.find(name => !there.has(name)) ?? null;
 }
 
-type Queries = Pick<Database, 'selectFrom'>;
+type SecretQueries = Pick<Database, 'selectFrom'>;
 
 export async function findSecrets(
-  queries: Queries,
+  queries: SecretQueries,
   tenant: string,
   names: readonly string[],
 ): Promise<readonly SecretTable[]> {
@@ -157,7 +157,7 @@ export async function listSealedWith(
   return await database.selectFrom('secrets').selectAll().where('key_id', 'in', keyIds).limit(limit).execute();
 }
 
-async function find(queries: Queries, tenant: string, name: string): Promise<SecretTable | undefined> {
+async function find(queries: SecretQueries, tenant: string, name: string): Promise<SecretTable | undefined> {
   return (await findSecrets(queries, tenant, [name]))[0];
 }
 

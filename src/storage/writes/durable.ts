@@ -86,7 +86,7 @@ function flushOf(logs: readonly FileHandle[]): Flush {
 async function noop(): Promise<void> {}
 
 /** A queued write. */
-interface Waiting {
+interface QueuedWrite {
   readonly operation: (transaction: WriteTransaction) => Promise<unknown>;
   readonly done: (result: unknown) => void;
   readonly fail: (error: unknown) => void;
@@ -99,7 +99,7 @@ export class GroupedWrites implements DurableWrites {
   readonly #release: () => Promise<void>;
   readonly #maxFlushes: number;
   readonly #flushes = new Set<Promise<void>>();
-  #queue: Waiting[] = [];
+  #queue: QueuedWrite[] = [];
   #isCommitting = false;
   /** Writes that were accepted and have no answer yet. */
   #pending = 0;
@@ -140,7 +140,7 @@ export class GroupedWrites implements DurableWrites {
     this.#pending += 1;
     try {
       return await new Promise<T>((done, fail) => {
-        this.#queue.push({ operation, done: done as Waiting['done'], fail });
+        this.#queue.push({ operation, done: done as QueuedWrite['done'], fail });
         this.#schedule();
       });
     } finally {
@@ -154,7 +154,7 @@ export class GroupedWrites implements DurableWrites {
     this.#isCommitting = true;
     setImmediate(async () => {
       const group = this.#queue.splice(0, MAX_GROUP);
-      const outcomes = await this.#commit(group).catch((error: unknown) => group.map((): Outcome => ({ error })));
+      const outcomes = await this.#commit(group).catch((error: unknown) => group.map((): WriteOutcome => ({ error })));
       const flush = this.#confirm(group, outcomes).finally(() => {
         this.#flushes.delete(flush);
         this.#schedule();
@@ -166,12 +166,12 @@ export class GroupedWrites implements DurableWrites {
   }
 
   /** Answers the writes of a committed group after the flush. Never rejects. */
-  async #confirm(group: readonly Waiting[], outcomes: readonly Outcome[]): Promise<void> {
+  async #confirm(group: readonly QueuedWrite[], outcomes: readonly WriteOutcome[]): Promise<void> {
     try {
       if (this.#failure !== undefined) throw this.#failure;
       await this.#flushed();
       if (this.#failure !== undefined) throw this.#failure;
-      for (const [index, outcome] of outcomes.entries()) answer(group[index] as Waiting, outcome);
+      for (const [index, outcome] of outcomes.entries()) answer(group[index] as QueuedWrite, outcome);
     } catch (error) {
       for (const { fail } of group) fail(error);
     }
@@ -181,10 +181,10 @@ export class GroupedWrites implements DurableWrites {
    * Runs all write operations in one transaction. An error in one of them is rare, so savepoints are used
    * only in a second try. Operations can run twice, since the first try is rolled back.
    */
-  async #commit(group: readonly Waiting[]): Promise<Outcome[]> {
+  async #commit(group: readonly QueuedWrite[]): Promise<WriteOutcome[]> {
     try {
       return await this.#database.transaction().execute(async transaction => {
-        const outcomes: Outcome[] = [];
+        const outcomes: WriteOutcome[] = [];
         for (const { operation } of group) outcomes.push({ result: await operation(transaction) });
         return outcomes;
       });
@@ -195,9 +195,9 @@ export class GroupedWrites implements DurableWrites {
     }
   }
 
-  async #commitEach(group: readonly Waiting[]): Promise<Outcome[]> {
+  async #commitEach(group: readonly QueuedWrite[]): Promise<WriteOutcome[]> {
     return this.#database.transaction().execute(async transaction => {
-      const outcomes: Outcome[] = [];
+      const outcomes: WriteOutcome[] = [];
       for (const { operation } of group) {
         await SAVE.execute(transaction);
         try {
@@ -242,9 +242,9 @@ function isRefusedByDisk(error: unknown): boolean {
   return error instanceof ServiceError && error.code === 'unavailable';
 }
 
-type Outcome = { readonly result: unknown } | { readonly error: unknown };
+type WriteOutcome = { readonly result: unknown } | { readonly error: unknown };
 
-function answer({ done, fail }: Waiting, outcome: Outcome): void {
+function answer({ done, fail }: QueuedWrite, outcome: WriteOutcome): void {
   if ('error' in outcome) fail(outcome.error);
   else done(outcome.result);
 }

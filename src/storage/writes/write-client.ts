@@ -14,7 +14,7 @@ const MAX_WAITING = 20_000;
 const ANSWER_TIMEOUT_MS = 40_000;
 const LOOK_MS = 1000;
 
-interface Waiting {
+interface PendingOrder {
   readonly sinceMs: number;
   readonly done: (result: never) => void;
   readonly fail: (error: unknown) => void;
@@ -30,7 +30,7 @@ interface Waiting {
 export class WriteClient implements DurableWrites {
   readonly #thread: Worker;
   readonly #names: ReadonlyMap<unknown, string>;
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new Map<number, PendingOrder>();
   readonly #ended: Promise<void>;
   readonly #watch: NodeJS.Timeout;
   #orders: Order[] = [];

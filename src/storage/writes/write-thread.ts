@@ -10,7 +10,7 @@ import { type FromThread, type Order, type SentOutcome, sendError, type ToThread
 /** The write operations that an order can name. */
 export type WriteOperations = Readonly<Record<string, WriteOperation<never, unknown>>>;
 
-interface Opened {
+interface OpenDatabase {
   readonly database: Database;
   readonly writes: DurableWrites;
   readonly operations: WriteOperations;
@@ -23,18 +23,18 @@ interface Opened {
 export function serveWrites(port: MessagePort, file: string, operations: WriteOperations): void {
   const disk = new Disk(
     async () => {
-      const { database } = await (opening as Promise<Opened>);
+      const { database } = await (opening as Promise<OpenDatabase>);
       await database.executeQuery(PROBE);
     },
     problem => port.postMessage({ outcomes: [], problem } satisfies FromThread),
   );
   const shrinking = new Shrinking(async () => {
-    const { database } = await (opening as Promise<Opened>);
+    const { database } = await (opening as Promise<OpenDatabase>);
     return await shrink(database);
   });
   const answers = new Answers(port, disk, [file, `${file}-wal`]);
   const open = new Set<Promise<void>>();
-  let opening: Promise<Opened> | undefined;
+  let opening: Promise<OpenDatabase> | undefined;
   port.on('message', async ({ orders, isLast }: ToThread) => {
     opening ??= openFor(file, operations).finally(() => answers.begin());
     const opened = await opening;
@@ -67,12 +67,15 @@ export function serveWrites(port: MessagePort, file: string, operations: WriteOp
   });
 }
 
-async function openFor(file: string, operations: WriteOperations): Promise<Opened> {
+async function openFor(file: string, operations: WriteOperations): Promise<OpenDatabase> {
   const database = connect(file);
   return { database, writes: await openDurableWrites(database, file), operations };
 }
 
-async function run([, operation, what, parameters]: Order, { database, writes, operations }: Opened): Promise<unknown> {
+async function run(
+  [, operation, what, parameters]: Order,
+  { database, writes, operations }: OpenDatabase,
+): Promise<unknown> {
   if (operation !== null)
     return await writes.write(operations[operation] as WriteOperation<readonly unknown[], unknown>, ...what);
   return await database.executeQuery(CompiledQuery.raw(what, [...(parameters ?? [])]));
