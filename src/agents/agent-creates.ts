@@ -69,7 +69,7 @@ export class AgentCreates {
     const id = randomUUID();
     const ref = { id, epoch: 1 };
     const started = await this.#starts.startOf(ref, spec);
-    stages?.over('checks');
+    stages?.end('checks');
     let old: ReplacedAgent | null = null;
     const start: Start = {
       ...started,
@@ -91,7 +91,7 @@ export class AgentCreates {
       this.#starts.assertMayStart();
       return await this.#starts.operations.run(id, 'create', async signal => {
         isTaken = !(await this.#intend(intent, identity));
-        stages?.over('row');
+        stages?.end('row');
         if (isTaken) return undefined;
         await this.#confirm(intent, spec, secretsOf(spec.env));
         return await this.#starts.bringUp(intent, start, signal);
@@ -108,7 +108,7 @@ export class AgentCreates {
     // Fails before anything is written if this installation cannot run the agent.
     const ref = { id, epoch: 1 };
     const start = { ...(await this.#starts.startOf(ref, spec)), ...(stages && { stages }) };
-    stages?.over('checks');
+    stages?.end('checks');
     const intent = this.#draft(spec, start);
     const identity = { namespace: spec.namespace, name: spec.name, idempotency };
     const { rowsFollow } = this.#instances;
@@ -124,7 +124,7 @@ export class AgentCreates {
         // the start.
         const follows = !refers && rowsFollow?.includes(spec.sandboxType) === true;
         isTaken = follows ? await this.#isTaken(spec, identity) : !(await this.#intend(intent, identity));
-        stages?.over('row');
+        stages?.end('row');
         if (isTaken) return undefined;
         if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
         release?.();

@@ -6,7 +6,7 @@ import type { InstanceRecord } from '../instances/rows.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Database } from '../storage/database.ts';
 import { listAgentsOfNode } from '../storage/queries/agents.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
@@ -53,7 +53,7 @@ export class AgentDeletes {
    * Removes the sandbox, the earlier logs and the record of a STOPPING agent. `known`: its record. Rejects if
    * a part remains; the reconciler then retries.
    */
-  async tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: Stages): Promise<void> {
+  async tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: ServerTiming): Promise<void> {
     const { instances, previousLogs, give } = this.#options;
     try {
       const record = known ?? (await this.#records.find(id));
@@ -107,7 +107,7 @@ export class AgentDeletes {
   }
 
   /** Ends the sandbox and deletes the record. Rejects if the record remains; then both are retried. */
-  async #end(record: InstanceRecord, graceMs: number | null, stages?: Stages): Promise<void> {
+  async #end(record: InstanceRecord, graceMs: number | null, stages?: ServerTiming): Promise<void> {
     const { instances, log } = this.#options;
     let ending: Promise<boolean> | undefined;
     // Delete the record while the last files are removed. If the server is killed meanwhile, the reconciler
@@ -119,7 +119,7 @@ export class AgentDeletes {
     try {
       await instances.endSandbox(record, graceOf(record, graceMs), 'deleted', { cleared, stages });
       await (ending ?? instances.rows.end(record, 'removed'));
-      stages?.over('record');
+      stages?.end('record');
     } catch (error) {
       const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));
       if (!isGone) throw error;

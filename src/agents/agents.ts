@@ -6,7 +6,7 @@ import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
 import { type InstanceRecord, isCutOff } from '../instances/rows.ts';
 import { isAllowed } from '../instances/state.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
@@ -142,7 +142,7 @@ export class Agents implements AgentInstances {
     return await this.#records.list(query);
   }
 
-  async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
+  async delete(tenant: string, id: string, graceMs: number | null, stages?: ServerTiming): Promise<void> {
     const runs = this.#instances.isBeingRecorded(id);
     const live = this.#live.get(id);
     const found = (live && this.#instances.recordOf(live)) ?? (await this.#records.find(id));
@@ -155,7 +155,7 @@ export class Agents implements AgentInstances {
     await this.#starts.operations.run(id, 'delete', async () => {
       const ending = await this.#deletes.begin(record);
       if (ending === null) throw instanceNotFound(id);
-      stages?.over('row');
+      stages?.end('row');
       if (before !== undefined) {
         before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
         await before.done.catch(() => undefined);

@@ -1,6 +1,6 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
@@ -45,7 +45,7 @@ export interface AgentInstances {
    * Runs pre_stop, ends and removes the instance within `graceMs` (null: the default rule). Fails with
    * `not_found` if the instance is already being deleted. `stages` measures each step.
    */
-  delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void>;
+  delete(tenant: string, id: string, graceMs: number | null, stages?: ServerTiming): Promise<void>;
 
   /**
    * Starts a new sandbox with the same id and name, also for a FAILED or stuck instance. Fails as `create`
@@ -83,7 +83,7 @@ export interface CreateInstance {
    */
   readonly replaces?: boolean;
   /** Measures the steps of the create. */
-  readonly stages?: Stages;
+  readonly stages?: ServerTiming;
   readonly idempotency?: { readonly key: string /** SHA-256 of tenant and body, hex. */; readonly requestHash: string };
 }
 

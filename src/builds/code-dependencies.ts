@@ -11,9 +11,9 @@ import type { InstanceSpec } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
 import { withLayer } from '../instances/layer.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import { findPath, type OpenedPath, openEntry, openPath } from '../lib/opened-path.ts';
-import { Rounds } from '../lib/rounds.ts';
 import { BuildRecords } from './build-records.ts';
 import { Layers, type LayersOptions, type Recipe } from './layers.ts';
 import { type Manifest, readNodeManifest, readPythonManifest } from './manifest.ts';
@@ -86,7 +86,7 @@ export class CodeDependencies {
   /** Key of the layer, by user. */
   readonly #users = new Map<string, string>();
   readonly #building = new Map<string, Building>();
-  readonly #rounds: Rounds;
+  readonly #interval: Interval;
 
   constructor(options: CodeDependenciesOptions) {
     const root = join(options.dataDir, 'dependencies');
@@ -94,7 +94,7 @@ export class CodeDependencies {
     this.#layers = new Layers({ ...options, directory: join(root, 'layers'), inside: (_source, target) => target });
     this.#usesDir = join(root, 'uses');
     this.records = new BuildRecords(join(root, 'builds'));
-    this.#rounds = new Rounds(COLLECT_MS, () => this.collect());
+    this.#interval = new Interval(COLLECT_MS, () => this.collect());
   }
 
   /** Registers the users of layers. `living`: the instances of this node, whose layers stay. */
@@ -109,13 +109,13 @@ export class CodeDependencies {
     }
     await this.#layers.start();
     await this.#removeOldLayouts();
-    this.#rounds.start();
+    this.#interval.start();
   }
 
   async close(): Promise<void> {
     this.#layers.close();
     await Promise.allSettled([...this.#building.values()].map(({ done }) => done));
-    await this.#rounds.close();
+    await this.#interval.close();
   }
 
   /**

@@ -2,8 +2,8 @@ import type { IncomingMessage } from 'node:http';
 import { failedPrecondition, unavailable } from '../core/error.ts';
 import { FORWARD_WAIT_MS, type ForwardingOptions } from '../http/forwarding.ts';
 import { pause } from '../lib/backoff.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { LivingNode } from './contract.ts';
@@ -74,7 +74,7 @@ export class ClusterNode {
   readonly writes: DurableWrites;
   readonly #options: ClusterNodeOptions;
   readonly #lost: LostNodes;
-  readonly #looks: Rounds;
+  readonly #looks: Interval;
   #peers: Peers | undefined;
   /** Addresses of known replicas, with the time of their death (monotonic milliseconds); null: alive. */
   readonly #goneMs = new Map<string, number | null>();
@@ -86,7 +86,7 @@ export class ClusterNode {
     this.replica = replica;
     this.shards = new OwnedShards(replica.shards, options.releaseMs);
     this.writes = replica.feed.publishing(options.writes);
-    this.#looks = new Rounds(LOOK_MS, async () => this.#dropTheDead());
+    this.#looks = new Interval(LOOK_MS, async () => this.#dropTheDead());
     this.#lost = new LostNodes({
       ...options,
       lostMs: options.nodeLostMs,

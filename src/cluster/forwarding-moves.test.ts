@@ -1,8 +1,8 @@
 import { expect, test, vi } from 'vitest';
 import { TestCluster, type TestReplica } from '../../test/http/cluster-bed.ts';
 import { fakeServices, URN } from '../../test/http/cluster-world.ts';
-import type { FunctionInvocation } from '../functions/function-service.ts';
-import { servedElsewhere } from '../functions/served-functions.ts';
+import { servedElsewhere } from '../functions/active-versions.ts';
+import type { FunctionInvocation } from '../functions/function-invoker.ts';
 
 const WAYS = [
   ['by the fast path', `/serverless/v1/functions/${URN}/invocations`, {}],

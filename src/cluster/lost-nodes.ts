@@ -1,7 +1,7 @@
 import { messageOf } from '../core/error.ts';
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { Database } from '../storage/database.ts';
 import {
   type GivenUp,
@@ -58,25 +58,25 @@ const LOST = 'The node that ran it is lost.';
  */
 export class LostNodes {
   readonly #options: LostNodesOptions;
-  readonly #rounds: Rounds;
-  readonly #podRounds: Rounds;
+  readonly #interval: Interval;
+  readonly #podInterval: Interval;
   #lost: ReadonlySet<string> = new Set();
 
   constructor(options: LostNodesOptions) {
     this.#options = options;
-    this.#rounds = new Rounds(Math.min(LOOK_MS, options.lostMs), () => this.#look());
-    this.#podRounds = new Rounds(PODS_LOOK_MS, () => this.#inheritPods());
+    this.#interval = new Interval(Math.min(LOOK_MS, options.lostMs), () => this.#look());
+    this.#podInterval = new Interval(PODS_LOOK_MS, () => this.#inheritPods());
   }
 
   async start(): Promise<void> {
     await this.#inheritPods();
     await this.#look();
-    this.#podRounds.start();
-    this.#rounds.start();
+    this.#podInterval.start();
+    this.#interval.start();
   }
 
   async close(): Promise<void> {
-    await Promise.all([this.#podRounds.close(), this.#rounds.close()]);
+    await Promise.all([this.#podInterval.close(), this.#interval.close()]);
   }
 
   /**

@@ -1,7 +1,7 @@
 import { messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
 import { publish } from '../storage/queries/feed.ts';
 import {
@@ -45,7 +45,7 @@ export class NodeMembership implements Membership {
   readonly #times: MembershipTimes;
   readonly #events: MembershipEvents;
   readonly #log: Log;
-  readonly #beats: Rounds;
+  readonly #beats: Interval;
   #life: NodeLife | null = null;
   #lastEpoch: number | null = null;
   #joinedMs = 0;
@@ -67,7 +67,7 @@ export class NodeMembership implements Membership {
     this.#times = times;
     this.#events = events;
     this.#log = log;
-    this.#beats = new Rounds(times.heartbeatMs, () => this.#beat());
+    this.#beats = new Interval(times.heartbeatMs, () => this.#beat());
   }
 
   isMember(): boolean {

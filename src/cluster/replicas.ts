@@ -1,6 +1,6 @@
 import { messageOf } from '../core/error.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
 import { trimFeed } from '../storage/queries/feed.ts';
 import { TOPIC_LEASES } from '../storage/queries/leases.ts';
@@ -56,7 +56,7 @@ export class Replica implements Cluster {
   readonly #database: ClusterDatabase;
   readonly #times: ReplicaTimes;
   readonly #log: Log;
-  readonly #sweeps: Rounds;
+  readonly #sweeps: Interval;
 
   private constructor(database: ClusterDatabase, times: ReplicaTimes, { self, log }: ReplicaOptions) {
     this.nodeId = self.id;
@@ -69,7 +69,7 @@ export class Replica implements Cluster {
     this.feed = new NodeFeed(database, { pollMs: times.pollMs, log });
     this.feed.subscribe(TOPIC_LEASES, key => (key === null ? this.shards.forget() : this.shards.look()));
     this.feed.subscribe(TOPIC_NODES, () => void this.membership.refresh().catch(() => undefined));
-    this.#sweeps = new Rounds(times.sweepMs, () => this.#sweep());
+    this.#sweeps = new Interval(times.sweepMs, () => this.#sweep());
   }
 
   /** Creates a replica without a query to the database. */

@@ -14,8 +14,8 @@ import {
   ServiceError,
   unavailable,
 } from '../core/error.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Removals } from '../lib/removals.ts';
-import { Rounds } from '../lib/rounds.ts';
 import { streamToFile } from '../lib/stream-to-file.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
@@ -80,7 +80,7 @@ export class CodePackages implements PackageArchives {
   readonly #blobs: CodeBlobs;
   readonly #directory: string;
   readonly #uploads: string;
-  readonly #rounds: Rounds;
+  readonly #interval: Interval;
 
   constructor(options: CodePackagesOptions) {
     this.#options = options;
@@ -88,17 +88,17 @@ export class CodePackages implements PackageArchives {
     this.#directory = join(options.dataDir, 'code', 'packages');
     this.#uploads = join(options.dataDir, 'code', 'uploads');
     this.#blobs = new CodeBlobs({ ...options, directory: this.#directory });
-    this.#rounds = new Rounds(COLLECT_MS, () => this.collect());
+    this.#interval = new Interval(COLLECT_MS, () => this.collect());
   }
 
   async start(): Promise<void> {
     await this.#options.removals.remove(this.#uploads);
     for (const path of [this.#uploads, this.#directory]) await mkdir(path, { recursive: true, mode: 0o700 });
-    this.#rounds.start();
+    this.#interval.start();
   }
 
   close(): Promise<void> {
-    return this.#rounds.close();
+    return this.#interval.close();
   }
 
   get maxBytes(): number {

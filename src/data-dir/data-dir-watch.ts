@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { stat, statfs } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { Rounds } from '../lib/rounds.ts';
+import { Interval } from '../lib/interval.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 
 const LOOK_MS = 2_000;
@@ -28,14 +28,14 @@ export interface DataDirWatchOptions {
 export class DataDirWatch {
   readonly #options: DataDirWatchOptions;
   readonly #files: readonly (readonly [path: string, file: string | null])[];
-  readonly #rounds = new Rounds(LOOK_MS, () => this.look());
+  readonly #interval = new Interval(LOOK_MS, () => this.look());
   #lost: string | null = null;
   #full: string | null = null;
 
   constructor(options: DataDirWatchOptions) {
     this.#options = options;
     this.#files = options.files.map(path => [path, fileAt(path)]);
-    this.#rounds.start();
+    this.#interval.start();
   }
 
   problem(): string | null {
@@ -44,7 +44,7 @@ export class DataDirWatch {
 
   /** Resolves when no check is running. */
   close(): Promise<void> {
-    return this.#rounds.close();
+    return this.#interval.close();
   }
 
   /** Checks once. Never rejects. */

@@ -9,11 +9,11 @@ import { type Database, openDatabase } from '../storage/database.ts';
 import { listUntoldAsyncCalls } from '../storage/queries/async-calls.ts';
 import { type DurableWrites, openDurableWrites } from '../storage/writes/durable.ts';
 import { AsyncCalls, type AsyncCallsOptions, asyncAnswerJson } from './async-calls.ts';
-import type { FunctionInvocation, FunctionResult } from './function-service.ts';
+import type { FunctionInvocation, FunctionResult } from './function-invoker.ts';
 import { shardOfUrn } from './shards.ts';
 import { deliverWebhook } from './webhook.ts';
 
-/** Call that the function service received and that waits for a slot. */
+/** Call that the invoker received and that waits for a slot. */
 interface Handed {
   readonly invocation: FunctionInvocation;
   /** Gives the call its slot, and ends the call with `value`: bytes unchanged, other values as JSON. */
@@ -87,7 +87,7 @@ const submission = (changes: { tenant?: string; urn?: string; event?: unknown; w
   webhookUrl: changes.webhookUrl ?? '',
 });
 
-/** Returns the next call that the function service received. */
+/** Returns the next call that the invoker received. */
 async function next(): Promise<Handed> {
   await expect.poll(() => handed.length).toBeGreaterThan(0);
   return handed.shift() as Handed;

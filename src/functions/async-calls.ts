@@ -27,10 +27,10 @@ import {
 import type { AsyncCallStatus } from '../storage/schema/async-calls.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { mayPass, untilWritten } from '../storage/writes/until-written.ts';
+import { servedElsewhere } from './active-versions.ts';
 import { AsyncQueue, type QueuedCall } from './async-queue.ts';
 import { AsyncUsage } from './async-usage.ts';
-import type { FunctionInvocation, FunctionResult } from './function-service.ts';
-import { servedElsewhere } from './served-functions.ts';
+import type { FunctionInvocation, FunctionResult } from './function-invoker.ts';
 import { ALL_SHARDS, type FunctionShards, shardOfUrn } from './shards.ts';
 
 export interface AsyncCallsOptions {

@@ -2,7 +2,7 @@ import { Counter } from '../lib/counter.ts';
 import type { GroupKey } from './policy.ts';
 
 export interface CapacityOptions {
-  /** Instances of function services on this machine, over all tenants. */
+  /** Instances of functions on this machine, over all tenants. */
   readonly maxInstances: number;
   readonly maxInstancesPerTenant: number;
   readonly machine: Machine;
@@ -34,7 +34,7 @@ export interface CapacityUser {
 }
 
 /**
- * Capacity of this machine, shared by all services. Refused users retry in the order of their refusals, so
+ * Capacity of this machine, shared by all versions. Refused users retry in the order of their refusals, so
  * that a busy function does not starve others.
  */
 export class Capacity {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { FakeCatalog, servedFunction } from '../../test/functions/harness.ts';
+import { FakeCatalog, functionDefinition } from '../../test/functions/harness.ts';
 import { testRegistry } from '../../test/registry/registry.ts';
 import { type CatalogBed, describeCatalog, FUNCTION } from '../../test/suites/function-catalog.ts';
 import { readRegister } from '../core/function-fields.ts';
@@ -13,7 +13,7 @@ describeCatalog('in memory', async () => {
   let revision = 0;
   const put = (name: string, minInstances: number) => {
     const urn = `${FUNCTION}${name}:${LATEST}`;
-    catalog.put(servedFunction({ urn, name: `0@svc@${name}`, revisionId: `r${++revision}` }, { minInstances }));
+    catalog.put(functionDefinition({ urn, name: `0@svc@${name}`, revisionId: `r${++revision}` }, { minInstances }));
   };
   return {
     catalog,

@@ -5,10 +5,10 @@ import type { SandboxType } from '../core/instance.ts';
 import type { MountSpec } from '../core/mount.ts';
 import type { PortSpec } from '../core/port.ts';
 import type { Variables } from '../core/secret.ts';
-import type { ServicePolicy } from './policy.ts';
+import type { ScalingPolicy } from './policy.ts';
 
-/** Version of a function as the function service runs it. */
-export interface ServedFunction {
+/** Definition of a function version: all that its instances and calls need. */
+export interface FunctionDefinition {
   /** The functionVersionUrn. */
   readonly urn: string;
   readonly tenant: string;
@@ -43,16 +43,16 @@ export interface ServedFunction {
    * Scaling rules without `labels`. The reservations define the labels, and they change without a new
    * revision.
    */
-  readonly scaling: Omit<ServicePolicy, 'labels'>;
+  readonly scaling: Omit<ScalingPolicy, 'labels'>;
 }
 
-/** Part of the registry that the function service reads. */
+/** Part of the registry that the calls of functions read. */
 export interface FunctionCatalog {
   /**
    * Returns the version that a URN names, or null when none exists or the text names no version. Fails with
    * `failed_precondition` (200400) for a kind that cannot be invoked.
    */
-  find(urn: string): Promise<ServedFunction | null>;
+  find(urn: string): Promise<FunctionDefinition | null>;
   /** Returns the reserved instances of a version: label → bounds over all clusters. */
   labels(urn: string): Promise<ReadonlyMap<string, { readonly min: number; readonly max: number }>>;
   /**

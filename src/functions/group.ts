@@ -1,13 +1,14 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
-import type { GroupKey, ServicePolicy, SessionRequest } from './policy.ts';
-import type { Replica, ServiceInstance, Session } from './replica.ts';
+import type { FunctionInstance } from './function-instance.ts';
+import type { GroupKey, ScalingPolicy, SessionRequest } from './policy.ts';
+import type { Replica, Session } from './replica.ts';
 
 type SlotOutcome = 'done' | 'failed' | 'replace';
 
 /** Slot on an instance, held by one call until `release`. */
 export interface Lease {
-  readonly instance: ServiceInstance;
+  readonly instance: FunctionInstance;
   /** Time that the call waited for the slot, milliseconds. */
   readonly queueMs: number;
   /** True when the instance was started after the call had arrived. */
@@ -30,15 +31,15 @@ export interface Waiter {
   readonly settle: (outcome: Lease | Error) => void;
 }
 
-/** Service of a group, as the group sees it. */
+/** Scaler of a group, as the group sees it. */
 export interface GroupOwner {
-  readonly policy: ServicePolicy;
+  readonly policy: ScalingPolicy;
   now(): number;
   /** Starts or ends instances after a change in the group. */
   rescale(group: Group): void;
   /**
    * Notes that a replica of the group has no calls left. Must be cheap: it follows every call of a quiet
-   * service.
+   * version.
    */
   becameIdle(group: Group): void;
   stopReplica(replica: Replica): void;

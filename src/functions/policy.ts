@@ -1,7 +1,7 @@
 import { afterMs } from '../lib/long-timer.ts';
 
 /** Scaling rules of a function version, from its registered metadata and its reservations. */
-export interface ServicePolicy {
+export interface ScalingPolicy {
   /** Concurrent calls per instance, 1 to 1000 (`concurrentNum`). */
   readonly concurrency: number;
   /** Instances that are kept warm in the group of the function's own resources without a label. */
@@ -52,14 +52,14 @@ export interface SessionRequest {
   readonly ttlMs: number;
 }
 
-/** Clock of the service. A model test replaces it. */
-export interface ServiceClock {
+/** Time of scalers and calls. Tests replace it. */
+export interface Clock {
   now(): number;
   /** Calls `fire` once after `ms`. The returned function cancels it. */
   after(ms: number, fire: () => void): () => void;
 }
 
-export const SYSTEM_CLOCK: ServiceClock = {
+export const SYSTEM_CLOCK: Clock = {
   now: () => performance.now(),
   after: afterMs,
 };

@@ -1,16 +1,16 @@
 import type { Group } from './group.ts';
-import type { ServicePolicy } from './policy.ts';
+import type { ScalingPolicy } from './policy.ts';
 
 /**
- * Applies the maxima of a service. Groups without a label share `maxInstances`; groups of a label share its
+ * Applies the maxima of a version. Groups without a label share `maxInstances`; groups of a label share its
  * own maximum. Records which groups lack instances because of that.
  */
 export class Quota {
   readonly #groups: ReadonlyMap<string, Group>;
-  readonly #policy: () => ServicePolicy;
+  readonly #policy: () => ScalingPolicy;
   readonly #short = new Map<Group, number>();
 
-  constructor(groups: ReadonlyMap<string, Group>, policy: () => ServicePolicy) {
+  constructor(groups: ReadonlyMap<string, Group>, policy: () => ScalingPolicy) {
     this.#groups = groups;
     this.#policy = policy;
   }

@@ -9,13 +9,13 @@ import { toAgentFunction } from '../registry/agent-functions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Database } from '../storage/database.ts';
 import { listWarmVersions } from '../storage/queries/warm-functions.ts';
-import type { FunctionCatalog, ServedFunction } from './catalog.ts';
+import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
 
 const DEFAULT_SCALE_DOWN_MS = 60_000;
 const DEFAULT_MAX_WAITING = 1000;
 const KINDS = ['faas', 'agent'];
 
-/** Makes the catalog of the function service from the registry. */
+/** Makes the catalog of the callable versions from the registry. */
 export function createCatalog(registry: Registry, database: Database, defaults: ExecutorDefaults): FunctionCatalog {
   return {
     async find(text) {
@@ -32,7 +32,7 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
           number: SERVICE_CODES.badCall.code,
         });
       }
-      return toServedFunction(found, defaults);
+      return toDefinition(found, defaults);
     },
 
     async labels(text) {
@@ -66,7 +66,7 @@ export function createCatalog(registry: Registry, database: Database, defaults: 
   };
 }
 
-function toServedFunction(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefaults): ServedFunction {
+function toDefinition(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefaults): FunctionDefinition {
   const { spec } = fn;
   const runs = toAgentFunction(fn);
   const sandboxType = runs.sandboxType === '' ? defaultSandboxType : runs.sandboxType;

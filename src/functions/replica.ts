@@ -1,14 +1,4 @@
-/** Running instance, as the service sees it. */
-export interface ServiceInstance {
-  readonly id: string;
-  /** Resolves with the reason, a sentence, when the instance ends for any cause, including `stop`. */
-  readonly ended: Promise<string>;
-  /**
-   * Runs pre_stop, then ends and removes the instance. With `isStuck` the instance gets little time, because
-   * a handler that should have ended may never end. Never rejects.
-   */
-  stop(isStuck?: boolean): Promise<void>;
-}
+import type { FunctionInstance } from './function-instance.ts';
 
 /** Session that is bound to a replica: all its calls go there while the replica lives. */
 export interface Session {
@@ -31,7 +21,7 @@ export interface Session {
 export class Replica {
   readonly capacity: number;
   state: 'starting' | 'ready' | 'draining' | 'stopping' = 'starting';
-  instance: ServiceInstance | undefined;
+  instance: FunctionInstance | undefined;
   sharedInUse = 0;
   readonly sessions = new Map<string, Session>();
   /** Sum of `reserved` over its sessions. */

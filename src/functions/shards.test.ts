@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
-import { call, running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import { call, functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import type { Lease } from '../core/lease.ts';
 import { SHARD_NAMES } from '../core/shard.ts';
 import { shardOfUrn } from './shards.ts';
@@ -9,7 +9,7 @@ const SHARD = shardOfUrn(URN);
 const ELSEWHERE = { code: 'unavailable', number: 150431, retryAfterSeconds: 1 };
 
 /** Replica whose shards and lease the test controls. */
-class Replica extends ServiceHarness {
+class Replica extends InvokerHarness {
   readonly lease: Lease & { isLost: boolean };
   readonly shards: { isHeld: boolean };
 
@@ -52,30 +52,30 @@ describe('the shard of a function', () => {
 describe('a replica with a share of the shards', () => {
   it('a replica refuses calls of a shard that it does not hold, without reading the function', async () => {
     const replica = new Replica(false);
-    await replica.service.start();
+    await replica.invoker.start();
     await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
     expect(replica.catalog.finds).toBe(0);
-    expect(replica.starter.launched).toEqual([]);
+    expect(replica.launcher.launched).toEqual([]);
   });
 
   it('a replica starts the minimum of instances only for functions of acquired shards', async () => {
     const replica = new Replica(false);
-    replica.catalog.functions.set(URN, servedFunction({}, { minInstances: 2 }));
-    const other = servedFunction({ urn: URN.replace('hello', 'other') }, { minInstances: 1 });
+    replica.catalog.functions.set(URN, functionDefinition({}, { minInstances: 2 }));
+    const other = functionDefinition({ urn: URN.replace('hello', 'other') }, { minInstances: 1 });
     replica.catalog.functions.set(other.urn, other);
-    await replica.service.start();
-    expect(replica.starter.launched).toEqual([]);
+    await replica.invoker.start();
+    expect(replica.launcher.launched).toEqual([]);
     replica.shards.isHeld = true;
-    await replica.service.acquired([SHARD]);
-    expect(replica.starter.launched.map(({ urn }) => urn)).toEqual([URN, URN]);
+    await replica.invoker.acquired([SHARD]);
+    expect(replica.launcher.launched.map(({ urn }) => urn)).toEqual([URN, URN]);
   });
 
   it('a replica that releases a shard refuses new calls, lets running calls end, then ends its instances', async () => {
     const replica = new Replica();
-    await replica.service.start();
+    await replica.invoker.start();
     const { result, instance } = await running(replica);
     replica.shards.isHeld = false;
-    const released = replica.service.release([SHARD], 60_000);
+    const released = replica.invoker.release([SHARD], 60_000);
     let isReleased = false;
     void released.then(() => {
       isReleased = true;
@@ -86,16 +86,16 @@ describe('a replica with a share of the shards', () => {
     instance.calls[0]?.finish();
     expect((await result).outcome.ok).toBe(true);
     await released;
-    expect(replica.starter.live).toEqual([]);
+    expect(replica.launcher.live).toEqual([]);
   });
 
   it('a replica that lost a shard ends its instances immediately and refuses further calls', async () => {
     const replica = new Replica();
-    await replica.service.start();
+    await replica.invoker.start();
     const { instance } = await running(replica);
     replica.shards.isHeld = false;
     replica.lease.isLost = true;
-    replica.service.lost([SHARD]);
+    replica.invoker.lost([SHARD]);
     await settle();
     expect(instance.isStopped).toBe(true);
     await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
@@ -103,23 +103,23 @@ describe('a replica with a share of the shards', () => {
 
   it('a replica that slept refuses calls of a lost shard before the loss is reported', async () => {
     const replica = new Replica();
-    await replica.service.start();
+    await replica.invoker.start();
     await call(replica);
     replica.lease.isLost = true;
     await expect(replica.invoke()).rejects.toMatchObject(ELSEWHERE);
-    expect(replica.service.refusal(URN, null)).toBeUndefined();
+    expect(replica.invoker.refusal(URN, null)).toBeUndefined();
   });
 
   it('a replica that acquires a released shard again starts new instances', async () => {
     const replica = new Replica();
-    await replica.service.start();
+    await replica.invoker.start();
     await call(replica);
     replica.shards.isHeld = false;
-    await replica.service.release([SHARD], 1000);
+    await replica.invoker.release([SHARD], 1000);
     replica.shards.isHeld = true;
-    await replica.service.acquired([SHARD]);
+    await replica.invoker.acquired([SHARD]);
     await call(replica);
-    expect(replica.starter.launched).toHaveLength(2);
-    expect(replica.starter.live).toHaveLength(1);
+    expect(replica.launcher.launched).toHaveLength(2);
+    expect(replica.launcher.live).toHaveLength(1);
   });
 });

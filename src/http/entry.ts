@@ -16,7 +16,6 @@ import { isRefusal, type Verdict } from './access/verdict.ts';
 import { createAccessLog } from './access-log.ts';
 import { type ErrorTable, refusal, sendError } from './answer.ts';
 import { documentRoute, withOptionalBodies } from './docs.ts';
-import { Doorway } from './doorway.ts';
 import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
 import { FastPath } from './hot/fast-path.ts';
 import { PlainConnections } from './hot/plain-connections.ts';
@@ -27,6 +26,7 @@ import { UnreadAnswers } from './limits/unread-answers.ts';
 import { hidingOwnPaths } from './own-paths.ts';
 import { checkQueries } from './query-text.ts';
 import type { Route } from './route-config.ts';
+import { StartupGate } from './startup-gate.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
 import { traceIdOf } from './trace.ts';
 import { endRefusedUpgrades } from './upgrades.ts';
@@ -306,13 +306,13 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     if (options.readsPlainRequests !== false) plain.start();
   };
   if (options.started) {
-    const doorway = new Doorway(app.server);
+    const startupGate = new StartupGate(app.server);
     void options.started.then(() => {
-      doorway.open();
+      startupGate.open();
       readPlain();
     });
     app.addHook('preClose', done => {
-      doorway.refuseWaiting();
+      startupGate.refuseWaiting();
       done();
     });
   } else readPlain();

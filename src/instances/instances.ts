@@ -4,7 +4,7 @@ import type { Lease } from '../core/lease.ts';
 import { Counter } from '../lib/counter.ts';
 import { endsWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, sharedController } from '../lib/linked-signal.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { LogRequest, SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
@@ -44,7 +44,7 @@ export interface Ending {
   readonly stopped?: (driver: SandboxDriver, handle: SandboxHandle) => Promise<void>;
   /** Passed to `SandboxDriver.remove`. */
   readonly cleared?: () => void;
-  readonly stages?: Stages | undefined;
+  readonly stages?: ServerTiming | undefined;
 }
 
 export interface Launched {
@@ -363,7 +363,7 @@ export class Instances {
           if (!(await this.#isRunning(record, row, start.takesName)))
             throw signal.reason ?? instanceNotFound(record.id);
         }
-        stages?.over('record');
+        stages?.end('record');
         this.#add(live, { ...record, startedAtMs: facts.startedAtMs });
         return { live, facts, loadMs };
       } catch (error) {
@@ -452,10 +452,10 @@ export class Instances {
       // Removing kills what still runs; if that fails too, its error is thrown.
       this.#options.log.warn({ instanceId: record.id, err: error }, 'sandbox stop failed');
     }
-    stages?.over('end');
+    stages?.end('end');
     await stopped?.(driver, handle);
     await removeSandbox(driver, handle, cleared);
-    stages?.over('remove');
+    stages?.end('remove');
   }
 
   /** Ends and removes a live instance and deletes its record. Never rejects: retries after a failure. */

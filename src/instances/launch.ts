@@ -1,7 +1,7 @@
 import { messageOf, PartAway, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { linkedTo, OVER } from '../lib/linked-signal.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { InitOutcome } from '../runtime/call.ts';
 import { Channel, ChannelClosed } from '../runtime/channel.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
@@ -29,7 +29,7 @@ export interface Launching {
   readonly spec: SandboxSpec;
   readonly init: Init;
   /** Measures the steps of the start. */
-  readonly stages: Stages | undefined;
+  readonly stages: ServerTiming | undefined;
   /** Called as soon as the sandbox exists. */
   readonly placed?: ((started: StartedSandbox) => void) | undefined;
 }
@@ -54,7 +54,7 @@ export async function launch(
   discard: (handle: SandboxHandle) => Promise<void>,
 ): Promise<Launched> {
   const started = await startSandbox(driver, { ...spec, init }, signal, discard);
-  stages?.overWith('start', started.stages ?? {});
+  stages?.endWith('start', started.stages ?? {});
   const startedMs = performance.now();
   placed?.(started);
   let channel: Channel | undefined;
@@ -62,7 +62,7 @@ export async function launch(
     channel = await connect(driver, started, spec.secret, init, signal);
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
-    stages?.overWith('connect', outcome.ok ? partsOf(outcome, startedMs) : { load: 0 });
+    stages?.endWith('connect', outcome.ok ? partsOf(outcome, startedMs) : { load: 0 });
     if (!outcome.ok) {
       const loadFailure = await explainLoad(driver, started.handle, spec, outcome.error);
       return { started, channel, loadFailure, loadMs: performance.now() - loadingMs };

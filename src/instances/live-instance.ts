@@ -4,7 +4,7 @@ import { pause } from '../lib/backoff.ts';
 import { raceWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Log } from '../lib/log.ts';
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, waitedSince } from '../runtime/call.ts';
 import { Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
@@ -233,11 +233,11 @@ export class LiveInstance {
    * `graceMs` in all, the driver kills the sandbox. The caller removes the rest of the sandbox. Rejects with
    * what the driver's `stop` rejects with; a failed pre_stop is only logged.
    */
-  async terminate(graceMs: number, why: string, stages?: Stages): Promise<void> {
+  async terminate(graceMs: number, why: string, stages?: ServerTiming): Promise<void> {
     this.#finish(`instance exited: ${why}`);
     const deadlineMs = performance.now() + graceMs;
     if (graceMs > 0) await this.#runPreStop(graceMs);
-    stages?.over('pre_stop');
+    stages?.end('pre_stop');
     this.#channel.close();
     await this.driver.stop(this.handle, Math.max(0, Math.ceil(deadlineMs - performance.now())));
   }

@@ -1,4 +1,4 @@
-import type { Stages } from '../lib/stages.ts';
+import type { ServerTiming } from '../lib/server-timing.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
 import type { AgentName, TakenName } from '../storage/queries/agents.ts';
@@ -12,7 +12,7 @@ export interface Start {
   /** Returns the message of a refusal with what the runtime would have started. */
   readonly explain: (message: string) => string;
   /** Measures the steps of the start. */
-  readonly stages?: Stages;
+  readonly stages?: ServerTiming;
   /** Pending write of the intent. */
   readonly intent?: Promise<void>;
   /** Record that follows the sandbox. RUNNING is then written after `launch` has returned. */

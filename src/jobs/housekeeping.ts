@@ -1,7 +1,7 @@
 import { messageOf } from '../core/error.ts';
 import { packagesOf } from '../core/runtime-env.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { JobNode } from './cluster.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { Jobs } from './jobs.ts';
@@ -37,20 +37,20 @@ const SWEEP_MS = 3_600_000;
  */
 export class Housekeeping {
   readonly #options: HousekeepingOptions;
-  readonly #rounds: Rounds;
+  readonly #interval: Interval;
   #sweptAtMs = 0;
 
   constructor(options: HousekeepingOptions) {
     this.#options = options;
-    this.#rounds = new Rounds(options.intervalMs, () => this.run());
+    this.#interval = new Interval(options.intervalMs, () => this.run());
   }
 
   start(): void {
-    this.#rounds.start();
+    this.#interval.start();
   }
 
   close(): Promise<void> {
-    return this.#rounds.close();
+    return this.#interval.close();
   }
 
   /** Runs one pass. Never rejects. */
@@ -71,7 +71,7 @@ export class Housekeeping {
   async #shared(): Promise<void> {
     const { jobs, logs, places, packages, keepMs, keepCount } = this.#options;
     const bounds = { endedBeforeMs: Date.now() - keepMs, keep: keepCount };
-    while (!this.#rounds.isClosed && (await jobs.dropOld(bounds))) {
+    while (!this.#interval.isClosed && (await jobs.dropOld(bounds))) {
       // Each call removes a bounded number of jobs.
     }
     await places?.collect(packages.unusedBeforeMs(), () => this.#needed());

@@ -1,6 +1,6 @@
 import { messageOf } from '../core/error.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { JobCluster } from './cluster.ts';
 import type { NodeJobs } from './node-jobs.ts';
 import type { JobPackages } from './packages.ts';
@@ -21,7 +21,7 @@ export interface JobLookOutOptions {
  */
 export class JobLookOut {
   readonly #options: JobLookOutOptions;
-  readonly #rounds: Rounds;
+  readonly #interval: Interval;
   #looking: Promise<void> | undefined;
   #isWanted = false;
   #epoch: number;
@@ -30,16 +30,16 @@ export class JobLookOut {
   constructor(options: JobLookOutOptions) {
     this.#options = options;
     this.#epoch = options.cluster.epoch();
-    this.#rounds = new Rounds(options.intervalMs, () => this.run());
+    this.#interval = new Interval(options.intervalMs, () => this.run());
   }
 
   start(): void {
     this.#options.cluster.onChange(() => void this.run());
-    this.#rounds.start();
+    this.#interval.start();
   }
 
   async close(): Promise<void> {
-    await this.#rounds.close();
+    await this.#interval.close();
     await this.#looking;
   }
 
@@ -54,7 +54,7 @@ export class JobLookOut {
 
   async #look(): Promise<void> {
     const { cluster, own, schedules, packages, log } = this.#options;
-    while (this.#isWanted && !this.#rounds.isClosed) {
+    while (this.#isWanted && !this.#interval.isClosed) {
       this.#isWanted = false;
       try {
         const epoch = cluster.epoch();

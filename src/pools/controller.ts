@@ -1,9 +1,9 @@
 import { messageOf, ServiceError } from '../core/error.ts';
 import type { Pool, PoolSpec } from '../core/pool.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
+import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
-import { Rounds } from '../lib/rounds.ts';
 import type { PoolBackend } from '../sandbox/pools.ts';
 import type { PoolAction } from './actions.ts';
 import { decide, type Plan } from './policy.ts';
@@ -62,7 +62,7 @@ export class PoolController {
   readonly #options: PoolControllerOptions;
   readonly #memories = new Map<string, Memory>();
   readonly #dirty = new Set<string>();
-  readonly #sweeps: Rounds;
+  readonly #sweeps: Interval;
   #backend: PoolBackend | undefined;
   #records = new Map<string, Pool>();
   #isStale = true;
@@ -76,7 +76,7 @@ export class PoolController {
 
   constructor(options: PoolControllerOptions) {
     this.#options = options;
-    this.#sweeps = new Rounds(SWEEP_MS, async () => this.look());
+    this.#sweeps = new Interval(SWEEP_MS, async () => this.look());
   }
 
   /** Starts the passes in the background. Never fails. */

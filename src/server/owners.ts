@@ -14,10 +14,10 @@ import type { SandboxType } from '../core/instance.ts';
 import { runsImages } from '../core/sandbox-types.ts';
 import { MEBIBYTE } from '../core/units.ts';
 import { AsyncCalls } from '../functions/async-calls.ts';
-import { FunctionService } from '../functions/function-service.ts';
+import { FunctionInvoker } from '../functions/function-invoker.ts';
 import { SYSTEM_CLOCK } from '../functions/policy.ts';
 import { createCatalog } from '../functions/registry-catalog.ts';
-import { SandboxStarter } from '../functions/sandbox-starter.ts';
+import { SandboxLauncher } from '../functions/sandbox-launcher.ts';
 import { deliverWebhook } from '../functions/webhook.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
@@ -116,7 +116,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
     packages: packagePlaces,
     python: async version => (await pythons.find(version)).path,
   });
-  const starter = new SandboxStarter({
+  const launcher = new SandboxLauncher({
     ...{ ...sandboxes, openCallBytes: ledger.openCallBytes, codeStore },
     layers: dependencies,
   });
@@ -149,7 +149,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
   });
   metrics.readFrom({ agents, promises: () => ({ ...ledger.promised.by, limit: ledger.promised.limit }) });
 
-  const { functions, asyncCalls } = createFunctions(config, parts, starter);
+  const { functions, asyncCalls } = createFunctions(config, parts, launcher);
   return { agents, functions, asyncCalls, jobs, jobCluster, packages, codeStore, dependencies };
 }
 
@@ -165,11 +165,11 @@ function placesOf(packages: CodePackages, codeStore: CodeStore) {
 }
 
 /** Creates the services for calls of functions, synchronous and asynchronous. */
-function createFunctions(config: Config, parts: OwnersParts, starter: SandboxStarter) {
+function createFunctions(config: Config, parts: OwnersParts, launcher: SandboxLauncher) {
   const { database, writes, metrics, ledger, registry, executors, cluster, logger } = parts;
-  const functions = new FunctionService({
+  const functions = new FunctionInvoker({
     catalog: createCatalog(registry, database, executors),
-    starter,
+    launcher,
     ...(cluster && { shards: cluster.shards }),
     clock: SYSTEM_CLOCK,
     capacity: {

@@ -19,7 +19,7 @@ import { findPath } from '../lib/opened-path.ts';
 import { createPathExists } from '../lib/path-exists.ts';
 import { realPathOf } from '../lib/real-path.ts';
 import { leftoversIn, Removals } from '../lib/removals.ts';
-import { Steps } from '../lib/steps.ts';
+import { ShutdownSequence } from '../lib/shutdown-sequence.ts';
 import { TOPIC_FUNCTIONS } from '../registry/change-feed.ts';
 import { createRegistry } from '../registry/registry.ts';
 import { Secrets } from '../registry/secrets.ts';
@@ -342,35 +342,35 @@ async function close(
   { stopAgents, graceMs }: Parameters<Server['close']>[0],
 ): Promise<Awaited<ReturnType<Server['close']>>> {
   const { config, logger, cluster, dataDir, stores, frontend, meta, agents, asyncCalls, functions, jobs } = built;
-  const steps = new Steps(error => logger.error({ err: error }, 'component failed to shut down'));
+  const steps = new ShutdownSequence(error => logger.error({ err: error }, 'component failed to shut down'));
   if (cluster !== null) {
     built.state.missing = 'stopping';
-    await steps.take(() => cluster.retire(config.cluster.drainMs));
+    await steps.run(() => cluster.retire(config.cluster.drainMs));
   }
   const deadlineMs = performance.now() + graceMs;
   const left = () => Math.max(0, deadlineMs - performance.now());
   // Refuse new connections first; running calls may end.
   const listeners = Promise.allSettled([frontend?.close(), meta?.close()]);
   // A create may wait for a build longer than the shutdown may take.
-  const builds = steps.take(() => built.dependencies.close());
+  const builds = steps.run(() => built.dependencies.close());
   const [agentsClosed] = await Promise.all([
-    steps.take(() => agents.close({ stopAgents, graceMs })),
-    steps.take(() => asyncCalls.close(left())),
+    steps.run(() => agents.close({ stopAgents, graceMs })),
+    steps.run(() => asyncCalls.close(left())),
   ]);
   await endsWithin(listeners, left());
-  await steps.take(() => functions.close(left()));
-  await steps.take(() => built.packages.close());
+  await steps.run(() => functions.close(left()));
+  await steps.run(() => built.packages.close());
   await builds;
-  const jobsLeft = (await steps.take(() => jobs.close(stopAgents ? left() : null))) ?? null;
-  await steps.take(() => built.instances.close('the server is stopping'));
-  await steps.take(() => built.pools?.close());
-  await steps.take(() => built.drivers.close());
-  await steps.take(() => built.removals.close());
-  await steps.take(() => built.history.close());
-  await steps.take(() => built.replicas.close());
-  await steps.take(() => endsWithin(built.closeTracer(), Math.max(left(), MIN_SPANS_MS)));
-  if (config.auth === null && config.localToken) await steps.take(() => removeLocalToken(dataDir.path));
-  await steps.take(() => cluster?.close());
+  const jobsLeft = (await steps.run(() => jobs.close(stopAgents ? left() : null))) ?? null;
+  await steps.run(() => built.instances.close('the server is stopping'));
+  await steps.run(() => built.pools?.close());
+  await steps.run(() => built.drivers.close());
+  await steps.run(() => built.removals.close());
+  await steps.run(() => built.history.close());
+  await steps.run(() => built.replicas.close());
+  await steps.run(() => endsWithin(built.closeTracer(), Math.max(left(), MIN_SPANS_MS)));
+  if (config.auth === null && config.localToken) await steps.run(() => removeLocalToken(dataDir.path));
+  await steps.run(() => cluster?.close());
   dataDir.release(await stores.close(() => dataDir.end()));
   steps.end();
   return { agentsLeft: agentsClosed?.agentsLeft ?? 0, jobsLeft };

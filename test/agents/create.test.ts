@@ -1,10 +1,10 @@
 import { expect, test, vi } from 'vitest';
 import { failedPrecondition, PartAway, unavailable } from '../../src/core/error.ts';
 import { LIMITS } from '../../src/core/limits.ts';
-import { Stages } from '../../src/lib/stages.ts';
+import { ServerTiming } from '../../src/lib/server-timing.ts';
 import { CODE, fakePackages, gate, Harness, specOf, TENANT } from './harness.ts';
 
-function namesIn(stages: Stages): string[] {
+function namesIn(stages: ServerTiming): string[] {
   return [...String(stages).matchAll(/(\w+);dur=\d/g)].map(([, name = '']) => name);
 }
 
@@ -27,10 +27,10 @@ test('a create answers with an instance that is RUNNING and takes calls', async 
 
 test('a create reports the duration of each stage, except for a stage that failed', async () => {
   await using harness = await Harness.open();
-  const stages = new Stages();
+  const stages = new ServerTiming();
   await harness.agents.create({ spec: specOf('a'), stages });
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'connect', 'load', 'record']);
-  const failed = new Stages();
+  const failed = new ServerTiming();
   harness.driver.faults.startError = failedPrecondition('no room');
   await expect(harness.agents.create({ spec: specOf('b'), stages: failed })).rejects.toThrow('no room');
   expect(namesIn(failed)).toEqual(['checks', 'row']);
@@ -39,7 +39,7 @@ test('a create reports the duration of each stage, except for a stage that faile
 test('a create reports the time until loading when the runtime reports when it began to load', async () => {
   await using harness = await Harness.open();
   harness.driver.tellsBegin = true;
-  const stages = new Stages();
+  const stages = new ServerTiming();
   await harness.agents.create({ spec: specOf('a'), stages });
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'connect', 'runtime', 'load', 'record']);
 });
@@ -47,7 +47,7 @@ test('a create reports the time until loading when the runtime reports when it b
 test('a create reports the stages that the driver knows after the rest of the start', async () => {
   await using harness = await Harness.open();
   harness.driver.stages = { mounts: 0, limits: 0 };
-  const stages = new Stages();
+  const stages = new ServerTiming();
   await harness.agents.create({ spec: specOf('a'), stages });
   expect(namesIn(stages)).toEqual(['checks', 'row', 'start', 'mounts', 'limits', 'connect', 'load', 'record']);
 });

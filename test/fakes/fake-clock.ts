@@ -1,7 +1,7 @@
-import type { ServiceClock } from '../../src/functions/policy.ts';
+import type { Clock } from '../../src/functions/policy.ts';
 
 /** Clock that advances only when a test advances it. */
-export class FakeClock implements ServiceClock {
+export class FakeClock implements Clock {
   #now = 0;
   #timers: { atMs: number; fire: () => void }[] = [];
 

@@ -1,15 +1,15 @@
 import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
 import type { Machine } from '../../src/functions/capacity.ts';
-import type { FunctionCatalog, ServedFunction } from '../../src/functions/catalog.ts';
+import type { FunctionCatalog, FunctionDefinition } from '../../src/functions/catalog.ts';
+import type { FunctionInstance, InstanceLauncher } from '../../src/functions/function-instance.ts';
 import {
   type FunctionInvocation,
+  FunctionInvoker,
+  type FunctionInvokerOptions,
   type FunctionResult,
-  FunctionService,
-  type FunctionServiceOptions,
-} from '../../src/functions/function-service.ts';
+} from '../../src/functions/function-invoker.ts';
 import type { GroupKey } from '../../src/functions/policy.ts';
-import type { InstanceStarter, ServingInstance } from '../../src/functions/starter.ts';
 import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { FakeClock, settle } from '../fakes/fake-clock.ts';
@@ -17,9 +17,9 @@ import { FakeClock, settle } from '../fakes/fake-clock.ts';
 export const FUNCTION_URN = 'sn:cn:yrk:default:function:0@svc@hello';
 export const URN = `${FUNCTION_URN}:$latest`;
 
-export function servedFunction(
-  changes: Partial<ServedFunction> = {},
-  scaling: Partial<ServedFunction['scaling']> = {},
+export function functionDefinition(
+  changes: Partial<FunctionDefinition> = {},
+  scaling: Partial<FunctionDefinition['scaling']> = {},
 ) {
   return {
     urn: URN,
@@ -56,14 +56,14 @@ export function servedFunction(
       oneshot: false,
       ...scaling,
     },
-  } satisfies ServedFunction;
+  } satisfies FunctionDefinition;
 }
 
 type Labels = Awaited<ReturnType<FunctionCatalog['labels']>>;
 
 /** A registry that contains the functions which a test adds. */
 export class FakeCatalog implements FunctionCatalog {
-  readonly functions = new Map<string, ServedFunction>();
+  readonly functions = new Map<string, FunctionDefinition>();
   readonly reservations = new Map<string, Labels>();
   /** Number of function reads so far. */
   finds = 0;
@@ -71,7 +71,7 @@ export class FakeCatalog implements FunctionCatalog {
   gate: Promise<void> = Promise.resolve();
   readonly #listeners = new Set<(functionUrn: string | null, mayBeWarm: boolean) => void>();
 
-  async find(urn: string): Promise<ServedFunction | null> {
+  async find(urn: string): Promise<FunctionDefinition | null> {
     this.finds += 1;
     const found = this.functions.get(urn) ?? null;
     await this.gate;
@@ -83,7 +83,7 @@ export class FakeCatalog implements FunctionCatalog {
   }
 
   async warm(functionUrn: string | null): Promise<readonly string[]> {
-    const isWarm = ({ urn, scaling }: ServedFunction) =>
+    const isWarm = ({ urn, scaling }: FunctionDefinition) =>
       scaling.minInstances > 0 || [...(this.reservations.get(urn)?.values() ?? [])].some(({ min }) => min > 0);
     return [...this.functions.values()]
       .filter(fn => isWarm(fn) && (functionUrn === null || fn.urn.startsWith(`${functionUrn}:`)))
@@ -95,7 +95,7 @@ export class FakeCatalog implements FunctionCatalog {
     return () => void this.#listeners.delete(listener);
   }
 
-  put(fn: ServedFunction): void {
+  put(fn: FunctionDefinition): void {
     this.functions.set(fn.urn, fn);
     this.tell(fn.urn);
   }
@@ -123,7 +123,7 @@ interface RunningCall {
 }
 
 /** An instance whose calls end when the test says so. */
-export class FakeInstance implements ServingInstance {
+export class FakeInstance implements FunctionInstance {
   readonly id: string;
   readonly urn: string;
   readonly revisionId: string;
@@ -136,7 +136,7 @@ export class FakeInstance implements ServingInstance {
   isStopped = false;
   #end!: (reason: string) => void;
 
-  constructor(id: string, fn: ServedFunction, key: GroupKey) {
+  constructor(id: string, fn: FunctionDefinition, key: GroupKey) {
     this.id = id;
     this.urn = fn.urn;
     this.revisionId = fn.revisionId;
@@ -184,20 +184,20 @@ export class FakeInstance implements ServingInstance {
   }
 }
 
-export class FakeStarter implements InstanceStarter {
+export class FakeLauncher implements InstanceLauncher {
   readonly launched: FakeInstance[] = [];
   readonly adoptable: FakeInstance[] = [];
   failure: Error | null = null;
   isClosed = false;
 
-  async launch(fn: ServedFunction, key: GroupKey): Promise<ServingInstance> {
+  async launch(fn: FunctionDefinition, key: GroupKey): Promise<FunctionInstance> {
     if (this.failure) throw this.failure;
     const instance = new FakeInstance(`i${this.launched.length + 1}`, fn, key);
     this.launched.push(instance);
     return instance;
   }
 
-  async adopt(): Promise<readonly ServingInstance[]> {
+  async adopt(): Promise<readonly FunctionInstance[]> {
     return this.adoptable;
   }
 
@@ -210,19 +210,19 @@ export class FakeStarter implements InstanceStarter {
   }
 }
 
-/** A function service over fakes with one registered function. */
-export class ServiceHarness {
+/** A `FunctionInvoker` over fakes with one registered function. */
+export class InvokerHarness {
   readonly catalog = new FakeCatalog();
-  readonly starter = new FakeStarter();
+  readonly launcher = new FakeLauncher();
   readonly clock = new FakeClock();
   readonly observed: string[] = [];
-  readonly service: FunctionService;
+  readonly invoker: FunctionInvoker;
 
-  constructor(options: Partial<FunctionServiceOptions> = {}) {
-    this.catalog.functions.set(URN, servedFunction());
-    this.service = new FunctionService({
+  constructor(options: Partial<FunctionInvokerOptions> = {}) {
+    this.catalog.functions.set(URN, functionDefinition());
+    this.invoker = new FunctionInvoker({
       catalog: this.catalog,
-      starter: this.starter,
+      launcher: this.launcher,
       clock: this.clock,
       capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machine: machineOf(4000, 8192) },
       maxWaitMs: 30_000,
@@ -237,7 +237,7 @@ export class ServiceHarness {
   invoke(more: Partial<FunctionInvocation> & { sent?: Record<string, string>; signal?: AbortSignal } = {}) {
     const { sent = {}, signal, ...rest } = more;
     const headers: FunctionCallHeaders = readFunctionCallHeaders(sent);
-    const result: Promise<FunctionResult> = this.service.invoke({
+    const result: Promise<FunctionResult> = this.invoker.invoke({
       urn: URN,
       tenant: null,
       headers,
@@ -266,15 +266,15 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
 }
 
 /** Starts a call; returns its promise and the instance on which it runs. */
-export async function running(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+export async function running(harness: InvokerHarness, more: Parameters<InvokerHarness['invoke']>[0] = {}) {
   const result = harness.invoke(more);
   await settle();
-  const instance = harness.starter.launched.findLast(({ calls }) => calls.length > 0);
+  const instance = harness.launcher.launched.findLast(({ calls }) => calls.length > 0);
   if (!instance) throw new Error('the call found no instance');
   return { result, instance };
 }
 
-export async function call(harness: ServiceHarness, more: Parameters<ServiceHarness['invoke']>[0] = {}) {
+export async function call(harness: InvokerHarness, more: Parameters<InvokerHarness['invoke']>[0] = {}) {
   const { result, instance } = await running(harness, more);
   instance.calls.at(-1)?.finish();
   return await result;

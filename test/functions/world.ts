@@ -1,14 +1,14 @@
 import { ServiceError } from '../../src/core/error.ts';
 import { Capacity } from '../../src/functions/capacity.ts';
+import type { FunctionInstance } from '../../src/functions/function-instance.ts';
 import type { Lease } from '../../src/functions/group.ts';
-import type { GroupKey, ServicePolicy, SessionRequest } from '../../src/functions/policy.ts';
-import type { ServiceInstance } from '../../src/functions/replica.ts';
-import { type AcquireOptions, Service } from '../../src/functions/service.ts';
+import type { GroupKey, ScalingPolicy, SessionRequest } from '../../src/functions/policy.ts';
+import { type AcquireOptions, VersionScaler } from '../../src/functions/version-scaler.ts';
 import { FakeClock } from '../fakes/fake-clock.ts';
 import { machineOf } from './harness.ts';
 
 export const HOME: GroupKey = { cpuMillis: 1000, memoryMb: 512, customResources: '', label: '', sessionContext: '' };
-export const POLICY: ServicePolicy = {
+export const POLICY: ScalingPolicy = {
   concurrency: 2,
   minInstances: 0,
   maxInstances: 4,
@@ -19,10 +19,15 @@ export const POLICY: ServicePolicy = {
   labels: new Map(),
 };
 
-export class FakeInstance implements ServiceInstance {
+export class FakeInstance implements FunctionInstance {
   readonly id: string;
   readonly key: GroupKey;
   running = 0;
+  readonly urn = '';
+  readonly revisionId = '';
+  readonly startedAtMs = 0;
+  readonly timings = { startMs: 0, loadMs: 0 };
+  readonly isConnected = true;
   stopped = false;
   wasStuck = false;
   #end!: (reason: string) => void;
@@ -37,6 +42,11 @@ export class FakeInstance implements ServiceInstance {
     this.#onGone = onGone;
     this.#stopsAtOnce = stopsAtOnce;
   }
+  call(): Promise<never> {
+    throw new Error('calls of this fake are counted by the test');
+  }
+  credit(): void {}
+  async *logs(): AsyncGenerator<Buffer> {}
   async stop(isStuck = false) {
     this.stopped = true;
     this.wasStuck = isStuck;
@@ -48,7 +58,7 @@ export class FakeInstance implements ServiceInstance {
   }
 }
 
-/** A service whose instances and clock are controlled by the test. */
+/** A scaler whose instances and clock are controlled by the test. */
 export class World {
   readonly clock: FakeClock;
   readonly alive = new Set<FakeInstance>();
@@ -61,10 +71,10 @@ export class World {
    */
   holdStops = false;
   failStarts: Error | undefined;
-  readonly service: Service;
+  readonly scaler: VersionScaler;
 
   constructor(
-    policy: Partial<ServicePolicy> = {},
+    policy: Partial<ScalingPolicy> = {},
     machine: Partial<ConstructorParameters<typeof Capacity>[0]> = {},
     capacity = new Capacity({
       maxInstances: 1000,
@@ -76,7 +86,7 @@ export class World {
     clock = new FakeClock(),
   ) {
     this.clock = clock;
-    this.service = new Service({ ...POLICY, ...policy }, home, {
+    this.scaler = new VersionScaler({ ...POLICY, ...policy }, home, {
       tenant: 't',
       clock: this.clock,
       capacity,
@@ -84,7 +94,7 @@ export class World {
     });
   }
 
-  #start(key: GroupKey): Promise<ServiceInstance> {
+  #start(key: GroupKey): Promise<FunctionInstance> {
     return new Promise((resolve, reject) => {
       const start = {
         key,
@@ -103,7 +113,7 @@ export class World {
   }
 
   acquire(options: Partial<AcquireOptions> = {}, key: Partial<GroupKey> = {}): Promise<Lease> {
-    const lease = this.service.acquire({ ...HOME, ...key }, { maxWaitMs: 30_000, ...options });
+    const lease = this.scaler.acquire({ ...HOME, ...key }, { maxWaitMs: 30_000, ...options });
     lease.catch(() => undefined);
     return lease;
   }

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import type { FrontendOptions } from '../../src/api/frontend-app.ts';
 import { notFound } from '../../src/core/error.ts';
-import type { FunctionInvocation } from '../../src/functions/function-service.ts';
+import type { FunctionInvocation } from '../../src/functions/function-invoker.ts';
 import { TestCluster } from './cluster-bed.ts';
 import { HostAccess } from './host-access.ts';
 import { AGENT, Inside } from './passthrough-bed.ts';

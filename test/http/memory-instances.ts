@@ -4,7 +4,7 @@ import { instanceFailed, keyUsed, nameTaken, noPreviousRun, notRunning } from '.
 import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
-import type { Stages } from '../../src/lib/stages.ts';
+import type { ServerTiming } from '../../src/lib/server-timing.ts';
 import { type Call, type CallOutcome, timedOut } from '../../src/runtime/call.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../../src/sandbox/driver.ts';
@@ -113,9 +113,9 @@ export class MemoryInstances implements AgentInstances {
     return { instances: page, nextCursor: page.length < instances.length ? (page.at(-1)?.id ?? null) : null };
   }
 
-  async delete(tenant: string, id: string, graceMs: number | null, stages?: Stages): Promise<void> {
+  async delete(tenant: string, id: string, graceMs: number | null, stages?: ServerTiming): Promise<void> {
     this.#find(tenant, id);
-    stages?.over('row');
+    stages?.end('row');
     this.deletes.push({ id, graceMs });
     this.#instances.delete(id);
     for (const [key, { planned }] of this.#keys) if (planned.id === id) this.#keys.delete(key);

@@ -6,8 +6,8 @@ import { Agents } from '../../src/agents/agents.ts';
 import { CodeStore } from '../../src/code/code-store.ts';
 import { type Job, readJobSubmission } from '../../src/core/job.ts';
 import { HELD_FOR_GOOD } from '../../src/core/lease.ts';
-import { SandboxStarter } from '../../src/functions/sandbox-starter.ts';
-import type { ServingInstance } from '../../src/functions/starter.ts';
+import type { FunctionInstance } from '../../src/functions/function-instance.ts';
+import { SandboxLauncher } from '../../src/functions/sandbox-launcher.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger, type LedgerOptions } from '../../src/instances/ledger.ts';
@@ -20,7 +20,7 @@ import { listInstancesOfNode } from '../../src/storage/queries/instances.ts';
 import { type DurableWrites, openDurableWrites } from '../../src/storage/writes/durable.ts';
 import { callOf, specOf, TENANT } from '../agents/harness.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
-import { servedFunction } from '../functions/harness.ts';
+import { functionDefinition } from '../functions/harness.ts';
 import { removalsIn } from '../parts/removals.ts';
 import { LastSteps } from './last-steps.ts';
 
@@ -52,10 +52,10 @@ export class Server {
   readonly instances: Instances;
   readonly ledger: Ledger;
   readonly agents: Agents;
-  readonly starter: SandboxStarter;
+  readonly starter: SandboxLauncher;
   readonly jobs: JobService;
   /** Instances of functions that this server adopted. */
-  readonly adopted: ServingInstance[] = [];
+  readonly adopted: FunctionInstance[] = [];
   readonly #writes: DurableWrites;
 
   static async make(bed: Everybody, options: ServerOptions): Promise<Server> {
@@ -99,7 +99,7 @@ export class Server {
     this.instances = new Instances(database, shared);
     const owners = { ...shared, instances: this.instances, ledger: this.ledger };
     this.agents = new Agents({ ...owners, maxWaitingCalls: 100, maxStarting: 100 });
-    this.starter = new SandboxStarter({
+    this.starter = new SandboxLauncher({
       ...owners,
       maxStarting: 100,
       openCallBytes: this.ledger.openCallBytes,
@@ -226,9 +226,9 @@ export class Everybody {
     return (await this.server.agents.create({ spec: specOf(`a${this.#names}`, changes), replaces: true })).id;
   }
 
-  launchFunction(changes: Parameters<typeof servedFunction>[0] = {}): Promise<ServingInstance> {
+  launchFunction(changes: Parameters<typeof functionDefinition>[0] = {}): Promise<FunctionInstance> {
     const code = { storage: 'local', path: this.directory } as const;
-    return this.server.starter.launch(servedFunction({ handler: 'echo', code, ...changes }), KEY, HELD_FOR_GOOD);
+    return this.server.starter.launch(functionDefinition({ handler: 'echo', code, ...changes }), KEY, HELD_FOR_GOOD);
   }
 
   /** Submits a job and returns its id. With `pip` the service builds an environment first. */

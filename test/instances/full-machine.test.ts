@@ -1,10 +1,10 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
-import { FunctionService } from '../../src/functions/function-service.ts';
+import { FunctionInvoker } from '../../src/functions/function-invoker.ts';
 import { type GroupKey, SYSTEM_CLOCK } from '../../src/functions/policy.ts';
 import { TENANT } from '../agents/harness.ts';
-import { FakeCatalog, servedFunction, URN } from '../functions/harness.ts';
+import { FakeCatalog, functionDefinition, URN } from '../functions/harness.ts';
 import { Everybody, type Server } from './everybody.ts';
 
 /** Machine with capacity for four agents, two jobs or four instances of functions. */
@@ -16,21 +16,21 @@ const SMALL = {
 const memoryOf = ({ ledger }: Server) =>
   Object.fromEntries(Object.entries(ledger.promised.by).map(([kind, { memoryMb }]) => [kind, memoryMb]));
 
-let services: FunctionService[] = [];
+let services: FunctionInvoker[] = [];
 afterEach(async () => {
   for (const service of services) await service.close(0);
   services = [];
 });
 
 /** Returns a function service over the same instances and the same ledger. */
-async function serviceOf(bed: Everybody): Promise<FunctionService> {
+async function serviceOf(bed: Everybody): Promise<FunctionInvoker> {
   const { ledger, starter } = bed.server;
   const sizeOf = ({ cpuMillis, memoryMb }: GroupKey) => ({ cpuMillis, memoryMb, processes: 64 });
   const catalog = new FakeCatalog();
-  catalog.put(servedFunction({ handler: 'echo', code: { storage: 'local', path: bed.directory } }));
-  const service = new FunctionService({
+  catalog.put(functionDefinition({ handler: 'echo', code: { storage: 'local', path: bed.directory } }));
+  const service = new FunctionInvoker({
     catalog,
-    starter,
+    launcher: starter,
     clock: SYSTEM_CLOCK,
     capacity: {
       maxInstances: 100,
@@ -53,7 +53,7 @@ async function serviceOf(bed: Everybody): Promise<FunctionService> {
   return service;
 }
 
-function invoke(service: FunctionService) {
+function invoke(service: FunctionInvoker) {
   const call = { header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.from('7') };
   return service.invoke({ urn: URN, tenant: null, headers: readFunctionCallHeaders({}), call });
 }

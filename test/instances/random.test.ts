@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test, vi } from 'vitest';
 import { ServiceError } from '../../src/core/error.ts';
-import type { ServingInstance } from '../../src/functions/starter.ts';
+import type { FunctionInstance } from '../../src/functions/function-instance.ts';
 import { TENANT } from '../agents/harness.ts';
 import { Everybody } from './everybody.ts';
 
@@ -37,7 +37,7 @@ const STEPS: Readonly<Record<string, (model: Model, n: number) => Promise<unknow
 
 class Model {
   readonly bed: Everybody;
-  readonly functions: ServingInstance[] = [];
+  readonly functions: FunctionInstance[] = [];
 
   constructor(bed: Everybody) {
     this.bed = bed;

@@ -27,7 +27,7 @@ export const LONGEST: readonly string[] = [
   'src/cluster/shards.test.ts',
   'src/storage/postgres/postgres-faults.test.ts',
   'src/cluster/fence.test.ts',
-  'src/functions/service-model.test.ts',
+  'src/functions/version-scaler-model.test.ts',
 ];
 
 /** Files that use a part with a small capacity: the one-node cluster or a Docker daemon. */

@@ -37,7 +37,7 @@ test('an unknown field is ignored and named in the warnings of a success and of 
 test('a create and a delete answer Server-Timing; a refused create does not', async () => {
   await using frontend = testFrontend();
   frontend.instances.onCreate = async ({ stages }) => {
-    stages?.over('row');
+    stages?.end('row');
     return {};
   };
   const made = await create(frontend, createBody());

@@ -21,7 +21,7 @@ import type { MountSpec } from '../../core/mount.ts';
 import { runsInCluster } from '../../core/sandbox-types.ts';
 import { JSON_TYPE } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
-import { Stages } from '../../lib/stages.ts';
+import { ServerTiming } from '../../lib/server-timing.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { stepFailed } from '../errors.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
@@ -55,8 +55,8 @@ export function addCreateRoute(app: FastifyInstance, options: CreateRouteOptions
 
 async function create(request: FastifyRequest, reply: FastifyReply, options: CreateRouteOptions): Promise<string> {
   const { traceId, tenant, headers } = request;
-  const stages = new Stages(performance.now() - reply.elapsedTime);
-  stages.over('http');
+  const stages = new ServerTiming(performance.now() - reply.elapsedTime);
+  stages.end('http');
   const wanted = readRequest(request, AGENT_CREATE, sent => readAgentCreate(sent, tenant, options.executors));
   const poolLabels = CREATE_HEADERS.poolLabels.read(headers);
   const idempotency = readIdempotency(headers, tenant, request.body as Buffer | undefined);

@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
-import { Stages } from '../../lib/stages.ts';
+import { ServerTiming } from '../../lib/server-timing.ts';
 import { stepFailed } from '../errors.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
@@ -21,8 +21,8 @@ export function addDeleteRoute(app: FastifyInstance, { instances }: DeleteRouteO
       config: { access: 'write', livesWith: LIVES_WITH_AGENT, docs: AGENT_DOCS.delete },
     },
     async ({ tenant, traceId, params, query }, reply) => {
-      const stages = new Stages(performance.now() - reply.elapsedTime);
-      stages.over('http');
+      const stages = new ServerTiming(performance.now() - reply.elapsedTime);
+      stages.end('http');
       const { grace } = readParameters(DELETE_QUERY, query);
       const graceMs = grace === null ? null : Math.round(grace * 1000);
       try {

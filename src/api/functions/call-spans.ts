@@ -1,4 +1,4 @@
-import type { FunctionResult } from '../../functions/function-service.ts';
+import type { FunctionResult } from '../../functions/function-invoker.ts';
 import type { Span, SpanPart } from '../../telemetry/tracer.ts';
 
 /** Shortest wait that becomes a span. A shorter span would cost more than it is worth. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../../test/fakes/fake-clock.ts';
-import { type FakeInstance, ServiceHarness, servedFunction, URN } from '../../../test/functions/harness.ts';
+import { type FakeInstance, functionDefinition, InvokerHarness, URN } from '../../../test/functions/harness.ts';
 import { testFrontend } from '../../../test/http/frontend.ts';
 import { deadlineExceeded, failedPrecondition, PartAway, unavailable } from '../../core/error.ts';
 import type { AsyncCalls, AsyncSubmission } from '../../functions/async-calls.ts';
@@ -12,7 +12,7 @@ const PATH = `/serverless/v1/functions/${URN}/invocations`;
 
 /** Creates a frontend whose function service runs on fake instances. */
 function bed(options: Partial<FunctionRoutesOptions> = {}) {
-  const harness = new ServiceHarness();
+  const harness = new InvokerHarness();
   const submitted: AsyncSubmission[] = [];
   const asyncCalls = {
     submit: async (submission: AsyncSubmission) => {
@@ -22,7 +22,7 @@ function bed(options: Partial<FunctionRoutesOptions> = {}) {
   } as unknown as AsyncCalls;
   const frontend = testFrontend({
     service: {
-      functions: harness.service,
+      functions: harness.invoker,
       asyncCalls,
       business: 'yrk',
       ownTenantOnly: false,
@@ -36,8 +36,8 @@ function bed(options: Partial<FunctionRoutesOptions> = {}) {
   /** Sends a call and applies `end` to every running call, to finish or fail it. */
   const call = async (end: (running: FakeInstance['calls'][number]) => void, headers: Record<string, string> = {}) => {
     const answer = post(PATH, headers);
-    await expect.poll(() => harness.starter.launched.some(({ calls }) => calls.length > 0)).toBe(true);
-    for (const { calls } of harness.starter.launched) for (const running of [...calls]) end(running);
+    await expect.poll(() => harness.launcher.launched.some(({ calls }) => calls.length > 0)).toBe(true);
+    for (const { calls } of harness.launcher.launched) for (const running of [...calls]) end(running);
     return await answer;
   };
   return { harness, frontend, submitted, post, call, [Symbol.asyncDispose]: () => frontend[Symbol.asyncDispose]() };
@@ -79,8 +79,8 @@ describe('a successful function call', () => {
   it.each(['', '/', ':latest', ':$latest/'])('a function call accepts the short URL with "%s"', async end => {
     await using it = bed();
     const answer = it.post(`/invocations/default/svc/hello${end}`);
-    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
-    it.harness.starter.launched[0]?.calls[0]?.finish();
+    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
+    it.harness.launcher.launched[0]?.calls[0]?.finish();
     expect((await answer).status).toBe(200);
   });
 });
@@ -144,7 +144,7 @@ describe('a failed function call', () => {
   it('a function call answers 503 with Retry-After when a component is unavailable, else 500', async () => {
     await using it = bed();
     const answer = async (failure: Error) => {
-      it.harness.starter.failure = failure;
+      it.harness.launcher.failure = failure;
       const answered = await it.post();
       await it.harness.clock.advance(60_000);
       return answered;
@@ -166,10 +166,10 @@ describe('a failed function call', () => {
 
   it('a function call answers 4001 when code cannot be loaded, and 150500 when a start fails', async () => {
     await using it = bed();
-    it.harness.starter.failure = new CodeFailure({ code: 4001, message: 'no such folder' });
+    it.harness.launcher.failure = new CodeFailure({ code: 4001, message: 'no such folder' });
     expect(await it.post()).toMatchObject({ status: 500, body: { code: 4001, message: 'no such folder' } });
     await it.harness.clock.advance(60_000);
-    it.harness.starter.failure = unavailable('the driver is away');
+    it.harness.launcher.failure = unavailable('the driver is away');
     expect(await it.post()).toMatchObject({ status: 500, body: { code: 150500 } });
   });
 
@@ -213,16 +213,16 @@ describe('a failed function call', () => {
 
   it('a function call answers Retry-After with 429 for a full queue and with 503 for a long wait', async () => {
     await using it = bed();
-    it.harness.catalog.functions.set(URN, servedFunction({ timeoutMs: 1000 }, { maxInstances: 1, maxWaiting: 1 }));
+    it.harness.catalog.functions.set(URN, functionDefinition({ timeoutMs: 1000 }, { maxInstances: 1, maxWaiting: 1 }));
     const running = it.post();
-    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
+    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
     const two = [it.post(), it.post()];
     const full = await Promise.race(two);
     expect(full).toMatchObject({ status: 429, body: { code: 150429 }, headers: { 'retry-after': '1' } });
     await it.harness.clock.advance(1001);
     const late = (await Promise.all(two)).find(({ status }) => status !== 429);
     expect(late).toMatchObject({ status: 503, body: { code: 150431 }, headers: { 'retry-after': '1' } });
-    it.harness.starter.launched[0]?.calls[0]?.finish();
+    it.harness.launcher.launched[0]?.calls[0]?.finish();
     expect((await running).status).toBe(200);
   });
 });
@@ -268,12 +268,12 @@ describe('function sessions and instances', () => {
     expect(await ask('DELETE', session)).toMatchObject({ status: 404, body: { code: 200404 } });
     expect(await ask('POST', `${session}/interrupt`)).toMatchObject({ status: 404, body: { code: 200404 } });
     const answer = it.post(PATH, { 'x-instance-session': 's1' });
-    await expect.poll(() => it.harness.starter.launched[0]?.calls.length).toBe(1);
+    await expect.poll(() => it.harness.launcher.launched[0]?.calls.length).toBe(1);
     expect(await ask('POST', `${session}/interrupt`)).toMatchObject({
       status: 200,
       body: { message: 'Interrupted Success' },
     });
-    it.harness.starter.launched[0]?.calls[0]?.finish();
+    it.harness.launcher.launched[0]?.calls[0]?.finish();
     await answer;
     expect((await ask('DELETE', session)).status).toBe(200);
   });

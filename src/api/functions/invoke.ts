@@ -5,9 +5,9 @@ import { ANSWER_HEADERS, isPlainCall, readFunctionCallHeaders } from '../../core
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { formatUrn, functionUrnOf, LATEST, parseUrn } from '../../core/urn.ts';
+import { ServedElsewhere } from '../../functions/active-versions.ts';
 import type { AsyncCalls } from '../../functions/async-calls.ts';
-import type { FunctionInvocation, FunctionResult, FunctionService } from '../../functions/function-service.ts';
-import { ServedElsewhere } from '../../functions/served-functions.ts';
+import type { FunctionInvocation, FunctionInvoker, FunctionResult } from '../../functions/function-invoker.ts';
 import { Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
 import { addHotRoute } from '../../http/hot/hot-route.ts';
 import { exceededBound, isJson } from '../../lib/json-bytes.ts';
@@ -23,7 +23,7 @@ import { failExchange, functionFailure, functionFailureBody, userFailure } from 
 import { EventStream } from './event-stream.ts';
 
 export interface FunctionRoutesOptions {
-  readonly functions: FunctionService;
+  readonly functions: FunctionInvoker;
   readonly asyncCalls: AsyncCalls;
   /** The business part of URNs, for the short URL. */
   readonly business: string;
@@ -273,7 +273,7 @@ async function stream(
   exchange: Exchange,
   invocation: FunctionInvocation,
   placed: string[],
-  functions: FunctionService,
+  functions: FunctionInvoker,
 ): Promise<FunctionResult> {
   const headers = ['X-Inner-Code', '0'];
   const events = new EventStream(exchange.inPieces(), headers);

@@ -10,7 +10,7 @@ import { errorHeaders, refusal } from '../answer.ts';
 import { FORWARD_WAIT_MS, type Forwarding } from '../forwarding.ts';
 import { type Bodies, BodyError } from '../limits/bodies.ts';
 import type { Connections } from '../limits/connections.ts';
-import { HastyCallers } from '../limits/hasty-callers.ts';
+import { RetryThrottle } from '../limits/retry-throttle.ts';
 import type { Route } from '../route-config.ts';
 import { traceIdOf } from '../trace.ts';
 import { Exchange, type ExchangeHost, type PassOn } from './exchange.ts';
@@ -82,7 +82,7 @@ export interface FastPathOptions {
 export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   readonly #options: FastPathOptions;
   readonly #routes: FastPathRoute[] = [];
-  readonly #hasty = new HastyCallers();
+  readonly #throttle = new RetryThrottle();
 
   constructor(options: FastPathOptions) {
     this.#options = options;
@@ -247,8 +247,8 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
         exchange.fault(error);
       }
     };
-    if (!hasWaited && this.#hasty.letWait(socket, fastPathRoute.timeoutMs(headers), again)) return;
-    this.#hasty.refused(socket);
+    if (!hasWaited && this.#throttle.delay(socket, fastPathRoute.timeoutMs(headers), again)) return;
+    this.#throttle.noteRefusal(socket);
     refuse();
   }
 

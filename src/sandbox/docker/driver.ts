@@ -26,6 +26,7 @@ import type {
 import { findPythonDir } from '../host/python-dir.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
+import { ContainerStarter } from './container-starter.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
 import { Engine, statusOf } from './engine.ts';
 import { Entrance } from './entrance.ts';
@@ -43,7 +44,6 @@ import { bridgesOf, TenantNetworks } from './networks.ts';
 import { OpenWays } from './open-ways.ts';
 import type { RegistryRules } from './registry-auth.ts';
 import { removeContainer } from './removal.ts';
-import { Starter } from './starter.ts';
 import { readStats } from './stats.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
@@ -84,7 +84,7 @@ interface Parts {
   readonly exits: Exits;
   readonly networks: TenantNetworks;
   readonly rules: BridgeRules;
-  readonly starter: Starter;
+  readonly starter: ContainerStarter;
   readonly security: SecurityOptions;
   readonly installation: string;
   readonly entrance: Entrance;
@@ -293,7 +293,7 @@ export class DockerDriver implements SandboxDriver {
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
     const security = new SecurityOptions(engine, pythonDir);
-    const starter = new Starter({
+    const starter = new ContainerStarter({
       engine,
       exits,
       images,

@@ -2,9 +2,9 @@ import { stat } from 'node:fs/promises';
 import type Docker from 'dockerode';
 import type { PortMapping, SandboxFacts } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
+import type { StartedContainer } from './container-starter.ts';
 import type { DaemonFacts } from './daemon.ts';
 import { ownerWarnings } from './mounts.ts';
-import type { StartedContainer } from './starter.ts';
 
 /** Returns what the caller of a start learns about the container. */
 export async function factsOf(

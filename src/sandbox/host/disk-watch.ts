@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { messageOf } from '../../core/error.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 import { execFile } from '../../lib/child-process.ts';
-import { Rounds } from '../../lib/rounds.ts';
+import { Interval } from '../../lib/interval.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxSpec } from '../driver.ts';
 
@@ -41,12 +41,12 @@ const ORDER_FILE = 'disk.json';
 export class DiskWatch {
   readonly #options: DiskWatchOptions;
   readonly #orders = new Map<string, DiskOrder>();
-  readonly #rounds: Rounds;
+  readonly #interval: Interval;
 
   constructor(options: DiskWatchOptions) {
     this.#options = options;
-    this.#rounds = new Rounds(options.intervalMs ?? INTERVAL_MS, () => this.#round());
-    void this.#adopt().finally(() => this.#rounds.start());
+    this.#interval = new Interval(options.intervalMs ?? INTERVAL_MS, () => this.#round());
+    void this.#adopt().finally(() => this.#interval.start());
   }
 
   /**
@@ -73,7 +73,7 @@ export class DiskWatch {
 
   close(): void {
     // A running measurement ends by itself and has no side effects.
-    void this.#rounds.close();
+    void this.#interval.close();
   }
 
   async #adopt(): Promise<void> {
@@ -90,7 +90,7 @@ export class DiskWatch {
 
   async #round(): Promise<void> {
     for (const [instanceId, { maxMb, places }] of [...this.#orders]) {
-      if (this.#rounds.isClosed) return;
+      if (this.#interval.isClosed) return;
       try {
         const usedMb = Math.ceil((await diskUsage(places)) / MEBIBYTE);
         if (usedMb <= maxMb || !this.#orders.delete(instanceId)) continue;

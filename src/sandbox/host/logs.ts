@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { LIMITS } from '../../core/limits.ts';
 import { pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
-import { Turns } from '../../lib/turns.ts';
+import { TickLimiter } from '../../lib/tick-limiter.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 import type { LogRequest } from '../driver.ts';
 import { continuesLine, LogLines, PREFIX_BYTES } from './log-lines.ts';
@@ -38,7 +38,7 @@ interface Reading {
   readonly signal: AbortSignal;
 }
 
-const turns = new Turns(CHUNKS_IN_A_TURN);
+const turns = new TickLimiter(CHUNKS_IN_A_TURN);
 
 /**
  * Reads the lines of a sandbox's log. A removed sandbox has no lines.

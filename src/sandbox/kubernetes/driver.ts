@@ -28,12 +28,12 @@ import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_NODE, LABEL_POOL } from './la
 import { readLogs } from './logs.ts';
 import { refusedSettings } from './own-pods.ts';
 import type { PodSettings } from './pod-settings.ts';
+import { claimSpecOf, PodStarter } from './pod-starter.ts';
 import { addressOf, containerIdOf } from './pod-state.ts';
 import { isClaimedBy, SandboxPods } from './pods.ts';
 import { KubernetesPools } from './pool-backend.ts';
 import { probeCluster } from './probe.ts';
 import { InstallationSecret } from './secret.ts';
-import { claimSpecOf, Starter } from './starter.ts';
 import { Watched } from './watched.ts';
 
 /**
@@ -77,7 +77,7 @@ export class KubernetesDriver implements SandboxDriver {
   readonly #options: KubernetesDriverOptions;
   readonly #parts: Parts;
   readonly #sandboxPods: SandboxPods;
-  readonly #starter: Starter;
+  readonly #starter: PodStarter;
   readonly #claims: Claims;
   #opening: Promise<void> | undefined;
   #isClosed = false;
@@ -88,7 +88,7 @@ export class KubernetesDriver implements SandboxDriver {
     this.pools = parts.pools;
     this.#claims = parts.claims;
     this.#sandboxPods = new SandboxPods(parts.cluster, parts.pods);
-    this.#starter = new Starter({ ...options, ...parts, sandboxPods: this.#sandboxPods });
+    this.#starter = new PodStarter({ ...options, ...parts, sandboxPods: this.#sandboxPods });
   }
 
   /**

@@ -1,7 +1,7 @@
 import type { SandboxFacts } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
+import type { StartedPod } from './pod-starter.ts';
 import { addressOf } from './pod-state.ts';
-import type { StartedPod } from './starter.ts';
 
 /** Isolation that every node gives to this driver's containers. */
 export const ISOLATION = [

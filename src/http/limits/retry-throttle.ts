@@ -16,7 +16,7 @@ const MAX_WAITING = 1024;
  * Each early retry waits once, and is then served or refused.
  * First requests, and requests that can be served, do not wait.
  */
-export class HastyCallers {
+export class RetryThrottle {
   /**
    * Time of the last refusal per connection.
    * The value is an object, so that the map changes only once per connection.
@@ -24,7 +24,7 @@ export class HastyCallers {
   readonly #refused = new WeakMap<Socket, { atMs: number }>();
   #waiting = 0;
 
-  refused(socket: Socket): void {
+  noteRefusal(socket: Socket): void {
     const atMs = performance.now();
     const refused = this.#refused.get(socket);
     if (refused === undefined) this.#refused.set(socket, { atMs });
@@ -35,7 +35,7 @@ export class HastyCallers {
    * Delays an early retry and then calls `then`, which must not throw. Returns false if there is no delay.
    * The delay is at most `leftMs`, the remaining time of the call. There is none when `leftMs` is 0 or less.
    */
-  letWait(socket: Socket, leftMs: number, then: () => void): boolean {
+  delay(socket: Socket, leftMs: number, then: () => void): boolean {
     const refused = this.#refused.get(socket);
     if (refused === undefined || performance.now() - refused.atMs >= RETRY_AFTER_MS) return false;
     if (leftMs <= 0 || this.#waiting >= MAX_WAITING) return false;

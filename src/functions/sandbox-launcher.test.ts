@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { FakeDriver } from '../../test/fakes/fake-driver.ts';
-import { servedFunction } from '../../test/functions/harness.ts';
+import { functionDefinition } from '../../test/functions/harness.ts';
 import { removalsIn } from '../../test/parts/removals.ts';
 import { CodeStore } from '../code/code-store.ts';
 import { unavailable } from '../core/error.ts';
@@ -18,8 +18,8 @@ import { TenantDisk } from '../lib/tenant-disk.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance, listInstancesOfNode } from '../storage/queries/instances.ts';
 import { CodeFailure } from './failure.ts';
-import { SandboxStarter } from './sandbox-starter.ts';
-import type { ServingInstance } from './starter.ts';
+import type { FunctionInstance } from './function-instance.ts';
+import { SandboxLauncher } from './sandbox-launcher.ts';
 
 const KEY = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };
 
@@ -28,7 +28,7 @@ let database: Database;
 let dataDir: string;
 let codeDir: string;
 let servers: Instances[];
-let starters: SandboxStarter[];
+let launchers: SandboxLauncher[];
 
 beforeEach(async () => {
   driver = new FakeDriver();
@@ -36,13 +36,13 @@ beforeEach(async () => {
   database = await openDatabase(':memory:');
   dataDir = mkdtempSync(join(tmpdir(), 'rookery-starter-'));
   codeDir = mkdtempSync(join(tmpdir(), 'rookery-launched-'));
-  starters = [];
+  launchers = [];
   servers = [];
 });
 afterEach(async () => {
   vi.restoreAllMocks();
   driver.faults.away = undefined;
-  for (const starter of starters) await starter.close();
+  for (const launcher of launchers) await launcher.close();
   for (const instances of servers) await instances.close('the server is stopping');
   await driver.dispose();
   await database.destroy();
@@ -50,7 +50,7 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
-function newStarter(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'rowsFollow'> = {}): SandboxStarter {
+function newLauncher(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'rowsFollow'> = {}): SandboxLauncher {
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const drivers = async () => driver;
   const instances = new Instances(database, {
@@ -66,7 +66,7 @@ function newStarter(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' |
     ...changes,
   });
   servers.push(instances);
-  const starter = new SandboxStarter({
+  const launcher = new SandboxLauncher({
     instances,
     drivers,
     codeStore: new CodeStore({
@@ -90,13 +90,13 @@ function newStarter(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' |
     requireIsolation: false,
     log,
   });
-  starters.push(starter);
-  return starter;
+  launchers.push(launcher);
+  return launcher;
 }
 
 /** Closes the newest service. Its instances continue to run. */
 async function closeServer(): Promise<void> {
-  await starters.at(-1)?.close();
+  await launchers.at(-1)?.close();
   await servers.at(-1)?.close('the server is stopping');
 }
 
@@ -105,18 +105,18 @@ const SOON = { adoption: { answerMs: 10, silenceMs: 10_000 } };
 
 /** Starts a new service, and returns the instances that its first reconciler pass adopted. */
 async function adopt(
-  onLate: (instance: ServingInstance) => void,
+  onLate: (instance: FunctionInstance) => void,
   changes: Pick<InstancesOptions, 'adoption'> = {},
-): Promise<readonly ServingInstance[]> {
-  const starter = newStarter(changes);
+): Promise<readonly FunctionInstance[]> {
+  const launcher = newLauncher(changes);
   await servers.at(-1)?.start();
-  return await starter.adopt(onLate);
+  return await launcher.adopt(onLate);
 }
 
-const fn = (changes: Parameters<typeof servedFunction>[0] = {}) =>
-  servedFunction({ handler: 'echo', code: { storage: 'local', path: codeDir }, ...changes });
+const fn = (changes: Parameters<typeof functionDefinition>[0] = {}) =>
+  functionDefinition({ handler: 'echo', code: { storage: 'local', path: codeDir }, ...changes });
 const rows = () => listInstancesOfNode(database, 'node-1');
-const value = async (instance: ServingInstance, event: unknown) => {
+const value = async (instance: FunctionInstance, event: unknown) => {
   const outcome = await instance.call({
     header: { traceId: 't', traceparent: '', requestId: 'r' },
     body: Buffer.from(JSON.stringify(event)),
@@ -127,8 +127,8 @@ const value = async (instance: ServingInstance, event: unknown) => {
 
 describe('an instance that is launched', () => {
   it('a launched instance takes calls, has its code mounted, and has a record with its owner', async () => {
-    const starter = newStarter();
-    const instance = await starter.launch(fn(), KEY, HELD_FOR_GOOD);
+    const launcher = newLauncher();
+    const instance = await launcher.launch(fn(), KEY, HELD_FOR_GOOD);
     expect(await value(instance, { n: 1 })).toEqual({ n: 1 });
     expect((await rows()).map(({ id, owner, spec }) => [id, owner.key, JSON.parse(spec).revisionId])).toEqual([
       [instance.id, fn().urn, 'r1'],
@@ -137,7 +137,7 @@ describe('an instance that is launched', () => {
   });
 
   it('a stopped instance leaves no sandbox and no record', async () => {
-    const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
+    const instance = await newLauncher().launch(fn(), KEY, HELD_FOR_GOOD);
     await instance.stop();
     expect(await instance.ended).toBe('stopped');
     expect(driver.instanceIds).toEqual([]);
@@ -147,7 +147,7 @@ describe('an instance that is launched', () => {
   it('a stuck instance gets a shorter grace time to stop, unless the function has a pre_stop', async () => {
     const terminate = vi.spyOn(LiveInstance.prototype, 'terminate');
     const graceOf = async (changes: Parameters<typeof fn>[0], isStuck: boolean) => {
-      const instance = await newStarter().launch(fn(changes), KEY, HELD_FOR_GOOD);
+      const instance = await newLauncher().launch(fn(changes), KEY, HELD_FOR_GOOD);
       await instance.stop(isStuck);
       return terminate.mock.lastCall?.[0];
     };
@@ -158,7 +158,7 @@ describe('an instance that is launched', () => {
   });
 
   it('an instance that dies reports the reason and leaves no sandbox and no record', async () => {
-    const instance = await newStarter().launch(fn(), KEY, HELD_FOR_GOOD);
+    const instance = await newLauncher().launch(fn(), KEY, HELD_FOR_GOOD);
     driver.kill(instance.id);
     expect(await instance.ended).toContain('SIGKILL');
     await expect.poll(async () => (await rows()).length).toBe(0);
@@ -167,7 +167,7 @@ describe('an instance that is launched', () => {
 
   it('a call fails immediately when its instance dies', async () => {
     driver.handlers.set('die', (_event, { exit }) => exit(3));
-    const instance = await newStarter().launch(fn({ handler: 'die' }), KEY, HELD_FOR_GOOD);
+    const instance = await newLauncher().launch(fn({ handler: 'die' }), KEY, HELD_FOR_GOOD);
     await expect(value(instance, {})).rejects.toMatchObject({
       code: 'unavailable',
       message: expect.stringContaining('exit code 3'),
@@ -177,7 +177,7 @@ describe('an instance that is launched', () => {
 
 describe('a launch that fails leaves nothing', () => {
   it('a launch fails with CodeFailure when the code cannot be loaded', async () => {
-    await expect(newStarter().launch(fn({ handler: 'nosuch' }), KEY, HELD_FOR_GOOD)).rejects.toBeInstanceOf(
+    await expect(newLauncher().launch(fn({ handler: 'nosuch' }), KEY, HELD_FOR_GOOD)).rejects.toBeInstanceOf(
       CodeFailure,
     );
     expect(driver.instanceIds).toEqual([]);
@@ -186,13 +186,13 @@ describe('a launch that fails leaves nothing', () => {
 
   it('a launch fails with 4001 before any sandbox starts when the code directory is missing', async () => {
     const missing = fn({ code: { storage: 'local', path: join(codeDir, 'nosuch') } });
-    await expect(newStarter().launch(missing, KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ error: { code: 4001 } });
+    await expect(newLauncher().launch(missing, KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ error: { code: 4001 } });
     expect(driver.starts).toEqual([]);
   });
 
   it('a launch fails with unavailable instead of CodeFailure when the driver fails', async () => {
     driver.faults.startError = unavailable('no room');
-    await expect(newStarter().launch(fn(), KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ code: 'unavailable' });
+    await expect(newLauncher().launch(fn(), KEY, HELD_FOR_GOOD)).rejects.toMatchObject({ code: 'unavailable' });
     expect(await rows()).toEqual([]);
   });
 });
@@ -210,14 +210,14 @@ describe('the record of an instance while the instance starts', () => {
       await turn;
       await insertInstance(database, instance);
     };
-    const starter = newStarter({ insertUnder });
-    return { starter, asked, write: () => settle?.write(), fail: (error: Error) => settle?.fail(error) };
+    const launcher = newLauncher({ insertUnder });
+    return { launcher, asked, write: () => settle?.write(), fail: (error: Error) => settle?.fail(error) };
   };
   const pod = () => fn({ sandboxType: 'kubernetes' });
 
   it('the record is written before a sandbox on this machine starts', async () => {
-    const { starter, asked, write } = held();
-    const launching = starter.launch(fn(), KEY, HELD_FOR_GOOD);
+    const { launcher, asked, write } = held();
+    const launching = launcher.launch(fn(), KEY, HELD_FOR_GOOD);
     await expect.poll(() => asked.mock.calls).toHaveLength(1);
     await new Promise(resolve => setImmediate(resolve));
     expect(driver.starts).toEqual([]);
@@ -226,8 +226,8 @@ describe('the record of an instance while the instance starts', () => {
   });
 
   it('the record of a pod is written while the pod starts and before the pod takes calls', async () => {
-    const { starter, write } = held();
-    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    const { launcher, write } = held();
+    const launching = launcher.launch(pod(), KEY, HELD_FOR_GOOD);
     await expect.poll(() => driver.instanceIds).toHaveLength(1);
     expect(await rows()).toEqual([]);
     write();
@@ -236,8 +236,8 @@ describe('the record of an instance while the instance starts', () => {
   });
 
   it('a launch fails with the reason and leaves no pod when the record cannot be written', async () => {
-    const { starter, fail } = held();
-    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    const { launcher, fail } = held();
+    const launching = launcher.launch(pod(), KEY, HELD_FOR_GOOD);
     launching.catch(() => undefined);
     await expect.poll(() => driver.instanceIds).toHaveLength(1);
     fail(unavailable('the lease is lost'));
@@ -247,9 +247,9 @@ describe('the record of an instance while the instance starts', () => {
   });
 
   it('a record that is written after a failed start is removed', async () => {
-    const { starter, write } = held();
+    const { launcher, write } = held();
     driver.faults.startError = unavailable('no room');
-    const launching = starter.launch(pod(), KEY, HELD_FOR_GOOD);
+    const launching = launcher.launch(pod(), KEY, HELD_FOR_GOOD);
     launching.catch(() => undefined);
     await expect.poll(() => driver.starts).toHaveLength(1);
     write();
@@ -259,7 +259,7 @@ describe('the record of an instance while the instance starts', () => {
 });
 
 describe('the record of an instance when rowsFollow names the driver', () => {
-  const launch = () => newStarter({ rowsFollow: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
+  const launch = () => newLauncher({ rowsFollow: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
 
   it('the record is written after the sandbox exists and before the instance takes calls', async () => {
     const insert = InstanceRows.prototype.insert;
@@ -316,8 +316,8 @@ it('the starter runs at most maxStarting starts at a time, and the others wait',
   driver.faults.startGate = new Promise(resolve => {
     open = resolve;
   });
-  const starter = newStarter();
-  const launches = [1, 2, 3, 4].map(() => starter.launch(fn(), KEY, HELD_FOR_GOOD));
+  const launcher = newLauncher();
+  const launches = [1, 2, 3, 4].map(() => launcher.launch(fn(), KEY, HELD_FOR_GOOD));
   await expect.poll(() => driver.starts.length).toBe(2);
   open();
   await Promise.all(launches);
@@ -326,7 +326,7 @@ it('the starter runs at most maxStarting starts at a time, and the others wait',
 
 describe('after a restart of the service', () => {
   it('a restarted service adopts live instances and removes dead and unreachable ones', async () => {
-    const before = newStarter();
+    const before = newLauncher();
     const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead || !unreachable) throw new Error('three were launched');
     await closeServer();
@@ -343,7 +343,7 @@ describe('after a restart of the service', () => {
   });
 
   it('the cached code of an instance stays while the state of the instance is unknown', async () => {
-    const before = newStarter();
+    const before = newLauncher();
     await before.launch(fn(), KEY, HELD_FOR_GOOD);
     await closeServer();
     const cached = join(dataDir, 'code', 'cache', 'entry');
@@ -358,13 +358,13 @@ describe('after a restart of the service', () => {
   });
 
   it('instances are kept while their driver does not answer, and adopted when the driver answers', async () => {
-    const before = newStarter();
+    const before = newLauncher();
     const [live, dead] = await Promise.all([1, 2].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));
     if (!live || !dead) throw new Error('two were launched');
     await closeServer();
     driver.kill(dead.id);
     driver.faults.away = 'it starts with the machine';
-    const late: ServingInstance[] = [];
+    const late: FunctionInstance[] = [];
     expect(await adopt(instance => late.push(instance), SOON)).toEqual([]);
     expect((await rows()).map(({ id }) => id).sort()).toEqual([live.id, dead.id].sort());
     expect(driver.runningIds).toEqual([live.id]);

@@ -5,9 +5,9 @@ import { type FakeInstance, POLICY, session, World } from '../../test/functions/
 import { propertyRuns } from '../../test/parts/property-runs.ts';
 import type { Lease } from './group.ts';
 import type { GroupKey } from './policy.ts';
-import type { AcquireOptions } from './service.ts';
+import type { AcquireOptions } from './version-scaler.ts';
 
-describe('service: model', () => {
+describe('VersionScaler: model', () => {
   const event = fc.oneof(
     {
       weight: 6,
@@ -31,7 +31,7 @@ describe('service: model', () => {
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('endSession' as const), sess: fc.constantFrom('a', 'b') }) },
   );
 
-  it('a service holds its invariants under random calls, finishes, crashes, limits and time', async () => {
+  it('holds its invariants under random calls, finishes, crashes, limits and time', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(event, { maxLength: 80 }),
@@ -48,7 +48,7 @@ describe('service: model', () => {
           const world = new World({ ...shape, concurrency, labels: new Map([['l', { min: 0, max: 2 }]]) });
           world.holdStarts = true;
           world.holdStops = shape.holdStops;
-          world.service.start();
+          world.scaler.start();
           const running: { lease: Lease; instance: FakeInstance }[] = [];
           let asked = 0;
           let answered = 0;
@@ -60,7 +60,7 @@ describe('service: model', () => {
               world.starting.filter(s => s.key.label === label).length;
             expect(of('')).toBeLessThanOrEqual(shape.maxInstances);
             expect(of('l')).toBeLessThanOrEqual(2);
-            for (const group of world.service.groups) {
+            for (const group of world.scaler.groups) {
               const isFree = group.replicas.some(
                 ({ state, inFlight, reservedSlots }) => state === 'ready' && inFlight + reservedSlots === 0,
               );
@@ -74,7 +74,7 @@ describe('service: model', () => {
                 ({ state, inFlight, reservedSlots, idleSinceMs }) =>
                   state === 'ready' && inFlight + reservedSlots === 0 && nowMs > idleSinceMs + POLICY.scaleDownMs,
               );
-              const { labels, minInstances } = world.service.policy;
+              const { labels, minInstances } = world.scaler.policy;
               const { label, sessionContext } = group.key;
               const ofNone = sessionContext === '' ? minInstances : 0;
               expect(restedTooLong.length).toBeLessThanOrEqual(labels.get(label)?.min ?? ofNone);
@@ -89,7 +89,7 @@ describe('service: model', () => {
                 instance.running += 1;
                 const id = options.session && `${options.session.id}/${key.label}/${key.sessionContext}`;
                 const bound = id && sticky.get(id);
-                const takesCalls = [...world.service.groups].some(({ replicas }) =>
+                const takesCalls = [...world.scaler.groups].some(({ replicas }) =>
                   replicas.some(replica => replica.instance === bound && replica.state === 'ready'),
                 );
                 if (bound && takesCalls && !bound.stopped && !draining.has(bound)) expect(instance).toBe(bound);
@@ -126,16 +126,16 @@ describe('service: model', () => {
               stopping[e.which % stopping.length]?.kill('stopped');
             } else if (e.kind === 'time') await world.clock.advance(e.ms);
             else if (e.kind === 'labels')
-              world.service.setPolicy({ ...world.service.policy, labels: new Map([['l', { min: e.min, max: 2 }]]) });
+              world.scaler.setPolicy({ ...world.scaler.policy, labels: new Map([['l', { min: e.min, max: 2 }]]) });
             else if (e.kind === 'endSession') {
-              world.service.endSession(e.sess);
+              world.scaler.endSession(e.sess);
               sticky.clear();
             }
             await settle();
             check();
           }
           // In the end every start and call finishes and time passes, so only the minimum remains.
-          world.service.setPolicy({ ...world.service.policy, labels: new Map([['l', { min: 0, max: 2 }]]) });
+          world.scaler.setPolicy({ ...world.scaler.policy, labels: new Map([['l', { min: 0, max: 2 }]]) });
           for (let round = 0; round < 200; round++) {
             for (const instance of world.alive) if (instance.stopped) instance.kill('stopped');
             for (const start of world.starting.splice(0)) start.ok();
@@ -144,7 +144,7 @@ describe('service: model', () => {
             check();
           }
           expect(answered).toBe(asked);
-          expect(world.service.waiting).toBe(0);
+          expect(world.scaler.waiting).toBe(0);
           expect(world.alive.size).toBe(shape.minInstances);
         },
       ),

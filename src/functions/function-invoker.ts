@@ -18,24 +18,24 @@ import type { Log } from '../lib/log.ts';
 import type { Call, CallOutcome, CallSignal } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import { AbandonedCall } from './abandoned-call.ts';
+import { type ActiveVersion, ActiveVersions, unknownFunction } from './active-versions.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
-import type { FunctionCatalog, ServedFunction } from './catalog.ts';
+import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
+import type { FunctionInstance, InstanceLauncher } from './function-instance.ts';
 import type { Lease } from './group.ts';
-import { LeftBehind } from './left-behind.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
-import type { GroupKey, ServiceClock } from './policy.ts';
+import type { Clock, GroupKey } from './policy.ts';
 import type { Replica } from './replica.ts';
-import { type Served, ServedFunctions, unknownFunction } from './served-functions.ts';
-import type { Service } from './service.ts';
 import { SessionSignal } from './session-signal.ts';
 import { ALL_SHARDS, type FunctionShards } from './shards.ts';
-import type { InstanceStarter, ServingInstance } from './starter.ts';
+import type { VersionScaler } from './version-scaler.ts';
 
-export interface FunctionServiceOptions {
+export interface FunctionInvokerOptions {
   readonly catalog: FunctionCatalog;
-  readonly starter: InstanceStarter;
-  readonly clock: ServiceClock;
+  readonly launcher: InstanceLauncher;
+  readonly clock: Clock;
   readonly capacity: CapacityOptions;
   /** Absent: this process serves all functions. */
   readonly shards?: FunctionShards;
@@ -100,18 +100,18 @@ type WaitingCall = Pick<FunctionInvocation['call'], 'body' | 'signal' | 'waitedM
 const MAX_SLOTS_TRIED = 8;
 
 /**
- * Invokes versions of functions as services: finds the version, groups its instances, and places each call.
+ * Runs calls of functions: finds the version, acquires a slot on an instance, and sends the call.
  */
-export class FunctionService {
-  readonly #options: FunctionServiceOptions;
-  readonly #versions: ServedFunctions;
+export class FunctionInvoker {
+  readonly #options: FunctionInvokerOptions;
+  readonly #versions: ActiveVersions;
   readonly #waitingPerTenant = new Counter();
   /** Running calls of each session. */
   readonly #interruptible = new Map<string, Set<SessionSignal>>();
 
-  constructor(options: FunctionServiceOptions) {
+  constructor(options: FunctionInvokerOptions) {
     this.#options = options;
-    this.#versions = new ServedFunctions({
+    this.#versions = new ActiveVersions({
       ...options,
       capacity: new Capacity(options.capacity),
       shards: options.shards ?? ALL_SHARDS,
@@ -144,7 +144,7 @@ export class FunctionService {
   /** Lets running calls end for at most `graceMs`, then ends every instance. */
   async close(graceMs: number): Promise<void> {
     await this.#versions.close(graceMs);
-    await this.#options.starter.close();
+    await this.#options.launcher.close();
   }
 
   /**
@@ -152,14 +152,14 @@ export class FunctionService {
    * `number` is the code of the answer.
    */
   async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
-    const served = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
-    const { fn } = served;
+    const version = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
+    const { fn } = version;
     if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
     const { observe } = this.#options;
     const startMs = performance.now();
     let result: FunctionResult;
     try {
-      result = await this.#run(served, groupFor(served, invocation.headers), invocation);
+      result = await this.#run(version, groupFor(version, invocation.headers), invocation);
     } catch (error) {
       if (!(error instanceof CodeFailure)) {
         const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
@@ -185,51 +185,55 @@ export class FunctionService {
    * is not in memory.
    */
   refusal(urn: string, tenant: string | null): (() => ServiceError) | undefined {
-    const served = this.#versions.find(urn);
-    if (!served || (tenant !== null && tenant !== served.fn.tenant)) return undefined;
-    const refusal = served.service.refusal();
+    const version = this.#versions.find(urn);
+    if (!version || (tenant !== null && tenant !== version.fn.tenant)) return undefined;
+    const refusal = version.scaler.refusal();
     if (refusal === undefined) return undefined;
     return () => {
-      this.#options.observe?.(served.fn.tenant, served.fn.name, codeOf(refusal), 0, null);
+      this.#options.observe?.(version.fn.tenant, version.fn.name, codeOf(refusal), 0, null);
       return refusal;
     };
   }
 
   /** Ends a session of a function version. Returns false for an unknown session. */
   async endSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
-    const served = await this.#find(urn, tenant);
-    return served.service.endSession(id);
+    const version = await this.#find(urn, tenant);
+    return version.scaler.endSession(id);
   }
 
   /** Raises an exception in the running calls of a session. Returns false for an unknown session. */
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
-    const served = await this.#find(urn, tenant);
-    const running = this.#interruptible.get(interruptKey(served.fn.urn, id));
+    const version = await this.#find(urn, tenant);
+    const running = this.#interruptible.get(interruptKey(version.fn.urn, id));
     // Draining unbinds the sessions of an instance at once, but their running calls continue.
-    if (running === undefined) return served.service.hasSession(id);
+    if (running === undefined) return version.scaler.hasSession(id);
     for (const signal of running) signal.interrupt();
     return true;
   }
 
   /** Returns the version if `tenant` may call it with these headers. Fails as `invoke` does. */
-  async check(urn: string, tenant: string | null, headers: FunctionCallHeaders = PLAIN_CALL): Promise<ServedFunction> {
-    const served = await this.#find(urn, tenant);
-    groupFor(served, headers);
-    return served.fn;
+  async check(
+    urn: string,
+    tenant: string | null,
+    headers: FunctionCallHeaders = PLAIN_CALL,
+  ): Promise<FunctionDefinition> {
+    const version = await this.#find(urn, tenant);
+    groupFor(version, headers);
+    return version.fn;
   }
 
   /** Returns the current instances of a version; null: of all versions that this process serves. */
   instances(
     urn: string | null,
-  ): { readonly instance: ServingInstance; readonly state: string; readonly inFlight: number }[] {
+  ): { readonly instance: FunctionInstance; readonly state: string; readonly inFlight: number }[] {
     const found = [];
-    for (const { fn, service } of this.#versions.all) {
+    for (const { fn, scaler } of this.#versions.all) {
       if (urn !== null && fn.urn !== urn) continue;
-      for (const group of service.groups) {
+      for (const group of scaler.groups) {
         for (const replica of group.replicas) {
           if (!replica.instance) continue;
           found.push({
-            instance: replica.instance as ServingInstance,
+            instance: replica.instance,
             state: replica.state,
             inFlight: replica.inFlight,
           });
@@ -259,9 +263,9 @@ export class FunctionService {
    */
   startFailures(urn: string): readonly string[] {
     const failures = new Set<string>();
-    for (const { fn, service } of this.#versions.all) {
+    for (const { fn, scaler } of this.#versions.all) {
       if (fn.urn !== urn) continue;
-      for (const group of service.groups) {
+      for (const group of scaler.groups) {
         if (group.failures === 0 || group.count('ready') > 0 || group.lastFailure === undefined) continue;
         failures.add(`the last start of an instance failed: ${group.lastFailure.message}`);
       }
@@ -291,15 +295,15 @@ export class FunctionService {
         });
       return one.logs(request, signal);
     }
-    const linesOf = (instance: ServingInstance) =>
+    const linesOf = (instance: FunctionInstance) =>
       prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
     return request.follow ? this.#follow(fn, linesOf, signal) : inTurn(instances.map(linesOf));
   }
 
   /** Subscriptions start on the first read and end with the reader. */
   async *#follow(
-    fn: ServedFunction,
-    linesOf: (instance: ServingInstance) => AsyncIterable<Buffer>,
+    fn: FunctionDefinition,
+    linesOf: (instance: FunctionInstance) => AsyncIterable<Buffer>,
     signal: AbortSignal,
   ): AsyncGenerator<Buffer> {
     if (signal.aborted) return;
@@ -343,12 +347,12 @@ export class FunctionService {
    * the driver does not support access.
    */
   async open(urn: string, signal: AbortSignal): Promise<SandboxAccess> {
-    const { fn, service } = await this.#find(urn, null);
-    const key = service.homeKey;
+    const { fn, scaler } = await this.#find(urn, null);
+    const key = scaler.homeKey;
     const call = { body: NO_BODY, signal };
-    const placed = this.#slotNow(service, key, PLAIN_CALL) ?? (await this.#placed(fn, service, key, call));
+    const placed = this.#slotNow(scaler, key, PLAIN_CALL) ?? (await this.#placed(fn, scaler, key, call));
     placed.held();
-    const instance = placed.lease.instance as ServingInstance;
+    const instance = placed.lease.instance;
     const give = () => placed.lease.release(instance.isConnected ? 'done' : 'failed');
     signal.addEventListener('abort', give, { once: true });
     if (signal.aborted) give();
@@ -357,9 +361,9 @@ export class FunctionService {
     return access;
   }
 
-  async #placed(fn: ServedFunction, service: Service, key: GroupKey, call: WaitingCall) {
+  async #placed(fn: FunctionDefinition, scaler: VersionScaler, key: GroupKey, call: WaitingCall) {
     try {
-      return await this.#slot(fn, service, key, PLAIN_CALL, call);
+      return await this.#slot(fn, scaler, key, PLAIN_CALL, call);
     } catch (error) {
       if (error instanceof CodeFailure) throw unavailable(`its code could not be loaded: ${error.message}`);
       throw error;
@@ -369,8 +373,8 @@ export class FunctionService {
   /** Counts the instances by state, over all versions. Starting instances count before they take calls. */
   countInstances(): ReadonlyMap<Replica['state'], number> {
     const counts = new Map<Replica['state'], number>();
-    for (const { service } of this.#versions.all) {
-      for (const { replicas } of service.groups) {
+    for (const { scaler } of this.#versions.all) {
+      for (const { replicas } of scaler.groups) {
         for (const { state } of replicas) counts.set(state, (counts.get(state) ?? 0) + 1);
       }
     }
@@ -378,15 +382,15 @@ export class FunctionService {
   }
 
   async #run(
-    { fn, service }: Served,
+    { fn, scaler }: ActiveVersion,
     key: GroupKey,
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
     // A free slot is returned without awaiting a promise.
-    const placed = this.#slotNow(service, key, headers) ?? (await this.#slot(fn, service, key, headers, call));
+    const placed = this.#slotNow(scaler, key, headers) ?? (await this.#slot(fn, scaler, key, headers, call));
     const { lease, placeMs, held } = placed;
-    const instance = lease.instance as ServingInstance;
-    const leftBehind = new LeftBehind(lease, this.#options.clock);
+    const instance = lease.instance;
+    const abandoned = new AbandonedCall(lease, this.#options.clock);
     let isSent = false;
     let interruptible: SessionSignal | undefined;
     let grant: ((bytes: number) => void) | undefined;
@@ -412,7 +416,7 @@ export class FunctionService {
         timeoutMs: fn.timeoutMs,
         signal: interruptible ?? call.signal,
         onChunk,
-        onLateEnd: leftBehind.onEnd,
+        onLateEnd: abandoned.onEnd,
       });
       lease.release('done');
       const runMs = outcome.runMicros / 1000;
@@ -423,7 +427,7 @@ export class FunctionService {
       return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
-      else if (isSent && call.signal?.aborted && instance.isConnected) leftBehind.wait();
+      else if (isSent && call.signal?.aborted && instance.isConnected) abandoned.wait();
       // The call may have killed its instance, and the exit may already be counted as a failure. `done` would
       // reset that count.
       else lease.release('failed');
@@ -434,10 +438,9 @@ export class FunctionService {
     }
   }
 
-  #slotNow(service: Service, key: GroupKey, headers: FunctionCallHeaders) {
-    const lease = service.tryAcquire(key, headers.session);
-    if (!lease || (lease.instance as ServingInstance).isConnected)
-      return lease && { lease, placeMs: 0, held: NOTHING_HELD };
+  #slotNow(scaler: VersionScaler, key: GroupKey, headers: FunctionCallHeaders) {
+    const lease = scaler.tryAcquire(key, headers.session);
+    if (!lease || lease.instance.isConnected) return lease && { lease, placeMs: 0, held: NOTHING_HELD };
     lease.release('replace');
     return undefined;
   }
@@ -447,8 +450,8 @@ export class FunctionService {
    * until the caller calls `held`.
    */
   async #slot(
-    fn: ServedFunction,
-    service: Service,
+    fn: FunctionDefinition,
+    scaler: VersionScaler,
     key: GroupKey,
     headers: FunctionCallHeaders,
     { body, signal, waitedMs = 0 }: WaitingCall,
@@ -459,8 +462,8 @@ export class FunctionService {
     const asked = { session: headers.session, signal, maxWaitMs };
     try {
       for (let attempt = 0; ; attempt++) {
-        const lease = service.tryAcquire(key, headers.session) ?? (await this.#wait(fn, service, key, asked));
-        if ((lease.instance as ServingInstance).isConnected || attempt === MAX_SLOTS_TRIED) {
+        const lease = scaler.tryAcquire(key, headers.session) ?? (await this.#wait(fn, scaler, key, asked));
+        if (lease.instance.isConnected || attempt === MAX_SLOTS_TRIED) {
           return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs, held };
         }
         // The instance has died and its exit is not known yet. The call has not been sent, so another slot
@@ -495,10 +498,10 @@ export class FunctionService {
   }
 
   async #wait(
-    fn: ServedFunction,
-    service: Service,
+    fn: FunctionDefinition,
+    scaler: VersionScaler,
     key: GroupKey,
-    options: Parameters<Service['acquire']>[1],
+    options: Parameters<VersionScaler['acquire']>[1],
   ): Promise<Lease> {
     const waiting = this.#waitingPerTenant.get(fn.tenant);
     if (waiting >= this.#options.maxWaitingPerTenant) {
@@ -509,7 +512,7 @@ export class FunctionService {
     }
     this.#waitingPerTenant.add(fn.tenant);
     try {
-      return await service.acquire(key, options);
+      return await scaler.acquire(key, options);
     } finally {
       this.#waitingPerTenant.add(fn.tenant, -1);
     }
@@ -533,7 +536,7 @@ export class FunctionService {
     if (running?.size === 0) this.#interruptible.delete(key);
   }
 
-  async #find(urn: string, tenant: string | null): Promise<Served> {
+  async #find(urn: string, tenant: string | null): Promise<ActiveVersion> {
     // Checked before the first read: a refusal must not reveal what another tenant has.
     if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
     return this.#versions.find(urn) ?? (await this.#versions.load(urn));
@@ -552,9 +555,9 @@ const NO_START = { startMs: 0, loadMs: 0 };
  * Returns the key of a call's group. Fails with `failed_precondition` (150444, 4037) when the headers allow
  * none.
  */
-function groupFor(served: Served, headers: FunctionCallHeaders): GroupKey {
-  if (headers === PLAIN_CALL) return served.service.homeKey;
-  const { fn, labels } = served;
+function groupFor(version: ActiveVersion, headers: FunctionCallHeaders): GroupKey {
+  if (headers === PLAIN_CALL) return version.scaler.homeKey;
+  const { fn, labels } = version;
   if (headers.label !== '' && !labels.has(headers.label)) {
     throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, {
       number: SERVICE_CODES.unknownLabel.code,
@@ -567,7 +570,7 @@ function groupFor(served: Served, headers: FunctionCallHeaders): GroupKey {
       { number: SERVICE_CODES.badSession.code },
     );
   }
-  return groupKeyOf(served, headers);
+  return groupKeyOf(version, headers);
 }
 
 function loadFailed({ error: { code, message, runMicros } }: CodeFailure): FunctionResult {
@@ -578,7 +581,7 @@ function loadFailed({ error: { code, message, runMicros } }: CodeFailure): Funct
   };
 }
 
-function groupKeyOf({ fn }: Served, headers: FunctionCallHeaders): GroupKey {
+function groupKeyOf({ fn }: ActiveVersion, headers: FunctionCallHeaders): GroupKey {
   return {
     cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
     memoryMb: headers.memoryMb ?? fn.memoryMb,

@@ -3,19 +3,20 @@ import { failedPrecondition, type ServiceError, unavailable } from '../core/erro
 import { backoffMs } from '../lib/backoff.ts';
 import type { CallSignal } from '../runtime/call.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
+import type { FunctionInstance } from './function-instance.ts';
 import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, reservationGone, waitedTooLong } from './group.ts';
-import { formatGroupKey, type GroupKey, type ServiceClock, type ServicePolicy, type SessionRequest } from './policy.ts';
+import { type Clock, formatGroupKey, type GroupKey, type ScalingPolicy, type SessionRequest } from './policy.ts';
 import { Quota } from './quota.ts';
-import { Replica, type ServiceInstance } from './replica.ts';
+import { Replica } from './replica.ts';
 
-export interface ServicePorts {
+export interface ScalerPorts {
   readonly tenant: string;
   /**
    * Starts an instance. Rejects with `CodeFailure` (the user's code) or a `ServiceError`, and leaves no
    * residue then.
    */
-  readonly start: (key: GroupKey) => Promise<ServiceInstance>;
-  readonly clock: ServiceClock;
+  readonly start: (key: GroupKey) => Promise<FunctionInstance>;
+  readonly clock: Clock;
   readonly capacity: Capacity;
 }
 
@@ -51,24 +52,24 @@ const EARLY_DEATH_MS = 10_000;
  * - A call waits in a bounded queue for a bounded time.
  * - Starts never exceed what the waiting calls need in addition to the starting instances.
  */
-export class Service implements GroupOwner, CapacityUser {
+export class VersionScaler implements GroupOwner, CapacityUser {
   readonly tenant: string;
-  readonly #ports: ServicePorts;
+  readonly #ports: ScalerPorts;
   readonly #groups = new Map<string, Group>();
   readonly #quota = new Quota(this.#groups, () => this.#policy);
   /** Key of the group that `minInstances` applies to. */
   readonly #homeKey: GroupKey;
   readonly #homeText: string;
-  #policy: ServicePolicy;
+  #policy: ScalingPolicy;
   #draining = false;
   #waiting = 0;
   #resolveDrained!: () => void;
-  /** Resolves when the service drains and its last instance has ended. */
+  /** Resolves when the scaler drains and its last instance has ended. */
   readonly drained: Promise<void> = new Promise(resolve => {
     this.#resolveDrained = resolve;
   });
 
-  constructor(policy: ServicePolicy, homeKey: GroupKey, ports: ServicePorts) {
+  constructor(policy: ScalingPolicy, homeKey: GroupKey, ports: ScalerPorts) {
     this.#policy = policy;
     this.#homeKey = homeKey;
     this.#homeText = formatGroupKey(homeKey);
@@ -82,7 +83,7 @@ export class Service implements GroupOwner, CapacityUser {
     return this.#homeKey;
   }
 
-  get policy(): ServicePolicy {
+  get policy(): ScalingPolicy {
     return this.#policy;
   }
 
@@ -110,11 +111,11 @@ export class Service implements GroupOwner, CapacityUser {
   }
 
   /**
-   * Applies changed reservations. A changed function gets a new service instead. Instances above a lower
+   * Applies changed reservations. A changed function gets a new scaler instead. Instances above a lower
    * maximum end at once, or after their running calls. Calls that wait for a label without a reservation fail
    * at once.
    */
-  setPolicy(policy: ServicePolicy): void {
+  setPolicy(policy: ScalingPolicy): void {
     this.#policy = policy;
     if (policy.minInstances > 0) this.#group(this.#homeKey);
     for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.#homeKey, label });
@@ -156,7 +157,7 @@ export class Service implements GroupOwner, CapacityUser {
    * Adopts an instance that ran before a restart of the server, or ends it when the maximum is reached. The
    * caller then calls `start`, which starts the missing instances.
    */
-  adopt(key: GroupKey, instance: ServiceInstance): void {
+  adopt(key: GroupKey, instance: FunctionInstance): void {
     const group = this.#group(key);
     if (this.#quotaLeft(group) <= 0) {
       this.#dropIfEmpty(group);
@@ -170,7 +171,7 @@ export class Service implements GroupOwner, CapacityUser {
     group.serve();
   }
 
-  /** Serves the waiting calls, then ends every instance. New calls go to the service of another revision. */
+  /** Serves the waiting calls, then ends every instance. New calls go to the scaler of another revision. */
   drain(): Promise<void> {
     this.#draining = true;
     for (const group of this.#groups.values()) this.rescale(group);
@@ -378,14 +379,14 @@ export class Service implements GroupOwner, CapacityUser {
     );
   }
 
-  #ready(group: Group, replica: Replica, instance: ServiceInstance): void {
+  #ready(group: Group, replica: Replica, instance: FunctionInstance): void {
     this.#join(group, replica, instance);
     this.#endAbove(group.key.label);
     group.serve();
     this.rescale(group);
   }
 
-  #join(group: Group, replica: Replica, instance: ServiceInstance): void {
+  #join(group: Group, replica: Replica, instance: FunctionInstance): void {
     const now = this.now();
     replica.instance = instance;
     replica.state = 'ready';
@@ -497,7 +498,7 @@ export class Service implements GroupOwner, CapacityUser {
 
   #isIdle(replica: Replica): boolean {
     if (replica.state !== 'ready' || replica.inFlight > 0) return false;
-    // While the service drains, no call can arrive for a session. Its reserved slots would only keep the
+    // While the scaler drains, no call can arrive for a session. Its reserved slots would only keep the
     // instance alive.
     return replica.reservedSlots === 0 || this.#draining;
   }

@@ -1,16 +1,16 @@
 import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
-import { running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import { functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import { unavailable } from '../core/error.ts';
 import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 
 describe('the bodies of calls that wait', () => {
   const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
   const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
-  /** Makes a service with one busy instance. */
+  /** Makes an invoker with one busy instance. */
   async function busy(openCallBytes = new OpenCallBytes(1000)) {
-    const harness = new ServiceHarness({ openCallBytes });
-    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const harness = new InvokerHarness({ openCallBytes });
+    harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const { instance } = await running(harness);
     return { harness, instance, openCallBytes };
   }
@@ -102,8 +102,8 @@ describe('the bodies of calls that wait', () => {
 
   it('are given back when no instance can be started', async () => {
     const openCallBytes = new OpenCallBytes(1000);
-    const harness = new ServiceHarness({ openCallBytes });
-    harness.starter.failure = unavailable('no room');
+    const harness = new InvokerHarness({ openCallBytes });
+    harness.launcher.failure = unavailable('no room');
     await expect(harness.invoke({ call: big() })).rejects.toThrow('no room');
     expect(openCallBytes.taken).toBe(0);
   });

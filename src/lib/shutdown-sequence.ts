@@ -1,5 +1,5 @@
 /** Runs every step, even after an earlier one has failed. Calls `failed` for each failure. */
-export class Steps {
+export class ShutdownSequence {
   readonly #failed: (error: unknown) => void;
   readonly #errors: unknown[] = [];
 
@@ -8,7 +8,7 @@ export class Steps {
   }
 
   /** Returns the result of a step; undefined when it failed. Never rejects. */
-  async take<T>(step: () => T | Promise<T>): Promise<T | undefined> {
+  async run<T>(step: () => T | Promise<T>): Promise<T | undefined> {
     try {
       return await step();
     } catch (error) {

@@ -1,42 +1,42 @@
 import { expect, test } from 'vitest';
-import { Stages } from './stages.ts';
+import { ServerTiming } from './server-timing.ts';
 
 const HEADER = /^[a-z]+;dur=\d+\.\d{3}(, [a-z]+;dur=\d+\.\d{3})*$/;
 
 /** Returns the stages of a header with their milliseconds, in header order. */
-function read(stages: Stages): [string, number][] {
-  return String(stages)
+function read(timing: ServerTiming): [string, number][] {
+  return String(timing)
     .split(', ')
     .map(stage => stage.split(';dur='))
     .map(([name = '', ms]) => [name, Number(ms)]);
 }
 
-test('Stages lists stages in the order of their ends, and their sum is at most the elapsed time', () => {
+test('ServerTiming lists stages in the order of their ends, and their sum is at most the elapsed time', () => {
   const startMs = performance.now();
-  const stages = new Stages(startMs);
-  stages.over('checks');
-  stages.over('row');
+  const timing = new ServerTiming(startMs);
+  timing.end('checks');
+  timing.end('row');
   const tookMs = performance.now() - startMs;
-  expect(String(stages)).toMatch(HEADER);
-  const read_ = read(stages);
+  expect(String(timing)).toMatch(HEADER);
+  const read_ = read(timing);
   expect(read_.map(([name]) => name)).toEqual(['checks', 'row']);
   expect(read_.reduce((sum, [, ms]) => sum + ms, 0)).toBeLessThanOrEqual(tookMs + 0.002);
 });
 
 test('the first stage includes the time since the given start', () => {
-  const stages = new Stages(performance.now() - 1000);
-  stages.over('http');
-  expect(read(stages)[0]?.[1]).toBeGreaterThanOrEqual(1000);
+  const timing = new ServerTiming(performance.now() - 1000);
+  timing.end('http');
+  expect(read(timing)[0]?.[1]).toBeGreaterThanOrEqual(1000);
 });
 
 test.each<[string, Record<string, number>]>([
   ['more than the time that went by', { mounts: 1e9, limits: 5 }],
   ['less than nothing', { mounts: -5 }],
   ['nothing', {}],
-])('Stages.overWith limits each part to the elapsed time when the parts report %s', (_title, parts) => {
-  const stages = new Stages();
-  stages.overWith('start', parts);
-  const seen = read(stages);
+])('ServerTiming.endWith limits each part to the elapsed time when the parts report %s', (_title, parts) => {
+  const timing = new ServerTiming();
+  timing.endWith('start', parts);
+  const seen = read(timing);
   expect(seen.map(([name]) => name)).toEqual(['start', ...Object.keys(parts)]);
   for (const [, ms] of seen) {
     expect(ms).toBeGreaterThanOrEqual(0);

@@ -2,7 +2,7 @@
  * Measures how the time of an operation is spent, stage by stage. Each participant reports the end of its
  * stage. Parts that another program measured (inside a sandbox) are added with their times.
  */
-export class Stages {
+export class ServerTiming {
   readonly #taken: [name: string, ms: number][] = [];
   #sinceMs: number;
 
@@ -12,7 +12,7 @@ export class Stages {
   }
 
   /** Ends the current stage under this name and begins the next one. */
-  over(name: string): void {
+  end(name: string): void {
     const nowMs = performance.now();
     this.#taken.push([name, nowMs - this.#sinceMs]);
     this.#sinceMs = nowMs;
@@ -22,7 +22,7 @@ export class Stages {
    * Ends a stage in which another program measured parts. Each part counts under its own name, and `name`
    * gets the rest.
    */
-  overWith(name: string, parts: Readonly<Record<string, number>>): void {
+  endWith(name: string, parts: Readonly<Record<string, number>>): void {
     const nowMs = performance.now();
     let restMs = nowMs - this.#sinceMs;
     const inside: [string, number][] = [];

@@ -1,20 +1,20 @@
 import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
-import { call, FakeInstance, running, ServiceHarness, URN } from '../../test/functions/harness.ts';
+import { call, FakeInstance, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 
 describe('access to an instance', () => {
   it('access returns the sandbox access of an instance to its tenant, and null for other tenants and ids', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const { instanceId } = await call(harness);
     const inside = {} as SandboxAccess;
-    const instance = harness.starter.launched[0] as FakeInstance & { access?: () => SandboxAccess };
-    expect(() => harness.service.access(null, instanceId)).toThrow('have no ways in');
+    const instance = harness.launcher.launched[0] as FakeInstance & { access?: () => SandboxAccess };
+    expect(() => harness.invoker.access(null, instanceId)).toThrow('have no ways in');
     instance.access = () => inside;
-    expect(harness.service.access(null, instanceId)).toBe(inside);
-    expect(harness.service.access(instance.urn.split(':')[3] ?? '', instanceId)).toBe(inside);
-    expect(harness.service.access('other', instanceId)).toBeNull();
-    expect(harness.service.access(null, 'i9')).toBeNull();
+    expect(harness.invoker.access(null, instanceId)).toBe(inside);
+    expect(harness.invoker.access(instance.urn.split(':')[3] ?? '', instanceId)).toBe(inside);
+    expect(harness.invoker.access('other', instanceId)).toBeNull();
+    expect(harness.invoker.access(null, 'i9')).toBeNull();
   });
 });
 
@@ -27,25 +27,25 @@ describe('logs of a function', () => {
   };
 
   it('logs prefixes lines with the instance unless one is selected, and rejects an unknown instance', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const calls = [await running(harness), await running(harness)];
     const signal = new AbortController().signal;
-    expect(await textOf(await harness.service.logs(URN, null, request, signal))).toBe(
+    expect(await textOf(await harness.invoker.logs(URN, null, request, signal))).toBe(
       '[i1] line of i1\n[i1] another\n[i2] line of i2\n[i2] another\n',
     );
-    expect(await textOf(await harness.service.logs(URN, null, { ...request, instanceId: 'i2' }, signal))).toBe(
+    expect(await textOf(await harness.invoker.logs(URN, null, { ...request, instanceId: 'i2' }, signal))).toBe(
       'line of i2\nanother\n',
     );
-    await expect(harness.service.logs(URN, null, { ...request, instanceId: 'i9' }, signal)).rejects.toMatchObject({
+    await expect(harness.invoker.logs(URN, null, { ...request, instanceId: 'i9' }, signal)).rejects.toMatchObject({
       number: 200404,
     });
     for (const { instance } of calls) instance.calls[0]?.finish();
   });
 
   it('a follower receives lines of instances that start later, until the follower disconnects', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const leaving = new AbortController();
-    const chunks = await harness.service.logs(URN, null, { ...request, follow: true }, leaving.signal);
+    const chunks = await harness.invoker.logs(URN, null, { ...request, follow: true }, leaving.signal);
     const text = textOf(chunks);
     await call(harness);
     await settle();
@@ -56,7 +56,7 @@ describe('logs of a function', () => {
   describe('a reader that has ended', () => {
     const followed = { ...request, follow: true };
     /** Starts an instance, and returns true if its log is opened. */
-    const isTold = async (harness: ServiceHarness) => {
+    const isTold = async (harness: InvokerHarness) => {
       const opened = vi.spyOn(FakeInstance.prototype, 'logs');
       await call(harness);
       await settle();
@@ -66,13 +66,13 @@ describe('logs of a function', () => {
     };
 
     it('no log of a new instance is opened when the caller disconnected during the lookup', async () => {
-      const harness = new ServiceHarness();
+      const harness = new InvokerHarness();
       const leaving = new AbortController();
       let open = () => {};
       harness.catalog.gate = new Promise(resolve => {
         open = resolve;
       });
-      const chunks = harness.service.logs(URN, null, followed, leaving.signal);
+      const chunks = harness.invoker.logs(URN, null, followed, leaving.signal);
       await settle();
       leaving.abort();
       open();
@@ -81,15 +81,15 @@ describe('logs of a function', () => {
     });
 
     it('no log of a new instance is opened when the caller never reads', async () => {
-      const harness = new ServiceHarness();
-      await harness.service.logs(URN, null, followed, new AbortController().signal);
+      const harness = new InvokerHarness();
+      await harness.invoker.logs(URN, null, followed, new AbortController().signal);
       expect(await isTold(harness)).toBe(false);
     });
 
     it('no log of a new instance is opened when the reader stops while its request is open', async () => {
-      const harness = new ServiceHarness();
+      const harness = new InvokerHarness();
       const instance = (await running(harness)).instance;
-      for await (const chunk of await harness.service.logs(URN, null, followed, new AbortController().signal)) {
+      for await (const chunk of await harness.invoker.logs(URN, null, followed, new AbortController().signal)) {
         expect(chunk.toString()).toContain('line of i1');
         break;
       }
@@ -98,9 +98,9 @@ describe('logs of a function', () => {
     });
 
     it('no log of a new instance is opened when the caller disconnected while reading', async () => {
-      const harness = new ServiceHarness();
+      const harness = new InvokerHarness();
       const leaving = new AbortController();
-      const text = textOf(await harness.service.logs(URN, null, followed, leaving.signal));
+      const text = textOf(await harness.invoker.logs(URN, null, followed, leaving.signal));
       await settle();
       leaving.abort();
       await text;

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { type FakeInstance, session, World } from '../../test/functions/world.ts';
 
-describe('service: sessions', () => {
+describe('VersionScaler: sessions', () => {
   it('all calls of one session reach one instance', async () => {
     const world = new World({ concurrency: 1, maxInstances: 4 });
     const a1 = await world.acquire({ session: session('a', 1, 60_000) });
@@ -94,7 +94,7 @@ describe('service: sessions', () => {
     await settle();
     next.release('done');
     expect((await world.acquire({ session: session('s', 1, 60_000) })).instance).toBe(next.instance);
-    expect(world.service.endSession('s')).toBe(true);
+    expect(world.scaler.endSession('s')).toBe(true);
   });
 
   it('ending a session frees its slots immediately', async () => {
@@ -102,13 +102,13 @@ describe('service: sessions', () => {
     (await world.acquire({ session: session('a', 1, 60_000) })).release('done');
     const other = world.acquire();
     await settle();
-    expect(world.service.endSession('a')).toBe(true);
+    expect(world.scaler.endSession('a')).toBe(true);
     await other;
-    expect(world.service.endSession('a')).toBe(false);
+    expect(world.scaler.endSession('a')).toBe(false);
   });
 });
 
-describe('service: sessions beside plain calls', () => {
+describe('VersionScaler: sessions beside plain calls', () => {
   it('an idle instance ends after scaleDownMs although the timer of a longer session is armed', async () => {
     const world = new World({ concurrency: 1, scaleDownMs: 1000 });
     const [kept, plain] = [await world.acquire({ session: session('s', 1, 3_600_000) }), await world.acquire()];

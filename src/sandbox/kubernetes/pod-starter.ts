@@ -58,7 +58,7 @@ export interface StartedPod {
  * Starts an instance in a pod of a pool, or in a pod that is created for it. A failed start releases a pool's
  * pod and removes any other.
  */
-export class Starter {
+export class PodStarter {
   readonly #options: StarterOptions;
 
   constructor(options: StarterOptions) {

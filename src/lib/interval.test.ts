@@ -1,13 +1,13 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Rounds } from './rounds.ts';
+import { Interval } from './interval.ts';
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-test('Rounds starts a round a fixed time after the end of the previous one, without overlap', async () => {
+test('Interval starts a round a fixed time after the end of the previous one, without overlap', async () => {
   const ends: (() => void)[] = [];
-  const rounds = new Rounds(1000, () => new Promise<void>(resolve => ends.push(resolve)));
-  rounds.start();
+  const interval = new Interval(1000, () => new Promise<void>(resolve => ends.push(resolve)));
+  interval.start();
   await vi.advanceTimersByTimeAsync(999);
   expect(ends).toHaveLength(0);
   await vi.advanceTimersByTimeAsync(10_000);
@@ -19,26 +19,26 @@ test('Rounds starts a round a fixed time after the end of the previous one, with
   expect(ends).toHaveLength(2);
 });
 
-test('Rounds.close waits for the current round and starts no further round', async () => {
+test('Interval.close waits for the current round and starts no further round', async () => {
   let end!: () => void;
   let begun = 0;
-  const rounds = new Rounds(1000, () => {
+  const interval = new Interval(1000, () => {
     begun += 1;
     return new Promise<void>(resolve => {
       end = resolve;
     });
   });
-  rounds.start();
+  interval.start();
   await vi.advanceTimersByTimeAsync(1000);
   let isClosed = false;
-  const closing = rounds.close().then(() => {
+  const closing = interval.close().then(() => {
     isClosed = true;
   });
   await vi.advanceTimersByTimeAsync(5000);
-  expect([isClosed, rounds.isClosed, begun]).toEqual([false, true, 1]);
+  expect([isClosed, interval.isClosed, begun]).toEqual([false, true, 1]);
   end();
   await closing;
-  await rounds.close();
-  rounds.start();
+  await interval.close();
+  interval.start();
   expect([begun, vi.getTimerCount()]).toEqual([1, 0]);
 });

@@ -102,7 +102,7 @@ class NetworkGone extends ServiceError {
 }
 
 /** Starts containers. A normal start sends the daemon three requests: create, start, inspect. */
-export class Starter {
+export class ContainerStarter {
   readonly #options: StarterOptions;
   /** Image and Python version → name of the interpreter in the image; null: the image has none. */
   readonly #interpreters = new LRUCache<string, { readonly name: string | null }>({ max: MOST_IMAGES });

@@ -5,16 +5,16 @@ import { formatUrn, functionUrnOf, parseUrn } from '../core/urn.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
 import type { Capacity } from './capacity.ts';
-import type { FunctionCatalog, ServedFunction } from './catalog.ts';
-import type { GroupKey, ServiceClock } from './policy.ts';
-import { Service } from './service.ts';
+import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
+import type { FunctionInstance, InstanceLauncher } from './function-instance.ts';
+import type { Clock, GroupKey } from './policy.ts';
 import { type FunctionShards, shardOfUrn } from './shards.ts';
-import type { InstanceStarter, ServingInstance } from './starter.ts';
+import { VersionScaler } from './version-scaler.ts';
 
-export interface ServedFunctionsOptions {
+export interface ActiveVersionsOptions {
   readonly catalog: FunctionCatalog;
-  readonly starter: InstanceStarter;
-  readonly clock: ServiceClock;
+  readonly launcher: InstanceLauncher;
+  readonly clock: Clock;
   readonly capacity: Capacity;
   readonly shards: FunctionShards;
   readonly log: Log;
@@ -22,10 +22,10 @@ export interface ServedFunctionsOptions {
   readonly maxRemembered?: number;
 }
 
-/** Current version of a function, and the service that runs it. */
-export interface Served {
-  readonly fn: ServedFunction;
-  readonly service: Service;
+/** Version that takes calls, and the scaler of its instances. */
+export interface ActiveVersion {
+  readonly fn: FunctionDefinition;
+  readonly scaler: VersionScaler;
   readonly labels: ReadonlySet<string>;
   /** Lease under which this replica serves the function. */
   readonly lease: Lease;
@@ -34,7 +34,7 @@ export interface Served {
 interface Loading {
   /** True if a change was reported during the read, so that the result may be old. */
   isStale: boolean;
-  promise: Promise<Served>;
+  promise: Promise<ActiveVersion>;
 }
 
 const MAX_REMEMBERED = 10_000;
@@ -46,38 +46,38 @@ const FORCED_END_MS = 12_000;
 /**
  * Versions that were called, kept in memory until the catalog reports a change. A warm call thus reads no
  * storage.
- * After a change no call is placed by the old state. A version of a new revision gets a new `Service`. The
- * old one drains, so no call is lost.
+ * After a change no call is placed by the old state. A version of a new revision gets a new scaler. The old
+ * one drains, so no call is lost.
  */
-export class ServedFunctions {
-  readonly #options: ServedFunctionsOptions;
+export class ActiveVersions {
+  readonly #options: ActiveVersionsOptions;
   readonly #maxRemembered: number;
   /** Versions by their URNs as calls sent them. Every change removes those of its function. */
-  readonly #cache = new Map<string, Served>();
-  /** Service of each version, by its functionVersionUrn. */
-  readonly #current = new Map<string, Served>();
+  readonly #cache = new Map<string, ActiveVersion>();
+  /** Scaler of each version, by its functionVersionUrn. */
+  readonly #current = new Map<string, ActiveVersion>();
   readonly #loading = new Map<string, Loading>();
   /** URNs of `#cache`, `#current` and `#loading` by their functionUrn. */
   readonly #urnsOf = new Map<string, Set<string>>();
-  /** Services that take no new calls, with the shards of their functions. */
-  readonly #draining = new Map<Service, string>();
+  /** Scalers that take no new calls, with the shards of their functions. */
+  readonly #draining = new Map<VersionScaler, string>();
   /** Recovered instances that no version has adopted yet, by their functionVersionUrn. */
-  readonly #inherited = new Map<string, ServingInstance[]>();
-  readonly #onStarted = new Set<(instance: ServingInstance) => void>();
+  readonly #inherited = new Map<string, FunctionInstance[]>();
+  readonly #onStarted = new Set<(instance: FunctionInstance) => void>();
   #stopListening: (() => void) | undefined;
   #isStarted = false;
   #isStopping = false;
 
-  constructor(options: ServedFunctionsOptions) {
+  constructor(options: ActiveVersionsOptions) {
     this.#options = options;
     this.#maxRemembered = options.maxRemembered ?? MAX_REMEMBERED;
   }
 
   /** Adopts running instances, and starts those that must be kept warm. Never rejects. */
   async start(): Promise<void> {
-    const { catalog, starter } = this.#options;
+    const { catalog, launcher } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
-    for (const instance of await starter.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
+    for (const instance of await launcher.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
     // A version adopts its instances before it starts missing ones.
     for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
     this.#isStarted = true;
@@ -95,36 +95,37 @@ export class ServedFunctions {
    * already refused.
    */
   async release(shards: readonly string[], graceMs: number): Promise<void> {
-    const services = this.#retireAll(new Set(shards));
-    await this.#ended(services, graceMs);
+    const scalers = this.#retireAll(new Set(shards));
+    await this.#ended(scalers, graceMs);
   }
 
   /**
-   * Ends the services of these shards at once, because another replica already serves them. Their calls fail.
+   * Ends the instances of these shards at once, because another replica already serves them. Their calls
+   * fail.
    */
   lost(shards: readonly string[]): void {
-    for (const service of this.#retireAll(new Set(shards))) service.endAll();
+    for (const scaler of this.#retireAll(new Set(shards))) scaler.endAll();
   }
 
-  /** Drains the services of these shards and returns them. */
-  #retireAll(shards: ReadonlySet<string>): readonly Service[] {
+  /** Drains the scalers of these shards and returns them. */
+  #retireAll(shards: ReadonlySet<string>): readonly VersionScaler[] {
     for (const urn of [...this.#current.keys()]) if (shards.has(shardOfUrn(urn))) this.#retire(urn);
-    return [...this.#draining].filter(([, shard]) => shards.has(shard)).map(([service]) => service);
+    return [...this.#draining].filter(([, shard]) => shards.has(shard)).map(([scaler]) => scaler);
   }
 
   /** Lets calls end for at most `graceMs`, then ends every instance. */
   async close(graceMs: number): Promise<void> {
     this.#isStopping = true;
     this.#stopListening?.();
-    for (const { fn, service } of this.#current.values()) this.#drain(service, fn.urn);
+    for (const { fn, scaler } of this.#current.values()) this.#drain(scaler, fn.urn);
     await this.#ended([...this.#draining.keys()], graceMs);
   }
 
-  /** Waits for draining services, and ends those that have not ended within `graceMs`. Never rejects. */
-  async #ended(services: readonly Service[], graceMs: number): Promise<void> {
-    const drained = Promise.all(services.map(service => service.drained));
+  /** Waits for draining scalers, and ends those that have not ended within `graceMs`. Never rejects. */
+  async #ended(scalers: readonly VersionScaler[], graceMs: number): Promise<void> {
+    const drained = Promise.all(scalers.map(scaler => scaler.drained));
     if (!(await endsWithin(drained, graceMs))) {
-      for (const service of services) service.endAll();
+      for (const scaler of scalers) scaler.endAll();
       if (!(await endsWithin(drained, FORCED_END_MS))) {
         this.#options.log.warn({}, 'instances of functions did not end in time; the next start ends them');
       }
@@ -132,23 +133,23 @@ export class ServedFunctions {
   }
 
   /** Returns a version that was loaded before and has not changed since. */
-  find(urn: string): Served | undefined {
-    const served = this.#cache.get(urn);
+  find(urn: string): ActiveVersion | undefined {
+    const version = this.#cache.get(urn);
     // A suspended replica may have lost the lease without being notified.
-    return served?.lease.isHeld() ? served : undefined;
+    return version?.lease.isHeld() ? version : undefined;
   }
 
   /**
    * Loads a version. Fails with `not_found` (150424), `unavailable` (another replica serves it), or as the
    * catalog does.
    */
-  load(urn: string): Promise<Served> {
+  load(urn: string): Promise<ActiveVersion> {
     if (this.#isStopping)
       return Promise.reject(unavailable('the service is stopping', { number: SERVICE_CODES.waitedTooLong.code }));
     if (!this.#options.shards.held(shardOfUrn(urn))?.isHeld()) return Promise.reject(servedElsewhere());
     const known = this.#loading.get(urn);
     if (known) return known.promise;
-    const loading: Loading = { isStale: false, promise: undefined as unknown as Promise<Served> };
+    const loading: Loading = { isStale: false, promise: undefined as unknown as Promise<ActiveVersion> };
     this.#loading.set(urn, loading);
     this.#index(urn);
     loading.promise = this.#read(urn, loading).finally(() => {
@@ -158,8 +159,8 @@ export class ServedFunctions {
     return loading.promise;
   }
 
-  /** Returns every version that has a service. */
-  get all(): Iterable<Served> {
+  /** Returns every version that has a scaler. */
+  get all(): Iterable<ActiveVersion> {
     return this.#current.values();
   }
 
@@ -167,12 +168,12 @@ export class ServedFunctions {
    * Calls `listener` for every instance that starts, before it takes calls. The returned function
    * unsubscribes.
    */
-  onStarted(listener: (instance: ServingInstance) => void): () => void {
+  onStarted(listener: (instance: FunctionInstance) => void): () => void {
     this.#onStarted.add(listener);
     return () => void this.#onStarted.delete(listener);
   }
 
-  async #read(urn: string, loading: Loading): Promise<Served> {
+  async #read(urn: string, loading: Loading): Promise<ActiveVersion> {
     const { catalog } = this.#options;
     for (let reads = 0; reads < MAX_READS; reads++) {
       loading.isStale = false;
@@ -190,38 +191,42 @@ export class ServedFunctions {
   }
 
   /** Makes the version that was read the current one. */
-  #apply(urn: string, fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): Served {
+  #apply(urn: string, fn: FunctionDefinition, labels: Awaited<ReturnType<FunctionCatalog['labels']>>): ActiveVersion {
     const lease = this.#options.shards.held(shardOfUrn(fn.urn));
     // The lease may have been lost during the read.
     if (!lease?.isHeld()) throw servedElsewhere();
     const before = this.#current.get(fn.urn);
     const names = new Set(labels.keys());
-    let served: Served;
+    let version: ActiveVersion;
     if (before && before.fn.revisionId === fn.revisionId) {
-      served = { fn, service: before.service, labels: names, lease };
-      before.service.setPolicy({ ...fn.scaling, labels });
+      version = { fn, scaler: before.scaler, labels: names, lease };
+      before.scaler.setPolicy({ ...fn.scaling, labels });
     } else {
       this.#retire(fn.urn);
-      served = { fn, service: this.#newService(fn, labels, lease), labels: names, lease };
+      version = { fn, scaler: this.#newScaler(fn, labels, lease), labels: names, lease };
     }
-    this.#current.set(fn.urn, served);
+    this.#current.set(fn.urn, version);
     this.#index(fn.urn);
     for (const key of [urn, fn.urn]) {
-      this.#cache.set(key, served);
+      this.#cache.set(key, version);
       this.#index(key);
     }
-    if (served.service !== before?.service) {
+    if (version.scaler !== before?.scaler) {
       const inherited = this.#inherited.get(fn.urn) ?? [];
       this.#inherited.delete(fn.urn);
-      for (const instance of inherited) this.#adopt(served, instance);
-      served.service.start();
+      for (const instance of inherited) this.#adopt(version, instance);
+      version.scaler.start();
     }
-    if (this.#current.size > this.#maxRemembered) this.#forgetUnused(served);
-    return served;
+    if (this.#current.size > this.#maxRemembered) this.#forgetUnused(version);
+    return version;
   }
 
-  #newService(fn: ServedFunction, labels: Awaited<ReturnType<FunctionCatalog['labels']>>, lease: Lease): Service {
-    const { clock, capacity, starter, log } = this.#options;
+  #newScaler(
+    fn: FunctionDefinition,
+    labels: Awaited<ReturnType<FunctionCatalog['labels']>>,
+    lease: Lease,
+  ): VersionScaler {
+    const { clock, capacity, launcher, log } = this.#options;
     const home: GroupKey = {
       cpuMillis: fn.cpuMillis,
       memoryMb: fn.memoryMb,
@@ -229,12 +234,12 @@ export class ServedFunctions {
       label: '',
       sessionContext: '',
     };
-    return new Service({ ...fn.scaling, labels }, home, {
+    return new VersionScaler({ ...fn.scaling, labels }, home, {
       tenant: fn.tenant,
       clock,
       capacity,
       start: async key => {
-        const instance = await starter.launch(fn, key, lease).catch((error: unknown) => {
+        const instance = await launcher.launch(fn, key, lease).catch((error: unknown) => {
           // Logged here, because instances that are kept warm have no caller to receive the error.
           log.warn({ urn: fn.urn, reason: messageOf(error) }, 'start of function instance failed');
           throw asStartFailure(error);
@@ -245,13 +250,13 @@ export class ServedFunctions {
     });
   }
 
-  /** Drains the service of this version. */
+  /** Drains the scaler of this version. */
   #retire(urn: string): void {
-    const served = this.#current.get(urn);
-    if (!served) return;
+    const version = this.#current.get(urn);
+    if (!version) return;
     this.#current.delete(urn);
-    this.#drain(served.service, urn);
-    for (const [key, value] of this.#cache) if (value === served) this.#uncache(key);
+    this.#drain(version.scaler, urn);
+    for (const [key, value] of this.#cache) if (value === version) this.#uncache(key);
     this.#unindex(urn);
   }
 
@@ -270,7 +275,7 @@ export class ServedFunctions {
     if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#follow(functionUrn, urns, mayBeWarm);
   }
 
-  /** Applies the catalog's changes to the running services. Calls that arrive meanwhile wait for it. */
+  /** Applies the catalog's changes to the scalers. Calls that arrive meanwhile wait for it. */
   async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
@@ -298,16 +303,16 @@ export class ServedFunctions {
     }
   }
 
-  #inherit(instance: ServingInstance): void {
+  #inherit(instance: FunctionInstance): void {
     const { urn } = instance;
-    const served = this.#current.get(urn);
-    if (served) {
-      this.#adopt(served, instance);
-      served.service.start();
+    const version = this.#current.get(urn);
+    if (version) {
+      this.#adopt(version, instance);
+      version.scaler.start();
     } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
   }
 
-  async #inheritLate(instance: ServingInstance): Promise<void> {
+  async #inheritLate(instance: FunctionInstance): Promise<void> {
     this.#inherit(instance);
     await this.#settle(instance.urn);
   }
@@ -320,22 +325,22 @@ export class ServedFunctions {
     this.#inherited.delete(urn);
   }
 
-  #adopt({ fn, service }: Served, instance: ServingInstance): void {
-    if (fn.revisionId === instance.revisionId) service.adopt(instance.key, instance);
+  #adopt({ fn, scaler }: ActiveVersion, instance: FunctionInstance): void {
+    if (fn.revisionId === instance.revisionId) scaler.adopt(instance.key, instance);
     else void instance.stop();
   }
 
   /** Drops versions without instances and waiting calls. They cost nothing but memory. */
-  #forgetUnused(except: Served): void {
-    for (const [urn, served] of this.#current) {
-      if (served.service.isEmpty && served.service !== except.service) this.#retire(urn);
+  #forgetUnused(except: ActiveVersion): void {
+    for (const [urn, version] of this.#current) {
+      if (version.scaler.isEmpty && version.scaler !== except.scaler) this.#retire(urn);
     }
   }
 
-  #drain(service: Service, urn: string): void {
-    if (this.#draining.has(service)) return;
-    this.#draining.set(service, shardOfUrn(urn));
-    void service.drain().then(() => this.#draining.delete(service));
+  #drain(scaler: VersionScaler, urn: string): void {
+    if (this.#draining.has(scaler)) return;
+    this.#draining.set(scaler, shardOfUrn(urn));
+    void scaler.drain().then(() => this.#draining.delete(scaler));
   }
 
   #uncache(urn: string): void {

@@ -1,26 +1,26 @@
 import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
-import { call, FUNCTION_URN, running, ServiceHarness, servedFunction, URN } from '../../test/functions/harness.ts';
+import { call, FUNCTION_URN, functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import { deadlineExceeded, PartAway, unavailable } from '../core/error.ts';
 import { CodeFailure } from './failure.ts';
 
 describe('where the time went', () => {
   it('a call that waited before its instance was started says so', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { slaQuotaMs: 500 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { slaQuotaMs: 500 }));
     const first = await running(harness);
     const late = harness.invoke();
     await settle();
     await harness.clock.advance(510);
-    harness.starter.launched[1]?.calls[0]?.finish();
+    harness.launcher.launched[1]?.calls[0]?.finish();
     expect((await late).timings).toMatchObject({ queueMs: expect.closeTo(500 - 7, -1), startMs: 5, loadMs: 2 });
     first.instance.calls[0]?.finish();
     await first.result;
   });
 
   it('a call that was held before it came has waited as long, and waits less here', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const first = await running(harness);
     const held = { header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.from('{}'), waitedMs: 250 };
     const [served, late] = [harness.invoke({ call: held }), harness.invoke({ call: held })];
@@ -44,11 +44,11 @@ describe('where the time went', () => {
 
 it('an instance that cannot be started is 150500 wherever it is reported', async () => {
   const observed: string[] = [];
-  const harness = new ServiceHarness({ observe: (_tenant, _name, code) => observed.push(code) });
-  harness.starter.failure = unavailable('the driver is away');
+  const harness = new InvokerHarness({ observe: (_tenant, _name, code) => observed.push(code) });
+  harness.launcher.failure = unavailable('the driver is away');
   await expect(harness.invoke()).rejects.toMatchObject({ number: 150500, message: 'the driver is away' });
   await harness.clock.advance(60_000);
-  harness.starter.failure = new PartAway('docker is not available: nothing listens');
+  harness.launcher.failure = new PartAway('docker is not available: nothing listens');
   const away = await harness.invoke().catch((error: unknown) => error);
   expect(away).toBeInstanceOf(PartAway);
   expect(away).toMatchObject({ number: 150500, retryAfterSeconds: 5 });
@@ -56,43 +56,43 @@ it('an instance that cannot be started is 150500 wherever it is reported', async
 });
 
 it('instances are counted by state from the moment when they start', async () => {
-  const harness = new ServiceHarness();
-  expect([...harness.service.countInstances()]).toEqual([]);
-  const launch = harness.starter.launch.bind(harness.starter);
+  const harness = new InvokerHarness();
+  expect([...harness.invoker.countInstances()]).toEqual([]);
+  const launch = harness.launcher.launch.bind(harness.launcher);
   let start = () => {};
   const mayStart = new Promise<void>(resolve => {
     start = resolve;
   });
-  harness.starter.launch = async (fn, key) => {
+  harness.launcher.launch = async (fn, key) => {
     await mayStart;
     return await launch(fn, key);
   };
   const result = harness.invoke();
   await settle();
-  expect([...harness.service.countInstances()]).toEqual([['starting', 1]]);
+  expect([...harness.invoker.countInstances()]).toEqual([['starting', 1]]);
   start();
   await settle();
-  expect([...harness.service.countInstances()]).toEqual([['ready', 1]]);
-  harness.starter.launched[0]?.calls[0]?.finish();
+  expect([...harness.invoker.countInstances()]).toEqual([['ready', 1]]);
+  harness.launcher.launched[0]?.calls[0]?.finish();
   await result;
 });
 
 describe('tenants', () => {
   it('a function of another tenant answers as one that does not exist, before any read', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
-    await expect(harness.service.check(URN, 'other')).rejects.toMatchObject({ number: 150424 });
-    await expect(harness.service.endSession(URN, 'other', 's')).rejects.toMatchObject({ number: 150424 });
+    await expect(harness.invoker.check(URN, 'other')).rejects.toMatchObject({ number: 150424 });
+    await expect(harness.invoker.endSession(URN, 'other', 's')).rejects.toMatchObject({ number: 150424 });
     expect(harness.catalog.finds).toBe(0);
     await call(harness, { tenant: 'default' });
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
   });
 
   it('waiting calls of one tenant have a bound over all its functions: 150510', async () => {
-    const harness = new ServiceHarness({ maxWaitingPerTenant: 1 });
+    const harness = new InvokerHarness({ maxWaitingPerTenant: 1 });
     const other = `${FUNCTION_URN}:v1`;
-    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
-    harness.catalog.functions.set(other, servedFunction({ urn: other }, { maxInstances: 1 }));
+    harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
+    harness.catalog.functions.set(other, functionDefinition({ urn: other }, { maxInstances: 1 }));
     const first = await running(harness);
     const waiting = harness.invoke();
     await settle();
@@ -106,18 +106,18 @@ describe('tenants', () => {
 
 describe('labels', () => {
   it('an unknown label is 150444; one that is reserved meanwhile is served, within its maximum', async () => {
-    const harness = new ServiceHarness();
-    await harness.service.start();
+    const harness = new InvokerHarness();
+    await harness.invoker.start();
     const sent = { 'x-instance-label': 'gold' };
     await expect(harness.invoke({ sent })).rejects.toMatchObject({ number: 150444 });
     harness.catalog.reservations.set(URN, new Map([['gold', { min: 1, max: 1 }]]));
     harness.catalog.tell(URN);
     await settle();
-    expect(harness.starter.live.map(({ key }) => key.label)).toEqual(['gold']);
+    expect(harness.launcher.live.map(({ key }) => key.label)).toEqual(['gold']);
     const { instance } = await running(harness, { sent });
     const second = harness.invoke({ sent });
     await settle();
-    expect(harness.starter.launched).toHaveLength(1);
+    expect(harness.launcher.launched).toHaveLength(1);
     instance.calls[0]?.finish();
     await settle();
     instance.calls[0]?.finish();
@@ -125,8 +125,8 @@ describe('labels', () => {
   });
 
   it('reservations that change while calls run keep the instances and their calls', async () => {
-    const harness = new ServiceHarness();
-    await harness.service.start();
+    const harness = new InvokerHarness();
+    await harness.invoker.start();
     harness.catalog.reservations.set(URN, new Map([['gold', { min: 1, max: 2 }]]));
     harness.catalog.tell(URN);
     await settle();
@@ -134,7 +134,7 @@ describe('labels', () => {
     harness.catalog.reservations.set(URN, new Map([['gold', { min: 2, max: 2 }]]));
     harness.catalog.tell(URN);
     await settle();
-    expect(harness.starter.live).toHaveLength(2);
+    expect(harness.launcher.live).toHaveLength(2);
     instance.calls[0]?.finish();
     expect((await result).instanceId).toBe(instance.id);
   });
@@ -142,9 +142,9 @@ describe('labels', () => {
 
 describe('calls', () => {
   it('an instance that broke before the call was sent is not the call’s failure', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     await call(harness);
-    const broken = harness.starter.launched[0];
+    const broken = harness.launcher.launched[0];
     if (broken) broken.isConnected = false;
     const { result, instance } = await running(harness);
     expect(instance.id).toBe('i2');
@@ -153,7 +153,7 @@ describe('calls', () => {
   });
 
   it('an instance that dies in the call: 150427; one that times out: 4010, and its instance is replaced', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const dying = await running(harness);
     dying.instance.calls[0]?.fail(unavailable('instance exited: signal SIGKILL'));
     await expect(dying.result).rejects.toMatchObject({ number: 150427 });
@@ -168,10 +168,10 @@ describe('calls', () => {
   });
 
   it('instances that die in their first call start again after pauses that double, whether their callers stay or leave', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const startsAt: number[] = [];
-    const launch = harness.starter.launch.bind(harness.starter);
-    harness.starter.launch = (fn, key) => {
+    const launch = harness.launcher.launch.bind(harness.launcher);
+    harness.launcher.launch = (fn, key) => {
       startsAt.push(harness.clock.now());
       return launch(fn, key);
     };
@@ -179,7 +179,7 @@ describe('calls', () => {
       const caller = new AbortController();
       const result = harness.invoke({ signal: caller.signal });
       await harness.clock.advance(1000);
-      const instance = harness.starter.launched.at(-1);
+      const instance = harness.launcher.launched.at(-1);
       const open = instance?.calls[0];
       if (leaves) {
         caller.abort();
@@ -198,8 +198,8 @@ describe('calls', () => {
   });
 
   it('the timeout of the function is given to the run, whatever the call waited', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({ timeoutMs: 20_000 }, { maxInstances: 1 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({ timeoutMs: 20_000 }, { maxInstances: 1 }));
     const first = await running(harness);
     const second = harness.invoke();
     await harness.clock.advance(15_000);
@@ -211,8 +211,8 @@ describe('calls', () => {
   });
 
   it('a call waits no longer than the bound, nor than its function’s timeout: 150431', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({ timeoutMs: 2_000 }, { maxInstances: 1 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({ timeoutMs: 2_000 }, { maxInstances: 1 }));
     await running(harness);
     const waiting = harness.invoke();
     await harness.clock.advance(2_001);
@@ -220,15 +220,15 @@ describe('calls', () => {
   });
 
   it('code that cannot be loaded is an outcome of each call that waited for it', async () => {
-    const harness = new ServiceHarness();
-    harness.starter.failure = new CodeFailure({ code: 4001, message: 'no module' });
+    const harness = new InvokerHarness();
+    harness.launcher.failure = new CodeFailure({ code: 4001, message: 'no module' });
     expect(await harness.invoke()).toMatchObject({ outcome: { ok: false, code: 4001, text: 'no module' } });
     expect(harness.observed).toEqual(['4001']);
   });
 
   it('a slot of a caller who left is free once its handler has ended', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const caller = new AbortController();
     const left = await running(harness, { signal: caller.signal });
     const open = left.instance.calls[0];
@@ -246,8 +246,8 @@ describe('calls', () => {
   });
 
   it('a handler that goes on after its caller left costs its instance', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { maxInstances: 1 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const caller = new AbortController();
     const left = await running(harness, { signal: caller.signal });
     caller.abort();
@@ -256,31 +256,31 @@ describe('calls', () => {
     const next = harness.invoke();
     await harness.clock.advance(2_001);
     expect(left.instance.isStopped).toBe(true);
-    harness.starter.launched[1]?.calls[0]?.finish();
+    harness.launcher.launched[1]?.calls[0]?.finish();
     expect((await next).instanceId).toBe('i2');
   });
 
   it('a step before the run happens with the slot held; when it fails, the call never runs', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const refused = harness.invoke({ beforeRun: () => Promise.reject(new Error('not ours')) });
     await expect(refused).rejects.toThrow('not ours');
-    expect(harness.starter.launched[0]?.calls).toHaveLength(0);
+    expect(harness.launcher.launched[0]?.calls).toHaveLength(0);
     await call(harness);
-    expect(harness.starter.launched).toHaveLength(1);
+    expect(harness.launcher.launched).toHaveLength(1);
   });
 
   it('oneshot: every call has an instance of its own, which ends', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { oneshot: true }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { oneshot: true }));
     const first = await call(harness);
     const second = await call(harness);
     expect(first.instanceId).not.toBe(second.instanceId);
     await settle();
-    expect(harness.starter.live).toHaveLength(0);
+    expect(harness.launcher.live).toHaveLength(0);
   });
 
   it('an instance larger than the machine is refused at once: 150510', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     await expect(harness.invoke({ sent: { 'x-instance-memory': '99999' } })).rejects.toMatchObject({ number: 150510 });
     await expect(harness.invoke({ sent: { 'x-instance-cpu': '99999' } })).rejects.toMatchObject({ number: 150510 });
   });
@@ -290,12 +290,12 @@ describe('sessions', () => {
   const sent = { 'x-instance-session': 's1' };
 
   it('an interrupt reaches the running calls of the session and no others', async () => {
-    const harness = new ServiceHarness();
-    harness.catalog.functions.set(URN, servedFunction({}, { concurrency: 2 }));
+    const harness = new InvokerHarness();
+    harness.catalog.functions.set(URN, functionDefinition({}, { concurrency: 2 }));
     const held = await running(harness, { sent });
     const other = await running(harness);
     const [ofSession, plain] = held.instance.calls;
-    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(true);
+    expect(await harness.invoker.interruptSession(URN, null, 's1')).toBe(true);
     expect(ofSession?.call.signal?.reason).toBe('interrupt');
     expect(plain?.call.signal).toBeUndefined();
     ofSession?.finish();
@@ -304,28 +304,28 @@ describe('sessions', () => {
   });
 
   it('an interrupt reaches a call that goes on although its session has ended', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const { result, instance } = await running(harness, { sent });
-    expect(await harness.service.endSession(URN, null, 's1')).toBe(true);
-    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(true);
+    expect(await harness.invoker.endSession(URN, null, 's1')).toBe(true);
+    expect(await harness.invoker.interruptSession(URN, null, 's1')).toBe(true);
     expect(instance.calls[0]?.call.signal?.reason).toBe('interrupt');
     instance.calls[0]?.finish();
     await result;
-    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);
+    expect(await harness.invoker.interruptSession(URN, null, 's1')).toBe(false);
   });
 
   it('a session is notified of each interrupt, and then of its caller’s end', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const caller = new AbortController();
     const { result, instance } = await running(harness, { sent, signal: caller.signal });
     const open = instance.calls[0];
     const signal = open?.call.signal;
     const told: unknown[] = [];
     signal?.addEventListener('abort', () => told.push(signal.aborted ? 'left' : signal.reason));
-    await harness.service.interruptSession(URN, null, 's1');
-    await harness.service.interruptSession(URN, null, 's1');
+    await harness.invoker.interruptSession(URN, null, 's1');
+    await harness.invoker.interruptSession(URN, null, 's1');
     caller.abort();
-    await harness.service.interruptSession(URN, null, 's1');
+    await harness.invoker.interruptSession(URN, null, 's1');
     expect(told).toEqual(['interrupt', 'interrupt', 'left']);
     open?.fail(unavailable('the caller went away'));
     await expect(result).rejects.toThrow('went away');
@@ -336,7 +336,7 @@ describe('sessions', () => {
   it.each(['it gets its slot', 'it is sent'])(
     'a call whose caller left before %s is aborted from the start',
     async when => {
-      const harness = new ServiceHarness();
+      const harness = new InvokerHarness();
       await call(harness, { sent });
       const caller = new AbortController();
       if (when === 'it gets its slot') caller.abort();
@@ -352,16 +352,16 @@ describe('sessions', () => {
   );
 
   it('an unknown session is reported: end and interrupt', async () => {
-    const harness = new ServiceHarness();
-    expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
-    expect(await harness.service.interruptSession(URN, null, 's1')).toBe(false);
+    const harness = new InvokerHarness();
+    expect(await harness.invoker.endSession(URN, null, 's1')).toBe(false);
+    expect(await harness.invoker.interruptSession(URN, null, 's1')).toBe(false);
     await call(harness, { sent });
-    expect(await harness.service.endSession(URN, null, 's1')).toBe(true);
-    expect(await harness.service.endSession(URN, null, 's1')).toBe(false);
+    expect(await harness.invoker.endSession(URN, null, 's1')).toBe(true);
+    expect(await harness.invoker.endSession(URN, null, 's1')).toBe(false);
   });
 
   it('more slots than an instance has: 4037', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const tooMany = { 'x-instance-session': '{"sessionID":"s","concurrency":2}' };
     await expect(harness.invoke({ sent: tooMany })).rejects.toMatchObject({ number: 4037 });
   });
@@ -369,24 +369,24 @@ describe('sessions', () => {
 
 describe('the end', () => {
   it('running calls may end within the grace, then every instance is ended', async () => {
-    const harness = new ServiceHarness();
-    await harness.service.start();
+    const harness = new InvokerHarness();
+    await harness.invoker.start();
     const { result, instance } = await running(harness);
-    const closing = harness.service.close(60_000);
+    const closing = harness.invoker.close(60_000);
     await settle();
     expect(instance.isStopped).toBe(false);
-    await expect(harness.service.check(`${FUNCTION_URN}:v9`, null)).rejects.toMatchObject({ number: 150431 });
+    await expect(harness.invoker.check(`${FUNCTION_URN}:v9`, null)).rejects.toMatchObject({ number: 150431 });
     instance.calls[0]?.finish();
     await result;
     await closing;
     expect(instance.isStopped).toBe(true);
-    expect(harness.starter.isClosed).toBe(true);
+    expect(harness.launcher.isClosed).toBe(true);
   });
 
   it('a call that does not end is not waited for', async () => {
-    const harness = new ServiceHarness();
+    const harness = new InvokerHarness();
     const { instance } = await running(harness);
-    await harness.service.close(0);
+    await harness.invoker.close(0);
     expect(instance.isStopped).toBe(true);
   });
 });

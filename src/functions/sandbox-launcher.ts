@@ -22,12 +22,12 @@ import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
-import type { ServedFunction } from './catalog.ts';
+import type { FunctionDefinition } from './catalog.ts';
 import { CodeFailure } from './failure.ts';
+import type { FunctionInstance, InstanceLauncher, StartTimings } from './function-instance.ts';
 import type { GroupKey } from './policy.ts';
-import type { InstanceStarter, ServingInstance, StartTimings } from './starter.ts';
 
-export interface SandboxStarterOptions extends SandboxRules {
+export interface SandboxLauncherOptions extends SandboxRules {
   readonly instances: Instances;
   readonly drivers: DriverSource;
   readonly codeStore: CodeStore;
@@ -62,30 +62,30 @@ const STOP_GRACE_MS = 10_000;
  */
 const STUCK_GRACE_MS = 2_000;
 
-/** Runs the instances of function services. `Instances` owns their life, and `CodeStore` their code. */
-export class SandboxStarter implements InstanceStarter {
-  readonly #options: SandboxStarterOptions;
+/** Starts and adopts the instances of functions. `Instances` owns their life, and `CodeStore` their code. */
+export class SandboxLauncher implements InstanceLauncher {
+  readonly #options: SandboxLauncherOptions;
   readonly #instances: Instances;
   /** Instances that were adopted after a restart, before `adopt` collects them. */
-  readonly #inherited: ServingInstance[] = [];
-  #onAdopted = (instance: ServingInstance): void => void this.#inherited.push(instance);
+  readonly #inherited: FunctionInstance[] = [];
+  #onAdopted = (instance: FunctionInstance): void => void this.#inherited.push(instance);
   /** Number of running starts. `#turns` has those that wait. */
   #startsNow = 0;
   readonly #turns: (() => void)[] = [];
   #isClosed = false;
 
-  constructor(options: SandboxStarterOptions) {
+  constructor(options: SandboxLauncherOptions) {
     this.#options = options;
     this.#instances = options.instances;
     this.#instances.own('function', {
-      // The service bounds the calls per instance. Here only the bytes of their bodies are bounded.
+      // `Group` bounds the calls per instance. Here only the bytes of their bodies are bounded.
       limiter: new CallLimiter({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes }),
       adopted: (live, record) => this.#onAdopted(this.#serve(live, record, NO_TIMINGS)),
       ended: ({ id }) => this.#releaseCode(id),
     });
   }
 
-  async launch(fn: ServedFunction, key: GroupKey, lease: Lease): Promise<ServingInstance> {
+  async launch(fn: FunctionDefinition, key: GroupKey, lease: Lease): Promise<FunctionInstance> {
     const id = randomUUID();
     await this.#turn();
     const release = this.#instances.hold(id);
@@ -104,7 +104,7 @@ export class SandboxStarter implements InstanceStarter {
     }
   }
 
-  async adopt(onLate: (instance: ServingInstance) => void): Promise<readonly ServingInstance[]> {
+  async adopt(onLate: (instance: FunctionInstance) => void): Promise<readonly FunctionInstance[]> {
     const { codeStore, nodeId } = this.#options;
     // Keeps the code of every instance that is not known to be dead.
     const rows = (await this.#instances.rows.listOfNode(nodeId)).filter(({ owner }) => owner.kind === 'function');
@@ -120,7 +120,7 @@ export class SandboxStarter implements InstanceStarter {
     this.#instances.detach('function', 'the server is stopping');
   }
 
-  async #launch(id: string, fn: ServedFunction, key: GroupKey, lease: Lease): Promise<ServingInstance> {
+  async #launch(id: string, fn: FunctionDefinition, key: GroupKey, lease: Lease): Promise<FunctionInstance> {
     const startedMs = performance.now();
     const placed = await this.#place(id, fn);
     const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed), id);
@@ -176,7 +176,7 @@ export class SandboxStarter implements InstanceStarter {
     return { intent: written };
   }
 
-  async #place(id: string, fn: ServedFunction) {
+  async #place(id: string, fn: FunctionDefinition) {
     try {
       await this.#options.codeStore.checkMounts(fn.mounts);
       return await this.#options.codeStore.place(fn.code, id, fn.tenant);
@@ -203,8 +203,8 @@ export class SandboxStarter implements InstanceStarter {
     live: LiveInstance,
     row: Pick<InstanceRecord, 'owner' | 'spec' | 'startedAtMs'>,
     timings: StartTimings,
-  ): SandboxInstance {
-    return new SandboxInstance(live, row, timings, async (graceMs: number) => {
+  ): LiveFunctionInstance {
+    return new LiveFunctionInstance(live, row, timings, async (graceMs: number) => {
       await this.#instances.discard(live, graceMs, 'it is not needed any more');
       this.#releaseCode(live.id);
     });
@@ -239,7 +239,7 @@ function specOf({ spec }: Pick<InstanceRecord, 'spec'>): FunctionInstanceSpec {
   return JSON.parse(spec) as FunctionInstanceSpec;
 }
 
-class SandboxInstance implements ServingInstance {
+class LiveFunctionInstance implements FunctionInstance {
   readonly id: string;
   readonly urn: string;
   readonly revisionId: string;
@@ -313,7 +313,7 @@ class SandboxInstance implements ServingInstance {
 
 function toInstanceSpec(
   id: string,
-  fn: ServedFunction,
+  fn: FunctionDefinition,
   key: GroupKey,
   placed: Awaited<ReturnType<CodeStore['place']>>,
 ): InstanceSpec {

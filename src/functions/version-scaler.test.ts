@@ -5,15 +5,15 @@ import { FakeInstance, HOME, numberOf, POLICY, session, World } from '../../test
 import { Capacity } from './capacity.ts';
 import { CodeFailure } from './failure.ts';
 
-describe('service: starting', () => {
-  it('a service starts an instance immediately for the first call', async () => {
+describe('VersionScaler: starting', () => {
+  it('starts an instance immediately for the first call', async () => {
     const world = new World();
     const lease = await world.acquire();
     expect(lease.cold).toBe(true);
     expect(world.started).toBe(1);
   });
 
-  it('a service starts one instance for 60 parallel first calls of one session', async () => {
+  it('starts one instance for 60 parallel first calls of one session', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, (_, i) => world.acquire({ session: session('s', i % 2 ? -1 : 1) }));
@@ -24,7 +24,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('a service starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
+  it('starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, () => world.acquire());
@@ -56,7 +56,7 @@ describe('service: starting', () => {
     expect(await Promise.race([third, Promise.resolve('waits')])).toBe('waits');
   });
 
-  it('a service ends an idle instance of another group when the maximum is reached', async () => {
+  it('ends an idle instance of another group when the maximum is reached', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire()).release('done');
     const other = await world.acquire({}, { sessionContext: 'c' });
@@ -116,7 +116,7 @@ describe('service: starting', () => {
     ['another function', 2],
   ])(
     'a group that is never idle does not starve %s: the clearly longer wait gets the next capacity',
-    async (_title, services) => {
+    async (_title, scalers) => {
       const capacity = new Capacity({
         maxInstances: 1,
         maxInstancesPerTenant: 1,
@@ -125,7 +125,7 @@ describe('service: starting', () => {
       const policy = { concurrency: 1, maxInstances: 1, scaleDownMs: 60_000 };
       const clock = new FakeClock();
       const world = new World(policy, {}, capacity, HOME, clock);
-      const second = services === 1 ? world : new World(policy, {}, capacity, HOME, clock);
+      const second = scalers === 1 ? world : new World(policy, {}, capacity, HOME, clock);
       let lease = await world.acquire();
       let next = world.acquire();
       let isServed = false;
@@ -170,8 +170,8 @@ describe('service: starting', () => {
   it('adopted instances count towards the minimum, and adopted instances above the maximum end', async () => {
     const world = new World({ minInstances: 2, maxInstances: 2 });
     const earlier = ['a', 'b', 'c'].map(id => new FakeInstance(id, HOME, () => undefined));
-    for (const instance of earlier) world.service.adopt(HOME, instance);
-    world.service.start();
+    for (const instance of earlier) world.scaler.adopt(HOME, instance);
+    world.scaler.start();
     await settle();
     expect(world.started).toBe(0);
     expect(earlier.map(({ stopped }) => stopped)).toEqual([false, false, true]);
@@ -180,14 +180,14 @@ describe('service: starting', () => {
   it('a function with custom resources keeps its minimum of instances warm', async () => {
     const home = { ...HOME, customResources: '{"gpu":1}' };
     const world = new World({ minInstances: 1, labels: new Map([['l', { min: 1, max: 1 }]]) }, {}, undefined, home);
-    world.service.start();
+    world.scaler.start();
     await settle();
     expect([...world.alive].map(({ key }) => key.label)).toEqual(['', 'l']);
   });
 
-  it('a service keeps minInstances warm from the start and replaces an instance that dies', async () => {
+  it('keeps minInstances warm from the start and replaces an instance that dies', async () => {
     const world = new World({ minInstances: 2 });
-    world.service.start();
+    world.scaler.start();
     await settle();
     expect(world.alive.size).toBe(2);
     await world.clock.advance(20_000);
@@ -197,9 +197,9 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(2);
   });
 
-  it('a service ends idle instances above the minimum after scaleDownMs', async () => {
+  it('ends idle instances above the minimum after scaleDownMs', async () => {
     const world = new World({ concurrency: 1, minInstances: 1 });
-    world.service.start();
+    world.scaler.start();
     const leases = await Promise.all([world.acquire(), world.acquire(), world.acquire()]);
     for (const lease of leases) lease.release('done');
     await world.clock.advance(999);
@@ -208,7 +208,7 @@ describe('service: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('a service with a quota starts a second instance only for a call that waited for slaQuotaMs', async () => {
+  it('with a quota starts a second instance only for a call that waited for slaQuotaMs', async () => {
     const world = new World({ concurrency: 1, slaQuotaMs: 500 });
     await world.acquire();
     const second = world.acquire();
@@ -256,13 +256,13 @@ describe('service: starting', () => {
 
   it('reserved instances of a label follow the configured minimum and its updates', async () => {
     const world = new World({ labels: new Map([['gpu', { min: 2, max: 3 }]]) });
-    world.service.start();
+    world.scaler.start();
     await settle();
     expect(world.alive.size).toBe(2);
-    world.service.setPolicy({ ...POLICY, labels: new Map([['gpu', { min: 1, max: 3 }]]) });
+    world.scaler.setPolicy({ ...POLICY, labels: new Map([['gpu', { min: 1, max: 3 }]]) });
     await world.clock.advance(1001);
     expect(world.alive.size).toBe(1);
-    world.service.setPolicy({ ...POLICY, labels: new Map() });
+    world.scaler.setPolicy({ ...POLICY, labels: new Map() });
     await world.clock.advance(1001);
     expect(world.alive.size).toBe(0);
   });
@@ -274,10 +274,10 @@ describe('service: starting', () => {
     'instances above the maximum end immediately when a reservation %s, busy ones after their calls',
     async (_title, labels, left) => {
       const world = new World({ concurrency: 1, labels: new Map([['gpu', { min: 3, max: 3 }]]) });
-      world.service.start();
+      world.scaler.start();
       await settle();
       const running = await Promise.all([world.acquire({}, { label: 'gpu' }), world.acquire({}, { label: 'gpu' })]);
-      world.service.setPolicy({ ...world.service.policy, labels });
+      world.scaler.setPolicy({ ...world.scaler.policy, labels });
       await settle();
       expect(world.alive.size).toBe(2);
       for (const lease of running) lease.release('done');
@@ -287,7 +287,7 @@ describe('service: starting', () => {
   );
 });
 
-describe('service: calls that wait for a label', () => {
+describe('VersionScaler: calls that wait for a label', () => {
   const GPU = new Map([['gpu', { min: 0, max: 1 }]]);
 
   /** Starts one running and one waiting call with the label, and one of each without a label. */
@@ -300,39 +300,39 @@ describe('service: calls that wait for a label', () => {
 
   it('a call that waits for a label fails with 150444 and the label when the reservation is deleted', async () => {
     const { world, ofLabel, other } = await waiting();
-    world.service.setPolicy({ ...world.service.policy, labels: new Map() });
+    world.scaler.setPolicy({ ...world.scaler.policy, labels: new Map() });
     await expect(ofLabel).rejects.toMatchObject({
       code: 'failed_precondition',
       number: 150444,
       message: 'the reservation of the label gpu was deleted while the call waited for it',
     });
-    expect(world.service.waiting).toBe(1);
+    expect(world.scaler.waiting).toBe(1);
     void other.catch(() => undefined);
   });
 
   it('a call that waits for a label fails with 150429 when the maximum of the label becomes 0', async () => {
     const { world, ofLabel } = await waiting();
-    world.service.setPolicy({ ...world.service.policy, labels: new Map([['gpu', { min: 0, max: 0 }]]) });
+    world.scaler.setPolicy({ ...world.scaler.policy, labels: new Map([['gpu', { min: 0, max: 0 }]]) });
     await expect(ofLabel).rejects.toMatchObject({ number: 150429, message: expect.stringContaining('gpu') });
-    expect(world.service.waiting).toBe(1);
+    expect(world.scaler.waiting).toBe(1);
   });
 
   it('a call that waits for a label keeps waiting when the minimum of the reservation changes', async () => {
     const { world, lease, ofLabel } = await waiting();
-    world.service.setPolicy({ ...world.service.policy, labels: new Map([['gpu', { min: 1, max: 1 }]]) });
+    world.scaler.setPolicy({ ...world.scaler.policy, labels: new Map([['gpu', { min: 1, max: 1 }]]) });
     lease.release('done');
     expect(await ofLabel).toBeDefined();
   });
 });
 
-describe('service: refusals', () => {
+describe('VersionScaler: refusals', () => {
   it('a call fails with 150431 when no instance was free within maxWaitMs', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     await world.acquire();
     const late = world.acquire({ maxWaitMs: 500 });
     await world.clock.advance(501);
     await expect(late).rejects.toSatisfy(error => numberOf(error) === 150431);
-    expect(world.service.waiting).toBe(0);
+    expect(world.scaler.waiting).toBe(0);
   });
 
   it('a call fails immediately with 150429 when the queue is full at maxInstances', async () => {
@@ -391,9 +391,9 @@ describe('service: refusals', () => {
     world.failStarts = new Error('no start');
     const calls = Array.from({ length: 5 }, (_, i) => world.acquire({}, { cpuMillis: i + 1 }));
     for (const call of calls) await expect(call).rejects.toThrow('no start');
-    expect([...world.service.groups]).toHaveLength(5);
+    expect([...world.scaler.groups]).toHaveLength(5);
     await world.clock.advance(60_000);
-    expect(world.service.isEmpty).toBe(true);
+    expect(world.scaler.isEmpty).toBe(true);
     expect(world.clock.pending).toBe(0);
   });
 
@@ -402,7 +402,7 @@ describe('service: refusals', () => {
     world.failStarts = new Error('no start');
     const fails = async (pauseMs: number) => {
       await expect(world.acquire()).rejects.toThrow('no start');
-      expect([...world.service.groups][0]?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
+      expect([...world.scaler.groups][0]?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
     };
     for (const pauseMs of [250, 500, 1000, 2000]) {
       await fails(pauseMs);
@@ -432,12 +432,12 @@ describe('service: refusals', () => {
         (lease.instance as FakeInstance).kill('instance exited: exit code 7');
         await settle();
         lease.release('failed');
-        const [group] = world.service.groups;
+        const [group] = world.scaler.groups;
         expect(group?.backoffUntilMs).toBe(world.clock.now() + pauseMs);
         await world.clock.advance(pauseMs);
       }
       (await world.acquire()).release('done');
-      expect([...world.service.groups][0]?.failures).toBe(0);
+      expect([...world.scaler.groups][0]?.failures).toBe(0);
     },
   );
 
@@ -460,17 +460,17 @@ describe('service: refusals', () => {
     await settle();
     leaving.abort();
     await expect(left).rejects.toThrow('went away');
-    expect(world.service.waiting).toBe(0);
+    expect(world.scaler.waiting).toBe(0);
   });
 });
 
-describe('service: draining and stopping', () => {
+describe('VersionScaler: draining and stopping', () => {
   it('drain serves running and waiting calls, then ends every instance', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1, minInstances: 1 });
-    world.service.start();
+    world.scaler.start();
     const running = await world.acquire();
     const waiting = world.acquire();
-    const drained = world.service.drain();
+    const drained = world.scaler.drain();
     running.release('done');
     (await waiting).release('done');
     await drained;
@@ -482,8 +482,8 @@ describe('service: draining and stopping', () => {
     const world = new World({ concurrency: 1 });
     const running = await world.acquire({ session: session('s') });
     const waiting = world.acquire({ session: session('s') });
-    const drained = world.service.drain();
-    world.service.endAll();
+    const drained = world.scaler.drain();
+    world.scaler.endAll();
     await expect(waiting).rejects.toMatchObject({ number: 150431, message: 'the service is stopping' });
     running.release('failed');
     await drained;
@@ -494,8 +494,8 @@ describe('service: draining and stopping', () => {
   it('endAll completes the drain when only a waiting call is left', async () => {
     const world = new World({}, { maxInstances: 0 });
     const waiting = world.acquire();
-    const drained = world.service.drain();
-    world.service.endAll();
+    const drained = world.scaler.drain();
+    world.scaler.endAll();
     await expect(waiting).rejects.toMatchObject({ number: 150431 });
     await drained;
     expect(world.clock.pending).toBe(0);

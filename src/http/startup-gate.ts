@@ -2,14 +2,14 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { JSON_TYPE, refusal } from './answer.ts';
 
-export interface DoorwayOptions {
+export interface StartupGateOptions {
   /** Longest time that a request waits for the start before it is refused. */
   readonly waitMs: number;
   /** Maximum number of waiting requests. Further requests are refused immediately. */
   readonly maxWaiting: number;
 }
 
-const USUAL: DoorwayOptions = { waitMs: 5_000, maxWaiting: 1_000 };
+const USUAL: StartupGateOptions = { waitMs: 5_000, maxWaiting: 1_000 };
 /** Paths that the server answers before it is ready. */
 const ALWAYS_OPEN = new Set(['/healthz', '/readyz', '/metrics']);
 const RETRY_AFTER_SECONDS = 1;
@@ -25,15 +25,15 @@ interface Waiting {
  * waits up to `waitMs`. If the server has not started by then, the request is refused with 503 and
  * `Retry-After`.
  *
- * The doorway overrides `emit` of the server. `open` removes the override, so that later requests cost
+ * The gate overrides `emit` of the server. `open` removes the override, so that later requests cost
  * nothing extra.
  */
-export class Doorway {
+export class StartupGate {
   readonly #server: Server;
-  readonly #options: DoorwayOptions;
+  readonly #options: StartupGateOptions;
   readonly #waiting = new Set<Waiting>();
 
-  constructor(server: Server, options: DoorwayOptions = USUAL) {
+  constructor(server: Server, options: StartupGateOptions = USUAL) {
     this.#server = server;
     this.#options = options;
     const emit = server.emit.bind(server) as (event: string, ...args: unknown[]) => boolean;

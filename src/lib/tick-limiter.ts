@@ -2,7 +2,7 @@
  * Limits how many callers begin per turn of the event loop, in order of arrival. Other work then waits for no
  * more callers than that.
  */
-export class Turns {
+export class TickLimiter {
   readonly #inOne: number;
   readonly #waiting: (() => void)[] = [];
   #isTurning = false;

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import type { SandboxSpec } from '../driver.ts';
-import { Starter, type StarterOptions } from './starter.ts';
+import { PodStarter, type StarterOptions } from './pod-starter.ts';
 
 /** A pod object shows its variables to all users who may read pods. */
 test('a secret for the command of an image in a pod is refused before anything is created', async () => {
   // This starter has no cluster, so any request to a cluster would fail the test.
-  const starter = new Starter({} as StarterOptions);
+  const starter = new PodStarter({} as StarterOptions);
   const spec = {
     ...{ command: { kind: 'image' }, env: { KEY: 'hunter2' }, secretVariables: ['KEY'], mounts: [] },
     rootfs: { type: 'image', imageUrl: 'any', user: '' },

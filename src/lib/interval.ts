@@ -1,9 +1,9 @@
 /**
  * Repeats work: each round begins `intervalMs` after the end of the previous one, the first one `intervalMs`
- * after `start`. Rounds never overlap, and the timer does not keep the process alive. `round` must not
+ * after `start`. Two rounds never overlap, and the timer does not keep the process alive. `round` must not
  * reject; a long one should check `isClosed`.
  */
-export class Rounds {
+export class Interval {
   readonly #intervalMs: number;
   readonly #round: () => Promise<void>;
   #timer: NodeJS.Timeout | undefined;

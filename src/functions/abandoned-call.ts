@@ -1,5 +1,5 @@
 import type { Lease } from './group.ts';
-import type { ServiceClock } from './policy.ts';
+import type { Clock } from './policy.ts';
 
 /** Time that a handler may take to end after its caller has left. Afterwards its instance is replaced. */
 const LEFT_BEHIND_MS = 2_000;
@@ -8,13 +8,13 @@ const LEFT_BEHIND_MS = 2_000;
  * Slot of a call whose caller has left. The slot is released when the handler has really ended; otherwise the
  * next call would wait behind it. A handler that ignores the cancellation costs its instance.
  */
-export class LeftBehind {
+export class AbandonedCall {
   readonly #lease: Lease;
-  readonly #clock: ServiceClock;
+  readonly #clock: Clock;
   #cancelTimer: (() => void) | undefined;
   #hasEnded = false;
 
-  constructor(lease: Lease, clock: ServiceClock) {
+  constructor(lease: Lease, clock: Clock) {
     this.#lease = lease;
     this.#clock = clock;
   }
