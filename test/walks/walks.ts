@@ -27,7 +27,9 @@ const scratch = mkdtempSync(join(tmpdir(), 'rookery-walks-'));
 process.env.TMPDIR = scratch;
 try {
   const { walkAll } = await import('./strangers.ts');
-  process.exitCode = await walkAll(positionals, keep, () => readdirSync(scratch));
+  // The compiler of the scripts, tsx, keeps its cache from run to run.
+  const listLeft = () => readdirSync(scratch).filter(name => !name.startsWith('tsx-'));
+  process.exitCode = await walkAll(positionals, keep, listLeft);
 } finally {
   rmSync(scratch, { recursive: true, force: true });
 }
