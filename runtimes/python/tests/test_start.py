@@ -76,7 +76,8 @@ class Start(unittest.TestCase):
         self.start('def handler(event, context):\n    return event\n')
         call = protocol.frame(protocol.CALL, 7, b'\0\2{}[1]')
         data, state = self.connect('data', self.init(), call)
-        self.assertEqual(state, 'ready')
+        # On a busy machine the control thread greets before the code has loaded.
+        self.assertIn(state, ('initializing', 'ready'))
         self.assertEqual(data.receive().kind, protocol.INIT_OK)
         self.assertEqual(data.receive().value, [1])
         control, _ = self.connect('control')
