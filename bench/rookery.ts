@@ -5,7 +5,8 @@ import { Served } from '../scripts/served.ts';
 import type { Interpreter } from '../src/sandbox/host/interpreters.ts';
 import { type Ask, Caller } from './caller.ts';
 
-const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
+/** Directory of the bench's echo handler. */
+export const AGENT_CODE = fileURLToPath(new URL('agent', import.meta.url));
 
 export interface RookeryOptions {
   readonly withAuth?: boolean;
