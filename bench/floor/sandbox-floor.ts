@@ -25,7 +25,7 @@ export class SandboxFloor {
     this.#answers = answers;
   }
 
-  /** Starts the program with the interpreter at `python`. Returns null for an ordinary user: the floor needs root. */
+  /** Starts the program with the interpreter at `python`. Returns null unless this process is root. */
   static async tryStart(python: string): Promise<SandboxFloor | null> {
     if (process.getuid?.() !== 0) return null;
     const root = mkdtempSync(join(tmpdir(), 'rookery-floor-'));
@@ -36,8 +36,8 @@ export class SandboxFloor {
   }
 
   /**
-   * Makes a sandbox, runs `handler.handle` of the directory `code` in it, and ends it with all its processes and
-   * control groups. Throws unless the handler returns `event`.
+   * Makes a sandbox, runs `handler.handle` of the directory `code` in it, and ends the sandbox with all its
+   * processes and control groups. Throws unless the handler returns `event`.
    */
   async time(code: string, event: unknown): Promise<SandboxTimes> {
     const startedAt = performance.now();
