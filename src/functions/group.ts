@@ -395,9 +395,10 @@ export class Group {
       replica.idleSinceMs = this.#owner.now();
       if (replica.state === 'draining') this.#owner.stopReplica(replica);
     }
-    if (this.#waiting.size > 0) this.serve();
-    if (this.#waiting.size > 0) this.#owner.rescale(this);
-    else if (replica.inFlight === 0) this.#owner.becameIdle(this);
+    if (this.#waiting.size > 0) {
+      this.serve();
+      this.#owner.rescale(this);
+    } else if (replica.inFlight === 0) this.#owner.becameIdle(this);
   }
 }
 

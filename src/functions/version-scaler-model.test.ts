@@ -69,7 +69,7 @@ describe('VersionScaler: model', () => {
               const nowMs = world.clock.now();
               // A session that just ended may leave a long-idle instance, whose end is due at this moment.
               const isDue = group.cancelTimer !== undefined && group.timerAtMs >= nowMs && group.timerAtMs <= nowMs + 1;
-              if (group.waiting > 0 || isDue) continue;
+              if (group.isBusy || isDue) continue;
               const restedTooLong = group.replicas.filter(
                 ({ state, inFlight, reservedSlots, idleSinceMs }) =>
                   state === 'ready' && inFlight + reservedSlots === 0 && nowMs > idleSinceMs + POLICY.scaleDownMs,

@@ -108,6 +108,37 @@ describe('VersionScaler: sessions', () => {
   });
 });
 
+describe('VersionScaler: idle instances while calls of a session wait', () => {
+  /** Starts two instances. One call of the session runs on the first, and another waits for it. */
+  async function busySession() {
+    const world = new World({ concurrency: 1, scaleDownMs: 1000 });
+    const first = await world.acquire({ session: session('s') });
+    const other = await world.acquire();
+    const second = world.acquire({ session: session('s') });
+    other.release('done');
+    return { world, first, second };
+  }
+
+  it('an idle instance ends after scaleDownMs while a call waits for the instance of its session', async () => {
+    const { world } = await busySession();
+    await world.clock.advance(999);
+    expect(world.alive.size).toBe(2);
+    await world.clock.advance(1);
+    expect(world.alive.size).toBe(1);
+    expect(world.scaler.waiting).toBe(1);
+  });
+
+  it('an idle instance ends after scaleDownMs when the last waiting call of a session has its slot', async () => {
+    const { world, first, second } = await busySession();
+    await world.clock.advance(500);
+    first.release('done');
+    await second;
+    await world.clock.advance(500);
+    expect(world.alive.size).toBe(1);
+    expect(world.scaler.waiting).toBe(0);
+  });
+});
+
 describe('VersionScaler: sessions beside plain calls', () => {
   it('an idle instance ends after scaleDownMs although the timer of a longer session is armed', async () => {
     const world = new World({ concurrency: 1, scaleDownMs: 1000 });

@@ -111,6 +111,19 @@ describe('VersionScaler: starting', () => {
     expect([world.alive.size, second.alive.size]).toEqual([1, 1]);
   });
 
+  it('a group that lacks instances on the machine ends an idle instance of another group, but none of its own', async () => {
+    const world = new World({ concurrency: 1, minInstances: 2, scaleDownMs: 60_000 }, { maxInstances: 2 });
+    (await world.acquire({}, { sessionContext: 'c' })).release('done');
+    world.scaler.start();
+    await settle();
+    expect([...world.alive].map(({ key }) => key.sessionContext)).toEqual(['', '']);
+    // The machine is full. Both instances are idle, and a call that no group can serve ends neither.
+    void world.acquire({}, { sessionContext: 'd' });
+    await settle();
+    expect([...world.alive].map(({ stopped }) => stopped)).toEqual([false, false]);
+    expect(world.started).toBe(3);
+  });
+
   it.each([
     ['another group of the function', 1],
     ['another function', 2],

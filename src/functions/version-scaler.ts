@@ -237,7 +237,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
 
   becameIdle(group: Group): void {
     const armed = group.cancelTimer !== undefined && group.timerAtMs <= this.now() + this.#policy.scaleDownMs;
-    if (!armed || this.#draining || group.waiting > 0 || this.#isCapacityWanted(group)) this.rescale(group);
+    if (!armed || this.#draining || this.#isCapacityWanted(group)) this.rescale(group);
   }
 
   /** Starts and ends instances to match the waiting calls, the minimum and the maximum. */
@@ -433,7 +433,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   }
 
   #scaleDown(group: Group): void {
-    if (group.waiting > 0) return;
+    if (group.isBusy) return;
     this.#yieldCapacity(group);
     const now = this.now();
     const idle = group.replicas.filter(replica => this.#isIdle(replica));
@@ -484,7 +484,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     // calls behind it still need the timer.
     const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
     if (since !== undefined && slaQuotaMs !== null) consider(since + slaQuotaMs);
-    if (group.waiting === 0 && group.count('ready') + group.count('starting') > this.#minimum(group)) {
+    if (!group.isBusy && group.count('ready') + group.count('starting') > this.#minimum(group)) {
       for (const replica of group.replicas) {
         if (this.#isIdle(replica)) {
           consider(Math.max(now, replica.idleSinceMs + this.#policy.scaleDownMs));
@@ -536,7 +536,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
 
   /** Ends one idle instance above the minimum of its group. Returns false when there is none. */
   #evictFrom(group: Group): boolean {
-    if (group.waiting > 0 || group.count('ready') <= this.#minimum(group)) return false;
+    if (group.isBusy || group.count('ready') <= this.#minimum(group)) return false;
     for (const replica of group.replicas) {
       if (this.#isIdle(replica)) {
         this.stopReplica(replica);
