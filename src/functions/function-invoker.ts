@@ -15,7 +15,7 @@ import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { openCallsFull } from '../instances/refusals.ts';
 import { Counter } from '../lib/counter.ts';
 import type { Log } from '../lib/log.ts';
-import type { Call, CallOutcome, CallSignal } from '../runtime/call.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { AbandonedCall } from './abandoned-call.ts';
@@ -28,7 +28,7 @@ import type { Lease } from './group.ts';
 import { LogMerge, prefixed } from './log-merge.ts';
 import type { Clock, GroupKey } from './policy.ts';
 import type { Replica } from './replica.ts';
-import { SessionSignal } from './session-signal.ts';
+import { type SessionCall, SessionCalls } from './session-calls.ts';
 import { ALL_SHARDS, type FunctionShards } from './shards.ts';
 import type { VersionScaler } from './version-scaler.ts';
 
@@ -106,8 +106,7 @@ export class FunctionInvoker {
   readonly #options: FunctionInvokerOptions;
   readonly #versions: ActiveVersions;
   readonly #waitingPerTenant = new Counter();
-  /** Running calls of each session. */
-  readonly #interruptible = new Map<string, Set<SessionSignal>>();
+  readonly #sessionCalls = new SessionCalls();
 
   constructor(options: FunctionInvokerOptions) {
     this.#options = options;
@@ -204,11 +203,8 @@ export class FunctionInvoker {
   /** Raises an exception in the running calls of a session. Returns false for an unknown session. */
   async interruptSession(urn: string, tenant: string | null, id: string): Promise<boolean> {
     const version = await this.#find(urn, tenant);
-    const running = this.#interruptible.get(interruptKey(version.fn.urn, id));
     // Draining unbinds the sessions of an instance at once, but their running calls continue.
-    if (running === undefined) return version.scaler.hasSession(id);
-    for (const signal of running) signal.interrupt();
-    return true;
+    return this.#sessionCalls.interrupt(version.fn.urn, id) || version.scaler.hasSession(id);
   }
 
   /** Returns the version if `tenant` may call it with these headers. Fails as `invoke` does. */
@@ -392,7 +388,7 @@ export class FunctionInvoker {
     const instance = lease.instance;
     const abandoned = new AbandonedCall(lease, this.#options.clock);
     let isSent = false;
-    let interruptible: SessionSignal | undefined;
+    let sessionCall: SessionCall | undefined;
     let grant: ((bytes: number) => void) | undefined;
     const onChunk =
       onEvent &&
@@ -404,7 +400,7 @@ export class FunctionInvoker {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
       // Interrupts reach running calls only, so the call becomes interruptible here.
-      if (headers.session) interruptible = this.#interruptibly(fn.urn, headers.session.id, call.signal);
+      if (headers.session) sessionCall = this.#sessionCalls.begin(fn.urn, headers.session.id, call.signal);
       isSent = call.signal?.aborted !== true;
       // The instance counts the body in this same turn of the event loop. No other call can take its bytes in
       // between.
@@ -414,7 +410,7 @@ export class FunctionInvoker {
         header: call.header,
         body: call.body,
         timeoutMs: fn.timeoutMs,
-        signal: interruptible ?? call.signal,
+        signal: sessionCall?.signal ?? call.signal,
         onChunk,
         onLateEnd: abandoned.onEnd,
       });
@@ -434,7 +430,7 @@ export class FunctionInvoker {
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
       held();
-      if (headers.session && interruptible) this.#letGo(fn.urn, headers.session.id, interruptible);
+      sessionCall?.end();
     }
   }
 
@@ -518,24 +514,6 @@ export class FunctionInvoker {
     }
   }
 
-  /** Returns the signal of a session's call. `interruptSession` finds the signal until `#letGo`. */
-  #interruptibly(urn: string, sessionId: string, caller: CallSignal | undefined): SessionSignal {
-    const key = interruptKey(urn, sessionId);
-    const signal = new SessionSignal(caller);
-    const running = this.#interruptible.get(key);
-    if (running) running.add(signal);
-    else this.#interruptible.set(key, new Set([signal]));
-    return signal;
-  }
-
-  #letGo(urn: string, sessionId: string, signal: SessionSignal): void {
-    signal.end();
-    const key = interruptKey(urn, sessionId);
-    const running = this.#interruptible.get(key);
-    running?.delete(signal);
-    if (running?.size === 0) this.#interruptible.delete(key);
-  }
-
   async #find(urn: string, tenant: string | null): Promise<ActiveVersion> {
     // Checked before the first read: a refusal must not reveal what another tenant has.
     if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
@@ -590,10 +568,6 @@ function groupKeyOf({ fn }: ActiveVersion, headers: FunctionCallHeaders): GroupK
     sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
     ...(headers.poolLabels.length > 0 && runsInCluster(fn.sandboxType) && { poolLabels: headers.poolLabels }),
   };
-}
-
-function interruptKey(urn: string, sessionId: string): string {
-  return `${urn}\n${sessionId}`;
 }
 
 function isDeadline(error: unknown): boolean {

@@ -1,7 +1,7 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
 import { backoffMs } from '../lib/backoff.ts';
-import type { CallSignal } from '../runtime/call.ts';
+import type { CallSignal } from '../lib/call-signal.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import type { FunctionInstance } from './function-instance.ts';
 import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, reservationGone, waitedTooLong } from './group.ts';

@@ -1,21 +1,10 @@
 import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
+import type { CallSignal } from '../lib/call-signal.ts';
 import { within } from '../lib/deadline.ts';
 import { exceededBound, isJson } from '../lib/json-bytes.ts';
 import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
-
-/**
- * The signal of a call: an `AbortSignal`, or a lighter object with the same behaviour.
- * A signal that supports interrupts notifies its listeners of each one, with the reason `interrupt`. It is
- * not `aborted` by an interrupt.
- */
-export interface CallSignal {
-  readonly aborted: boolean;
-  readonly reason: unknown;
-  addEventListener(type: 'abort', listener: () => void): void;
-  removeEventListener(type: 'abort', listener: () => void): void;
-}
 
 export interface Call {
   readonly header: Omit<CallHeader, 'remainingMs' | 'atMs'>;

@@ -11,7 +11,8 @@ import {
   type ServiceError,
   unavailable,
 } from '../../core/error.ts';
-import type { Call, CallOutcome, CallSignal } from '../../runtime/call.ts';
+import type { CallSignal } from '../../lib/call-signal.ts';
+import type { Call, CallOutcome } from '../../runtime/call.ts';
 
 const AGENT = newInstance(SPEC);
 const URL_OF_IT = `/api/agent/${AGENT.id}/invoke`;

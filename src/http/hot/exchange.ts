@@ -1,7 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { internal, type ServiceError } from '../../core/error.ts';
-import { type CallerSignal, callerSignal } from '../access/caller.ts';
+import type { CallSignal } from '../../lib/call-signal.ts';
+import { callerSignal } from '../access/caller.ts';
 import type { Role } from '../access/credentials.ts';
 import { type ErrorAnswer, errorHeaders, headerText, JSON_TYPE, refusal } from '../answer.ts';
 import type { Route } from '../route-config.ts';
@@ -135,7 +136,7 @@ export class Exchange {
   }
 
   /** Aborts when the client disconnects. */
-  get caller(): CallerSignal {
+  get caller(): CallSignal {
     return callerSignal(this.raw.socket);
   }
 
