@@ -1,5 +1,6 @@
 import type { Lease } from '../core/lease.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
+import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { FunctionDefinition } from './catalog.ts';
@@ -54,4 +55,18 @@ export interface InstanceLauncher {
   adopt(onLate: (instance: FunctionInstance) => void): Promise<readonly FunctionInstance[]>;
   /** Detaches from all instances without ending them. */
   close(): Promise<void>;
+}
+
+/**
+ * Error of user code that could not be loaded or initialized. Each call that waited for the code gets it as
+ * its outcome.
+ */
+export class CodeFailure extends Error {
+  override readonly name = 'CodeFailure';
+  readonly error: CallError;
+
+  constructor(error: CallError) {
+    super(error.message);
+    this.error = error;
+  }
 }

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, FUNCTION_URN, functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import { deadlineExceeded, PartAway, unavailable } from '../core/error.ts';
-import { CodeFailure } from './failure.ts';
+import { CodeFailure } from './function-instance.ts';
 
 describe('where the time went', () => {
   it('a call that waited before its instance was started says so', async () => {

@@ -1,53 +1,36 @@
 import type { Expose } from '../core/address.ts';
 import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
-import {
-  type ErrorCode,
-  failedPrecondition,
-  notFound,
-  resourceExhausted,
-  ServiceError,
-  unavailable,
-} from '../core/error.ts';
-import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
-import { runsInCluster } from '../core/sandbox-types.ts';
+import { type ErrorCode, failedPrecondition, notFound, ServiceError, unavailable } from '../core/error.ts';
+import { type FunctionCallHeaders, PLAIN_CALL } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
-import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
-import { openCallsFull } from '../instances/refusals.ts';
-import { Counter } from '../lib/counter.ts';
 import type { Log } from '../lib/log.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import { AbandonedCall } from './abandoned-call.ts';
 import { type ActiveVersion, ActiveVersions, unknownFunction } from './active-versions.ts';
+import {
+  AbandonedCall,
+  CallSlots,
+  type CallSlotsOptions,
+  groupKeyOf,
+  type PlacedCall,
+  type WaitingCall,
+} from './call-slots.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
-import { CodeFailure } from './failure.ts';
-import type { FunctionInstance, InstanceLauncher } from './function-instance.ts';
-import type { Lease } from './group.ts';
-import { LogMerge, prefixed } from './log-merge.ts';
-import type { Clock, GroupKey } from './policy.ts';
+import { CodeFailure, type FunctionInstance, type InstanceLauncher } from './function-instance.ts';
+import { followedLogs, joinedLogs } from './log-merge.ts';
+import type { GroupKey } from './policy.ts';
 import type { Replica } from './replica.ts';
 import { type SessionCall, SessionCalls } from './session-calls.ts';
 import { ALL_SHARDS, type FunctionShards } from './shards.ts';
-import type { VersionScaler } from './version-scaler.ts';
 
-export interface FunctionInvokerOptions {
+export interface FunctionInvokerOptions extends CallSlotsOptions {
   readonly catalog: FunctionCatalog;
   readonly launcher: InstanceLauncher;
-  readonly clock: Clock;
   readonly capacity: CapacityOptions;
   /** Absent: this process serves all functions. */
   readonly shards?: FunctionShards;
-  /**
-   * Longest time that a call waits for a slot, milliseconds. The function's timeout applies when it is
-   * shorter.
-   */
-  readonly maxWaitMs: number;
-  /** Waiting calls per tenant, over all its functions. */
-  readonly maxWaitingPerTenant: number;
-  /** Shared with all other holders of open calls' bodies. */
-  readonly openCallBytes: OpenCallBytes;
   /** Called for each call of an existing version. `timings` are null when the call got no slot. */
   readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
   /** Versions in memory above which unused ones are dropped. Default 10 000. */
@@ -92,24 +75,18 @@ export interface FunctionResult {
   readonly timings: CallTimings;
 }
 
-type WaitingCall = Pick<FunctionInvocation['call'], 'body' | 'signal' | 'waitedMs'>;
-
-/**
- * Attempts to get another slot when the slot's instance turns out to be disconnected before the call is sent.
- */
-const MAX_SLOTS_TRIED = 8;
-
 /**
  * Runs calls of functions: finds the version, acquires a slot on an instance, and sends the call.
  */
 export class FunctionInvoker {
   readonly #options: FunctionInvokerOptions;
   readonly #versions: ActiveVersions;
-  readonly #waitingPerTenant = new Counter();
+  readonly #slots: CallSlots;
   readonly #sessionCalls = new SessionCalls();
 
   constructor(options: FunctionInvokerOptions) {
     this.#options = options;
+    this.#slots = new CallSlots(options);
     this.#versions = new ActiveVersions({
       ...options,
       capacity: new Capacity(options.capacity),
@@ -158,7 +135,7 @@ export class FunctionInvoker {
     const startMs = performance.now();
     let result: FunctionResult;
     try {
-      result = await this.#run(version, groupFor(version, invocation.headers), invocation);
+      result = await this.#run(version, groupKeyOf(version, invocation.headers), invocation);
     } catch (error) {
       if (!(error instanceof CodeFailure)) {
         const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
@@ -214,7 +191,7 @@ export class FunctionInvoker {
     headers: FunctionCallHeaders = PLAIN_CALL,
   ): Promise<FunctionDefinition> {
     const version = await this.#find(urn, tenant);
-    groupFor(version, headers);
+    groupKeyOf(version, headers);
     return version.fn;
   }
 
@@ -282,37 +259,21 @@ export class FunctionInvoker {
     signal: AbortSignal,
   ): Promise<AsyncIterable<Buffer>> {
     const { fn } = await this.#find(urn, tenant);
-    const instances = this.instances(fn.urn).map(({ instance }) => instance);
+    const instances = () => this.instances(fn.urn).map(({ instance }) => instance);
     if (request.instanceId !== null) {
-      const one = instances.find(({ id }) => id === request.instanceId);
+      const one = instances().find(({ id }) => id === request.instanceId);
       if (!one)
         throw notFound(`no instance of this version has the id ${request.instanceId}`, {
           number: SERVICE_CODES.unknownId.code,
         });
       return one.logs(request, signal);
     }
-    const linesOf = (instance: FunctionInstance) =>
-      prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
-    return request.follow ? this.#follow(fn, linesOf, signal) : inTurn(instances.map(linesOf));
-  }
-
-  /** Subscriptions start on the first read and end with the reader. */
-  async *#follow(
-    fn: FunctionDefinition,
-    linesOf: (instance: FunctionInstance) => AsyncIterable<Buffer>,
-    signal: AbortSignal,
-  ): AsyncGenerator<Buffer> {
-    if (signal.aborted) return;
-    const merge = new LogMerge(signal);
-    for (const { instance } of this.instances(fn.urn)) merge.add(linesOf(instance));
-    const stop = this.#versions.onStarted(instance => {
-      if (instance.urn === fn.urn) merge.add(linesOf(instance));
+    if (!request.follow) return joinedLogs(instances(), request, signal);
+    return followedLogs(instances, request, signal, add => {
+      return this.#versions.onStarted(instance => {
+        if (instance.urn === fn.urn) add(instance);
+      });
     });
-    try {
-      yield* merge.read();
-    } finally {
-      stop();
-    }
   }
 
   /**
@@ -343,23 +304,24 @@ export class FunctionInvoker {
    * the driver does not support access.
    */
   async open(urn: string, signal: AbortSignal): Promise<SandboxAccess> {
-    const { fn, scaler } = await this.#find(urn, null);
+    const version = await this.#find(urn, null);
+    const { scaler } = version;
     const key = scaler.homeKey;
     const call = { body: NO_BODY, signal };
-    const placed = this.#slotNow(scaler, key, PLAIN_CALL) ?? (await this.#placed(fn, scaler, key, call));
-    placed.held();
-    const instance = placed.lease.instance;
-    const give = () => placed.lease.release(instance.isConnected ? 'done' : 'failed');
-    signal.addEventListener('abort', give, { once: true });
-    if (signal.aborted) give();
+    const placed = this.#slots.tryAcquire(scaler, key, PLAIN_CALL) ?? (await this.#place(version, key, call));
+    placed.releaseBody();
+    const { instance } = placed.lease;
+    const release = () => placed.lease.release(instance.isConnected ? 'done' : 'failed');
+    signal.addEventListener('abort', release, { once: true });
+    if (signal.aborted) release();
     const access = instance.access?.();
     if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
     return access;
   }
 
-  async #placed(fn: FunctionDefinition, scaler: VersionScaler, key: GroupKey, call: WaitingCall) {
+  async #place(version: ActiveVersion, key: GroupKey, call: WaitingCall): Promise<PlacedCall> {
     try {
-      return await this.#slot(fn, scaler, key, PLAIN_CALL, call);
+      return await this.#slots.acquire(version, key, PLAIN_CALL, call);
     } catch (error) {
       if (error instanceof CodeFailure) throw unavailable(`its code could not be loaded: ${error.message}`);
       throw error;
@@ -378,14 +340,16 @@ export class FunctionInvoker {
   }
 
   async #run(
-    { fn, scaler }: ActiveVersion,
+    version: ActiveVersion,
     key: GroupKey,
     { headers, call, onPlaced, beforeRun, onEvent }: FunctionInvocation,
   ): Promise<FunctionResult> {
     // A free slot is returned without awaiting a promise.
-    const placed = this.#slotNow(scaler, key, headers) ?? (await this.#slot(fn, scaler, key, headers, call));
-    const { lease, placeMs, held } = placed;
-    const instance = lease.instance;
+    const { fn, scaler } = version;
+    const slots = this.#slots;
+    const placed = slots.tryAcquire(scaler, key, headers) ?? (await slots.acquire(version, key, headers, call));
+    const { lease, placeMs, releaseBody } = placed;
+    const { instance } = lease;
     const abandoned = new AbandonedCall(lease, this.#options.clock);
     let isSent = false;
     let sessionCall: SessionCall | undefined;
@@ -404,7 +368,7 @@ export class FunctionInvoker {
       isSent = call.signal?.aborted !== true;
       // The instance counts the body in this same turn of the event loop. No other call can take its bytes in
       // between.
-      held();
+      releaseBody();
       // Copies fields one by one, here and below: spreading costs more than the rest of this function.
       const outcome = await instance.call({
         header: call.header,
@@ -423,94 +387,14 @@ export class FunctionInvoker {
       return { outcome, instanceId: instance.id, timings: { queueMs, placeMs, startMs, loadMs, runMs } };
     } catch (error) {
       if (isDeadline(error)) lease.release('replace');
-      else if (isSent && call.signal?.aborted && instance.isConnected) abandoned.wait();
+      else if (isSent && call.signal?.aborted && instance.isConnected) abandoned.releaseAtEnd();
       // The call may have killed its instance, and the exit may already be counted as a failure. `done` would
       // reset that count.
       else lease.release('failed');
       throw withNumber(error, call.signal?.aborted ?? false);
     } finally {
-      held();
+      releaseBody();
       sessionCall?.end();
-    }
-  }
-
-  #slotNow(scaler: VersionScaler, key: GroupKey, headers: FunctionCallHeaders) {
-    const lease = scaler.tryAcquire(key, headers.session);
-    if (!lease || lease.instance.isConnected) return lease && { lease, placeMs: 0, held: NOTHING_HELD };
-    lease.release('replace');
-    return undefined;
-  }
-
-  /**
-   * Returns a slot on a connected instance. The body counts as open while the call waits, and afterwards
-   * until the caller calls `held`.
-   */
-  async #slot(
-    fn: FunctionDefinition,
-    scaler: VersionScaler,
-    key: GroupKey,
-    headers: FunctionCallHeaders,
-    { body, signal, waitedMs = 0 }: WaitingCall,
-  ) {
-    const held = this.#hold(fn.tenant, body.length);
-    const startedMs = this.#options.clock.now();
-    const maxWaitMs = Math.max(0, Math.min(this.#options.maxWaitMs, fn.timeoutMs) - waitedMs);
-    const asked = { session: headers.session, signal, maxWaitMs };
-    try {
-      for (let attempt = 0; ; attempt++) {
-        const lease = scaler.tryAcquire(key, headers.session) ?? (await this.#wait(fn, scaler, key, asked));
-        if (lease.instance.isConnected || attempt === MAX_SLOTS_TRIED) {
-          return { lease, placeMs: this.#options.clock.now() - startedMs - lease.queueMs, held };
-        }
-        // The instance has died and its exit is not known yet. The call has not been sent, so another slot
-        // may serve it.
-        lease.release('replace');
-      }
-    } catch (error) {
-      held();
-      throw error;
-    }
-  }
-
-  /**
-   * Counts a body that waits. Fails with `resource_exhausted`. The returned function releases the bytes;
-   * further calls do nothing.
-   */
-  #hold(tenant: string, bytes: number): () => void {
-    const { openCallBytes } = this.#options;
-    const share = openCallBytes.shareOf(tenant);
-    if (!openCallBytes.fits(bytes, share)) {
-      share?.release();
-      throw openCallsFull();
-    }
-    openCallBytes.take(bytes, share);
-    let isHeld = true;
-    return () => {
-      if (!isHeld) return;
-      isHeld = false;
-      openCallBytes.give(bytes, share);
-      share?.release();
-    };
-  }
-
-  async #wait(
-    fn: FunctionDefinition,
-    scaler: VersionScaler,
-    key: GroupKey,
-    options: Parameters<VersionScaler['acquire']>[1],
-  ): Promise<Lease> {
-    const waiting = this.#waitingPerTenant.get(fn.tenant);
-    if (waiting >= this.#options.maxWaitingPerTenant) {
-      throw resourceExhausted(`${waiting} calls of this tenant are waiting already`, {
-        number: SERVICE_CODES.machineFull.code,
-        retryAfterSeconds: 1,
-      });
-    }
-    this.#waitingPerTenant.add(fn.tenant);
-    try {
-      return await scaler.acquire(key, options);
-    } finally {
-      this.#waitingPerTenant.add(fn.tenant, -1);
     }
   }
 
@@ -521,52 +405,14 @@ export class FunctionInvoker {
   }
 }
 
-async function* inTurn(sources: readonly AsyncIterable<Buffer>[]): AsyncGenerator<Buffer> {
-  for (const source of sources) yield* source;
-}
-
 const NO_BODY = Buffer.alloc(0);
-const NOTHING_HELD = () => undefined;
 const NO_START = { startMs: 0, loadMs: 0 };
-
-/**
- * Returns the key of a call's group. Fails with `failed_precondition` (150444, 4037) when the headers allow
- * none.
- */
-function groupFor(version: ActiveVersion, headers: FunctionCallHeaders): GroupKey {
-  if (headers === PLAIN_CALL) return version.scaler.homeKey;
-  const { fn, labels } = version;
-  if (headers.label !== '' && !labels.has(headers.label)) {
-    throw failedPrecondition(`no instances are reserved for the label ${headers.label}`, {
-      number: SERVICE_CODES.unknownLabel.code,
-    });
-  }
-  const { concurrency } = fn.scaling;
-  if (headers.session && headers.session.concurrency > concurrency) {
-    throw failedPrecondition(
-      `X-Instance-Session: concurrency ${headers.session.concurrency} is above the function's ${concurrency}`,
-      { number: SERVICE_CODES.badSession.code },
-    );
-  }
-  return groupKeyOf(version, headers);
-}
 
 function loadFailed({ error: { code, message, runMicros } }: CodeFailure): FunctionResult {
   return {
     outcome: { ok: false, code, text: message, runMicros: runMicros ?? 0 },
     instanceId: '',
     timings: { queueMs: 0, placeMs: 0, ...NO_START, runMs: 0 },
-  };
-}
-
-function groupKeyOf({ fn }: ActiveVersion, headers: FunctionCallHeaders): GroupKey {
-  return {
-    cpuMillis: headers.cpuMillis ?? fn.cpuMillis,
-    memoryMb: headers.memoryMb ?? fn.memoryMb,
-    customResources: headers.customResources === '' ? fn.customResources : headers.customResources,
-    label: headers.label,
-    sessionContext: fn.usesSessionContext ? readSessionContext(headers.sessionContext) : '',
-    ...(headers.poolLabels.length > 0 && runsInCluster(fn.sandboxType) && { poolLabels: headers.poolLabels }),
   };
 }
 

@@ -2,6 +2,8 @@ import { once } from 'node:events';
 import { resourceExhausted } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { HeldBytes, type Holder } from '../lib/held-bytes.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
+import type { FunctionInstance } from './function-instance.ts';
 
 const NEWLINE = 0x0a;
 /** Bytes of all merged logs that their readers have not consumed. */
@@ -96,6 +98,42 @@ export class LogMerge implements Holder {
     WAITING.release(this);
     for (const { taken } of this.#waiting.splice(0)) taken();
   }
+}
+
+/** Returns the output of several instances, one after another, with the prefix of each. */
+export async function* joinedLogs(
+  instances: readonly FunctionInstance[],
+  request: LogRequest,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer> {
+  for (const instance of instances) yield* linesOf(instance, request, signal);
+}
+
+/**
+ * Returns the merged output of several instances until `signal` aborts. `onStarted` subscribes to further
+ * instances and returns the function that unsubscribes. The first read takes `instances` and subscribes, and
+ * the end of the reader unsubscribes.
+ */
+export async function* followedLogs(
+  instances: () => readonly FunctionInstance[],
+  request: LogRequest,
+  signal: AbortSignal,
+  onStarted: (add: (instance: FunctionInstance) => void) => () => void,
+): AsyncGenerator<Buffer> {
+  if (signal.aborted) return;
+  const merge = new LogMerge(signal);
+  const add = (instance: FunctionInstance) => merge.add(linesOf(instance, request, signal));
+  for (const instance of instances()) add(instance);
+  const unsubscribe = onStarted(add);
+  try {
+    yield* merge.read();
+  } finally {
+    unsubscribe();
+  }
+}
+
+function linesOf(instance: FunctionInstance, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+  return prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
 }
 
 /**

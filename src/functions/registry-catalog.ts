@@ -1,8 +1,10 @@
+import type { CodeSubject } from '../builds/code-dependencies.ts';
 import type { CodeSource } from '../code/code-store.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
+import { CODE_TARGET } from '../core/code-package.ts';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
-import { codePackageOf, type FunctionVersion } from '../core/function.ts';
+import { codePackageOf, type FunctionSpec, type FunctionVersion } from '../core/function.ts';
 import { runsImages } from '../core/sandbox-types.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
@@ -130,6 +132,29 @@ function codeSource({ spec, revisionId, tenant }: FunctionVersion, hasImage: boo
     if (hasImage) return { storage: 'local', path: spec.codePath, orInImage: true };
   }
   return { storage: spec.storageType === 'copy' ? 'copy' : 'local', path: spec.codePath };
+}
+
+/**
+ * Returns the code of a version as its instances will see it. Code in an object store is not read here: the
+ * first instance reads it.
+ */
+export function codeSubjectOf(
+  tenant: string,
+  spec: FunctionSpec,
+  { defaultSandboxType }: ExecutorDefaults,
+): CodeSubject {
+  const { storageType, codePath, rootfs, runtime, sandboxType } = spec;
+  const mounts = rootfs?.mounts ?? [];
+  const isPlaced = storageType !== '';
+  const code = [{ source: codePath, target: CODE_TARGET, readonly: true }];
+  return {
+    tenant,
+    runtime,
+    sandboxType: sandboxType === '' ? defaultSandboxType : sandboxType,
+    codePath: isPlaced ? CODE_TARGET : codePath,
+    mounts: isPlaced ? [...mounts, ...code] : mounts,
+    dependencies: storageType === 's3' ? '' : spec.dependencies,
+  };
 }
 
 /** Returns true if one item is `"oneshot"`, or has that value in its `type`, `name` or `policy`. */

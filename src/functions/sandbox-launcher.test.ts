@@ -17,8 +17,7 @@ import { SILENCE_TIMES } from '../instances/silence-times.ts';
 import { TenantDisk } from '../lib/tenant-disk.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance, listInstancesOfNode } from '../storage/queries/instances.ts';
-import { CodeFailure } from './failure.ts';
-import type { FunctionInstance } from './function-instance.ts';
+import { CodeFailure, type FunctionInstance } from './function-instance.ts';
 import { SandboxLauncher } from './sandbox-launcher.ts';
 
 const KEY = { cpuMillis: 500, memoryMb: 128, customResources: '', label: '', sessionContext: '' };

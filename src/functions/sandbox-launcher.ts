@@ -23,8 +23,7 @@ import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { FunctionDefinition } from './catalog.ts';
-import { CodeFailure } from './failure.ts';
-import type { FunctionInstance, InstanceLauncher, StartTimings } from './function-instance.ts';
+import { CodeFailure, type FunctionInstance, type InstanceLauncher, type StartTimings } from './function-instance.ts';
 import type { GroupKey } from './policy.ts';
 
 export interface SandboxLauncherOptions extends SandboxRules {

@@ -3,7 +3,7 @@ import { FakeClock, settle } from '../../test/fakes/fake-clock.ts';
 import { machineOf } from '../../test/functions/harness.ts';
 import { FakeInstance, HOME, numberOf, POLICY, session, World } from '../../test/functions/world.ts';
 import { Capacity } from './capacity.ts';
-import { CodeFailure } from './failure.ts';
+import { CodeFailure } from './function-instance.ts';
 
 describe('VersionScaler: starting', () => {
   it('starts an instance immediately for the first call', async () => {

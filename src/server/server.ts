@@ -10,7 +10,7 @@ import type { SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
 import { type DataDir, openDataDir } from '../data-dir/data-dir.ts';
 import { SECRETS_KEY } from '../data-dir/data-dir-facts.ts';
-import { subjectOf } from '../functions/dependencies.ts';
+import { codeSubjectOf } from '../functions/registry-catalog.ts';
 import { Instances } from '../instances/instances.ts';
 import { Ledger } from '../instances/ledger.ts';
 import type { JobsLeft } from '../jobs/node-jobs.ts';
@@ -232,7 +232,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const base = await createBase(config, logger, parts);
   const { dataDir, nodeId, stores, cluster, writes, environment, metrics, drivers } = base;
   const registry = createServerRegistry(config, base, async (tenant, spec) => {
-    await owners.dependencies.build(subjectOf(tenant, spec, base.executors));
+    await owners.dependencies.build(codeSubjectOf(tenant, spec, base.executors));
   });
   const isHeld = () => cluster === null || cluster.replica.shards.holds('sweeper');
   const pools = poolControl({ config, environment, pools: registry.pools, drivers, isHeld, logger });

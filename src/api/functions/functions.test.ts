@@ -4,7 +4,7 @@ import { type FakeInstance, functionDefinition, InvokerHarness, URN } from '../.
 import { testFrontend } from '../../../test/http/frontend.ts';
 import { deadlineExceeded, failedPrecondition, PartAway, unavailable } from '../../core/error.ts';
 import type { AsyncCalls, AsyncSubmission } from '../../functions/async-calls.ts';
-import { CodeFailure } from '../../functions/failure.ts';
+import { CodeFailure } from '../../functions/function-instance.ts';
 import { CHECKED_BYTES } from '../../runtime/call.ts';
 import type { FunctionRoutesOptions } from './invoke.ts';
 
