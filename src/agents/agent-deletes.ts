@@ -65,7 +65,7 @@ export class AgentDeletes {
       give(record);
     } catch (error) {
       instances.reconcileSoon();
-      const text = `instance ${id} could not be removed yet, and is tried again: ${messageOf(error)}`;
+      const text = `instance ${id} could not be removed yet; the service retries: ${messageOf(error)}`;
       throw unavailable(text, { cause: error });
     }
   }

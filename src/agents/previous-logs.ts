@@ -59,7 +59,7 @@ export class PreviousLogs {
   /** Removes the logs of a deleted agent. Never rejects. */
   async remove(id: string): Promise<void> {
     await rm(join(this.#directory, id), { recursive: true, force: true }).catch((error: unknown) => {
-      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'logs of a deleted agent could not be removed');
+      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'cannot remove logs of deleted agent');
     });
   }
 

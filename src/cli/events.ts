@@ -81,7 +81,7 @@ function show(io: Io, block: string, asJson: boolean): void {
   }
   if (event.type === 'hello') return;
   if (event.type === 'reset') {
-    io.err.write('Events are missing: they are not kept any more, or a replica is gone.\n');
+    io.err.write('Events are missing: they are too old, or a replica has stopped.\n');
     return;
   }
   const style = event.type === 'failed' || event.status === 'FAILED' ? 'red' : 'green';

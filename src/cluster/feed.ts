@@ -119,7 +119,7 @@ export class NodeFeed implements Feed {
       try {
         listener(key);
       } catch (error) {
-        this.#log.warn({ topic, problem: messageOf(error) }, 'change of another replica was not applied');
+        this.#log.warn({ topic, problem: messageOf(error) }, 'cannot apply change of another replica');
       }
     }
   }

@@ -105,7 +105,7 @@ export class LostNodes {
       if (!this.#options.shards.holds('sweeper')) return;
       for (const nodeId of this.#lost) await this.#giveUp(nodeId);
     } catch (error) {
-      log.warn({ problem: messageOf(error) }, 'nodes that are lost could not be looked for; it is tried again');
+      log.warn({ problem: messageOf(error) }, 'cannot read lost nodes; retrying');
     }
   }
 
@@ -123,7 +123,7 @@ export class LostNodes {
         onGivenUp({ jobsFailed: 0 });
       }
     } catch (error) {
-      log.warn({ problem: messageOf(error) }, 'look for pods of lost replicas failed; retrying');
+      log.warn({ problem: messageOf(error) }, 'cannot list pods of lost replicas; retrying');
     }
   }
 

@@ -177,7 +177,7 @@ export class NodeMembership implements Membership {
     const self = this.#isRetired ? { ...this.#self, roles: [] } : this.#self;
     const epoch = await this.#tell(transaction => joinNode(transaction, self, this.#times.ttlMs, this.#lastEpoch));
     if (epoch === null) {
-      this.#report(`another process lives as the node "${this.#self.id}"; this one waits until it has gone`);
+      this.#report(`another process runs as the node "${this.#self.id}"; this process waits until it has stopped`);
       return;
     }
     this.#lastEpoch = epoch;
@@ -203,7 +203,7 @@ export class NodeMembership implements Membership {
     if (life === null) return;
     this.#life = null;
     clearTimeout(this.#expiry);
-    this.#log.warn({ nodeId: life.nodeId, epoch: life.nodeEpoch, why }, 'lost the place in the cluster');
+    this.#log.warn({ nodeId: life.nodeId, epoch: life.nodeEpoch, why }, 'lost membership in the cluster');
     this.#events.lost();
   }
 

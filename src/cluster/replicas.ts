@@ -93,7 +93,7 @@ export class Replica implements Cluster {
 
   async retire(): Promise<void> {
     await this.membership.retire().catch(error => {
-      this.#log.warn({ problem: messageOf(error) }, 'this replica could not tell the others that it stops');
+      this.#log.warn({ problem: messageOf(error) }, 'cannot notify other replicas of the coming stop');
     });
     await this.shards.retire();
   }
@@ -102,7 +102,7 @@ export class Replica implements Cluster {
     await this.#sweeps.close();
     await this.shards.close();
     await this.membership.leave().catch(error => {
-      this.#log.warn({ problem: messageOf(error) }, 'this replica could not tell the others that it has stopped');
+      this.#log.warn({ problem: messageOf(error) }, 'cannot notify other replicas of the stop');
     });
     await this.feed.close();
     await this.#database.close();
@@ -114,7 +114,7 @@ export class Replica implements Cluster {
       await trimFeed(this.#database.database, this.#times.keepChangesMs);
       await removeDeadNodes(this.#database.database, this.#times.keepNodesMs);
     } catch (error) {
-      this.#log.warn({ problem: messageOf(error) }, 'old changes were not removed; it is tried again');
+      this.#log.warn({ problem: messageOf(error) }, 'cannot remove old changes; retrying');
     }
   }
 }

@@ -109,7 +109,7 @@ function exposed(values: Values, setting: 'host' | 'metaHost', isEnabled: boolea
   const host = values[setting];
   if (!isEnabled || isLoopback(host) || values.enable_func_token_auth || values.insecure) return null;
   return (
-    `${setting} is ${host}, which is not a loopback address, and authentication is off: anybody who reaches it could run code on this machine. ` +
+    `${setting} is ${host}, which is not a loopback address, and authentication is off: any client that reaches it could run code on this machine. ` +
     'Set enable_func_token_auth to true with a key, or give --insecure if that is what you want.'
   );
 }

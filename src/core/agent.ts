@@ -148,8 +148,8 @@ const CREATE_FIELDS = {
   replace: optional(
     boolean,
     false,
-    'The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. ' +
-      'Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. ' +
+    'The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. ' +
+      'Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. ' +
       'Without an agent of this name it is a create whose code must load.',
   ),
 };

@@ -26,7 +26,7 @@ export async function closeToOthers(path: string): Promise<string[]> {
   }
   if ((above.mode & OTHERS_WRITE) !== 0 && (above.mode & STICKY) === 0) {
     throw failedPrecondition(
-      `the data directory ${path} is in ${dirname(place)}, where everybody may put another in its place: take that right away (chmod o-w), or choose another with --data-dir`,
+      `the data directory ${path} is in ${dirname(place)}, in which every user may replace it: remove that right (chmod o-w), or choose another directory with --data-dir`,
     );
   }
   const names = await readdir(place);

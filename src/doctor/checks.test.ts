@@ -48,7 +48,7 @@ describe('the check of the trace collector', () => {
       server.close(resolve);
       server.closeAllConnections();
     });
-    expect(await checkCollector(url)).toMatchObject({ status: 'warn', text: `nobody answers at ${url}` });
+    expect(await checkCollector(url)).toMatchObject({ status: 'warn', text: `no service answers at ${url}` });
   });
 });
 

@@ -118,7 +118,7 @@ export async function checkCollector(url: string | null): Promise<Finding> {
     return {
       name,
       status: 'warn',
-      text: `nobody answers at ${url}`,
+      text: `no service answers at ${url}`,
       notes: [`${messageOf(why)}. Spans are lost meanwhile.`],
     };
   }

@@ -127,7 +127,7 @@ export class ActiveVersions {
     if (!(await endsWithin(drained, graceMs))) {
       for (const scaler of scalers) scaler.endAll();
       if (!(await endsWithin(drained, FORCED_END_MS))) {
-        this.#options.log.warn({}, 'instances of functions did not end in time; the next start ends them');
+        this.#options.log.warn({}, 'function instances did not stop in time; the next start ends them');
       }
     }
   }
@@ -281,7 +281,7 @@ export class ActiveVersions {
       await this.load(urn).catch((error: unknown) => {
         if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
         if (error instanceof ServedElsewhere) return;
-        this.#options.log.warn({ urn, reason: messageOf(error) }, 'change of function was not applied');
+        this.#options.log.warn({ urn, reason: messageOf(error) }, 'cannot apply change of function');
       });
     }
     if (mayBeWarm) await this.#warmUp(functionUrn);
@@ -299,7 +299,7 @@ export class ActiveVersions {
         });
       }
     } catch (error) {
-      this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'functions to keep warm could not be listed');
+      this.#options.log.warn({ functionUrn, reason: messageOf(error) }, 'cannot list functions to keep warm; retrying');
     }
   }
 

@@ -161,7 +161,7 @@ export class AsyncCalls {
       } catch (error) {
         if (failures === 1) {
           const fields = { shards: held.length, reason: messageOf(error) };
-          this.#options.log.warn(fields, 'asynchronous calls that wait could not be read yet; it is tried again');
+          this.#options.log.warn(fields, 'cannot read waiting asynchronous calls; retrying');
         }
         await pause(backoffMs(READ_AGAIN, failures), this.#closing.signal);
       }
@@ -302,7 +302,7 @@ export class AsyncCalls {
       const running = this.#run(next)
         .catch((error: unknown) => {
           const fields = { requestId: next.id, reason: messageOf(error) };
-          this.#options.log.warn(fields, 'asynchronous call was not recorded');
+          this.#options.log.warn(fields, 'cannot record asynchronous call');
           this.#close(next);
         })
         .finally(() => {
@@ -486,7 +486,7 @@ export class AsyncCalls {
       this.#isCounted = true;
       if ((await oldestCompletionMs(database)) !== null) this.#armSweep();
     } catch (error) {
-      this.#options.log.warn({ reason: messageOf(error) }, 'old results of asynchronous calls were not removed');
+      this.#options.log.warn({ reason: messageOf(error) }, 'cannot remove old results of asynchronous calls');
       this.#armSweep();
     }
   }

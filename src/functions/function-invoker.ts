@@ -285,7 +285,7 @@ export class FunctionInvoker {
     const found = this.instances(null).find(({ instance }) => instance.id === id)?.instance;
     if (!found || (tenant !== null && parseUrn(found.urn)?.tenant !== tenant)) return null;
     const access = found.access?.();
-    if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
+    if (!access) throw failedPrecondition('sandboxes of this type do not support commands, files and ports');
     return access;
   }
 
@@ -315,7 +315,7 @@ export class FunctionInvoker {
     signal.addEventListener('abort', release, { once: true });
     if (signal.aborted) release();
     const access = instance.access?.();
-    if (!access) throw failedPrecondition('the sandboxes of this kind have no ways in');
+    if (!access) throw failedPrecondition('sandboxes of this type do not support commands, files and ports');
     return access;
   }
 

@@ -42,7 +42,7 @@ export class Command implements InstanceRef {
       return signal.aborted ? null : exit;
     };
     return await retry(exited, RETRY, signal, error =>
-      this.#log.warn({ instanceId: this.id, err: error }, 'waiting for the end of a sandbox failed; it is tried again'),
+      this.#log.warn({ instanceId: this.id, err: error }, 'wait for sandbox exit failed; retrying'),
     );
   }
 

@@ -285,7 +285,7 @@ export class Reconciler {
         waiting.push(orphan);
         continue;
       }
-      this.#options.log.info({ instanceId, driver: driver.name }, 'removing a sandbox that belongs to no instance');
+      this.#options.log.info({ instanceId, driver: driver.name }, 'removing orphan sandbox');
       await this.#removals.discard(driver, handle);
     }
     return waiting;

@@ -298,7 +298,7 @@ function orNull(prove: () => Promise<JobPython>, log: Log): () => Promise<JobPyt
   const proveOnce = once(prove);
   return () =>
     proveOnce().catch((error: unknown) => {
-      log.warn({ reason: messageOf(error) }, 'jobs have no Python');
+      log.warn({ reason: messageOf(error) }, 'no Python for jobs');
       return null;
     });
 }

@@ -64,7 +64,7 @@ export class Housekeeping {
       await environments.collect();
       await uploads.run();
     } catch (error) {
-      log.warn({ reason: messageOf(error) }, 'old jobs were not all removed; it is tried again');
+      log.warn({ reason: messageOf(error) }, 'cannot remove all old jobs; retrying');
     }
   }
 

@@ -176,7 +176,7 @@ export class JobLogs {
           continue;
         }
         if (!isOver && nodeId !== this.#options.nodeId) {
-          throw unavailable('the job has gone to another replica; ask again', { retryAfterSeconds: 1 });
+          throw unavailable('another replica owns the job now; try again', { retryAfterSeconds: 1 });
         }
         const partOf = this.#finder(stored);
         for await (const chunk of (await partOf(read.attempt, 'setup')).read(read.setup)) {

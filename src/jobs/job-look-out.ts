@@ -66,7 +66,7 @@ export class JobLookOut {
         this.#isFailing = false;
       } catch (error) {
         if (!this.#isFailing)
-          log.warn({ reason: messageOf(error) }, 'what other replicas wrote of jobs is not known; it is read again');
+          log.warn({ reason: messageOf(error) }, 'cannot read job changes of other replicas; retrying');
         this.#isFailing = true;
       }
     }

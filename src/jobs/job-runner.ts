@@ -235,7 +235,7 @@ export class JobRunner {
       await this.#options.prepare();
       return null;
     } catch (error) {
-      this.#warn(job, error, 'its sandbox cannot be made yet');
+      this.#warn(job, error, 'cannot create sandbox of job');
       const mayPass = error instanceof ServiceError && error.code === 'unavailable';
       if (mayPass && this.#isPatient()) return error;
       throw error;
@@ -256,7 +256,7 @@ export class JobRunner {
   /** Requeues a job of which nothing has run. The next try is not another attempt. */
   async #tryLater(job: Job, why: unknown): Promise<RunResult> {
     const notBeforeMs = Date.now() + TRY_LATER_MS;
-    const message = `${NOT_STARTED} Its sandbox could not be started yet, and is tried again: ${messageOf(why)}`;
+    const message = `${NOT_STARTED} Its sandbox could not be started yet; the service retries: ${messageOf(why)}`;
     return await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
   }
 
@@ -364,7 +364,7 @@ export class JobRunner {
     const never = new AbortController().signal;
     // Stored before the end is reported, so that a client that sees the end finds the whole log.
     const keep = () => this.#options.logs.archive(job.sequence, job.attempt, command.logs(all, never));
-    await this.#written(job, keep).catch(error => this.#warn(job, error, 'its log could not be kept'));
+    await this.#written(job, keep).catch(error => this.#warn(job, error, 'cannot keep log of job'));
     if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
@@ -431,7 +431,7 @@ export class JobRunner {
   /** Repeats a write about a job until it succeeds. The job keeps its slot meanwhile. */
   #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
     return untilWritten(write, this.#closing.signal, error =>
-      this.#warn(job, error, 'its new state could not be written yet; it is tried again'),
+      this.#warn(job, error, 'cannot write new state of job; retrying'),
     );
   }
 
@@ -443,7 +443,7 @@ export class JobRunner {
     return untilWritten(
       () => readJob(this.#options.database, job.sequence),
       this.#closing.signal,
-      error => this.#warn(job, error, 'it could not be read yet; it is tried again'),
+      error => this.#warn(job, error, 'cannot read job; retrying'),
     );
   }
 
@@ -462,7 +462,7 @@ export class JobRunner {
       this.#late.add(job.sequence);
       await this.#options.writes
         .write(setJobStopReason, job.sequence, 'timeout')
-        .catch(error => this.#warn(job, error, 'why it is stopped could not be written'));
+        .catch(error => this.#warn(job, error, 'cannot write why job is stopped'));
       this.stop(job);
     };
     const timer = setTimeout(
@@ -512,7 +512,7 @@ export class JobRunner {
   }
 
   async #removeFiles(job: Job): Promise<void> {
-    await this.#options.files.remove(job.sequence).catch(error => this.#warn(job, error, 'its files were not removed'));
+    await this.#options.files.remove(job.sequence).catch(error => this.#warn(job, error, 'cannot remove files of job'));
   }
 
   #forget(job: Job): void {
@@ -522,7 +522,7 @@ export class JobRunner {
   }
 
   #warn(job: Job, error: unknown, message: string): void {
-    this.#options.log.warn({ job: job.id, tenant: job.tenant, err: error }, `a job: ${message}`);
+    this.#options.log.warn({ job: job.id, tenant: job.tenant, err: error }, message);
   }
 }
 

@@ -98,7 +98,7 @@ describe('a start that fails', () => {
     jobs.driver.faults.startError = unavailable('the machine is short of processes');
     await jobs.submit('a');
     await vi.waitFor(async () => {
-      expect((await jobs.job('a')).message).toContain('is tried again: the machine is short of processes');
+      expect((await jobs.job('a')).message).toContain('the service retries: the machine is short of processes');
     });
     jobs.driver.faults.startError = undefined;
     await jobs.exit('a', 0);
@@ -113,7 +113,7 @@ describe('a start that fails', () => {
     jobs.driver.faults.startError = unavailable('not yet');
     const triesAgain = async (id: string) => {
       await jobs.submit(id);
-      await vi.waitFor(async () => expect((await jobs.job(id)).message).toContain('is tried again'));
+      await vi.waitFor(async () => expect((await jobs.job(id)).message).toContain('the service retries'));
       await jobs.service.jobs.stop(TENANT, id);
     };
     await triesAgain('first');
@@ -281,7 +281,7 @@ describe('a restart of the service', () => {
     await using jobs = await JobsHarness.open();
     jobs.driver.faults.startError = unavailable('not yet');
     await jobs.submit('a');
-    await vi.waitFor(async () => expect((await jobs.job('a')).message).toContain('is tried again'));
+    await vi.waitFor(async () => expect((await jobs.job('a')).message).toContain('the service retries'));
     jobs.driver.faults.startError = undefined;
     await jobs.restartServer();
     await jobs.exit('a', 0);

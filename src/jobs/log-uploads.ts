@@ -84,10 +84,7 @@ export class LogUploads {
   }
 
   #warn(error: unknown): false {
-    this.#options.log.warn(
-      { reason: messageOf(error) },
-      'logs of jobs are not in the object store yet; it is tried again',
-    );
+    this.#options.log.warn({ reason: messageOf(error) }, 'cannot upload job logs to the object store; retrying');
     return false;
   }
 }

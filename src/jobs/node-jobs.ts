@@ -231,7 +231,7 @@ export class NodeJobs {
       // A full disk must not keep the job running: the runner remembers why it ends.
       await writes
         .write(setJobStopReason, job.sequence, 'stopped')
-        .catch((error: unknown) => log.warn({ job: job.id, err: error }, 'why a job is stopped could not be written'));
+        .catch((error: unknown) => log.warn({ job: job.id, err: error }, 'cannot write reason of job stop'));
       runner.end(job);
     }
     await within(Promise.all(this.#runs), timeoutMs, 'not all jobs have ended').catch(() => undefined);

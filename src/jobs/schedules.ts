@@ -177,7 +177,7 @@ export class JobSchedules {
       // An earlier version accepted the schedule. An invalid one must not prevent the start.
       this.#bad.add(keyOf(row.tenant, row.id));
       const reason = messageOf(error);
-      this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'schedule is not valid any more');
+      this.#options.log.error({ schedule: row.id, tenant: row.tenant, reason }, 'schedule is no longer valid');
     }
   }
 

@@ -320,7 +320,7 @@ describe('a node that is lost', () => {
     const jobs = ['x', 'y', 'z'];
     for (const id of jobs) await submit(a, { submission_id: id });
     await vi.waitFor(async () => {
-      for (const id of jobs) expect((await a.jobs.job(id)).message).toContain('is tried again');
+      for (const id of jobs) expect((await a.jobs.job(id)).message).toContain('the service retries');
     }, WAIT);
     expect(await lost(nodes, 'a', 1)).toEqual({ failed: 0, freed: 3 });
     a.jobs.driver.faults.startError = undefined;
@@ -404,7 +404,7 @@ test('following a waiting job fails when the job moves, and works on the new nod
   const [a, b] = [await nodes.start('a'), await nodes.start('b')];
   a.jobs.driver.faults.startError = unavailable('the machine rests');
   await submit(a, { submission_id: 'x' });
-  await vi.waitFor(async () => expect((await a.jobs.job('x')).message).toContain('is tried again'), WAIT);
+  await vi.waitFor(async () => expect((await a.jobs.job('x')).message).toContain('the service retries'), WAIT);
   const { signal } = new AbortController();
   const followed = text(Readable.from(await a.jobs.service.jobs.follow(TENANT, 'x', signal)));
   const sentAway = expect(followed).rejects.toMatchObject({ code: 'unavailable' });

@@ -193,7 +193,7 @@ export class PoolController {
       problem = messageOf(error);
     }
     this.#openings += 1;
-    if (this.#openings === 3) log.warn({ problem }, 'no cluster can be reached for the pools; it is tried again');
+    if (this.#openings === 3) log.warn({ problem }, 'kubernetes is not reachable for pools; retrying');
     await pause(backoffMs(OPEN_AGAIN, this.#openings), this.#closing.signal);
     this.#isStale = true;
     return null;

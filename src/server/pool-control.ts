@@ -66,7 +66,9 @@ export function poolControl({
   return {
     async start() {
       // Before the first request, so that creates of forbidden pools are refused from the start.
-      await backend().catch((error: unknown) => logger.warn({ err: error }, 'nothing acts on pools yet'));
+      await backend().catch((error: unknown) =>
+        logger.warn({ err: error }, 'kubernetes is not reachable; pools are not managed yet'),
+      );
       controller.start();
     },
     look: () => controller.look(),

@@ -151,7 +151,7 @@ async function createBase(config: Config, logger: Logger, { dataDir, nodeId, sto
   const { tracer, close: closeTracer } = await openTracer(config, { environment, nodeId, log: logger });
   const removals = new Removals({
     directory: leftoversIn(dataDir.path),
-    report: (name, reason) => logger.warn({ name, reason }, 'something was not removed; it is tried again'),
+    report: (name, reason) => logger.warn({ name, reason }, 'removal failed; retrying'),
   });
   metrics.readFrom({ leftovers: () => removals.waiting });
   const { drivers, mountPolicy, sweptDrivers } = await createInstallation(config, {
@@ -397,6 +397,6 @@ function warmUp(drivers: Drivers, executor: SandboxType, logger: Logger): void {
         // first instance.
         if (name === 'process' && process.getuid?.() !== 0) await driver.probe();
       })
-      .catch((error: unknown) => logger.warn({ err: error }, `the ${name} sandbox could not be warmed`));
+      .catch((error: unknown) => logger.warn({ err: error }, `cannot warm ${name} sandbox`));
   }
 }

@@ -49,7 +49,7 @@ async function plan(path: string, file: string, facts: DataDirFacts): Promise<Re
       'The last service was killed and its write-ahead log is missing: what was written last is lost, unless another program (sqlite3, a backup) has written it into the database.',
     );
     steps.push({
-      text: 'go on with the database as it is, without what was written last',
+      text: 'continue with the database as it is, without the last writes',
       apply: () => rm(join(path, RUNNING), { force: true }),
     });
   }

@@ -75,7 +75,7 @@ export const METRICS = {
     labels: {
       tenant: 'whose function it is; with authentication on a caller sees its own, unless `metrics.tenants` names it',
       function: 'name of the function, `other` (of no tenant) above the bound of names',
-      code: '`ok`, or the code of the failure (`4002`, `150429`), `cancelled` when the caller left, `other` for a code that nobody knows',
+      code: '`ok`, or the code of the failure (`4002`, `150429`), `cancelled` when the caller left, `other` for an unknown code',
     },
     buckets: CALL_SECONDS,
   },

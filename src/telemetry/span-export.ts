@@ -50,7 +50,7 @@ function telling(exporter: OTLPTraceExporter, origin: string, log: SpanExportOpt
     export(spans, done) {
       exporter.export(spans, result => {
         const { error } = result;
-        if (error !== undefined && !isFailing) log.warn({ origin, err: error }, 'spans could not be sent and are lost');
+        if (error !== undefined && !isFailing) log.warn({ origin, err: error }, 'cannot send spans; they are lost');
         if (error === undefined && isFailing) log.info({ origin }, 'spans are sent again');
         isFailing = error !== undefined;
         done(result);

@@ -93,7 +93,7 @@ test('a delete reports a failed removal, and the service completes it later', as
   harness.driver.faults.removeFailures = 1;
   await expect(harness.agents.delete(TENANT, id, null)).rejects.toMatchObject({
     code: 'unavailable',
-    message: `instance ${id} could not be removed yet, and is tried again: the removal failed on demand`,
+    message: `instance ${id} could not be removed yet; the service retries: the removal failed on demand`,
   });
   expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'STOPPING' });
   await harness.instances.reconcile();

@@ -101,7 +101,7 @@ const STORIES: readonly Story[] = [
     },
     act: async bed => {
       const id = await bed.submitJob();
-      await vi.waitFor(async () => expect((await bed.job(id)).message).toContain('tried again'));
+      await vi.waitFor(async () => expect((await bed.job(id)).message).toContain('the service retries'));
     },
   },
   {

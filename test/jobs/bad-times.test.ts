@@ -63,7 +63,7 @@ describe('a zygote that does not answer', () => {
       servers.shift();
       jobs = new JobClient((servers[0] as Served).frontendUrl);
       waiting = await jobs.submit({ entrypoint: 'echo waited' });
-      const record = await jobs.until(waiting, ({ message }) => String(message).includes('is tried again'));
+      const record = await jobs.until(waiting, ({ message }) => String(message).includes('the service retries'));
       expect(record.status).toBe('PENDING');
       expect((await jobs.get(running)).status).toBe('RUNNING');
     } finally {

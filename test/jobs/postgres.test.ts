@@ -140,10 +140,7 @@ describeWith(['postgres'], 'jobs while PostgreSQL is away', () => {
       const instance = await jobs.instanceOf('x');
       await server.stop();
       jobs.driver.kill(instance, { code: 0, signal: null });
-      await vi.waitFor(
-        () => expect(jobs.warnings).toContain('a job: it could not be read yet; it is tried again'),
-        WAIT,
-      );
+      await vi.waitFor(() => expect(jobs.warnings).toContain('cannot read job; retrying'), WAIT);
       await server.start();
       await vi.waitFor(async () => expect((await jobs.job('x')).status).toBe('SUCCEEDED'), WAIT);
     } finally {

@@ -5,7 +5,7 @@ export type Agent = {
   name: string;
   tenant: string;
   status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED";
-  /** Why it is FAILED; of a RUNNING one, why nobody can tell whether it runs (its node does not answer). */
+  /** Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer). */
   status_reason?: string;
   sandbox_type: string;
   sandbox_id: string;
@@ -160,7 +160,7 @@ export type Cluster = {
   /** How far it may be behind the changes of others. */
   feed_behind_ms: number;
   shards: ClusterShards;
-  /** The node that dispatches jobs and schedules; null: nobody, for the moment. */
+  /** The node that dispatches jobs and schedules. Null: no node at the moment. */
   jobs: string | null;
   /** The node that cleans up once for all. */
   sweeper: string | null;
@@ -172,7 +172,7 @@ export type ClusterNode = {
   id: string;
   /** One more with each start, and after each time that it was counted as dead. */
   epoch: number;
-  /** `host:port` where other replicas reach it; empty: nobody does. */
+  /** `host:port` where other replicas reach this node. Empty: none does. */
   address: string;
   /** None: it is about to go. */
   roles: string[];
@@ -219,7 +219,7 @@ export type CreateAgentRequest = {
   expose?: AgentExpose;
   /** What follows when its sandbox ends by itself; absent: `never`. */
   restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
-  /** The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. Without an agent of this name it is a create whose code must load. */
+  /** The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load. */
   replace?: boolean;
 };
 
@@ -583,7 +583,7 @@ export type Link = {
 };
 
 export type LinkRequest = {
-  /** How long the link, and whoever came by it, may come. */
+  /** How long the link, and the session that it opens, is valid. */
   expires_seconds?: number;
 };
 
@@ -1021,7 +1021,7 @@ export type SecretReference = {
 };
 
 export type Session = {
-  /** False: everybody is a developer of every tenant. */
+  /** False: every caller is a developer of every tenant. */
   authentication: boolean;
   /** null: any; the header `X-Tenant-Id` says which. */
   tenant: string | null;

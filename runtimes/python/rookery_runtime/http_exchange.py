@@ -148,7 +148,7 @@ def _check(response):
     if lengths and response.headers.get('Transfer-Encoding') is not None:
         raise http.client.HTTPException('it has a Content-Length and a Transfer-Encoding')
     if response.status < 200:
-        raise http.client.HTTPException('it changes to another protocol, which nobody asked for')
+        raise http.client.HTTPException('it changes to another protocol, which the request did not ask for')
 
 
 class _Response(http.client.HTTPResponse):

@@ -67,7 +67,7 @@ def _accept(listener, children):
         return 0
     with connection:
         if children >= _MOST_CHILDREN:
-            access.refuse(connection, "resource_exhausted", "too many ways into containers are open (%d)" % _MOST_CHILDREN)
+            access.refuse(connection, "resource_exhausted", "too many accesses to containers are open (%d)" % _MOST_CHILDREN)
             return 0
         try:
             child = os.fork()

@@ -71,7 +71,7 @@ def serve(address, program):
         )
         config = frames.read_message(connection, _LARGEST_CONFIG)
     except (OSError, frames.FrameError) as error:
-        sys.stderr.write("nobody at %s has a use for this program: %s\n" % (address, error))
+        sys.stderr.write("no service at %s uses this program: %s\n" % (address, error))
         sys.stderr.flush()
         os._exit(1)
     if config is None:

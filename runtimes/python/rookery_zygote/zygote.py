@@ -534,7 +534,7 @@ class Zygote:
     def _end_lost(self):
         """Ends all instances, because without the data directory no service finds them again."""
         if self._running:
-            _log("the data directory is gone: its sandboxes end")
+            _log("the data directory was removed: its sandboxes end")
         for pid in list(self._running):
             for one in process.descendants(pid) + [pid]:
                 process.kill(one)

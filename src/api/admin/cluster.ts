@@ -6,7 +6,7 @@ const Node = Type.Object(
   {
     id: Type.String(),
     epoch: Type.Integer({ description: 'One more with each start, and after each time that it was counted as dead.' }),
-    address: Type.String({ description: '`host:port` where other replicas reach it; empty: nobody does.' }),
+    address: Type.String({ description: '`host:port` where other replicas reach this node. Empty: none does.' }),
     roles: Type.Array(Type.String(), { description: 'None: it is about to go.' }),
     version: Type.String(),
     joined_at: Type.String({ format: 'date-time' }),
@@ -28,7 +28,7 @@ const Status = Type.Object(
     heartbeat_age_ms: Type.Integer({ description: 'How long ago its last heartbeat reached the database.' }),
     feed_behind_ms: Type.Integer({ description: 'How far it may be behind the changes of others.' }),
     shards: Type.Object({ total: Type.Integer(), owned: Type.Integer() }),
-    jobs: owner('The node that dispatches jobs and schedules; null: nobody, for the moment.'),
+    jobs: owner('The node that dispatches jobs and schedules. Null: no node at the moment.'),
     sweeper: owner('The node that cleans up once for all.'),
     nodes: Type.Array(Node, { description: 'Those that are alive, by id.' }),
   },

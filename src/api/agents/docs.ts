@@ -75,7 +75,7 @@ export const AGENT_DOCS = {
     description: 'Runs `pre_stop`, ends and removes the sandbox.',
     params: byId,
     querystring: describeParameters(DELETE_QUERY),
-    response: { 200: { ...json('It is gone.', AgentDeleted), headers: deleteStages }, ...unknown },
+    response: { 200: { ...json('The agent was deleted.', AgentDeleted), headers: deleteStages }, ...unknown },
   },
   restart: {
     tags,

@@ -10,7 +10,8 @@ const CURSOR = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 /** The query of an agent's log, in addition to `LOG_QUERY`. */
 export const PREVIOUS_QUERY = {
   previous: integer({ min: 1, max: LIMITS.previousLogs.runs }, null, {
-    description: 'The log of an earlier run, whose sandbox is gone: 1 is the one before. Only `tail` goes with it.',
+    description:
+      'The log of an earlier run, whose sandbox was removed: 1 is the previous run. Only `tail` may be combined with it.',
   }),
 };
 

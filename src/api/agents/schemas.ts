@@ -31,8 +31,7 @@ const AgentInstance = Type.Object({
   status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED']),
   status_reason: Type.Optional(
     Type.String({
-      description:
-        'Why it is FAILED; of a RUNNING one, why nobody can tell whether it runs (its node does not answer).',
+      description: 'Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer).',
     }),
   ),
   sandbox_type: Type.String(),

@@ -63,7 +63,7 @@ export const BUILD_DOCS = {
     tags,
     operationId: 'getBuildLogs',
     summary: 'What a build has printed',
-    description: 'As text, at most 1 MiB. `follow` goes on until it has ended.',
+    description: 'As text, at most 1 MiB. `follow` continues until the build has ended.',
     params: byId,
     querystring: describeParameters({ tail: LOG_QUERY.tail, follow: LOG_QUERY.follow }),
     response: {

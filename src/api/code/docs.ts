@@ -87,7 +87,7 @@ export const CODE_DOCS = {
     summary: 'Delete a code package',
     params: bySha256,
     response: {
-      200: json('It is gone.', Type.Object({ code: Type.Literal(200), status: Type.Literal('deleted') })),
+      200: json('The package was deleted.', Type.Object({ code: Type.Literal(200), status: Type.Literal('deleted') })),
       ...unknown,
       409: errorDocs('A function or an agent refers to it; the message names one.'),
     },

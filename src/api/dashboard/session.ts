@@ -18,7 +18,7 @@ export interface SessionRoutesOptions {
 
 const Session = Type.Object(
   {
-    authentication: Type.Boolean({ description: 'False: everybody is a developer of every tenant.' }),
+    authentication: Type.Boolean({ description: 'False: every caller is a developer of every tenant.' }),
     tenant: Type.Union([Type.String(), Type.Null()], {
       description: 'null: any; the header `X-Tenant-Id` says which.',
     }),
@@ -159,7 +159,7 @@ export function addSessionRoutes(app: FastifyInstance, { auth, version, visibleT
     },
     async request => {
       const token = tokenOf(request.raw);
-      if (auth === null || token === undefined) throw failedPrecondition('authentication is off: nobody has to log in');
+      if (auth === null || token === undefined) throw failedPrecondition('authentication is off: no login is needed');
       return { code: codes.make(request.tenant, token), expires_seconds: CODE_SECONDS };
     },
   );

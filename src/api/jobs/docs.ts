@@ -192,7 +192,7 @@ export const JOB_DOCS = {
     operationId: 'putJobSchedule',
     summary: 'Make a schedule, or replace the one of this id',
     description:
-      'In one step: the one before goes on until then, and also when this is refused. The last of several counts. Its jobs stay; `create_time` is that of the new one.',
+      'Replaces the schedule in one step. The former schedule stays in force if this request is refused. The last of several requests counts. Existing jobs remain; `create_time` is that of the new schedule.',
     params: bySchedule,
     body: JOB_SCHEDULE.describe(nulls),
     response: { 200: json('It.', ScheduleCreated), ...wrong },

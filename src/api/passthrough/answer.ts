@@ -90,11 +90,11 @@ export function readAnswerHead(answer: IncomingMessage, asked: Asked): AnswerHea
  * upgrade.
  */
 export function readUpgradeHead(answer: IncomingMessage, asked: Asked): AnswerHead {
-  if (!asked.isUpgrade) throw wrong(asked, 'its status is 101, and nobody asked for another protocol');
+  if (!asked.isUpgrade) throw wrong(asked, 'its status is 101, and the request asked for no other protocol');
   const wanted = tokens(asked.request.headers.upgrade);
   const given = tokens(answer.headers.upgrade);
   if (given.size === 0 || [...given].some(protocol => !wanted.has(protocol))) {
-    throw wrong(asked, 'it changes to a protocol that nobody asked for');
+    throw wrong(asked, 'it changes to a protocol that the request did not ask for');
   }
   const headers = ['Connection', 'Upgrade', 'Upgrade', answer.headers.upgrade as string];
   headers.push(...readHeaders(answer, asked));

@@ -34,7 +34,7 @@ const LINK_FIELDS = {
   expires_seconds: optional(
     integer({ min: linkSeconds.min, max: linkSeconds.max }),
     linkSeconds.default,
-    'How long the link, and whoever came by it, may come.',
+    'How long the link, and the session that it opens, is valid.',
   ),
 };
 const LINK = object<ValueOf<typeof LINK_FIELDS>>(LINK_FIELDS);

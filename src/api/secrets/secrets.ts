@@ -100,7 +100,7 @@ const DOCS = {
     summary: 'Delete a secret',
     params: byName,
     response: {
-      200: json('It is gone.', Type.Object({ code: Type.Literal(200), status: Type.Literal('deleted') })),
+      200: json('The secret was deleted.', Type.Object({ code: Type.Literal(200), status: Type.Literal('deleted') })),
       404: errorDocs('`secret not found: <name>`'),
       409: errorDocs('A function, an agent, a job or a schedule refers to it; the message names one.'),
     },

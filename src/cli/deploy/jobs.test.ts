@@ -35,7 +35,7 @@ test('a refused schedule reports that the old schedule continues', async () => {
   await using service = await serve(400);
   expect(await deploy(service)).toMatchObject({
     code: 1,
-    out: expect.stringContaining('nightly: failed: the old schedule goes on, since the new one: no room'),
+    out: expect.stringContaining('nightly: failed: the former schedule stays in force; the new one failed: no room'),
   });
 });
 

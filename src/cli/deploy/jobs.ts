@@ -81,7 +81,7 @@ async function planSchedule({ client }: Planning, name: string, job: DeployedJob
       } catch (error) {
         // Without a refusal, the result is unknown.
         if (!(error instanceof CliError) || error.status === null || error.status >= 500) throw error;
-        const sentence = `the old schedule goes on, since the new one: ${error.message}`;
+        const sentence = `the former schedule stays in force; the new one failed: ${error.message}`;
         throw new CliError(sentence, error.exitCode, error.status);
       }
     },

@@ -95,7 +95,7 @@ async function finishAsync(io: Io, client: Client, text: string, options: Invoke
       const answer = await client.json('GET', path);
       if (answer.status === 'completed' || answer.status === 'failed') return answer;
       await delay(backoffMs(POLL, looks), undefined, { signal: io.signal }).catch(() => {
-        throw new CliError('Interrupted. The call goes on.');
+        throw new CliError('Interrupted. The call continues.');
       });
     }
   });

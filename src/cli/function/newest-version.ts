@@ -38,7 +38,7 @@ export async function newestVersion(io: Io, registry: string | undefined): Promi
   const reason =
     String(problem.summary ?? err)
       .trim()
-      .split('\n')[0] || 'npm says nothing';
+      .split('\n')[0] || 'npm printed nothing';
   throw new CliError(`The registry cannot be asked: ${reason}. --registry names another.`, EXIT.unreachable);
 }
 

@@ -47,7 +47,7 @@ export function addServiceCommands(noun: Command, { io }: Context): void {
     )
     .argument('<function>', FUNCTION)
     .option('--instance <id>', 'only of this instance')
-    .option('-f, --follow', 'go on until Ctrl-C; instances that start later join')
+    .option('-f, --follow', 'follow until Ctrl-C, including instances that start later')
     .option('--tail <lines>', 'only the last lines of each instance')
     .option('--since <time>', 'only lines since then: 10m, or an RFC 3339 time')
     .action(async (name, options) => {

@@ -60,7 +60,7 @@ export function register(program: Command, context: Context): void {
     .summary('print what a job wrote')
     .description('Prints what a job wrote to stdout and stderr.')
     .argument('<job>', 'its id')
-    .option('-f, --follow', 'go on until the job is over or Ctrl-C')
+    .option('-f, --follow', 'follow until the job ends or Ctrl-C')
     .action(async (id, options) => {
       const { printJobLog } = await import('./records.ts');
       await printJobLog(io, id, options);

@@ -13,7 +13,7 @@ export function register(program: Command, { io }: Context): void {
     .argument('[context]', 'the name of a context')
     .action(async (given: string | undefined) => {
       const found = await contextInForce(given, io.environment);
-      if (found === null) throw usageError('There is no current context, so nobody is logged in.');
+      if (found === null) throw usageError('There is no current context, so no login exists.');
       const { name, server } = found;
       const { token: _, ...rest } = server;
       const contexts = await readContexts(io.environment);

@@ -33,7 +33,7 @@ async function backUpDataDir({ io, version }: Context, target: string, options: 
   }).catch(explain);
   const say = (line: string) => io.out.write(`${line}\n`);
   say(`backed up ${config.dataDir} to ${target}: ${made.files} files, ${sizeText(made.bytes)}`);
-  if (made.hasKey) say('The key of secrets is in the backup: whoever reads it can read the secrets.');
+  if (made.hasKey) say('The key of secrets is in the backup: every reader of the backup can read the secrets.');
   else if (made.secrets > 0) {
     say('The key of its secrets is not in the backup. Keep it: a service does not start without it.');
   }

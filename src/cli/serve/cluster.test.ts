@@ -33,7 +33,7 @@ test('cluster status reports a node without membership, and a single node with e
   await using lost = await serving({ ...STATUS, is_member: false, heartbeat_age_ms: 9_800, jobs: null });
   const { out } = await cli(['cluster', 'status', '--address', lost.address]);
   expect(out).toContain('a, which has lost its place in the cluster: the rest is what it knew 10 s ago');
-  expect(out).toContain('nobody dispatches them for the moment');
+  expect(out).toContain('no node dispatches them at the moment');
   await using single = await serving({ ...STATUS, storage: 'sqlite' });
   expect((await cli(['cluster', 'status', '--address', single.address])).out).toContain(
     'One node with embedded storage.',

@@ -51,7 +51,7 @@ async function showStatus(io: Io, options: ClientOptions & { readonly json?: boo
     printFields(io, [
       ['answered by', answeredBy(status)],
       ['shards', owned === total ? `all ${total} are owned` : `${owned} of ${total} are owned`],
-      ['jobs', status.jobs ?? 'nobody dispatches them for the moment'],
+      ['jobs', status.jobs ?? 'no node dispatches them at the moment'],
       ['feed', `${status.feed_behind_ms} ms behind`],
     ]);
   }

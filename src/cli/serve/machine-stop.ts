@@ -54,7 +54,7 @@ export async function stopAll(io: Io, machine: Machine = THIS_MACHINE): Promise<
     for (const one of await machine.tree(pid)) send(one, 'SIGKILL');
   const told = [...services, ...sandboxes].filter(isTold);
   const left = await untilGone(machine, told, SANDBOXES_MS);
-  for (const { pid, kind } of left) failures.push(`process ${pid} (${kind}) goes on`);
+  for (const { pid, kind } of left) failures.push(`process ${pid} (${kind}) still runs`);
 
   const containers = await endContainers(io, machine, failures);
   const lines = [...linesOf(told.filter(({ pid }) => !left.some(one => one.pid === pid)))];

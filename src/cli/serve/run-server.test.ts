@@ -122,7 +122,7 @@ describe('runServer', () => {
     run.close.resolve({ agentsLeft: 0, jobsLeft: null });
     await run.code;
     expect(run.lines.at(-1)).toBe(
-      'stopped: no agent is left; the database cannot be asked for jobs: those that there are go on at the next start',
+      'stopped: no agent is left; the database cannot be read for jobs: existing jobs continue at the next start',
     );
   });
 
@@ -194,11 +194,11 @@ describe('runServer', () => {
         run.fault(new Error('boom'));
         vi.advanceTimersByTime(601);
       }
-      expect(run.logged).not.toContain('more than 100 faults that nobody caught in 60 s: the service stops');
+      expect(run.logged).not.toContain('more than 100 uncaught errors in 60 s: the service stops');
       for (let count = 0; count < 300; count += 1) run.fault(new Error('boom'));
       run.close.resolve({ agentsLeft: 1, jobsLeft: NO_JOBS });
       expect(await run.code).toBe(1);
-      expect(run.logged.at(-1)).toBe('more than 100 faults that nobody caught in 60 s: the service stops');
+      expect(run.logged.at(-1)).toBe('more than 100 uncaught errors in 60 s: the service stops');
       expect(run.lines.at(-1)).toBe(
         'stopped: 1 agent lives on and is adopted at the next start; "rookery stop --all" ends everything of this machine',
       );

@@ -128,7 +128,7 @@ function lastLine({ agentsLeft, jobsLeft }: LeftBehind): string {
       ? 'no agent is left'
       : atNextStart(agentsLeft, 'agent lives on and is adopted', 'agents live on and are adopted');
   if (jobsLeft === null)
-    return `${agents}; the database cannot be asked for jobs: those that there are go on at the next start`;
+    return `${agents}; the database cannot be read for jobs: existing jobs continue at the next start`;
   const { running, waiting } = jobsLeft;
   const jobs = [
     ...(running === 0 ? [] : [atNextStart(running, 'job runs on and is adopted', 'jobs run on and are adopted')]),
@@ -144,7 +144,7 @@ function atNextStart(count: number, one: string, many: string): string {
 
 const MAX_FAULTS = 100;
 const FAULTS_MS = 60_000;
-const TOO_MANY = `more than ${MAX_FAULTS} faults that nobody caught in ${FAULTS_MS / 1000} s: the service stops`;
+const TOO_MANY = `more than ${MAX_FAULTS} uncaught errors in ${FAULTS_MS / 1000} s: the service stops`;
 
 /**
  * Uncaught errors of the last minute. A single one affects only its operation; many mean that the process

@@ -23,7 +23,7 @@ export function createServiceManager(
   const env = { NOTIFY_SOCKET, PATH: PATH ?? '/usr/bin:/bin' };
   return (state, status) => {
     execFile('systemd-notify', [state, `STATUS=${status}`], { env, timeout: NOTIFY_TIMEOUT_MS }, error => {
-      if (error !== null) logger.warn({ err: error, state }, 'systemd cannot be told: systemd-notify failed');
+      if (error !== null) logger.warn({ err: error, state }, 'systemd-notify failed');
     });
   };
 }

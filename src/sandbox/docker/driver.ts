@@ -255,7 +255,7 @@ export class DockerDriver implements SandboxDriver {
     if (parts === undefined) return;
     // A stopped server needs no networks that have no containers.
     await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(error =>
-      this.#options.logger.warn({ err: error }, 'networks of docker could not be removed'),
+      this.#options.logger.warn({ err: error }, 'cannot remove docker networks'),
     );
     await parts.rules.settled();
     parts.exits.close();

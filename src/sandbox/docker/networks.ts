@@ -95,7 +95,7 @@ export class TenantNetworks {
   removeUnusedSoon(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      this.removeUnused().catch(error => this.#logger.warn({ err: error }, 'networks of docker could not be removed'));
+      this.removeUnused().catch(error => this.#logger.warn({ err: error }, 'cannot remove docker networks'));
     }, KEEP_MS).unref();
   }
 

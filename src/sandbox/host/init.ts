@@ -66,7 +66,7 @@ async function hearExit(connection: FrameSocket): Promise<Told | null> {
 }
 
 async function findExit(sandbox: ProcessSandbox, closing: AbortSignal): Promise<ExitResult> {
-  if (closing.aborted) throw unavailable(`nobody watches ${sandbox.instanceId} any more`);
+  if (closing.aborted) throw unavailable(`the driver is closing and does not watch ${sandbox.instanceId} any more`);
   const exit = await readExit(sandbox.directory);
   if (exit !== null) return exit;
   // Init was killed from outside or by the kernel. Its end becomes visible a moment after its connections

@@ -98,5 +98,5 @@ async function whyNoPod(cluster: Cluster, name: string): Promise<string> {
   const events = await cluster
     .request<{ items: { message?: string }[] }>('list events', { path, query })
     .catch(() => ({ items: [] }));
-  return events.items.at(-1)?.message ?? 'the controller of Jobs says nothing';
+  return events.items.at(-1)?.message ?? 'the Job controller reported no event';
 }

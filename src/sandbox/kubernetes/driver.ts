@@ -255,7 +255,7 @@ export class KubernetesDriver implements SandboxDriver {
     if (!this.#parts.pods.isListed) return null;
     const sandbox = readHandle(handle);
     const seen = this.#sandboxPods.stateOf(sandbox);
-    return seen.state === 'unknown' ? `nobody can tell whether the pod ${sandbox.pod} runs: ${seen.why}` : null;
+    return seen.state === 'unknown' ? `the state of the pod ${sandbox.pod} is unknown: ${seen.why}` : null;
   }
 
   async list(): Promise<readonly ListedSandbox[]> {

@@ -143,8 +143,8 @@ export class Watched<T extends KubernetesObject> {
           continue;
         }
         failures += 1;
-        if (failures === 1) logger.debug({ err: error }, `the watch of ${noun} ended`);
-        if (failures === 3) logger.warn({ err: error }, `the ${noun} of the cluster cannot be watched`);
+        if (failures === 1) logger.debug({ err: error }, `watch of ${noun} ended`);
+        if (failures === 3) logger.warn({ err: error }, `cannot watch ${noun} of cluster; retrying`);
         this.#problem = messageOf(error);
         await pause(backoffMs(RETRY, failures) * (0.5 + Math.random() / 2), signal);
       }

@@ -352,7 +352,7 @@ async function zygotesIn(runDir: string): Promise<readonly string[]> {
 async function retire(control: FrameSocket): Promise<void> {
   try {
     control.send({ op: 'retire' });
-    await within(control.drain(), RETIRE_TIMEOUT_MS, 'the zygote did not let go in time');
+    await within(control.drain(), RETIRE_TIMEOUT_MS, 'the zygote did not finish in time');
   } finally {
     control.close();
   }

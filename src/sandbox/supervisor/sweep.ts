@@ -46,7 +46,7 @@ export async function sweep(
     }
     for (const other of sockets.filter(found => !alive.has(found))) await rm(socketOf(runDir, other), { force: true });
   } catch (error) {
-    logger.warn({ error: messageOf(error) }, 'not all leftovers of earlier servers could be removed from supervisord');
+    logger.warn({ error: messageOf(error) }, 'cannot remove all programs of earlier servers from supervisord');
   }
 }
 

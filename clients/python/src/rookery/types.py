@@ -31,7 +31,7 @@ class _Agent(TypedDict):
 
 class Agent(_Agent, total=False):
     status_reason: str
-    """Why it is FAILED; of a RUNNING one, why nobody can tell whether it runs (its node does not answer)."""
+    """Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer)."""
     urn: str
     expose: AgentAddress
     restart_policy: StoredRestartPolicy
@@ -186,7 +186,7 @@ class Cluster(TypedDict):
     """How far it may be behind the changes of others."""
     shards: ClusterShards
     jobs: Union[str, None]
-    """The node that dispatches jobs and schedules; null: nobody, for the moment."""
+    """The node that dispatches jobs and schedules. Null: no node at the moment."""
     sweeper: Union[str, None]
     """The node that cleans up once for all."""
     nodes: List[ClusterNode]
@@ -198,7 +198,7 @@ class ClusterNode(TypedDict):
     epoch: int
     """One more with each start, and after each time that it was counted as dead."""
     address: str
-    """`host:port` where other replicas reach it; empty: nobody does."""
+    """`host:port` where other replicas reach this node. Empty: none does."""
     roles: List[str]
     """None: it is about to go."""
     version: str
@@ -248,7 +248,7 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     restart_policy: Union[Literal["never", "on-failure", "always"], RestartPolicy]
     """What follows when its sandbox ends by itself; absent: `never`."""
     replace: bool
-    """The agent that holds the name goes on until the new one is ready: its code is loaded and its initializer has run. Then the name passes over and the old one is deleted. When the new one fails, nothing of it is left and the old one goes on. Without an agent of this name it is a create whose code must load."""
+    """The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load."""
 
 
 class _CreateBuildRequest(TypedDict):
@@ -661,7 +661,7 @@ class Link(_Link, total=False):
 
 class LinkRequest(TypedDict, total=False):
     expires_seconds: int
-    """How long the link, and whoever came by it, may come."""
+    """How long the link, and the session that it opens, is valid."""
 
 
 class ListAgentsResponse(TypedDict):
@@ -1140,7 +1140,7 @@ class SecretReference(TypedDict):
 
 class Session(TypedDict):
     authentication: bool
-    """False: everybody is a developer of every tenant."""
+    """False: every caller is a developer of every tenant."""
     tenant: Union[str, None]
     """null: any; the header `X-Tenant-Id` says which."""
     role: Union[Literal["viewer"], Literal["user"], Literal["developer"]]
