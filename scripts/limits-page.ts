@@ -82,7 +82,7 @@ const ROWS: {
     'One list of the files of a sandbox',
     ({ maxDepth, maxEntries }) => `${maxEntries} entries, ${maxDepth} directories deep`,
   ],
-  pipelinedRequests: ['Pipelined requests on one connection; one more closes it', String],
+  pipelinedRequests: ['Requests that wait behind another one on a connection; one more closes it', String],
   openScans: [
     'Concurrent reads of whole logs, long lists and file trees: for one tenant; for all; above it 429',
     ({ perTenant, inAll }) => `${perTenant}; ${inAll}`,

@@ -90,7 +90,7 @@ export const LIMITS = {
   treeDepth: 128,
   /** A list of files: its depth and its length. */
   fileList: { maxDepth: 64, maxEntries: 10_000 },
-  /** Requests that one connection may send before it receives their answers. */
+  /** Requests of a connection that wait until an earlier one is answered. */
   pipelinedRequests: 64,
   /**
    * Expensive reads (whole logs, long lists, trees of files) and followed logs that may be open at a time.

@@ -1,34 +1,28 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import swagger from '@fastify/swagger';
-import fastify, { type FastifyError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { internal, ServiceError, unavailable } from '../core/error.ts';
+import fastify, { type FastifyInstance } from 'fastify';
 import { LIMITS } from '../core/limits.ts';
 import type { Log } from '../lib/log.ts';
-import { isDiskFull } from '../lib/system-errors.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
-import { type AddressHosts, giveUrlBack } from './access/address-host.ts';
+import type { AddressHosts } from './access/address-host.ts';
 import type { TokenVerifier } from './access/credentials.ts';
 import { createGate, type Gate } from './access/gate.ts';
+import { addGateHook, addRequestFields } from './access/gate-hook.ts';
 import { createHostRule, type HostRuleOptions } from './access/host-rule.ts';
 import { addMasking } from './access/masking.ts';
-import { isRefusal, type Verdict } from './access/verdict.ts';
 import { createAccessLog } from './access-log.ts';
-import { type ErrorTable, refusal, sendError } from './answer.ts';
+import type { ErrorTable } from './answer.ts';
 import { documentRoute, withOptionalBodies } from './docs.ts';
+import { addErrorAnswers, answerClientError, answeringRouterErrors } from './error-answers.ts';
 import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
-import { FastPath } from './hot/fast-path.ts';
-import { PlainConnections } from './hot/plain-connections.ts';
-import { Bodies, BodyError } from './limits/bodies.ts';
-import { Connections } from './limits/connections.ts';
+import type { FastPath } from './hot/fast-path.ts';
+import { serveRequests } from './hot/serve-requests.ts';
 import { boundCostlyReads } from './limits/costly-reads.ts';
-import { UnreadAnswers } from './limits/unread-answers.ts';
+import { addLimits, DEFAULT_BOUNDS, type EntryBounds } from './limits/entry-limits.ts';
 import { hidingOwnPaths } from './own-paths.ts';
 import { checkQueries } from './query-text.ts';
-import type { Route } from './route-config.ts';
-import { StartupGate } from './startup-gate.ts';
+import { addStartupGate, type StartupBounds } from './startup-gate.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
-import { traceIdOf } from './trace.ts';
 import { endRefusedUpgrades } from './upgrades.ts';
 
 declare module 'fastify' {
@@ -52,6 +46,8 @@ export interface EntryOptions {
   readonly ready: SystemRouteOptions['ready'];
   /** Resolves after the start. Before, the entry answers only health and metrics. Absent: already started. */
   readonly started?: Promise<void>;
+  /** Bounds of the requests that wait for the start. Absent: the usual ones. */
+  readonly startupBounds?: StartupBounds;
   readonly metrics: EntryMetrics;
   readonly log: Log;
   readonly slowMs: number;
@@ -76,34 +72,8 @@ export interface EntryOptions {
   readonly readsPlainRequests?: boolean;
 }
 
-/** Bounds of the memory that clients of an entry occupy. */
-export interface EntryBounds {
-  readonly maxConnections: number;
-  /** Maximum number of connections from one remote address. */
-  readonly maxConnectionsOfAddress: number;
-  readonly maxBodyBytes: number;
-  readonly bodyIdleMs: number;
-  readonly maxAnswerBytes: number;
-  readonly answerIdleMs: number;
-  /** Idle time after which a connection without a new request is closed. */
-  readonly keepAliveMs: number;
-}
-
-const DEFAULT_BOUNDS: EntryBounds = {
-  maxConnections: 10_000,
-  maxConnectionsOfAddress: 5000,
-  maxBodyBytes: 256 * 1024 * 1024,
-  bodyIdleMs: 30_000,
-  maxAnswerBytes: 256 * 1024 * 1024,
-  answerIdleMs: 60_000,
-  keepAliveMs: 620_000,
-};
-
 /** URNs are longer than the router's default of 100. The HTTP parser bounds the request line in any case. */
 const MAX_PARAM_CHARS = 16_384;
-const UNKNOWN: FastifyRequest['route'] = {};
-const NO_ROUTE = undefined as unknown as FastifyRequest['route'];
-const DISK_RETRY_SECONDS = 5;
 
 /**
  * Builds the Fastify instance that both HTTP entries share. Does not listen.
@@ -115,48 +85,10 @@ const DISK_RETRY_SECONDS = 5;
  */
 export function createEntry(options: EntryOptions): FastifyInstance {
   const bounds = options.bounds ?? DEFAULT_BOUNDS;
-  const app: FastifyInstance = fastify({
-    keepAliveTimeout: bounds.keepAliveMs,
-    bodyLimit: LIMITS.requestBodyBytes,
-    requestTimeout: LIMITS.requestArrivalMs,
-    return503OnClosing: false,
-    // The Host rule refuses a missing Host, with a body that names the reason.
-    http: { requireHostHeader: false, headersTimeout: LIMITS.headersArrivalMs },
-    routerOptions: { maxParamLength: MAX_PARAM_CHARS },
-    schemaController: { compilersFactory: { buildValidator: noSchemas, buildSerializer: noSchemas } },
-    frameworkErrors: (error: FastifyError, request: FastifyRequest, reply: FastifyReply) => {
-      reply.header('X-Trace-Id', traceIdOf(request.raw.headers));
-      reply.header('X-Content-Type-Options', 'nosniff');
-      const { status, body } = refusal(error.statusCode ?? 400, `invalid request: ${error.message}`);
-      reply.code(status).send(status === 400 ? { ...body, code: options.wrongRequestCode } : body);
-    },
-    clientErrorHandler: answerClientError,
-  });
-
-  app.decorateRequest('route', NO_ROUTE);
-  app.decorateRequest('traceId', '');
-  app.decorateRequest('tenant', '');
-  app.decorateRequest('role', 'viewer');
-  app.decorateRequest('admittedUntilMs', null);
-  app.decorateRequest('failure', null);
-  app.decorateRequest('warnings', null);
-
-  app.removeAllContentTypeParsers();
-  const bodies = new Bodies({ maxBytes: bounds.maxBodyBytes, idleMs: bounds.bodyIdleMs });
-  app.addContentTypeParser('*', (request, _payload, done) => {
-    bodies.read(request.raw, request.tenant, request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes, done);
-  });
-
-  const unread = new UnreadAnswers({
-    idleMs: bounds.answerIdleMs,
-    maxBytes: bounds.maxAnswerBytes,
-    connections: () => connections.open(),
-    queuedBytes: socket => connections.queuedBytes(socket),
-  });
-  const connections = new Connections(app.server, bounds.maxConnectionsOfAddress);
-  app.server.maxConnections = bounds.maxConnections;
-  app.server.on('connection', () => unread.start());
-  const { addresses } = options;
+  const app = createRouter(options, bounds);
+  const { auth, started, wrongRequestCode, metrics, addresses = null } = options;
+  addRequestFields(app, auth !== null);
+  const { bodies, connections, unread } = addLimits(app, bounds);
   // Without a listener for upgrades, Node reads an upgrade request as a plain request.
   if (options.name === 'frontend') {
     endRefusedUpgrades(app, request => {
@@ -164,100 +96,30 @@ export function createEntry(options: EntryOptions): FastifyInstance {
       addresses?.turn(request);
     });
   }
-  app.addHook('onRequest', (request, _reply, done) => {
-    connections.requestBegan(request.raw.socket);
-    done();
-  });
-  app.addHook('preClose', done => {
-    connections.closeIdle();
-    done();
-  });
-
-  app.decorate('adopt', (socket: Socket) => {
-    connections.adopt(socket);
-    unread.start();
-  });
+  if (started !== undefined) addStartupGate(app, started, options.startupBounds);
 
   const forwarding = options.forwarding ? new Forwarding(options.forwarding, bodies) : null;
   const hostRule = createHostRule(options.hosts);
-  const { auth, wrongRequestCode } = options;
   const gate = createGate({ hostRule, auth, wrongRequestCode, hasPeers: forwarding !== null });
   app.decorate('gate', gate);
-  app.addHook('onRequest', (request, reply, done) => {
-    request.traceId = traceIdOf(request.raw.headers);
-    reply.header('X-Trace-Id', request.traceId);
-    reply.header('X-Content-Type-Options', 'nosniff');
-    const route = request.routeOptions.config;
-    if (auth !== null && route.access !== 'public') reply.header('Cache-Control', 'no-store');
-    request.route = route;
-    const pass = (verdict: Verdict) => {
-      if (isRefusal(verdict)) {
-        sendError(reply, verdict.reason, verdict);
-        return;
-      }
-      request.tenant = verdict.tenant;
-      request.role = verdict.role;
-      request.admittedUntilMs = verdict.untilMs ?? null;
-      // An unknown route is answered before its body is read, which that route need not accept.
-      if (request.route.url === undefined) answerUnknownRoute(request, reply);
-      else done();
-    };
-    const judge = (judged: Route) => {
-      request.route = judged;
-      const verdict = gate(request.raw, judged);
-      if (verdict instanceof Promise) verdict.then(pass).catch(done);
-      else pass(verdict);
-    };
-    if (route.gate === undefined) {
-      judge(route.onlyPages === true && !asksForPage(request) ? UNKNOWN : route);
-      return;
-    }
-    giveUrlBack(request.raw);
-    route
-      .gate(request)
-      .then(found => {
-        if (found === null) {
-          judge(UNKNOWN);
-          return;
-        }
-        if (!isRefusal(found)) request.route = found.route;
-        pass(found);
-      })
-      .catch(done);
-  });
+  addGateHook(app, gate);
   const hide = hidingOwnPaths(options.ownDirectories ?? []);
   app.addHook('onSend', (request, reply, payload, done) => {
     done(null, reply.statusCode >= 400 && typeof payload === 'string' ? hide(payload, request.body) : payload);
   });
   // Without authentication every request has full rights, so no request has the role of a viewer.
-  if (options.auth !== null) addMasking(app);
+  if (auth !== null) addMasking(app);
   checkQueries(app);
   boundCostlyReads(app);
   // Forwarding comes after the bound on costly reads, which applies on the replica where a request arrives.
   if (forwarding !== null) addForwarding(app, forwarding);
 
-  const accessLog = createAccessLog({ entry: options.name, log: options.log, slowMs: options.slowMs });
-  const { metrics } = options;
-  app.addHook('onResponse', (request, reply, done) => {
-    try {
-      const elapsedMs = reply.elapsedTime;
-      const { url } = request.route;
-      metrics.observeRequest(request.method, url ?? '', reply.statusCode, elapsedMs / 1000);
-      accessLog(request, reply.statusCode, elapsedMs);
-    } catch (error) {
-      uncaught(error, request.traceId);
-    }
-    connections.requestEnded(request.raw.socket);
-    done();
-  });
-
-  const uncaught = (error: unknown, traceId: string) => {
-    metrics.uncaught();
-    options.log.error({ entry: options.name, traceId, err: error }, 'uncaught error in a request; the request fails');
-  };
-  const fastPath = new FastPath({
-    gate,
+  const { accessLog, uncaught } = observe(app, options);
+  serveRequests(app, {
+    started,
+    readsPlainRequests: options.readsPlainRequests !== false,
     hasAuth: auth !== null,
+    gate,
     bodies,
     connections,
     metrics,
@@ -265,70 +127,60 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     uncaught,
     hide,
     forwarding,
-    addresses: addresses ?? null,
+    addresses,
   });
-  app.decorate('fastPath', fastPath);
-  const [route] = app.server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
-  if (route === undefined) throw new TypeError('the router does not listen to the server');
-  app.server.off('request', route);
-  const fault = (error: unknown, request: IncomingMessage, response: ServerResponse) => {
-    uncaught(error, traceIdOf(request.headers));
-    answerFault(response);
-  };
-  const routeLater = (request: IncomingMessage, response: ServerResponse) => {
-    try {
-      route(request, response);
-    } catch (error) {
-      fault(error, request, response);
-    }
-  };
-  const plain = new PlainConnections(app.server, fastPath);
-  // Node regards a connection with an unread request as idle. `Connections` tracks the requests correctly.
-  app.server.closeIdleConnections = () => connections.closeIdle();
-  app.server.on('request', (request, response) => {
-    plain.began(request.socket, response);
-    // An earlier answer on this connection has not been sent yet, so this answer has to wait.
-    if (response.socket === null && !connections.mayWait(request.socket, response)) {
-      request.socket.destroy();
-      return;
-    }
-    try {
-      addresses?.turn(request);
-      if (fastPath.take(request, response)) return;
-      if (response.socket !== null || hasBody(request)) route(request, response);
-      else inTurn(response, () => routeLater(request, response));
-    } catch (error) {
-      fault(error, request, response);
-    }
-  });
-
-  const readPlain = () => {
-    if (options.readsPlainRequests !== false) plain.start();
-  };
-  if (options.started) {
-    const startupGate = new StartupGate(app.server);
-    void options.started.then(() => {
-      startupGate.open();
-      readPlain();
-    });
-    app.addHook('preClose', done => {
-      startupGate.refuseWaiting();
-      done();
-    });
-  } else readPlain();
 
   app.addHook('onRoute', route => {
     if (route.config?.access === undefined) throw new TypeError(`route ${route.method} ${route.url} names no access`);
   });
+  addErrorAnswers(app, options.errors);
+  addOpenApi(app, options);
+  app.register(async scope => {
+    addSystemRoutes(scope, { ready: options.ready, metrics, seesAllMetrics: seesAllMetrics(options) });
+  });
+  return app;
+}
 
-  app.setNotFoundHandler(answerUnknownRoute);
+function createRouter({ wrongRequestCode }: EntryOptions, { keepAliveMs }: EntryBounds): FastifyInstance {
+  return fastify({
+    keepAliveTimeout: keepAliveMs,
+    bodyLimit: LIMITS.requestBodyBytes,
+    requestTimeout: LIMITS.requestArrivalMs,
+    return503OnClosing: false,
+    // The Host rule refuses a missing Host, with a body that names the reason.
+    http: { requireHostHeader: false, headersTimeout: LIMITS.headersArrivalMs },
+    routerOptions: { maxParamLength: MAX_PARAM_CHARS },
+    schemaController: { compilersFactory: { buildValidator: noSchemas, buildSerializer: noSchemas } },
+    frameworkErrors: answeringRouterErrors(wrongRequestCode),
+    clientErrorHandler: answerClientError,
+  });
+}
 
-  app.setErrorHandler((error, request, reply) => answerError(error as Error, request, reply, options));
+/** Counts and logs the requests of the router. The fast path calls the returned functions for its own. */
+function observe(app: FastifyInstance, { name: entry, log, slowMs, metrics }: EntryOptions) {
+  const accessLog = createAccessLog({ entry, log, slowMs });
+  const uncaught = (error: unknown, traceId: string) => {
+    metrics.uncaught();
+    log.error({ entry, traceId, err: error }, 'uncaught error in a request; the request fails');
+  };
+  app.addHook('onResponse', (request, reply, done) => {
+    try {
+      const elapsedMs = reply.elapsedTime;
+      metrics.observeRequest(request.method, request.route.url ?? '', reply.statusCode, elapsedMs / 1000);
+      accessLog(request, reply.statusCode, elapsedMs);
+    } catch (error) {
+      uncaught(error, request.traceId);
+    }
+    done();
+  });
+  return { accessLog, uncaught };
+}
 
+function addOpenApi(app: FastifyInstance, { title, version }: EntryOptions): void {
   app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
-      info: { title: options.title, version: options.version },
+      info: { title, version },
       components: {
         securitySchemes: {
           bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
@@ -341,14 +193,12 @@ export function createEntry(options: EntryOptions): FastifyInstance {
     transform: ({ route, url }) => ({ schema: documentRoute(route), url }),
     transformObject: made => ('openapiObject' in made ? withOptionalBodies(made.openapiObject) : made.swaggerObject),
   });
-  app.register(async scope => {
-    const seesAllMetrics =
-      options.auth === null || options.metricsTenants === null
-        ? null
-        : (tenant: string) => options.metricsTenants?.includes(tenant) === true;
-    addSystemRoutes(scope, { ready: options.ready, metrics, seesAllMetrics });
-  });
-  return app;
+}
+
+/** Returns the test of tenants that see the metrics of all tenants. null: every request sees them. */
+function seesAllMetrics({ auth, metricsTenants }: EntryOptions): ((tenant: string) => boolean) | null {
+  if (auth === null || metricsTenants === null) return null;
+  return tenant => metricsTenants?.includes(tenant) === true;
 }
 
 /** Refuses schemas of routes. Loading the router's schema compilers would take a tenth of the start time. */
@@ -357,92 +207,3 @@ function noSchemas(): never {
     'a route has a schema: what checks its requests is its handler, and what documents it is `config.docs`',
   );
 }
-
-/** Returns true if the request accepts HTML by name. Browsers do this when they navigate. */
-function asksForPage({ headers }: FastifyRequest): boolean {
-  return headers.accept?.includes('text/html') === true;
-}
-
-/** Returns true if the request has a body. While a body is unread, Node does not notice a disconnect. */
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
-}
-
-/**
- * Calls `serve` after the earlier requests on this connection have been answered.
- * Lists, logs and files occupy more than calls do, such as a tenant's slots and streams. When enough answers
- * wait, Node stops reading the connection and therefore does not notice its loss.
- */
-function inTurn(response: ServerResponse, serve: () => void): void {
-  response.once('socket', () => {
-    // Runs after Node's own work to assign the socket.
-    process.nextTick(() => {
-      if (!response.destroyed) serve();
-    });
-  });
-}
-
-/** Answers a bare 500, or destroys the response if its headers were sent. */
-function answerFault(response: ServerResponse): void {
-  if (response.headersSent) response.destroy();
-  else response.writeHead(500, ['Connection', 'close']).end();
-}
-
-/** Answers 404 for unknown paths and methods. Omits the query, which may contain a token. */
-function answerUnknownRoute(request: FastifyRequest, reply: FastifyReply): void {
-  const path = (request.raw.url ?? '').split('?', 1)[0];
-  const { status, body } = refusal(404, `route not found: ${request.method} ${path}`);
-  reply.code(status).send(body);
-}
-
-function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, options: EntryOptions): void {
-  if (error instanceof ServiceError) {
-    sendError(reply, error, options.errors(error, request));
-    return;
-  }
-  const status = (error as FastifyError).statusCode ?? 500;
-  if (status === 413) {
-    // Discards the rest of the body: an immediate close could reset the connection before the client reads.
-    reply.removeHeader('connection');
-    request.raw.resume();
-    const limit = request.routeOptions.bodyLimit ?? LIMITS.requestBodyBytes;
-    const answer = refusal(413, `request body is larger than ${limit} bytes`);
-    request.failure = 'request body too large';
-    reply.code(413).send(answer.body);
-    return;
-  }
-  if (status >= 400 && status < 500) {
-    request.failure = error.message;
-    // The rest of the body may never arrive.
-    if (error instanceof BodyError) reply.header('Connection', 'close');
-    reply.code(status).send(refusal(status, `invalid request: ${error.message}`).body);
-    return;
-  }
-  if (isDiskFull(error)) {
-    const full = unavailable('the disk is full', { cause: error, retryAfterSeconds: DISK_RETRY_SECONDS });
-    sendError(reply, full, options.errors(full, request));
-    return;
-  }
-  const fault = internal(`internal error: the log has it under trace id ${request.traceId}`, { cause: error });
-  sendError(reply, fault, options.errors(fault, request));
-}
-
-/** Answers bytes that never become a request: not HTTP, too large, or too slow. */
-function answerClientError(error: NodeJS.ErrnoException, socket: Socket): void {
-  if (error.code === 'ECONNRESET' || !socket.writable) {
-    socket.destroy();
-    return;
-  }
-  const [status, reason, message] = CLIENT_ERRORS[error.code ?? ''] ?? NOT_HTTP;
-  const body = JSON.stringify({ code: status, message });
-  socket.end(
-    `HTTP/1.1 ${status} ${reason}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: ${Buffer.byteLength(body)}\r\nConnection: close\r\n\r\n${body}`,
-  );
-}
-
-type ClientError = readonly [status: number, reason: string, message: string];
-const NOT_HTTP: ClientError = [400, 'Bad Request', 'the request is not valid HTTP'];
-const CLIENT_ERRORS: Readonly<Record<string, ClientError>> = {
-  ERR_HTTP_REQUEST_TIMEOUT: [408, 'Request Timeout', 'the request took too long to arrive'],
-  HPE_HEADER_OVERFLOW: [431, 'Request Header Fields Too Large', 'the request line and headers are too large'],
-};

@@ -63,6 +63,8 @@ declare module 'fastify' {
      * Serves only requests for a page (`Accept: text/html`). Other requests are answered as an unknown route.
      */
     onlyPages?: boolean;
+    /** Serves requests before the service has started. */
+    servesWhileStarting?: boolean;
     /** Marks answers that stay open by design. The access log never reports them as slow. */
     longLived?: boolean;
     /**

@@ -1,106 +1,104 @@
 import { once } from 'node:events';
-import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { afterEach, expect, test, vi } from 'vitest';
-import { testFrontend } from '../../test/http/frontend.ts';
-import { StartupGate } from './startup-gate.ts';
+import { afterEach, expect, test } from 'vitest';
+import { deferred } from '../../test/http/deferred.ts';
+import { SPEC, type TestFrontend, testFrontend } from '../../test/http/frontend.ts';
+import { newInstance } from '../../test/http/memory-instances.ts';
 
 const LONG = { waitMs: 60_000, maxWaiting: 10 };
-let server: Server | undefined;
+let frontend: TestFrontend | undefined;
 
 afterEach(async () => {
-  server?.closeAllConnections();
-  await new Promise(resolve => (server === undefined ? resolve(undefined) : server.close(resolve)));
-  server = undefined;
+  frontend?.app.server.closeAllConnections();
+  await frontend?.app.close();
+  frontend = undefined;
 });
 
-/** Starts a server behind a StartupGate; the server echoes request bodies. */
-async function behind(options: ConstructorParameters<typeof StartupGate>[1]) {
-  const seen: string[] = [];
-  server = createServer(async (request, response) => {
-    const chunks: Buffer[] = [];
-    for await (const chunk of request) chunks.push(chunk as Buffer);
-    seen.push(`${request.url}`);
-    response.end(Buffer.concat(chunks));
-  });
-  server.on('upgrade', (_request, socket) => {
-    seen.push('upgrade');
-    socket.end('HTTP/1.1 101 Switching Protocols\r\n\r\n');
-  });
-  const gate = new StartupGate(server, options);
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  return { gate, seen, port, url: `http://127.0.0.1:${port}` };
+/** Starts a frontend that has not started. */
+async function starting(startupBounds = LONG) {
+  const { promise: started, resolve: start } = deferred();
+  frontend = testFrontend({ started, startupBounds, ready: () => ({ server: 'starting' }) });
+  frontend.instances.onInvoke = async ({ body }) => ({ ok: true, data: body, runMicros: 1 });
+  const { id } = frontend.instances.put(newInstance(SPEC));
+  const url = await frontend.listen();
+  const { port } = frontend.app.server.address() as AddressInfo;
+  const isHealthy = async () => (await fetch(`${url}/healthz`)).status === 200;
+  return { frontend, start, url, port, path: `/api/agent/${id}`, isHealthy };
 }
 
-test('StartupGate answers health checks during the start; other requests wait and pass whole after open()', async () => {
-  const { gate, seen, url } = await behind(LONG);
-  for (const path of ['/healthz', '/readyz?x=1', '/metrics']) expect((await fetch(`${url}${path}`)).status).toBe(200);
-  const body = 'x'.repeat(300_000);
-  const waiting = Promise.all([fetch(`${url}/a`, { method: 'POST', body }), fetch(`${url}/b`)]);
+test('an entry answers health checks during the start; calls and other requests wait and run whole afterwards', async () => {
+  const { frontend, start, url, path, isHealthy } = await starting();
+  const answer = await fetch(`${url}/readyz?x=1`);
+  expect(await answer.json()).toMatchObject({ components: { server: 'starting' } });
+  expect((await fetch(`${url}/metrics`)).status).toBe(200);
+  const body = JSON.stringify('x'.repeat(300_000));
+  const waiting = Promise.all([fetch(`${url}${path}/invoke`, { method: 'POST', body }), fetch(`${url}/api/agent`)]);
   // This health check uses its own connection. Its answer shows that both requests have arrived and wait.
-  expect((await fetch(`${url}/healthz`)).status).toBe(200);
-  expect(seen.filter(path => path === '/a' || path === '/b')).toEqual([]);
-  gate.open();
-  const [first, second] = await waiting;
-  expect([first.status, (await first.text()).length, second.status]).toEqual([200, body.length, 200]);
-  expect(Object.hasOwn(server as Server, 'emit')).toBe(false);
+  expect(await isHealthy()).toBe(true);
+  expect(frontend.requests.map(({ route }) => route)).not.toContain('/api/agent');
+  expect(frontend.instances.calls).toEqual([]);
+  start();
+  const [call, list] = await waiting;
+  expect([call.status, (await call.text()).length > body.length, list.status]).toEqual([200, true, 200]);
 });
 
-test('StartupGate answers 503 with Retry-After when a request waits too long or too many requests wait', async () => {
-  const late = await behind({ waitMs: 1, maxWaiting: 10 });
-  const answer = await fetch(`${late.url}/api/agent`, { method: 'POST', body: '{}' });
+test('an entry answers 503 with Retry-After when a request waits too long for the start', async () => {
+  const { url } = await starting({ waitMs: 1, maxWaiting: 10 });
+  const answer = await fetch(`${url}/api/agent`, { method: 'POST', body: '{}' });
   expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1']);
+  expect(answer.headers.get('connection')).toBe('close');
   expect(await answer.json()).toMatchObject({ code: 503, message: expect.stringContaining('the server is starting') });
-  server?.close();
-  const full = await behind({ waitMs: 60_000, maxWaiting: 0 });
-  expect((await fetch(`${full.url}/api/agent`)).status).toBe(503);
 });
 
-test('StartupGate answers 503 to a waiting WebSocket when the server stops before its start completes', async () => {
-  const { gate, seen, port } = await behind(LONG);
+test('an entry answers 503 when too many requests wait for the start', async () => {
+  const { url } = await starting({ waitMs: 60_000, maxWaiting: 0 });
+  expect((await fetch(`${url}/api/agent`)).status).toBe(503);
+});
+
+test('an entry answers 503 to a waiting WebSocket when the server stops before it has started', async () => {
+  const { frontend, port, path, isHealthy } = await starting();
   const socket = connect(port, '127.0.0.1');
-  socket.write('GET /terminal HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n');
-  let said = '';
+  const key = Buffer.alloc(16).toString('base64');
+  const head = `Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}`;
+  socket.write(`GET ${path}/exec HTTP/1.1\r\n${head}\r\n\r\n`);
+  let text = '';
   socket.on('data', chunk => {
-    said += chunk;
+    text += chunk;
   });
   const ended = once(socket, 'close');
-  await vi.waitFor(() => {
-    gate.refuseWaiting();
-    expect(said).toMatch(/^HTTP\/1.1 503 .*Retry-After: 1\r\n/s);
-  });
+  expect(await isHealthy()).toBe(true);
+  await frontend.app.close();
   await ended;
-  expect(seen).toEqual([]);
+  expect(text).toMatch(/^HTTP\/1.1 503 .*Retry-After: 1\r\n/is);
 });
 
-test('StartupGate drops a waiting request when its client disconnects', async () => {
-  const { gate, seen, url } = await behind(LONG);
-  const leaving = new AbortController();
-  const gone = fetch(`${url}/gone`, { signal: leaving.signal });
-  expect((await fetch(`${url}/healthz`)).status).toBe(200);
-  leaving.abort();
-  await expect(gone).rejects.toThrow();
-  const stays = fetch(`${url}/stays`);
-  expect((await fetch(`${url}/healthz`)).status).toBe(200);
-  gate.open();
-  expect((await stays).status).toBe(200);
-  expect(seen).not.toContain('/gone');
-});
-
-test('an entry answers only health checks before the start completes', async () => {
-  let start!: () => void;
-  const started = new Promise<void>(resolve => {
-    start = resolve;
+test('an entry passes a WebSocket that waited for the start to its route', async () => {
+  const { start, port, path, isHealthy } = await starting();
+  const socket = connect(port, '127.0.0.1');
+  const key = Buffer.alloc(16).toString('base64');
+  const head = `Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: ${key}`;
+  socket.write(`GET ${path}/exec HTTP/1.1\r\n${head}\r\n\r\n`);
+  let text = '';
+  socket.on('data', chunk => {
+    text += chunk;
   });
-  await using frontend = testFrontend({ started, ready: () => ({ server: 'starting' }) });
-  const url = await frontend.listen();
-  expect((await fetch(`${url}/healthz`)).status).toBe(200);
-  expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({ components: { server: 'starting' } });
-  const listed = fetch(`${url}/api/agent`);
-  expect((await fetch(`${url}/healthz`)).status).toBe(200);
-  expect(frontend.requests.map(({ route }) => route)).not.toContain('/api/agent');
+  expect(await isHealthy()).toBe(true);
+  expect(text).toBe('');
   start();
-  expect((await listed).status).toBe(200);
+  await once(socket, 'close');
+  expect(text).toContain('this test has no sandboxes');
+});
+
+test('an entry drops a request that waits for the start when its client disconnects', async () => {
+  const { frontend, start, url, path, isHealthy } = await starting();
+  const leaving = new AbortController();
+  const left = fetch(`${url}${path}/invoke`, { method: 'POST', body: '1', signal: leaving.signal });
+  expect(await isHealthy()).toBe(true);
+  leaving.abort();
+  await expect(left).rejects.toThrow();
+  const stays = fetch(`${url}/api/agent`);
+  expect(await isHealthy()).toBe(true);
+  start();
+  expect((await stays).status).toBe(200);
+  expect(frontend.instances.calls).toEqual([]);
 });

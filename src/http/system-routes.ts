@@ -60,6 +60,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'public',
         anyHost: true,
+        servesWhileStarting: true,
         docs: DOCS.health,
       },
     },
@@ -72,6 +73,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'public',
         anyHost: true,
+        servesWhileStarting: true,
         docs: DOCS.ready,
       },
     },
@@ -89,6 +91,7 @@ export function addSystemRoutes(app: FastifyInstance, { ready, metrics, seesAllM
       config: {
         access: 'read',
         anyHost: true,
+        servesWhileStarting: true,
         docs: DOCS.metrics,
       },
     },

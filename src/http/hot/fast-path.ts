@@ -83,6 +83,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   readonly #options: FastPathOptions;
   readonly #routes: FastPathRoute[] = [];
   readonly #throttle = new RetryThrottle();
+  #isOpen = false;
 
   constructor(options: FastPathOptions) {
     this.#options = options;
@@ -92,9 +93,18 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     this.#routes.push(route);
   }
 
+  /** Serves requests from now on. Before, the router serves all. */
+  open(): void {
+    this.#isOpen = true;
+  }
+
+  get #isServing(): boolean {
+    return this.#isOpen && !this.#options.connections.isClosing;
+  }
+
   /** Serves a request. Returns false if the router must serve it. */
   take(request: IncomingMessage, response: ServerResponse): boolean {
-    if (request.method !== 'POST' || this.#options.connections.isClosing) return false;
+    if (request.method !== 'POST' || !this.#isServing) return false;
     const url = request.url as string;
     for (const route of this.#routes) {
       const match = route.pattern.exec(url);
@@ -124,7 +134,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   }
 
   takePlain(request: PlainRequest, answer: PlainAnswer, { fastPathRoute, parameter }: PlainWay): boolean {
-    if (this.#options.connections.isClosing) return false;
+    if (!this.#isServing) return false;
     this.#serve(request, answer, fastPathRoute, parameter);
     return true;
   }

@@ -6,8 +6,10 @@ import { addressGroup } from '../access/remote-address.ts';
 
 /** Activity of a connection that has received a request. */
 interface Activity {
-  /** Number of running requests plus answers that wait for earlier ones. */
+  /** Number of requests that run or wait. */
   open: number;
+  /** Number of requests that wait until the earlier ones are answered. */
+  waiting: number;
 }
 
 /**
@@ -22,11 +24,6 @@ export class Connections {
    * If a weak map keeps changing, every garbage collection scans all of it.
    */
   readonly #activity = new WeakMap<Socket, Activity>();
-  /**
-   * Answers that wait for earlier answers of their connection. Each connection that ever had one keeps its
-   * set.
-   */
-  readonly #queued = new WeakMap<Socket, Set<ServerResponse>>();
   readonly #ofAddress = new Counter();
   #closing = false;
 
@@ -75,50 +72,39 @@ export class Connections {
   }
 
   /**
-   * Registers a request that waits behind others of its connection.
-   * Returns false if the queue is full or the connection is closed.
-   * Node buffers the answers of waiting requests, however large, until their turn.
-   * A response that can be written immediately has a socket, and needs no registration.
+   * Calls `serve` when the earlier requests of the connection are answered, unless the client disconnects.
+   * Returns false if too many requests wait or the connection is closed.
+   * Node reads on until the body of a waiting request is larger than its buffer.
    */
-  mayWait(socket: Socket, response: ServerResponse): boolean {
-    const queued = this.#queuedOf(socket);
-    if (socket.destroyed || queued.size >= LIMITS.pipelinedRequests) return false;
-    queued.add(response);
-    // Counted in addition to the request itself, whose answer may be complete long before it can be written.
-    this.requestBegan(socket);
-    response.once('close', () => {
-      queued.delete(response);
-      this.requestEnded(socket);
+  queue(socket: Socket, response: ServerResponse, serve: () => void): boolean {
+    const activity = this.#activityOf(socket);
+    if (socket.destroyed || activity.waiting >= LIMITS.pipelinedRequests) return false;
+    activity.waiting += 1;
+    activity.open += 1;
+    // Node gives a response its socket when its turn comes.
+    response.once('socket', () => {
+      // Runs after Node's own work to assign the socket.
+      process.nextTick(() => {
+        activity.waiting -= 1;
+        if (!response.destroyed) serve();
+        this.requestEnded(socket);
+      });
     });
     return true;
   }
 
-  #queuedOf(socket: Socket): Set<ServerResponse> {
-    const known = this.#queued.get(socket);
-    if (known !== undefined) return known;
-    const queued = new Set<ServerResponse>();
-    this.#queued.set(socket, queued);
-    // Node reports the end of a connection only to the response that is being written.
-    socket.once('close', () => {
-      for (const response of queued) if (response.socket === null) process.nextTick(tellClosed, response);
-    });
-    return queued;
-  }
-
-  /** Returns the buffered bytes of answers that wait behind others of their connection. */
-  queuedBytes(socket: Socket): number {
-    const queued = this.#queued.get(socket);
-    if (queued === undefined) return 0;
-    let bytes = 0;
-    for (const response of queued) if (response.socket === null) bytes += response.writableLength;
-    return bytes;
+  #activityOf(socket: Socket): Activity {
+    let activity = this.#activity.get(socket);
+    if (activity === undefined) {
+      activity = { open: 0, waiting: 0 };
+      this.#activity.set(socket, activity);
+    }
+    return activity;
   }
 
   /** Counts a request that has arrived. Must be called once per request, like `requestEnded`. */
   requestBegan(socket: Socket): void {
-    const activity = this.#activity.get(socket);
-    if (activity === undefined) this.#activity.set(socket, { open: 1 });
-    else activity.open += 1;
+    this.#activityOf(socket).open += 1;
   }
 
   /** Counts a request whose answer has been written. */
@@ -136,13 +122,4 @@ export class Connections {
     this.#closing = true;
     for (const socket of this.#open) if ((this.#activity.get(socket)?.open ?? 0) <= 0) socket.destroySoon();
   }
-}
-
-/** Emits `close` on a waiting response, once, as Node does for the response that is being written. */
-function tellClosed(response: ServerResponse): void {
-  const told = response as ServerResponse & { _closed?: boolean };
-  if (told._closed === true) return;
-  told.destroyed = true;
-  told._closed = true;
-  told.emit('close');
 }

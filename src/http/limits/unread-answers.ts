@@ -7,20 +7,12 @@ export interface UnreadAnswersOptions {
   readonly maxBytes: number;
   /** The connections of the entry. */
   readonly connections: () => Iterable<Socket>;
-  /**
-   * Returns the bytes of answers that wait behind others of a connection. The socket has none of these bytes
-   * yet.
-   */
-  readonly queuedBytes: (socket: Socket) => number;
 }
 
 /** Bytes of a connection that the kernel has not accepted, and the time since which it accepts none. */
 interface Unread {
-  /**
-   * Unsent bytes of the current answer. 0: the current answer has none, and the other answers wait for it.
-   */
   bytes: number;
-  /** Bytes in memory of all answers. Node frees a write only when the kernel has accepted its last byte. */
+  /** Bytes in memory. Node frees a write only when the kernel has accepted its last byte. */
   heldBytes: number;
   sinceMs: number;
 }
@@ -63,7 +55,7 @@ export class UnreadAnswers {
       open += 1;
       const bytes = unsentBytes(socket);
       const known = this.#unread.get(socket);
-      const heldBytes = socket.writableLength + this.#options.queuedBytes(socket);
+      const heldBytes = socket.writableLength;
       if (heldBytes === 0) {
         if (known !== undefined) this.#unread.delete(socket);
         continue;
@@ -78,8 +70,7 @@ export class UnreadAnswers {
       known.bytes = bytes;
       known.heldBytes = heldBytes;
       if (hasMoved) known.sinceMs = nowMs;
-      // A reader that has received everything waits for a call, which may take its time.
-      else if (bytes > 0 && nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
+      else if (nowMs - known.sinceMs >= this.#options.idleMs && !this.#tunnels.has(socket)) {
         held -= this.#end(socket, heldBytes);
       }
     }
