@@ -1,4 +1,5 @@
 import type net from 'node:net';
+import type { Call } from './call.ts';
 import { writeHeader } from './frames.ts';
 import { FRAME, FRAME_HEADER_BYTES } from './protocol.ts';
 
@@ -90,4 +91,39 @@ function writeLead(
   target.writeUInt16BE(headerBytes, start);
   target.write(header, start + 2);
   return start + 2 + headerBytes;
+}
+
+/** The machine's monotonic time at which the clock of `performance` began, in milliseconds. */
+export const MONOTONIC_MS = Number(process.hrtime.bigint()) / 1e6 - performance.now();
+
+type SentHeader = Call['header'];
+/** Fields that few calls have. The check below proves that the list is complete. */
+const RARE_FIELDS = ['sessionId', 'stream', 'credit'] as const satisfies readonly (keyof SentHeader)[];
+type UsualField = 'traceId' | 'traceparent' | 'requestId' | 'headers';
+type Missing = Exclude<keyof SentHeader, UsualField | (typeof RARE_FIELDS)[number]>;
+/** Fails to compile when a field is in neither list. */
+const NONE_MISSING: [Missing] extends [never] ? true : Missing = true;
+void NONE_MISSING;
+
+/**
+ * Writes the JSON of a `CallHeader` field by field: `JSON.stringify` of an object costs four times as much.
+ */
+export function encodeCallHeader({ header, timeoutMs, waitedMs = 0 }: Call, isHere: boolean): string {
+  const { traceId, traceparent, requestId, headers } = header;
+  const at = isHere ? `,"atMs":${Math.round(MONOTONIC_MS + performance.now())}` : '';
+  let json = `{"remainingMs":${timeoutMs - waitedMs}${at},"traceId":${quoted(traceId)}`;
+  json += `,"traceparent":${quoted(traceparent)},"requestId":${quoted(requestId)}`;
+  if (headers !== undefined) json += `,"headers":${JSON.stringify(headers)}`;
+  for (const field of RARE_FIELDS) {
+    const value = header[field];
+    if (value !== undefined) json += `,"${field}":${JSON.stringify(value)}`;
+  }
+  return `${json}}`;
+}
+
+/** Matches text without characters that JSON escapes. */
+const PLAIN_TEXT = /^[ !#-[\]-~]*$/;
+
+function quoted(text: string): string {
+  return PLAIN_TEXT.test(text) ? `"${text}"` : JSON.stringify(text);
 }

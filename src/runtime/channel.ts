@@ -4,12 +4,13 @@ import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import { type Call, type CallOutcome, type InitOutcome, timedOut } from './call.ts';
-import { CallBatch } from './call-batch.ts';
+import { CallBatch, encodeCallHeader, MONOTONIC_MS } from './call-batch.ts';
 import { type Connection, type ConnectionOwner, type ConnectOptions, connect } from './connection.ts';
 import { ControlLink } from './control-link.ts';
 import {
   checkSize,
   decodeError,
+  decodeFailure,
   decodeInitOk,
   decodePong,
   decodeResult,
@@ -18,8 +19,7 @@ import {
   ProtocolError,
 } from './decoder.ts';
 import { encodeFrame, type Frame } from './frames.ts';
-import { OpenCall } from './open-call.ts';
-import { OpenCalls } from './open-calls.ts';
+import { OpenCall, OpenCalls } from './open-calls.ts';
 import {
   type Cancel,
   FRAME,
@@ -223,7 +223,7 @@ export class Channel {
         reject(timedOut(call));
         return;
       }
-      const header = headerOf(call, this.#isHere);
+      const header = encodeCallHeader(call, this.#isHere);
       const headerBytes = Buffer.byteLength(header);
       if (headerBytes > MAX_CALL_HEADER_BYTES) {
         reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
@@ -378,7 +378,7 @@ export class Channel {
       return;
     }
     // Decoded before the call is removed: an error thrown here fails this call with the other open ones.
-    const outcome = type === FRAME.RESULT ? decodeResult(payload) : failureOf(payload);
+    const outcome = type === FRAME.RESULT ? decodeResult(payload) : decodeFailure(payload);
     this.#pending.remove(pending);
     if (!outcome.ok && outcome.code === USER_CODES.protocolBroken.code && outcome.text === STOPPING) {
       pending.fail(unavailable('instance exited: it is stopping'));
@@ -446,44 +446,4 @@ function letGoOf({ socket }: Connection): (error: unknown) => never {
 
 function encodeInit(init: Init): Buffer {
   return encodeFrame(FRAME.INIT, 0, JSON.stringify(init));
-}
-
-function failureOf(payload: Buffer): CallOutcome {
-  const { code, message, runMicros } = decodeError(payload);
-  return { ok: false, code, text: message, runMicros: runMicros ?? 0 };
-}
-
-/** The machine's monotonic time at which the clock of `performance` began, in milliseconds. */
-const MONOTONIC_MS = Number(process.hrtime.bigint()) / 1e6 - performance.now();
-
-type SentHeader = Call['header'];
-/** Fields that few calls have. The check below proves that the list is complete. */
-const RARE_FIELDS = ['sessionId', 'stream', 'credit'] as const satisfies readonly (keyof SentHeader)[];
-type UsualField = 'traceId' | 'traceparent' | 'requestId' | 'headers';
-type Missing = Exclude<keyof SentHeader, UsualField | (typeof RARE_FIELDS)[number]>;
-/** Fails to compile when a field is in neither list. */
-const NONE_MISSING: [Missing] extends [never] ? true : Missing = true;
-void NONE_MISSING;
-
-/**
- * Writes the JSON of a `CallHeader` field by field: `JSON.stringify` of an object costs four times as much.
- */
-function headerOf({ header, timeoutMs, waitedMs = 0 }: Call, isHere: boolean): string {
-  const { traceId, traceparent, requestId, headers } = header;
-  const at = isHere ? `,"atMs":${Math.round(MONOTONIC_MS + performance.now())}` : '';
-  let json = `{"remainingMs":${timeoutMs - waitedMs}${at},"traceId":${quoted(traceId)}`;
-  json += `,"traceparent":${quoted(traceparent)},"requestId":${quoted(requestId)}`;
-  if (headers !== undefined) json += `,"headers":${JSON.stringify(headers)}`;
-  for (const field of RARE_FIELDS) {
-    const value = header[field];
-    if (value !== undefined) json += `,"${field}":${JSON.stringify(value)}`;
-  }
-  return `${json}}`;
-}
-
-/** Matches text without characters that JSON escapes. */
-const PLAIN_TEXT = /^[ !#-[\]-~]*$/;
-
-function quoted(text: string): string {
-  return PLAIN_TEXT.test(text) ? `"${text}"` : JSON.stringify(text);
 }

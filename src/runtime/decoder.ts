@@ -100,6 +100,12 @@ export function decodeError(payload: Buffer): CallError {
   return readError(parse(payload, 'ERROR'), 'ERROR');
 }
 
+/** Decodes an ERROR that answers a call. */
+export function decodeFailure(payload: Buffer): CallOutcome {
+  const { code, message, runMicros } = decodeError(payload);
+  return { ok: false, code, text: message, runMicros: runMicros ?? 0 };
+}
+
 /**
  * Decodes a RESULT. Its bytes must be exactly one JSON value, because they are copied into other JSON
  * unchanged.

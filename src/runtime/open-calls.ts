@@ -1,4 +1,8 @@
-import type { OpenCall } from './open-call.ts';
+import { unavailable } from '../core/error.ts';
+import { MAX_TIMER_MS } from '../lib/long-timer.ts';
+import { type Call, type CallOutcome, timedOut } from './call.ts';
+import { ProtocolError } from './decoder.ts';
+import type { Cancel } from './protocol.ts';
 
 const FIRST_PLACES = 16;
 const MAX_ID = 0xffff_ffff;
@@ -64,3 +68,148 @@ export class OpenCalls {
     for (const call of calls) if (call !== undefined) this.#places[this.#placeOf(call.id)] = call;
   }
 }
+
+/**
+ * Returns the credit that a CHUNK costs. An empty CHUNK costs 1, because otherwise any number of them could
+ * wait.
+ */
+export function creditOf(payloadBytes: number): number {
+  return Math.max(1, payloadBytes);
+}
+
+/** The channel of an open call, as the call uses it. */
+interface CallOwner {
+  /** Sends a CANCEL to the runtime and keeps waiting for its answer. */
+  cancel(callId: number, reason: Cancel['reason']): void;
+  /** Stops waiting for the call's answer. */
+  abandon(callId: number, reason: Cancel['reason']): void;
+}
+
+/** A call that was sent and not answered yet: its time limit, its signal and its promise. */
+export class OpenCall {
+  readonly id: number;
+  onChunk: Call['onChunk'];
+  /** Called when an abandoned call ends; undefined without a listener, and once the call was answered. */
+  onLateEnd: Call['onLateEnd'] | undefined;
+  /** CHUNK payload that the runtime may still send; null when the call is no stream. */
+  #creditBytes: number | null;
+  /**
+   * Minimum size of a grant: half of the initial credit.
+   * Less than the whole, so that the stream never waits for the reader to take everything.
+   */
+  readonly #grantBytes: number;
+  /** Bytes that the reader has taken and that are not granted yet. */
+  #owedBytes = 0;
+  #signal: Call['signal'];
+  readonly #timeoutMs: number;
+  readonly #owner: CallOwner;
+  #resolve: (outcome: CallOutcome) => void;
+  #reject: (error: Error) => void;
+  #onAbort: (() => void) | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  /** Time that is left when the current timer fires. */
+  #leftMs: number;
+
+  constructor(
+    id: number,
+    call: Call,
+    owner: CallOwner,
+    resolve: (outcome: CallOutcome) => void,
+    reject: (error: Error) => void,
+  ) {
+    const { signal, timeoutMs, waitedMs = 0 } = call;
+    this.id = id;
+    this.onChunk = call.onChunk;
+    this.onLateEnd = call.onLateEnd;
+    this.#creditBytes = call.header.stream === true ? (call.header.credit ?? 0) : null;
+    this.#grantBytes = Math.floor((this.#creditBytes ?? 0) / 2);
+    this.#signal = signal;
+    this.#timeoutMs = timeoutMs;
+    this.#owner = owner;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.#leftMs = Math.max(0, timeoutMs - waitedMs);
+    this.#startTimer();
+    if (signal) {
+      this.#onAbort = () => this.#aborted();
+      signal.addEventListener('abort', this.#onAbort);
+    }
+  }
+
+  /**
+   * Records that the reader has taken `bytes`. Returns the credit to send to the runtime.
+   * Returns 0 while the amount is below the minimum of a grant.
+   */
+  grantCredit(bytes: number): number {
+    if (this.#creditBytes === null) return 0;
+    this.#owedBytes += bytes;
+    if (this.#owedBytes < this.#grantBytes) return 0;
+    const granted = this.#owedBytes;
+    this.#owedBytes = 0;
+    this.#creditBytes += granted;
+    return granted;
+  }
+
+  /** Charges a CHUNK. Throws when the credit is used up; one CHUNK may exceed the remaining credit. */
+  spendCredit(payloadBytes: number): void {
+    if (this.#creditBytes === null) throw new ProtocolError('CHUNK of a call that is no stream');
+    if (this.#creditBytes <= 0) throw new ProtocolError('CHUNK beyond the credit of its stream');
+    this.#creditBytes -= creditOf(payloadBytes);
+  }
+
+  settle(outcome: CallOutcome): void {
+    const resolve = this.#resolve;
+    this.#end();
+    this.onLateEnd = undefined;
+    resolve(outcome);
+  }
+
+  fail(error: Error): void {
+    const reject = this.#reject;
+    this.#end();
+    reject(error);
+  }
+
+  /** Starts a timer. Node's timers are limited to 24.8 days, so a longer time takes several. */
+  #startTimer(): void {
+    const waitMs = Math.min(this.#leftMs, MAX_TIMER_MS);
+    this.#leftMs -= waitMs;
+    this.#timer = setTimeout(OpenCall.#timePassed, waitMs, this).unref();
+  }
+
+  static #timePassed(this: void, call: OpenCall): void {
+    if (call.#leftMs > 0) call.#startTimer();
+    else call.#timedOut();
+  }
+
+  #timedOut(): void {
+    this.#owner.abandon(this.id, 'timeout');
+    this.fail(timedOut({ timeoutMs: this.#timeoutMs }));
+  }
+
+  #aborted(): void {
+    if (this.#signal?.reason === 'interrupt') {
+      this.#owner.cancel(this.id, 'interrupt');
+      return;
+    }
+    this.#owner.abandon(this.id, 'caller');
+    this.fail(unavailable('the caller went away'));
+  }
+
+  /**
+   * Ends the call and clears all references.
+   * Long-lived tables that change with every call keep old entries until the next full garbage collection.
+   * Without this, such an entry would keep the call, its request and its answer in memory.
+   */
+  #end(): void {
+    clearTimeout(this.#timer);
+    if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#onAbort = undefined;
+    this.#signal = undefined;
+    this.onChunk = undefined;
+    this.#resolve = NOBODY;
+    this.#reject = NOBODY;
+  }
+}
+
+const NOBODY = (): void => undefined;
