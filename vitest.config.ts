@@ -23,7 +23,7 @@ const UNITS = ['src/**/*.test.ts', 'test/{agents,instances}/**/*.test.ts'];
 const ALONE = [
   'src/cluster/tls.test.ts',
   'src/functions/log-merge.test.ts',
-  'src/api/jobs/tail.test.ts',
+  'src/api/jobs/jobs.test.ts',
   'src/sandbox/host/logs.test.ts',
   'src/telemetry/tracer.test.ts',
   'test/agents/memory.test.ts',

@@ -26,7 +26,10 @@ const GENERATED: readonly Generated[] = [
     make: async () => (await import('../src/config/document.ts')).configurationPage(),
   },
   { file: 'rookery.sample.yaml', make: async () => (await import('../src/config/document.ts')).sampleFile() },
-  { file: 'docs/reference/metrics.md', make: async () => (await import('../src/telemetry/document.ts')).metricsPage() },
+  {
+    file: 'docs/reference/metrics.md',
+    make: async () => (await import('../src/telemetry/metric-table.ts')).metricsPage(),
+  },
   { file: 'docs/reference/cli.md', make: cliPage },
   {
     file: 'docs/reference/rookery.schema.json',

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Served } from '../../scripts/served.ts';
-import { readRegister } from '../../src/core/function-fields.ts';
+import { readRegister } from '../../src/core/function.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
 import { openDatabase } from '../../src/storage/database.ts';

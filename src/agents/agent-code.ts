@@ -1,6 +1,5 @@
 import { parseCodeUrl, splitMounts } from '../core/code-package.ts';
-import type { InstanceSpec } from '../core/instance.ts';
-import type { MountSpec } from '../core/mount.ts';
+import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
 import type { Log } from '../lib/log.ts';
 import type { InstanceRef } from '../storage/queries/instances.ts';

@@ -5,7 +5,7 @@ import type { Instances } from '../instances/instances.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { isAllowed } from '../instances/state.ts';
-import { timeoutSignal } from '../lib/long-timer.ts';
+import { timeoutSignal } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { graceOf } from './agent-deletes.ts';

@@ -3,7 +3,7 @@ import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
 import { transitionOf } from '../instances/state.ts';
-import { newSecret } from '../lib/new-secret.ts';
+import { newSecret } from '../lib/random-ids.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { AgentCode } from './agent-code.ts';
 import { AgentPromises } from './agent-promises.ts';

@@ -1,6 +1,6 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
-import type { Addressed, LivesWith } from '../http/access/lives-with.ts';
+import type { Addressed, LivesWith } from '../http/route-config.ts';
 
 const param = (name: string) => (request: Addressed) => (request.params as Record<string, string>)[name] ?? null;
 

@@ -2,8 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
 import { type ParametersOf, readParameters, type Sent } from '../core/parameter.ts';
-import { answerController } from '../http/access/caller.ts';
-import { onTokenEnd } from '../http/access/token-end.ts';
+import { answerController, onTokenEnd } from '../http/access/caller.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import { badQuery, flag, integer, parsed } from './query.ts';
 

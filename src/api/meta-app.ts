@@ -3,9 +3,8 @@ import { META_CODES } from '../core/codes.ts';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Registry } from '../registry/registry.ts';
 import { addPoolRoutes, type PoolTenants } from './pools/pools.ts';
-import { metaErrors } from './registry/errors.ts';
-import { addFunctionRoutes } from './registry/functions.ts';
-import { addRegisterRoute } from './registry/register.ts';
+import { addFunctionRoutes, addRegisterRoute } from './registry/functions.ts';
+import { metaErrors } from './registry/requests.ts';
 import { addReservationRoutes } from './registry/reservations.ts';
 
 export interface MetaOptions extends Omit<EntryOptions, 'name' | 'title' | 'errors' | 'wrongRequestCode'> {

@@ -1,6 +1,6 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { extname, join } from 'node:path';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 export const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',
@@ -60,4 +60,63 @@ function encodingsOf(sent: string | string[] | undefined): ReadonlySet<string> {
   return new Set(
     names.filter(name => !/;\s*q=0(\.0*)?\s*$/.test(name)).map(name => (name.split(';', 1)[0] ?? '').trim()),
   );
+}
+
+/** Allows only the service's own files. The page cannot connect to another host, and no page can frame it. */
+const DASHBOARD_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self'",
+  "font-src 'self'",
+  "connect-src 'self'",
+  "manifest-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+].join('; ');
+
+/** Cache policy for files whose names contain a hash of their content. */
+const FOREVER = 'public, max-age=31536000, immutable';
+
+/**
+ * Serves the files of the dashboard that the build wrote, each at its own route.
+ * Any other path stays an unknown route. Serves nothing if `directory` has no `index.html`.
+ */
+export function addDashboardPages(app: FastifyInstance, directory: string): void {
+  if (!existsSync(join(directory, 'index.html'))) return;
+  const send = (page: Page) => async (request: FastifyRequest, reply: FastifyReply) =>
+    sendPage(request, reply, page, DASHBOARD_POLICY);
+  app.get('/', { config: { access: 'public', onlyPages: true } }, send(readPage(directory, 'index.html', 'no-cache')));
+  for (const name of readdirSync(join(directory, 'assets'))) {
+    if (TYPES[extname(name)] === undefined) continue;
+    app.get(`/assets/${name}`, { config: { access: 'public' } }, send(readPage(directory, `assets/${name}`, FOREVER)));
+  }
+}
+
+/** Allows the style sheet and images of the pages, and no scripts. */
+const DOCS_POLICY = [
+  "default-src 'none'",
+  "style-src 'self'",
+  "img-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+/**
+ * Serves the documents that the build rendered, each at its own route below `/docs`.
+ * Serves nothing if `directory` does not exist.
+ */
+export function addDocPages(app: FastifyInstance, directory: string): void {
+  if (!existsSync(directory)) return;
+  const send = (page: Page) => async (request: FastifyRequest, reply: FastifyReply) =>
+    sendPage(request, reply, page, DOCS_POLICY);
+  for (const path of ['/docs', '/docs/'])
+    app.get(path, { config: { access: 'public' } }, async (_request, reply) => reply.redirect('/docs/README.html'));
+  for (const name of readdirSync(directory, { recursive: true, encoding: 'utf8' })) {
+    if (TYPES[extname(name)] === undefined) continue;
+    app.get(`/docs/${name}`, { config: { access: 'public' } }, send(readPage(directory, name, 'no-cache')));
+  }
 }

@@ -7,7 +7,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, preParsingHookHandl
 import type { WebSocket } from 'ws';
 import { invalidRequest } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { onTokenEnd } from '../http/access/token-end.ts';
+import { onTokenEnd } from '../http/access/caller.ts';
 import { refusal } from '../http/answer.ts';
 
 /** Close codes of WebSockets (RFC 6455 §7.4). Codes from 4000 on are the service's own. */

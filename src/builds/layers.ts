@@ -3,20 +3,20 @@ import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { failedPrecondition, unavailable } from '../core/error.ts';
+import type { MountSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { MountSpec } from '../core/mount.ts';
 import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import { Counter } from '../lib/counter.ts';
 import { withDeadline } from '../lib/deadline.ts';
-import { diskUsage } from '../lib/disk-usage.ts';
-import { flushDirectory, flushFileSystem } from '../lib/flush.ts';
+import { flushDirectory, flushFileSystem } from '../lib/file-writes.ts';
 import { sharedController } from '../lib/linked-signal.ts';
-import { newSecret } from '../lib/new-secret.ts';
+import { newSecret } from '../lib/random-ids.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
+import { diskUsage } from '../lib/tenant-disk.ts';
 import { describeExit, type SandboxDriver, type SandboxSpec } from '../sandbox/driver.ts';
 
 /** Instructions to make a layer. Recipes with the same `key` make the same layer. */

@@ -1,8 +1,8 @@
 import { stat } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import type { MountSpec } from '../core/mount.ts';
+import type { MountSpec } from '../core/instance.ts';
 import { execFile } from '../lib/child-process.ts';
-import { realPathOf } from '../lib/real-path.ts';
+import { realPathOf } from '../lib/path-lookup.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 10_000;

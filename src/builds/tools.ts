@@ -3,9 +3,9 @@ import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Environment } from '../core/environment.ts';
 import { unavailable } from '../core/error.ts';
-import type { MountSpec } from '../core/mount.ts';
+import type { MountSpec } from '../core/instance.ts';
 import { execFile } from '../lib/child-process.ts';
-import { realPathOf } from '../lib/real-path.ts';
+import { realPathOf } from '../lib/path-lookup.ts';
 
 const run = promisify(execFile);
 const ASK_TIMEOUT_MS = 20_000;

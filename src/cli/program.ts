@@ -1,5 +1,5 @@
 import { Command, CommanderError } from 'commander';
-import { nearest } from '../core/nearest.ts';
+import { nearest } from '../core/unknown-names.ts';
 import { CliError, EXIT, usageError } from './shared/exit.ts';
 import type { Context, Io } from './shared/io.ts';
 import { printable, printError } from './shared/print.ts';

@@ -5,7 +5,7 @@ import { Random } from '../../test/parts/random.ts';
 import { Replicas, type TestReplica } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
 import { ServiceError } from '../core/error.ts';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import { fence } from '../storage/queries/leases.ts';
 import type { LeaseFence, LeaseName } from './contract.ts';
 

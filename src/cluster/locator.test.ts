@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
-import { shardOf } from '../core/shard.ts';
+import { shardOf } from '../core/lease.ts';
 import type { LivingNode } from './contract.ts';
 import { type LocatorOptions, NodeLocator } from './locator.ts';
 

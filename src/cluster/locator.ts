@@ -1,8 +1,8 @@
 import { LRUCache } from 'lru-cache';
 import { unavailable } from '../core/error.ts';
-import { type ShardName, shardOf } from '../core/shard.ts';
-import type { Thing } from '../http/access/lives-with.ts';
+import { type ShardName, shardOf } from '../core/lease.ts';
 import type { Locator, Replica, Target } from '../http/forwarding.ts';
+import type { Thing } from '../http/route-config.ts';
 import { pause } from '../lib/backoff.ts';
 import type { LivingNode, Membership, Shards } from './contract.ts';
 

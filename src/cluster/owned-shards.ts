@@ -1,5 +1,5 @@
 import type { Lease } from '../core/lease.ts';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import type { LeaseName, LeaseOwner, Shards } from './contract.ts';
 
 /** Part that serves the functions of the shards that this node holds. */

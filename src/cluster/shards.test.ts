@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vi
 import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
 import { note, Replicas, type TestReplica } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import { fence } from '../storage/queries/leases.ts';
 import type { LeaseFence, LeaseName } from './contract.ts';
 

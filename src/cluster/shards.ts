@@ -1,5 +1,5 @@
 import { messageOf } from '../core/error.ts';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import type { LeaseName } from './contract.ts';
 import { singleReplica } from './single.ts';
 

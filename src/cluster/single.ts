@@ -1,4 +1,4 @@
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import type { Cluster, Joining, LeaseName, LeaseOwner, LivingNode } from './contract.ts';
 
 /**

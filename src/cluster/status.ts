@@ -1,4 +1,4 @@
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import type { Cluster, LeaseName } from './contract.ts';
 
 /** Returns `ClusterStatus` of `api/admin/cluster.ts` from memory, without a query to the database. */

@@ -1,8 +1,7 @@
 import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import { flushDirectory } from '../lib/flush.ts';
-import { streamToFile } from '../lib/stream-to-file.ts';
+import { flushDirectory, streamToFile } from '../lib/file-writes.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 import type { ObjectStore } from '../object-store/object-store.ts';
 import type { Database } from '../storage/database.ts';

@@ -14,9 +14,9 @@ import {
   ServiceError,
   unavailable,
 } from '../core/error.ts';
+import { streamToFile } from '../lib/file-writes.ts';
 import { Interval } from '../lib/interval.ts';
 import type { Removals } from '../lib/removals.ts';
-import { streamToFile } from '../lib/stream-to-file.ts';
 import { isDiskFull } from '../lib/system-errors.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
 import type { Database } from '../storage/database.ts';

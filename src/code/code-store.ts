@@ -5,7 +5,7 @@ import { basename, join } from 'node:path';
 import { CODE_TARGET, codeUrl } from '../core/code-package.ts';
 import { failedPrecondition, messageOf, type ServiceError } from '../core/error.ts';
 import { checkHostPath, checkSources, type HostPathPolicy } from '../core/host-path.ts';
-import type { MountSpec } from '../core/mount.ts';
+import type { MountSpec } from '../core/instance.ts';
 import { findPath, type OpenedPath, openPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { type Readable, Transform } from 'node:stream';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
-import { streamToFile } from '../lib/stream-to-file.ts';
+import { streamToFile } from '../lib/file-writes.ts';
 import { openS3, S3_REQUEST_TIMEOUT_MS, s3Failure } from '../object-store/s3.ts';
 
 /** Location of a function's code object, from its registered `s3CodePath`. */

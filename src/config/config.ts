@@ -1,7 +1,7 @@
 import { homedir } from 'node:os';
 import { isAbsolute, join, resolve } from 'node:path';
-import { nearest } from '../core/nearest.ts';
 import { type Setting, WrongValue } from '../core/setting.ts';
+import { nearest } from '../core/unknown-names.ts';
 import { type Auth, readAuth } from './auth.ts';
 import { type ClusterIdentity, readCluster } from './cluster.ts';
 import { contradictionsOf } from './contradictions.ts';

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import type { Environment } from '../core/environment.ts';
 import { messageOf } from '../core/error.ts';
-import { nearest } from '../core/nearest.ts';
+import { nearest } from '../core/unknown-names.ts';
 import { type Config, type Given, resolveConfig } from './config.ts';
 import {
   CLIENT_VARIABLES,

@@ -1,5 +1,5 @@
 import { promisify } from 'node:util';
-import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
+import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret.ts';
 import { execFile } from '../lib/child-process.ts';
 import { checkPrivate, readWhole } from './secret-file.ts';
 import type { Values } from './settings.ts';

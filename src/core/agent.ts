@@ -3,12 +3,11 @@ import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
-import type { InstanceSpec, SandboxType } from './instance.ts';
+import type { InstanceSpec, MountSpec, SandboxType } from './instance.ts';
+import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './instance.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
 import { boolean, described, integer, type Kind, list, refine, text } from './kind.ts';
 import { LIMITS } from './limits.ts';
-import type { MountSpec } from './mount.ts';
-import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './port.ts';
 import { type RestartPolicy, restartPolicy } from './restart-policy.ts';
 import { type RequestedSandboxType, runsImages, runsInCluster, SANDBOX_TYPES } from './sandbox-types.ts';
 import { type Variables, variable } from './secret.ts';

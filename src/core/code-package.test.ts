@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { readAgentCreate } from './agent.ts';
 import { parseCodeUrl, splitMounts } from './code-package.ts';
-import { readRegister } from './function-fields.ts';
+import { readRegister } from './function.ts';
 
 const SHA = 'ab'.repeat(32);
 const URL = `code://${SHA}`;

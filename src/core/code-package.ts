@@ -1,4 +1,4 @@
-import type { MountSpec } from './mount.ts';
+import type { MountSpec } from './instance.ts';
 
 /** Directory of a service instance's code inside its sandbox (decisions §6). */
 export const CODE_TARGET = '/opt/function/code';

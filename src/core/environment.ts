@@ -37,3 +37,9 @@ export const ENVIRONMENT_NAMES = {
   check: environmentNameProblem,
   pattern: /^(?!ROOKERY_)[A-Za-z_][A-Za-z0-9_]*$/,
 } as const;
+
+/** Replaces an environment's value for callers that may not see it. */
+export const MASK = '***';
+
+/** Fields whose values are environments, anywhere in an answer. */
+export const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);

@@ -1,6 +1,6 @@
 import { failedPrecondition, invalidRequest, type ServiceError } from './error.ts';
+import type { MountSpec } from './instance.ts';
 import { LIMITS } from './limits.ts';
-import type { MountSpec } from './mount.ts';
 
 /**
  * Restricts the host paths that a caller may name, in addition to the fixed list of the specification. The

@@ -12,7 +12,7 @@ import {
   text,
   wrongAt,
 } from './kind.ts';
-import { isLabelKey, isLabelValue } from './kubernetes-label.ts';
+import { isLabelKey, isLabelValue } from './kubernetes-formats.ts';
 
 /**
  * Parts of Kubernetes objects that a pool carries as JSON texts. The checks are as strict as those of the API

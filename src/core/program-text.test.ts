@@ -2,11 +2,11 @@ import { expect, test } from 'vitest';
 import { createBody, runtimeSpec } from '../../test/http/frontend.ts';
 import { readAgentCreate } from './agent.ts';
 import { readExec } from './exec.ts';
-import { readRegister, readUpdate } from './function-fields.ts';
+import { readRegister, readUpdate } from './function.ts';
 import { readJobSubmission } from './job.ts';
 import type { JsonObject } from './json.ts';
 import { LIMITS } from './limits.ts';
-import { readPool } from './pool-fields.ts';
+import { readPool } from './pool.ts';
 import { readRuntimeEnv } from './runtime-env.ts';
 
 const FUNCTION = { name: '0@demo@hello', kind: 'agent', runtime: 'python3.11', cpu: 500, memory: 512 };

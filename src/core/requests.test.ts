@@ -3,15 +3,15 @@ import { describe, expect, test } from 'vitest';
 import { readSchedule } from '../jobs/schedules.ts';
 import { AGENT_CREATE, readAgentCreate } from './agent.ts';
 import { EXEC, readExec } from './exec.ts';
-import { FUNCTION_REGISTER, FUNCTION_UPDATE, readRegister, readUpdate } from './function-fields.ts';
+import { FUNCTION_REGISTER, FUNCTION_UPDATE, readRegister, readUpdate } from './function.ts';
 import { JOB_SCHEDULE, JOB_SUBMIT, readJobSubmission } from './job.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
 import type { Kind } from './kind.ts';
-import { POOL_UPDATE, POOLS_CREATE, readPool, readPoolUpdate } from './pool-fields.ts';
+import { POOL_UPDATE, POOLS_CREATE, readPool, readPoolUpdate } from './pool.ts';
 import type { Checked } from './problem.ts';
-import { PUBLISH, readPublish } from './publish.ts';
 import { RESERVATION, readReservation } from './reservation.ts';
-import { unknownFieldWarnings } from './unknown-fields.ts';
+import { PUBLISH, readPublish } from './revision.ts';
+import { unknownFieldWarnings } from './unknown-names.ts';
 
 /** Request sample: a body with every field, and a function that returns true if the reader accepts a body. */
 interface Sample {

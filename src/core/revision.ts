@@ -1,3 +1,10 @@
+import { FUNCTION_KINDS, type FunctionKind, revisionId } from './function.ts';
+import type { JsonObject } from './json.ts';
+import { oneOf, text } from './kind.ts';
+import { LIMITS } from './limits.ts';
+import { type Checked, Problems } from './problem.ts';
+import { absentValues, object, optional, readPresent } from './shape.ts';
+
 const REVISION_ID = /^\d{17}$/;
 
 /** Formats a time for function records: `2026-11-20 10:00:00.000 UTC`. */
@@ -34,4 +41,29 @@ export function parseRevisionId(id: string): number {
   if (!REVISION_ID.test(id)) throw new RangeError(`not a revision id: ${id}`);
   const part = (from: number, to: number) => Number(id.slice(from, to));
   return Date.UTC(part(0, 4), part(4, 6) - 1, part(6, 8), part(8, 10), part(10, 12), part(12, 14), part(14, 17));
+}
+
+export interface PublishRequest {
+  readonly revisionId: string;
+  /** `''`: the number is made from the time. The revision is checked before the syntax of the number. */
+  readonly versionNumber: string;
+  readonly versionDesc: string;
+  /** `''`: the function's own kind. */
+  readonly kind: FunctionKind | '';
+}
+
+const description = text({ maxChars: LIMITS.functionDescriptionChars });
+
+/** The body of a publish. */
+export const PUBLISH = object<PublishRequest>({
+  revisionId,
+  versionNumber: optional(description, '', 'Empty or absent: made from the time.'),
+  versionDesc: optional(description, ''),
+  kind: optional<FunctionKind | ''>(oneOf(['', ...FUNCTION_KINDS]), '', 'If sent, the function’s own.'),
+});
+
+export function readPublish(body: JsonObject): Checked<PublishRequest> {
+  const problems = new Problems();
+  const { present } = readPresent(PUBLISH.fields, body, '', problems.add);
+  return problems.check({ ...absentValues(PUBLISH.fields), ...present });
 }

@@ -1,9 +1,9 @@
 import { isAbsolute } from 'node:path';
+import { indexOfFile, namesFile } from './dependencies.ts';
 import { ENVIRONMENT_NAMES, environmentNameProblem, variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { failAtFirst, invalidBody, type JsonObject } from './json.ts';
 import { anyObject, boolean, described, type Kind, list, refine, type Schema, text, wrongAt } from './kind.ts';
-import { indexOfFile, namesFile } from './pip-lines.ts';
 import { MAX_QUOTED_CHARS } from './problem.ts';
 import { type Variables, variable } from './secret.ts';
 import { Form, object, optional, required, type ValueOf } from './shape.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { AGENT_CREATE } from './agent.ts';
-import { readRegister } from './function-fields.ts';
+import { readRegister } from './function.ts';
 import { readJobSubmission } from './job.ts';
 import { failAtFirst } from './json.ts';
 import { LIMITS } from './limits.ts';

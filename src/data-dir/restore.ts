@@ -8,8 +8,7 @@ import { DatabaseSync, type DatabaseSyncInstance } from '@photostructure/sqlite'
 import tar from 'tar-stream';
 import { failedPrecondition, messageOf } from '../core/error.ts';
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
-import { flushDirectory } from '../lib/flush.ts';
-import { streamToFile } from '../lib/stream-to-file.ts';
+import { flushDirectory, streamToFile } from '../lib/file-writes.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 import { measuring } from './backup.ts';
 import {

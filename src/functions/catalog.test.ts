@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { FakeCatalog, functionDefinition } from '../../test/functions/harness.ts';
 import { testRegistry } from '../../test/registry/registry.ts';
 import { type CatalogBed, describeCatalog, FUNCTION } from '../../test/suites/function-catalog.ts';
-import { readRegister } from '../core/function-fields.ts';
+import { readRegister } from '../core/function.ts';
 import { createCatalog } from './registry-catalog.ts';
 
 const T = 'default';

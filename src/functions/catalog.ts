@@ -1,9 +1,7 @@
 import type { CodeSource } from '../code/code-store.ts';
 import type { Expose } from '../core/address.ts';
 import type { DependencyMode } from '../core/dependencies.ts';
-import type { SandboxType } from '../core/instance.ts';
-import type { MountSpec } from '../core/mount.ts';
-import type { PortSpec } from '../core/port.ts';
+import type { MountSpec, PortSpec, SandboxType } from '../core/instance.ts';
 import type { Variables } from '../core/secret.ts';
 import type { ScalingPolicy } from './policy.ts';
 

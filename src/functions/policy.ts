@@ -1,4 +1,4 @@
-import { afterMs } from '../lib/long-timer.ts';
+import { afterMs } from '../lib/deadline.ts';
 
 /** Scaling rules of a function version, from its registered metadata and its reservations. */
 export interface ScalingPolicy {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import type { Lease } from '../core/lease.ts';
-import { SHARD_NAMES } from '../core/shard.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import { shardOfUrn } from './shards.ts';
 
 const SHARD = shardOfUrn(URN);

@@ -1,5 +1,4 @@
-import { HELD_FOR_GOOD, type Lease } from '../core/lease.ts';
-import { shardOf } from '../core/shard.ts';
+import { HELD_FOR_GOOD, type Lease, shardOf } from '../core/lease.ts';
 import { functionUrnOf } from '../core/urn.ts';
 
 /**

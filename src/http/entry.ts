@@ -6,24 +6,22 @@ import type { Log } from '../lib/log.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
 import type { AddressHosts } from './access/address-host.ts';
 import type { TokenVerifier } from './access/credentials.ts';
-import { createGate, type Gate } from './access/gate.ts';
-import { addGateHook, addRequestFields } from './access/gate-hook.ts';
+import { addGateHook, addRequestFields, createGate, type Gate } from './access/gate.ts';
 import { createHostRule, type HostRuleOptions } from './access/host-rule.ts';
-import { addMasking } from './access/masking.ts';
+import { addMasking, hidingOwnPaths } from './access/masking.ts';
 import { createAccessLog } from './access-log.ts';
 import type { ErrorTable } from './answer.ts';
+import { addErrorAnswers, answerClientError, answeringRouterErrors } from './answer.ts';
 import { documentRoute, withOptionalBodies } from './docs.ts';
-import { addErrorAnswers, answerClientError, answeringRouterErrors } from './error-answers.ts';
 import { addForwarding, Forwarding, type ForwardingOptions } from './forwarding.ts';
 import type { FastPath } from './hot/fast-path.ts';
 import { serveRequests } from './hot/serve-requests.ts';
+import { endRefusedUpgrades } from './limits/connections.ts';
 import { boundCostlyReads } from './limits/costly-reads.ts';
 import { addLimits, DEFAULT_BOUNDS, type EntryBounds } from './limits/entry-limits.ts';
-import { hidingOwnPaths } from './own-paths.ts';
-import { checkQueries } from './query-text.ts';
+import { checkQueries } from './request.ts';
 import { addStartupGate, type StartupBounds } from './startup-gate.ts';
 import { addSystemRoutes, type SystemRouteOptions } from './system-routes.ts';
-import { endRefusedUpgrades } from './upgrades.ts';
 
 declare module 'fastify' {
   interface FastifyInstance {

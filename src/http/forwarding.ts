@@ -1,12 +1,11 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { internal, permissionDenied, ServiceError } from '../core/error.ts';
+import type { Admitted } from './access/credentials.ts';
 import { checkAccess, type Role } from './access/credentials.ts';
-import type { Addressed, LivesWith, Thing } from './access/lives-with.ts';
-import type { Admitted } from './access/verdict.ts';
 import type { Bodies } from './limits/bodies.ts';
 import type { RequestHead } from './request.ts';
-import type { Route } from './route-config.ts';
+import type { Addressed, LivesWith, Route, Thing } from './route-config.ts';
 
 /** Another replica: its node and the address (`host:port`) of its cluster listener. */
 export interface Replica {

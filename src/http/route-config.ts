@@ -1,9 +1,7 @@
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { FastifyContextConfig } from 'fastify';
 import type { ServiceError } from '../core/error.ts';
-import type { Access, Role } from './access/credentials.ts';
-import type { LivesWith } from './access/lives-with.ts';
-import type { Admitted, Refusal } from './access/verdict.ts';
+import type { Access, Admitted, Refusal, Role } from './access/credentials.ts';
 
 /**
  * The OpenAPI documentation of a route. No code reads it at run time, so it can neither coerce nor drop a
@@ -103,4 +101,30 @@ declare module 'fastify' {
      */
     warnings: readonly string[] | null;
   }
+}
+
+/**
+ * Kinds of resources that one replica owns.
+ * `instance`: an agent or a function instance, depending on the id.
+ * `worker`: a new instance that some worker replica has to run.
+ */
+export type Thing = 'agent' | 'function' | 'instance' | 'job' | 'job-log' | 'worker';
+
+/** The parts of a request that identify its resource. */
+export interface Addressed {
+  readonly params: unknown;
+  readonly query: unknown;
+  readonly headers: IncomingHttpHeaders;
+}
+
+/** The resource that a route acts on. Required for each route whose resource is owned by one replica. */
+export interface LivesWith {
+  readonly thing: Thing;
+  /**
+   * Returns the key of the resource.
+   * null: the replica that received the request answers it, for example because the key is invalid.
+   */
+  readonly keyOf: (request: Addressed) => string | null;
+  /** The error number if the owner is unreachable. Absent: the route's errors have no numbers. */
+  readonly unreachable?: number;
 }

@@ -1,6 +1,6 @@
 import type { ServiceError } from '../core/error.ts';
+import type { TenantShare } from '../lib/byte-budgets.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import type { TenantShare } from '../lib/tenant-shares.ts';
 import type { OpenCallBytes } from './open-call-bytes.ts';
 import { openCallsFull, tooManyWaiting } from './refusals.ts';
 

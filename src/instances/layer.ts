@@ -1,5 +1,4 @@
-import type { InstanceSpec } from '../core/instance.ts';
-import type { MountSpec } from '../core/mount.ts';
+import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import { HOST_PATH } from './sandbox-spec.ts';
 
 /** Installed packages at their place in a sandbox. */

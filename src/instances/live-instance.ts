@@ -1,11 +1,11 @@
 import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
+import type { TenantShare } from '../lib/byte-budgets.ts';
 import { raceWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Log } from '../lib/log.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
-import type { TenantShare } from '../lib/tenant-shares.ts';
 import { type Call, type CallOutcome, waitedSince } from '../runtime/call.ts';
 import { Channel, ChannelClosed, CONNECTION_LOST } from '../runtime/channel.ts';
 import {

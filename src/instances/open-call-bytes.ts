@@ -1,4 +1,4 @@
-import { type TenantShare, TenantShares } from '../lib/tenant-shares.ts';
+import { type TenantShare, TenantShares } from '../lib/byte-budgets.ts';
 
 /**
  * Memory that the bodies of open calls occupy, both running calls and calls that wait for an instance. A

@@ -1,7 +1,6 @@
 import type { Environment } from '../core/environment.ts';
-import type { InstanceSpec } from '../core/instance.ts';
+import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { MountSpec } from '../core/mount.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource, secretVariables } from '../core/secret.ts';
 import { executionOf, explainStart } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';

@@ -2,13 +2,13 @@ import { mkdir, readdir } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { type UnpackLimits, unpack } from '../code/unpack.ts';
 import { failedPrecondition, invalidRequest, messageOf } from '../core/error.ts';
+import type { MountSpec } from '../core/instance.ts';
 import type { Job } from '../core/job.ts';
-import type { MountSpec } from '../core/mount.ts';
 import type { FileSource } from '../core/runtime-env.ts';
-import { diskUsage } from '../lib/disk-usage.ts';
 import type { OpenedPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
+import { diskUsage } from '../lib/tenant-disk.ts';
 import type { JobPackages } from './packages.ts';
 import { type JobPaths, MODULES, WORKSPACE } from './paths.ts';
 

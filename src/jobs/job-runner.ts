@@ -6,7 +6,7 @@ import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import { sharedController } from '../lib/linked-signal.ts';
 import type { Log } from '../lib/log.ts';
-import { newSecret } from '../lib/new-secret.ts';
+import { newSecret } from '../lib/random-ids.ts';
 import { msUntilStored } from '../lib/stored-time.ts';
 import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';

@@ -1,6 +1,6 @@
+import type { MountSpec } from '../core/instance.ts';
 import type { Job, JobResources } from '../core/job.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { MountSpec } from '../core/mount.ts';
 import { type ResolvedVariables, secretVariables } from '../core/secret.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { SandboxSpec } from '../sandbox/driver.ts';

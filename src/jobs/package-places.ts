@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { Transform } from 'node:stream';
 import { unavailable } from '../core/error.ts';
-import { streamToFile } from '../lib/stream-to-file.ts';
+import { streamToFile } from '../lib/file-writes.ts';
 import type { ObjectStore } from '../object-store/object-store.ts';
 import type { Database } from '../storage/database.ts';
 import {

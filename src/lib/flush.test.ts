@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { flushDirectory, flushFileSystem } from './flush.ts';
+import { flushDirectory, flushFileSystem } from './file-writes.ts';
 
 test.each([flushDirectory, flushFileSystem])('%o flushes a directory and fails for a missing one', async flush => {
   const directory = mkdtempSync(join(tmpdir(), 'rookery-flush-'));

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { afterMs, MAX_TIMER_MS, timeoutSignal } from './long-timer.ts';
+import { afterMs, MAX_TIMER_MS, timeoutSignal } from './deadline.ts';
 
 const LONGEST_TIMEOUT_MS = 8_640_000_000;
 

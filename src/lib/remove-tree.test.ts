@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { describeWith } from '../../test/probe.ts';
-import { removeTree } from './remove-tree.ts';
+import { removeTree } from './removals.ts';
 
 let base: string;
 let tree: string;

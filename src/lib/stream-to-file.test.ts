@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough, Readable } from 'node:stream';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { streamToFile } from './stream-to-file.ts';
+import { streamToFile } from './file-writes.ts';
 
 let directory: string;
 beforeEach(async () => {

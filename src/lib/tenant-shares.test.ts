@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { TenantShares } from './tenant-shares.ts';
+import { TenantShares } from './byte-budgets.ts';
 
 test('TenantShares limits each tenant to its own share, and returned bytes are free again', () => {
   const shares = new TenantShares(100);

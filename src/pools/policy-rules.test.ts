@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { POOL_STATUS, type PoolStatus } from '../core/pool.ts';
-import { readPool } from '../core/pool-fields.ts';
+import { POOL_STATUS, type PoolStatus, readPool } from '../core/pool.ts';
 import type { PoolPod } from '../sandbox/pools.ts';
 import { decide } from './policy.ts';
 

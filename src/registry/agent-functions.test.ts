@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { testRegistry } from '../../test/registry/registry.ts';
 import type { FunctionSpec } from '../core/function.ts';
-import { readRegister } from '../core/function-fields.ts';
+import { readRegister } from '../core/function.ts';
 import { LATEST } from '../core/urn.ts';
 
 const T = 'default';

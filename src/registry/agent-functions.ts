@@ -2,7 +2,7 @@ import type { AgentFunction, FunctionResolver } from '../core/agent.ts';
 import { CODE_TARGET, codeMount } from '../core/code-package.ts';
 import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
 import { codePackageOf, type FunctionVersion } from '../core/function.ts';
-import { parsePorts } from '../core/port.ts';
+import { parsePorts } from '../core/instance.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
 import { functionNotFound } from './errors.ts';
 import type { FunctionRegistry } from './functions.ts';

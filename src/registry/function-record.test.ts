@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { readRegister } from '../core/function-fields.ts';
+import { readRegister } from '../core/function.ts';
 import { fromStored, toRecord, toStored } from './function-record.ts';
 
 function version(expose: object | null) {

@@ -1,7 +1,6 @@
-import { codePackageOf, type FunctionSpec } from '../core/function.ts';
-import { type FunctionUpdate, mergeUpdate } from '../core/function-fields.ts';
+import { codePackageOf, type FunctionSpec, type FunctionUpdate, mergeUpdate } from '../core/function.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { PublishRequest } from '../core/publish.ts';
+import type { PublishRequest } from '../core/revision.ts';
 import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
 import type { WriteTransaction } from '../storage/database.ts';

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { propertyRuns } from '../../test/parts/property-runs.ts';
 import { type TestRegistry, testRegistry } from '../../test/registry/registry.ts';
 import type { FunctionSpec } from '../core/function.ts';
-import { readRegister } from '../core/function-fields.ts';
+import { readRegister } from '../core/function.ts';
 import { LATEST } from '../core/urn.ts';
 
 const T = 'default';

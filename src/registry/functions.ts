@@ -1,11 +1,10 @@
 import { isAbsolute } from 'node:path';
 import { ServiceError } from '../core/error.ts';
-import type { FunctionSpec, FunctionVersion } from '../core/function.ts';
-import type { FunctionUpdate } from '../core/function-fields.ts';
-import type { PublishRequest } from '../core/publish.ts';
+import type { FunctionSpec, FunctionUpdate, FunctionVersion } from '../core/function.ts';
+import type { PublishRequest } from '../core/revision.ts';
 import { formatTimestamp, nextRevisionId } from '../core/revision.ts';
 import { formatUrn, LATEST } from '../core/urn.ts';
-import type { PathExists } from '../lib/path-exists.ts';
+import type { PathExists } from '../lib/path-lookup.ts';
 import type { FunctionStore } from '../storage/queries/functions.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { ChangeFeed } from './change-feed.ts';

@@ -1,5 +1,13 @@
-import { POOL_STATUS, type Pool, type PoolSpec, statesBefore, statusAfterUpdate, WAITING_MSG } from '../core/pool.ts';
-import { mergePoolUpdate, type PoolUpdate } from '../core/pool-fields.ts';
+import {
+  mergePoolUpdate,
+  POOL_STATUS,
+  type Pool,
+  type PoolSpec,
+  type PoolUpdate,
+  statesBefore,
+  statusAfterUpdate,
+  WAITING_MSG,
+} from '../core/pool.ts';
 import { alone } from '../storage/alone.ts';
 import type { WriteTransaction } from '../storage/database.ts';
 import { publish } from '../storage/queries/feed.ts';

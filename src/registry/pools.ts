@@ -2,7 +2,7 @@ import { META_CODES } from '../core/codes.ts';
 import { invalidRequest, type ServiceError } from '../core/error.ts';
 import { isJsonObject } from '../core/json.ts';
 import type { Pool, PoolSpec } from '../core/pool.ts';
-import { type PoolUpdate, readPool } from '../core/pool-fields.ts';
+import { type PoolUpdate, readPool } from '../core/pool.ts';
 import type { Checked } from '../core/problem.ts';
 import type { Database } from '../storage/database.ts';
 import { listPools, type PoolFilter } from '../storage/queries/pools.ts';

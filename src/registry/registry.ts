@@ -1,5 +1,5 @@
 import type { FunctionResolver } from '../core/agent.ts';
-import type { PathExists } from '../lib/path-exists.ts';
+import type { PathExists } from '../lib/path-lookup.ts';
 import type { Database } from '../storage/database.ts';
 import { FunctionStore } from '../storage/queries/functions.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';

@@ -10,9 +10,8 @@ import {
   type ServiceError,
 } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { isSecretName, SECRET_NAME_RULE, type SecretSource } from '../core/secret.ts';
-import { readSecretKeys, SECRET_KEY_RULE } from '../core/secret-key.ts';
-import { flushDirectory } from '../lib/flush.ts';
+import { isSecretName, readSecretKeys, SECRET_KEY_RULE, SECRET_NAME_RULE, type SecretSource } from '../core/secret.ts';
+import { flushDirectory } from '../lib/file-writes.ts';
 import { isAbsent } from '../lib/system-errors.ts';
 import type { Database } from '../storage/database.ts';
 import {

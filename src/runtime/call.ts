@@ -1,9 +1,8 @@
 import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../lib/call-signal.ts';
-import { within } from '../lib/deadline.ts';
+import { MAX_TIMER_MS, within } from '../lib/deadline.ts';
 import { exceededBound, isJson } from '../lib/json-bytes.ts';
-import { MAX_TIMER_MS } from '../lib/long-timer.ts';
 import type { CallError, CallHeader, InitOk } from './protocol.ts';
 
 export interface Call {

@@ -5,8 +5,7 @@ import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts'
 import type { RuntimeEndpoint } from '../core/instance.ts';
 import { type Call, type CallOutcome, type InitOutcome, timedOut } from './call.ts';
 import { CallBatch, encodeCallHeader, MONOTONIC_MS } from './call-batch.ts';
-import { type Connection, type ConnectionOwner, type ConnectOptions, connect } from './connection.ts';
-import { ControlLink } from './control-link.ts';
+import { type Connection, type ConnectionOwner, type ConnectOptions, ControlLink, connect } from './connection.ts';
 import {
   checkSize,
   decodeError,

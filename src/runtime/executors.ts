@@ -1,8 +1,8 @@
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
+import type { MountSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { MountSpec } from '../core/mount.ts';
-import { realPathOf } from '../lib/real-path.ts';
+import { realPathOf } from '../lib/path-lookup.ts';
 import { findJdk, findRuntimeJar } from './jdks.ts';
 import { findNode, findNodeRuntime } from './nodes.ts';
 

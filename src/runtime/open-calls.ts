@@ -1,5 +1,5 @@
 import { unavailable } from '../core/error.ts';
-import { MAX_TIMER_MS } from '../lib/long-timer.ts';
+import { MAX_TIMER_MS } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, timedOut } from './call.ts';
 import { ProtocolError } from './decoder.ts';
 import type { Cancel } from './protocol.ts';

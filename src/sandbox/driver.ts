@@ -1,7 +1,12 @@
 import { type ServiceError, unavailable } from '../core/error.ts';
-import type { PoolPreference, RuntimeEndpoint, SandboxFacts, SandboxType } from '../core/instance.ts';
-import type { MountSpec } from '../core/mount.ts';
-import type { PortSpec } from '../core/port.ts';
+import type {
+  MountSpec,
+  PoolPreference,
+  PortSpec,
+  RuntimeEndpoint,
+  SandboxFacts,
+  SandboxType,
+} from '../core/instance.ts';
 import type { SandboxAccess } from './access.ts';
 import type { PoolBackend } from './pools.ts';
 

@@ -3,7 +3,7 @@ import type { ClusterNode } from '../cluster/cluster-node.ts';
 import type { EventLog } from '../events/event-log.ts';
 import { EVENTS_PATH, PeerEvents, tellEvents } from '../events/peer-events.ts';
 import type { MetricsHistory } from '../telemetry/history.ts';
-import { HISTORY_PATH, HistoryOfNodes } from '../telemetry/history-of-nodes.ts';
+import { HISTORY_PATH, HistoryOfNodes } from '../telemetry/history.ts';
 import type { Logger } from '../telemetry/logger.ts';
 
 export interface ReplicasObservedOptions {

@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Registry } from 'prom-client';
 import { CallCounts, type CountedCalls, countedOf } from './call-counts.ts';
-import type { FastHistogram, Observer } from './histogram.ts';
+import type { FastHistogram, Observer } from './metric-parts.ts';
 import { histogram, outcomeLabel, outcomesOf, remembered } from './metric-parts.ts';
 
 /** Durations of the stages of a function call, in milliseconds. */

@@ -1,6 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { metricsPage } from './document.ts';
-import { METRICS } from './metric-table.ts';
+import { METRICS, metricsPage } from './metric-table.ts';
 import { createMetrics } from './metrics.ts';
 
 async function page(metrics: ReturnType<typeof createMetrics>): Promise<string> {

@@ -3,7 +3,7 @@ import { LIMITS } from '../core/limits.ts';
 import { CallCounts, type CountedCalls, countedOf, isErrorOutcome } from './call-counts.ts';
 import { FunctionMetrics, type FunctionTimings } from './function-metrics.ts';
 import { addGauges, type MetricSources } from './gauges.ts';
-import type { FastHistogram, Observer } from './histogram.ts';
+import type { FastHistogram, Observer } from './metric-parts.ts';
 import { common, histogram, outcomeLabel, outcomesOf, remembered } from './metric-parts.ts';
 
 /** Reports of an HTTP entry (`EntryMetrics` of `http/entry.ts`). */

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
-import { shardOf } from '../../src/core/shard.ts';
+import { shardOf } from '../../src/core/lease.ts';
 
 const LOOK_MS = 150;
 /** Delay until the witness sees a change, with a margin for a busy machine. */

@@ -4,8 +4,8 @@ import { ClusterListener } from '../../src/cluster/listener.ts';
 import { Peers } from '../../src/cluster/peers.ts';
 import { type ClusterIdentity, clusterTls } from '../../src/cluster/tls.ts';
 import { unavailable } from '../../src/core/error.ts';
-import type { Thing } from '../../src/http/access/lives-with.ts';
 import type { Locator, Replica, Target } from '../../src/http/forwarding.ts';
+import type { Thing } from '../../src/http/route-config.ts';
 import { type TestFrontend, testFrontend } from './frontend.ts';
 
 /** Time for which the forwarder retries a request that no replica accepts. */

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
-import { readPool } from '../../src/core/pool-fields.ts';
+import { readPool } from '../../src/core/pool.ts';
 import type { SandboxSpec } from '../../src/sandbox/driver.ts';
 import type { KubernetesDriver } from '../../src/sandbox/kubernetes/driver.ts';
 import { KUBERNETES_START_MS, kubernetesImage, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { readPool } from '../../src/core/pool-fields.ts';
+import { readPool } from '../../src/core/pool.ts';
 import { forEachOf } from '../../src/lib/parallel.ts';
 import type { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
 import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';

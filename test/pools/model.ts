@@ -1,5 +1,4 @@
-import { POOL_STATUS, type Pool } from '../../src/core/pool.ts';
-import { readPool } from '../../src/core/pool-fields.ts';
+import { POOL_STATUS, type Pool, readPool } from '../../src/core/pool.ts';
 import type { PoolAction } from '../../src/pools/actions.ts';
 import { decide } from '../../src/pools/policy.ts';
 import type { PoolPod, PoolSet, PoolView } from '../../src/sandbox/pools.ts';

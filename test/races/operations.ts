@@ -1,7 +1,6 @@
-import { readRegister, readUpdate } from '../../src/core/function-fields.ts';
+import { readRegister, readUpdate } from '../../src/core/function.ts';
 import type { JsonObject } from '../../src/core/json.ts';
-import { POOL_STATUS } from '../../src/core/pool.ts';
-import { readPool } from '../../src/core/pool-fields.ts';
+import { POOL_STATUS, readPool } from '../../src/core/pool.ts';
 import { formatTimestamp, nextRevisionId } from '../../src/core/revision.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';

@@ -1,4 +1,4 @@
-import { readRegister } from '../../src/core/function-fields.ts';
+import { readRegister } from '../../src/core/function.ts';
 import { createRegistry } from '../../src/registry/registry.ts';
 import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';

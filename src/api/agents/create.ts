@@ -15,9 +15,8 @@ import {
 import { parseCodeUrl, splitMounts } from '../../core/code-package.ts';
 import { failedPrecondition, ServiceError } from '../../core/error.ts';
 import { checkSources, type FindPath, type HostPathPolicy } from '../../core/host-path.ts';
-import type { Instance, InstanceSpec, SandboxType } from '../../core/instance.ts';
+import type { Instance, InstanceSpec, MountSpec, SandboxType } from '../../core/instance.ts';
 import { LIMITS } from '../../core/limits.ts';
-import type { MountSpec } from '../../core/mount.ts';
 import { runsInCluster } from '../../core/sandbox-types.ts';
 import { JSON_TYPE } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
@@ -26,7 +25,7 @@ import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { stepFailed } from '../errors.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
-import { CREATE_HEADERS } from './headers.ts';
+import { CREATE_HEADERS } from './parameters.ts';
 import { createdRecord } from './record.ts';
 
 export interface CreateRouteOptions {

@@ -3,21 +3,135 @@ import { AGENT_CREATE } from '../../core/agent.ts';
 import { EXEC } from '../../core/exec.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { describeParameters } from '../../core/parameter.ts';
-import { errorDocs } from '../../http/docs.ts';
+import { bytes, errorDocs, errors, upgrade, Warnings } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { LOG_QUERY } from '../log-answer.ts';
-import { CREATE_HEADERS, INVOKE_HEADERS } from './headers.ts';
-import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './queries.ts';
 import {
-  AgentCreated,
-  AgentDeleted,
-  AgentGot,
-  AgentList,
-  ExecDone,
-  Invoked,
-  InvokeFailed,
-  NameTaken,
-} from './schemas.ts';
+  CREATE_HEADERS,
+  DELETE_QUERY,
+  DOWNLOAD_QUERY,
+  FILES_QUERY,
+  INVOKE_HEADERS,
+  LIST_QUERY,
+  MKDIR_QUERY,
+  PREVIOUS_QUERY,
+  TERMINAL_QUERY,
+} from './parameters.ts';
+
+/**
+ * Shapes of answers, for the OpenAPI document only. No answer passes a schema at run time.
+ * `core/` declares the shapes of requests.
+ */
+const Code200 = Type.Literal(200);
+/** A value of an environment. */
+const Variable = Type.Union([Type.String(), Type.Object({ secret: Type.String() })]);
+const InstanceId = Type.String({ format: 'uuid' });
+
+export const AgentCreated = Type.Object({
+  code: Code200,
+  instance_id: InstanceId,
+  warnings: Warnings,
+});
+
+export const NameTaken = Type.Object({
+  code: Type.Literal(409),
+  message: Type.String(),
+  instance_id: Type.Optional(Type.String({ description: 'The instance that holds the name.' })),
+  warnings: Warnings,
+});
+
+const AgentInstance = Type.Object({
+  instance_id: InstanceId,
+  namespace: Type.String(),
+  name: Type.String(),
+  tenant: Type.String(),
+  status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED']),
+  status_reason: Type.Optional(
+    Type.String({
+      description: 'Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer).',
+    }),
+  ),
+  sandbox_type: Type.String(),
+  sandbox_id: Type.String(),
+  node_id: Type.String(),
+  node_ip: Type.String(),
+  sandbox_ip: Type.String(),
+  runtime: Type.String(),
+  handler: Type.String(),
+  codePath: Type.String(),
+  urn: Type.Optional(Type.String()),
+  rootfs: Type.Object({
+    type: Type.Enum(['host', 'image']),
+    imageurl: Type.String(),
+    user: Type.String(),
+    workspace: Type.String(),
+    mounts: Type.Array(Type.Object({ source: Type.String(), target: Type.String(), readonly: Type.Boolean() })),
+  }),
+  ports: Type.Array(Type.String()),
+  port_mappings: Type.Array(
+    Type.Object({
+      protocol: Type.Enum(['tcp', 'udp']),
+      container_port: Type.Integer(),
+      host_ip: Type.String(),
+      host_port: Type.Integer(),
+    }),
+  ),
+  expose: Type.Optional(
+    Type.Object(
+      {
+        port: Type.Integer(),
+        access: Type.Enum(['token', 'link', 'public']),
+        address: Type.Union([Type.String(), Type.Null()], {
+          description: 'null: its tenant cannot stand in a host name.',
+        }),
+        path: Type.String({ description: 'At the service’s own host name.' }),
+      },
+      { title: 'AgentAddress', description: 'Only of one that was created with it.' },
+    ),
+  ),
+  env_vars: Type.Record(Type.String(), Variable),
+  resources: Type.Object({ cpu: Type.Integer(), memory: Type.Integer() }),
+  start_time: Type.Union([Type.String({ format: 'date-time' }), Type.Null()]),
+  restarts: Type.Integer(),
+  restart_policy: Type.Optional(
+    Type.Object({
+      policy: Type.Enum(['never', 'on-failure', 'always']),
+      max_restarts: Type.Optional(Type.Union([Type.Integer(), Type.Null()])),
+      backoff_seconds: Type.Optional(Type.Number()),
+    }),
+  ),
+  restart_at: Type.Optional(Type.String({ format: 'date-time', description: 'When its policy starts it again.' })),
+  isolation: Type.Array(Type.String(), { description: 'The layers that hold: `mount`, `pid`, `cgroup.memory` …' }),
+  warnings: Warnings,
+  load_error: Type.Optional(Type.String({ description: 'Why its code could not be loaded.' })),
+});
+
+export const AgentGot = Type.Object({ code: Code200, instance: AgentInstance });
+
+export const AgentList = Type.Object({
+  code: Code200,
+  instances: Type.Array(AgentInstance),
+  next_cursor: Type.Union([Type.String(), Type.Null()]),
+});
+
+export const AgentDeleted = Type.Object({ code: Code200, status: Type.Literal('deleted') });
+
+export const Invoked = Type.Object({
+  code: Code200,
+  data: Type.Unknown({ description: 'What the handler returned.' }),
+  message: Type.Literal(''),
+});
+
+export const InvokeFailed = Type.Object({ code: Type.Literal(500), data: Type.Null(), message: Type.String() });
+
+export const ExecDone = Type.Object({
+  returncode: Type.Integer({ description: '-1 at the timeout.' }),
+  stdout: Type.String(),
+  stderr: Type.String(),
+  truncated: Type.Boolean(),
+  timed_out: Type.Boolean({ description: 'The time limit ended it; `returncode` is -1 then.' }),
+  warnings: Warnings,
+});
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
@@ -127,3 +241,109 @@ export const AGENT_DOCS = {
     response: { 200: json('It ended.', ExecDone), ...unknown, ...busy },
   },
 } as const satisfies Record<string, RouteDocs>;
+
+const Ok = Type.Literal(200);
+
+const fileHeaders = { 'X-File-Mode': Type.String({ description: 'Permission bits in octal.' }) };
+
+/** The OpenAPI documentation of an agent's files. */
+export const FILE_DOCS = {
+  upload: {
+    tags,
+    operationId: 'uploadFile',
+    summary: 'Write a file inside the sandbox',
+    description:
+      'The fields stand before the file. The file takes the place of what is at the path when all of it has arrived; when that fails, nothing has changed.',
+    params: byId,
+    consumes: ['multipart/form-data'],
+    body: Type.Object({
+      path: Type.String({
+        minLength: 1,
+        description: 'Where it is to be. Ends it in `/` or is a directory there, the name of the file is added.',
+      }),
+      mode: Type.Optional(
+        Type.String({ description: 'Permission bits in octal; default those of the file that is there, else `644`.' }),
+      ),
+      file: Type.String({ format: 'binary', description: `At most ${LIMITS.fileUploadBytes} bytes.` }),
+    }),
+    response: {
+      200: json('It is there.', Type.Object({ code: Ok, path: Type.String(), size: Type.Integer() })),
+      ...errors,
+    },
+  },
+  download: {
+    tags,
+    operationId: 'downloadFile',
+    summary: 'Read a file inside the sandbox',
+    description: 'One range (`Range`, `If-Range`) and conditions (`If-None-Match`, `If-Modified-Since`) are heeded.',
+    params: byId,
+    querystring: describeParameters(DOWNLOAD_QUERY),
+    response: {
+      200: {
+        description: 'The file.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
+      206: {
+        description: 'The range.',
+        headers: fileHeaders,
+        content: { 'application/octet-stream': { schema: bytes } },
+      },
+      304: { description: 'It is what the caller has already.' },
+      416: errorDocs('The range is outside the file.'),
+      ...errors,
+    },
+  },
+  list: {
+    tags,
+    operationId: 'listFiles',
+    summary: 'List a directory inside the sandbox, ordered by path',
+    params: byId,
+    querystring: describeParameters(FILES_QUERY),
+    response: {
+      200: json(
+        'What is in it.',
+        Type.Object({
+          code: Ok,
+          files: Type.Array(
+            Type.Object({
+              path: Type.String({ description: 'Absolute, inside.' }),
+              name: Type.String(),
+              not_utf8: Type.Optional(
+                Type.Literal(true, {
+                  description:
+                    'Only where the path is not UTF-8: `path` and `name` have U+FFFD for each byte that is none, and no request can name the file.',
+                }),
+              ),
+              type: Type.Enum(['file', 'directory', 'symlink', 'other']),
+              size: Type.Integer({ description: 'Bytes.' }),
+              mode: Type.String({ description: 'Octal, such as `0644`.' }),
+              modified_at: Type.String({ format: 'date-time' }),
+            }),
+          ),
+          truncated: Type.Boolean({ description: `There are more than ${LIMITS.fileList.maxEntries}.` }),
+        }),
+      ),
+      ...errors,
+    },
+  },
+  mkdir: {
+    tags,
+    operationId: 'makeDirectory',
+    summary: 'Make a directory inside the sandbox',
+    params: byId,
+    querystring: describeParameters(MKDIR_QUERY),
+    response: { 200: json('It is there.', Type.Object({ code: Ok, path: Type.String() })), ...errors },
+  },
+} as const satisfies Record<string, RouteDocs>;
+
+/** The OpenAPI documentation of an agent's terminal. */
+export const TERMINAL_DOCS: RouteDocs = {
+  tags,
+  operationId: 'openExec',
+  summary: 'Run a command inside the sandbox over a WebSocket, with or without a terminal',
+  description: 'The messages are described in docs/guides/files-terminals-ports.md.',
+  params: byId,
+  querystring: describeParameters(TERMINAL_QUERY),
+  response: { ...upgrade, ...errors },
+};

@@ -1,15 +1,17 @@
+import { Transform, type TransformCallback } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
+import { messageOf } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
 import { answerController } from '../../http/access/caller.ts';
-import type { FileEntry } from '../../sandbox/access.ts';
+import { refusal } from '../../http/answer.ts';
+import type { FileEntry, OpenFile } from '../../sandbox/access.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
-import { formatMode } from './file-fields.ts';
-import { sendFile } from './files-download.ts';
-import { receiveFile } from './files-upload.ts';
-import { FILE_DOCS } from './io-docs.ts';
-import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './queries.ts';
+import { FILE_DOCS } from './docs.ts';
+import { formatMode, receiveFile } from './files-upload.ts';
+import { DOWNLOAD_QUERY, FILES_QUERY, MKDIR_QUERY } from './parameters.ts';
 
 interface ById {
   Params: { instanceId: string };
@@ -120,4 +122,157 @@ function fileRecord({ path, type, sizeBytes, mode, modifiedAtMs }: FileEntry) {
     mode: formatMode(mode),
     modified_at: new Date(modifiedAtMs).toISOString(),
   };
+}
+
+interface Opened {
+  readonly path: string;
+  readonly file: OpenFile;
+}
+
+/** Answers with a file, or with one range of it (RFC 9110 §14). Closes `file`. */
+export async function sendFile(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { path, file }: Opened,
+): Promise<FastifyReply> {
+  const { sizeBytes, modifiedAtMs, mode } = file;
+  // HTTP dates have a resolution of a second.
+  const modifiedMs = Math.floor(modifiedAtMs / 1000) * 1000;
+  const tag = `"${sizeBytes.toString(16)}-${Math.floor(modifiedAtMs).toString(16)}"`;
+  reply
+    .header('Accept-Ranges', 'bytes')
+    .header('X-File-Mode', formatMode(mode))
+    .header('ETag', tag)
+    .header('Last-Modified', new Date(modifiedMs).toUTCString())
+    .header('Cache-Control', 'private, no-cache')
+    .header('X-Content-Type-Options', 'nosniff');
+  const { headers } = request.raw;
+  if (isUnchanged(headers['if-none-match'], headers['if-modified-since'], tag, modifiedMs)) {
+    file.close();
+    return reply.code(304).send();
+  }
+  const mayRange = request.method === 'GET' && mayBePart(headers['if-range'], tag, modifiedMs);
+  const range = mayRange ? readRange(headers.range, sizeBytes) : null;
+  if (range === 'outside') {
+    file.close();
+    request.failure = 'the range is outside the file';
+    reply.code(416).header('Content-Range', `bytes */${sizeBytes}`);
+    return reply.send(
+      refusal(416, `the range ${headers.range} is outside the file, which has ${sizeBytes} bytes`).body,
+    );
+  }
+  const { start, end } = range ?? { start: 0, end: sizeBytes };
+  if (range) reply.code(206).header('Content-Range', `bytes ${start}-${end - 1}/${sizeBytes}`);
+  reply
+    .type('application/octet-stream')
+    .header('Content-Length', end - start)
+    .header('Content-Disposition', contentDisposition(path));
+  await sendBytes(request, reply, file, start, end);
+  return reply;
+}
+
+/**
+ * Sends the bytes of a file.
+ * After a failure it closes the connection, because the status was already sent.
+ */
+async function sendBytes(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  file: OpenFile,
+  start: number,
+  end: number,
+): Promise<void> {
+  reply.hijack();
+  const { raw } = reply;
+  const headers = Object.entries(reply.getHeaders()).flatMap(([name, value]) => [name, String(value)]);
+  raw.writeHead(reply.statusCode, headers);
+  if (start === end || request.method === 'HEAD') {
+    file.close();
+    raw.end();
+    return;
+  }
+  try {
+    await pipeline(file.read(start, end), new Exactly(end - start), raw);
+  } catch (error) {
+    request.failure = `the download broke off: ${messageOf(error)}`;
+    raw.destroy();
+  }
+}
+
+/**
+ * Passes exactly the given number of bytes. Fails when there are fewer, because a file may shrink during a
+ * read.
+ */
+class Exactly extends Transform {
+  #left: number;
+
+  constructor(bytes: number) {
+    super();
+    this.#left = bytes;
+  }
+
+  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
+    const passed = chunk.length > this.#left ? chunk.subarray(0, this.#left) : chunk;
+    this.#left -= passed.length;
+    done(null, passed);
+  }
+
+  override _flush(done: TransformCallback): void {
+    done(this.#left === 0 ? null : new Error(`the file became ${this.#left} bytes shorter while it was read`));
+  }
+}
+
+interface Range {
+  readonly start: number;
+  /** End of the range, exclusive. */
+  readonly end: number;
+}
+
+/**
+ * Parses a `Range` header. null: the whole file.
+ * Several ranges and ranges in other units than bytes also return null.
+ */
+function readRange(header: string | undefined, sizeBytes: number): Range | 'outside' | null {
+  const match = /^bytes=(\d*)-(\d*)$/.exec(header?.replaceAll(' ', '') ?? '');
+  if (!match) return null;
+  const [, first = '', last = ''] = match;
+  if (first === '' && last === '') return null;
+  if (first === '') {
+    const start = Math.max(0, sizeBytes - Number(last));
+    return start === sizeBytes ? 'outside' : { start, end: sizeBytes };
+  }
+  const start = Number(first);
+  if (last !== '' && Number(last) < start) return null;
+  if (start >= sizeBytes) return 'outside';
+  return { start, end: last === '' ? sizeBytes : Math.min(Number(last) + 1, sizeBytes) };
+}
+
+function mayBePart(ifRange: string | string[] | undefined, tag: string, modifiedMs: number): boolean {
+  if (typeof ifRange !== 'string') return true;
+  return ifRange.startsWith('"') ? ifRange === tag : Date.parse(ifRange) === modifiedMs;
+}
+
+function isUnchanged(
+  ifNoneMatch: string | undefined,
+  ifModifiedSince: string | undefined,
+  tag: string,
+  modifiedMs: number,
+): boolean {
+  if (ifNoneMatch !== undefined) {
+    const tags = ifNoneMatch.split(',').map(each => each.trim().replace(/^W\//, ''));
+    return tags.includes('*') || tags.includes(tag);
+  }
+  return ifModifiedSince !== undefined && modifiedMs <= Date.parse(ifModifiedSince);
+}
+
+/** Builds `Content-Disposition` (RFC 6266): an ASCII name for old clients, and the whole name in UTF-8. */
+function contentDisposition(path: string): string {
+  const name = path.slice(path.lastIndexOf('/') + 1);
+  const plain = name.replace(/[^\x20-\x7e]/g, '_').replace(/["\\%]/g, '_');
+  if (plain === name) return `attachment; filename="${name}"`;
+  const encoded = encodeURIComponent(Buffer.from(name).toString()).replace(
+    /['()*]/g,
+    char => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+  return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }

@@ -5,9 +5,9 @@ import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
-import { addHotRoute } from '../../http/hot/hot-route.ts';
+import { addHotRoute } from '../../http/hot/fast-path.ts';
 import { exceededBound, isJson } from '../../lib/json-bytes.ts';
-import { newRequestId } from '../../lib/request-id.ts';
+import { newRequestId } from '../../lib/random-ids.ts';
 import type { CallOutcome } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
@@ -15,7 +15,7 @@ import { frontendErrors } from '../errors.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
-import { INVOKE_HEADERS } from './headers.ts';
+import { INVOKE_HEADERS } from './parameters.ts';
 
 export interface InvokeRouteOptions {
   readonly instances: AgentInstances;

@@ -1,6 +1,6 @@
 import { addressPath } from '../../core/address.ts';
 import type { Instance } from '../../core/instance.ts';
-import { formatPort } from '../../core/port.ts';
+import { formatPort } from '../../core/instance.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
 import { withWarnings } from '../../http/answer.ts';
 

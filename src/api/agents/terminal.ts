@@ -8,8 +8,8 @@ import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import type { OpenExec, TerminalSize } from '../../sandbox/access.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { answerUpgradeRequired, CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
-import { TERMINAL_DOCS } from './io-docs.ts';
-import { readOpenExec } from './terminal-query.ts';
+import { TERMINAL_DOCS } from './docs.ts';
+import { readOpenExec } from './parameters.ts';
 
 interface Running {
   readonly exec: OpenExec;

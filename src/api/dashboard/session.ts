@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
 import { failedPrecondition, invalidRequest, unauthenticated } from '../../core/error.ts';
@@ -6,7 +7,6 @@ import { DEFAULT_TENANT } from '../../core/tenant.ts';
 import { type Identity, type TokenVerifier, tokenOf } from '../../http/access/credentials.ts';
 import { errorDocs } from '../../http/docs.ts';
 import { readRequest } from '../../http/request.ts';
-import { CODE_SECONDS, LoginCodes } from './login-codes.ts';
 
 export interface SessionRoutesOptions {
   /** Verifies tokens. null: authentication is off. */
@@ -175,4 +175,49 @@ function setCookie({ headers }: FastifyRequest, reply: FastifyReply, value: stri
   const secure = headers['x-forwarded-proto'] === 'https' ? '; Secure' : '';
   reply.header('Set-Cookie', `${COOKIE}=${value}; Path=/; HttpOnly; SameSite=Strict${secure}${more}`);
   reply.header('Cache-Control', 'no-store');
+}
+
+const CODE_BYTES = 24;
+/** Lifetime of a code, long enough to open a browser. */
+export const CODE_SECONDS = 60;
+const MAX_CODES_OF_TENANT = 32;
+
+interface Waiting {
+  readonly tenant: string;
+  readonly token: string;
+  readonly untilMs: number;
+}
+
+/**
+ * Creates codes for one-time links, each for a token.
+ * A code is valid once, for a minute, and reveals nothing about the token.
+ */
+export class LoginCodes {
+  readonly #waiting = new Map<string, Waiting>();
+  readonly #now: () => number;
+
+  constructor(now: () => number = Date.now) {
+    this.#now = now;
+  }
+
+  /** Returns a code for a token of `tenant`. Removes the tenant's oldest open code if there are too many. */
+  make(tenant: string, token: string): string {
+    for (const [code, { untilMs }] of this.#waiting) if (untilMs <= this.#now()) this.#waiting.delete(code);
+    const ofTenant = [...this.#waiting].filter(([, waiting]) => waiting.tenant === tenant);
+    const [oldest] = ofTenant;
+    if (oldest !== undefined && ofTenant.length >= MAX_CODES_OF_TENANT) this.#waiting.delete(oldest[0]);
+    const code = randomBytes(CODE_BYTES).toString('base64url');
+    this.#waiting.set(code, { tenant, token, untilMs: this.#now() + CODE_SECONDS * 1000 });
+    return code;
+  }
+
+  /** Returns the token of a code, and invalidates the code. Fails with `unauthenticated`. */
+  use(code: string): string {
+    const found = this.#waiting.get(code);
+    this.#waiting.delete(code);
+    if (found === undefined || found.untilMs <= this.#now()) {
+      throw unauthenticated('authentication failed: the link was used, or is older than a minute');
+    }
+    return found.token;
+  }
 }

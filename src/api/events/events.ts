@@ -3,8 +3,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { describeParameters, type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import { EVENT_TYPES, type EventLog, type EventType } from '../../events/event-log.ts';
 import { type EventFormat, EventReader } from '../../events/event-reader.ts';
-import { answerController } from '../../http/access/caller.ts';
-import { onTokenEnd } from '../../http/access/token-end.ts';
+import { answerController, onTokenEnd } from '../../http/access/caller.ts';
 import { errorDocs } from '../../http/docs.ts';
 import { badQuery, flag, integer, parsed } from '../query.ts';
 

@@ -9,15 +9,14 @@ import { ServedElsewhere } from '../../functions/active-versions.ts';
 import type { AsyncCalls } from '../../functions/async-calls.ts';
 import type { FunctionInvocation, FunctionInvoker, FunctionResult } from '../../functions/function-invoker.ts';
 import { Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
-import { addHotRoute } from '../../http/hot/hot-route.ts';
+import { addHotRoute } from '../../http/hot/fast-path.ts';
 import { exceededBound, isJson } from '../../lib/json-bytes.ts';
-import { newRequestId } from '../../lib/request-id.ts';
+import { newRequestId } from '../../lib/random-ids.ts';
 import { checkedOutcome, STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
-import type { Tracer } from '../../telemetry/tracer.ts';
+import type { Span, SpanPart, Tracer } from '../../telemetry/tracer.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
 import { callsFunctionOf, LIVES_WITH_FUNCTION } from '../lives-with.ts';
-import { endCallSpan } from './call-spans.ts';
 import { FUNCTION_DOCS } from './docs.ts';
 import { failExchange, functionFailure, functionFailureBody, userFailure } from './errors.ts';
 import { EventStream } from './event-stream.ts';
@@ -329,4 +328,39 @@ function readEvent(body: Buffer | undefined): Buffer {
   if (parsed?.ok) return body;
   const problem = parsed === undefined ? `the body ${bound}` : `the body is not JSON: ${parsed.word}`;
   throw new ServiceError('invalid_request', problem, { number: SERVICE_CODES.badCall.code });
+}
+
+/** Shortest wait that becomes a span. A shorter span would cost more than it is worth. */
+const MIN_WAIT_MS = 1;
+
+/** Ends the span of a finished call, and adds its stages as parts. */
+export function endCallSpan(span: Span, { outcome, instanceId, timings }: FunctionResult): void {
+  span.set('rookery.instance_id', instanceId);
+  for (const part of partsOf(timings, Date.now())) span.part(part);
+  span.end(outcome.ok ? undefined : String(outcome.code));
+}
+
+/**
+ * Returns the stages of a call in their order. The last stage ends at `endMs`.
+ * The start of an instance is a stage with stages of its own.
+ */
+export function partsOf({ queueMs, placeMs, startMs, loadMs, runMs }: FunctionResult['timings'], endMs: number) {
+  const parts: SpanPart[] = [];
+  let atMs = endMs - runMs - loadMs - startMs - placeMs - queueMs;
+  const next = (name: string, ms: number): SpanPart => {
+    const part = { name, startMs: atMs, endMs: atMs + ms };
+    atMs = part.endMs;
+    return part;
+  };
+  const queue = next('queue', queueMs);
+  if (queueMs >= MIN_WAIT_MS) parts.push(queue);
+  const place = next('place', placeMs);
+  if (placeMs >= MIN_WAIT_MS) parts.push(place);
+  if (startMs > 0) {
+    const start = next('start', startMs);
+    const load = next('load', loadMs);
+    parts.push({ name: 'cold start', startMs: start.startMs, endMs: load.endMs, parts: [start, load] });
+  }
+  parts.push(next('run', runMs));
+  return parts;
 }

@@ -5,8 +5,8 @@ import { invalidRequest, notFound, permissionDenied } from '../../core/error.ts'
 import { describeParameters, type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import { functionKey } from '../../telemetry/function-metrics.ts';
+import type { HistoryOfNodes, HistorySubject } from '../../telemetry/history.ts';
 import { type HistoryRange, RANGES } from '../../telemetry/history.ts';
-import type { HistoryOfNodes, HistorySubject } from '../../telemetry/history-of-nodes.ts';
 import { anyText, badQuery, parsed } from '../query.ts';
 
 export interface HistoryRoutesOptions {

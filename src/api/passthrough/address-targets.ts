@@ -2,7 +2,7 @@ import type { AgentInstances } from '../../agents/contract.ts';
 import { type AddressName, addressLabel, type Expose } from '../../core/address.ts';
 import { ServiceError } from '../../core/error.ts';
 import { formatUrn, isFunctionName, LATEST } from '../../core/urn.ts';
-import type { LivesWith } from '../../http/access/lives-with.ts';
+import type { LivesWith } from '../../http/route-config.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 
 /** The agent or function at a public URL. */

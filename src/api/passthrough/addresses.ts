@@ -1,23 +1,27 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { addressPath, parseAddressPath } from '../../core/address.ts';
-import { Away, notFound, permissionDenied, ServiceError } from '../../core/error.ts';
+import { Away, notFound, permissionDenied, ServiceError, unauthenticated } from '../../core/error.ts';
 import { addressedByHost, BY_HOST_URL } from '../../http/access/address-host.ts';
-import { checkAccess, type TokenVerifier, tokenOf } from '../../http/access/credentials.ts';
+import {
+  type Admitted,
+  checkAccess,
+  type Identity,
+  isRefusal,
+  type Refusal,
+  type TokenVerifier,
+  tokenOf,
+} from '../../http/access/credentials.ts';
 import { crossSite } from '../../http/access/gate.ts';
 import { createHostRule } from '../../http/access/host-rule.ts';
-import { type Admitted, isRefusal, type Refusal } from '../../http/access/verdict.ts';
 import { REFUSAL_STATUS, refusal } from '../../http/answer.ts';
 import { forwardedOf } from '../../http/forwarding.ts';
 import type { OwnGate, Route } from '../../http/route-config.ts';
 import { queryOf, valuesOf } from '../../lib/query-pairs.ts';
-import { asksForUpgrade, identityOf, ownTokens, schemeOf } from './address-caller.ts';
 import type { AddressTarget, AddressTargets } from './address-targets.ts';
-import { tellOrigin } from './forwarded-for.ts';
-import { pairsForSandbox, platformTokens } from './headers.ts';
-import { LINK_PARAMETER, type LinkSigner } from './link.ts';
+import { carriedTokens, isOurs, pairsForSandbox, platformTokens, tellOrigin } from './headers.ts';
+import { BY_HOST, byPath, LINK_COOKIE, LINK_PARAMETER, type LinkSigner, type Way } from './links.ts';
 import { leaveBodies, type Passage } from './passage.ts';
-import { BY_HOST, byPath, LINK_COOKIE, type Way } from './way.ts';
 
 export interface AddressOptions {
   readonly targets: AddressTargets;
@@ -259,4 +263,35 @@ function withoutOwn(url: string, tokens: readonly string[]): string {
   if (query === undefined) return url;
   const kept = pairsForSandbox(query, OWN_PARAMETERS, tokens);
   return url.slice(0, url.indexOf('?')) + (kept.length === 0 ? '' : `?${kept.join('&')}`);
+}
+
+/** Returns true if a request asks for another protocol. Such a request may change state with any method. */
+export function asksForUpgrade({ headers }: IncomingMessage): boolean {
+  return headers.upgrade !== undefined;
+}
+
+/**
+ * Returns the platform's tokens in a request, without those in cookies.
+ * At a public URL with a host name, the cookies belong to the exposed server. Fails as `carriedTokens` does.
+ */
+export async function ownTokens(request: IncomingMessage, auth: TokenVerifier | null): Promise<readonly string[]> {
+  if (auth === null) return [];
+  const carried = carriedTokens(request);
+  const ours = await Promise.all(carried.map(token => isOurs(token, auth)));
+  return carried.filter((_, at) => ours[at]);
+}
+
+/**
+ * Returns the identity of the token in a request's headers, or in the query of an upgrade.
+ * Fails with `unauthenticated`, and as `carriedTokens` does.
+ */
+export async function identityOf(request: IncomingMessage, auth: TokenVerifier): Promise<Identity> {
+  const [token] = carriedTokens(request);
+  if (token === undefined) throw unauthenticated('authentication failed: no token was sent');
+  return auth.known(token) ?? (await auth.verify(token));
+}
+
+/** Returns the scheme that the client uses. Only a proxy, and no page, can report `https`. */
+export function schemeOf({ headers }: IncomingMessage): 'http' | 'https' {
+  return headers['x-forwarded-proto'] === 'https' ? 'https' : 'http';
 }

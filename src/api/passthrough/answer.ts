@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { namedByConnection, OF_CONNECTION, OF_FRAMING, tokens } from './headers.ts';
-import type { Way } from './way.ts';
+import type { Way } from './links.ts';
 
 /**
  * The head of a sandbox server's answer, checked before it is passed to the client.

@@ -3,7 +3,7 @@ import { Away, invalidRequest } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { isWebSocketUpgrade, type TokenVerifier, tokenOf } from '../../http/access/credentials.ts';
 import { decodedLoosely, nameOf, queryOf, valuesOf } from '../../lib/query-pairs.ts';
-import type { Way } from './way.ts';
+import type { Way } from './links.ts';
 
 /** Headers of a single connection (RFC 9110 §7.6.1), which each side sets on its own. */
 export const OF_CONNECTION: ReadonlySet<string> = new Set([
@@ -174,4 +174,33 @@ function valueForSandbox(
 
 function hasToken(text: string, tokens: readonly string[]): boolean {
   return tokens.some(token => text.includes(token));
+}
+
+/** Headers that report the origin of a request to the sandbox server. Only the service may set them. */
+const TOLD = new Set([
+  'forwarded',
+  'x-forwarded-for',
+  'x-forwarded-host',
+  'x-forwarded-port',
+  'x-forwarded-prefix',
+  'x-forwarded-proto',
+  'x-real-ip',
+]);
+
+/**
+ * Writes the origin of a request into its headers, for the server in the sandbox.
+ * For a forwarded request, the first replica has done this.
+ * The last address of `X-Forwarded-For` is the client's connection. The addresses before it are the client's
+ * claims.
+ */
+export function tellOrigin(request: IncomingMessage, scheme: 'http' | 'https', prefix: string | null): void {
+  const { rawHeaders, headers, socket } = request;
+  const before = headers['x-forwarded-for'];
+  const address = socket.remoteAddress?.replace(/^::ffff:/, '') ?? 'unknown';
+  for (let at = rawHeaders.length - 2; at >= 0; at -= 2) {
+    if (TOLD.has((rawHeaders[at] as string).toLowerCase())) rawHeaders.splice(at, 2);
+  }
+  rawHeaders.push('X-Forwarded-For', before === undefined ? address : `${String(before)}, ${address}`);
+  rawHeaders.push('X-Forwarded-Host', headers.host ?? '', 'X-Forwarded-Proto', scheme);
+  if (prefix !== null) rawHeaders.push('X-Forwarded-Prefix', prefix);
 }

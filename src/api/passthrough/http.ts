@@ -6,7 +6,7 @@ import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../../co
 import { LIMITS } from '../../core/limits.ts';
 import { type Asked, readAnswerHead, readUpgradeHead, trailersForCaller, wrong } from './answer.ts';
 import { headersForSandbox, trailersForSandbox } from './headers.ts';
-import type { Way } from './way.ts';
+import type { Way } from './links.ts';
 
 export interface PassOptions {
   /** The connection to the port in the sandbox. `passRequest` owns and closes it. */

@@ -1,22 +1,29 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { FUNCTION_UPDATE, readUpdate } from '../../core/function-fields.ts';
+import { FUNCTION_REGISTER, FUNCTION_UPDATE, readRegister, readUpdate } from '../../core/function.ts';
+import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
-import { PUBLISH, readPublish } from '../../core/publish.ts';
+import { PUBLISH, readPublish } from '../../core/revision.ts';
 import { LATEST } from '../../core/urn.ts';
-import { withWarnings } from '../../http/answer.ts';
+import { JSON_TYPE, withWarnings } from '../../http/answer.ts';
 import { wrongRequest } from '../../registry/errors.ts';
 import { knownName, type NamedFunction, readFunctionName } from '../../registry/function-name.ts';
 import type { Registry } from '../../registry/registry.ts';
-import { FUNCTION_DOCS } from './function-docs.ts';
-import { FUNCTION_DELETE_QUERY, FUNCTION_QUERY, FUNCTIONS_QUERY, VERSIONS_QUERY } from './queries.ts';
-import { readNoFields, readRequest, warningsMember } from './requests.ts';
+import { FUNCTION_DOCS } from './docs.ts';
+import {
+  FUNCTION_DELETE_QUERY,
+  FUNCTION_QUERY,
+  FUNCTIONS_QUERY,
+  readNoFields,
+  readRequest,
+  VERSIONS_QUERY,
+  warningsMember,
+} from './requests.ts';
 
 interface ByName {
   Params: { name: string };
   Querystring: Sent;
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
 /** The specification lists no 400 for these operations. */
 const wrongRequestStatus = 200;
 
@@ -145,4 +152,19 @@ function sendFunction(reply: FastifyReply, record: string): FastifyReply {
 
 function sendJson(reply: FastifyReply, text: string): FastifyReply {
   return reply.type(JSON_TYPE).send(text);
+}
+
+/** Adds operation 4 of the specification: register. */
+export function addRegisterRoute(app: FastifyInstance, { functions }: Registry): void {
+  app.post(
+    '/serverless/v1/functions',
+    { bodyLimit: LIMITS.requestBodyBytes, config: { access: 'write', docs: FUNCTION_DOCS.register } },
+    async (request, reply) => {
+      const wanted = readRequest(request, FUNCTION_REGISTER, readRegister);
+      const { urn, record } = await functions.register(request.tenant, wanted);
+      const warnings = warningsMember(request.warnings);
+      reply.type(JSON_TYPE);
+      return `{"code":0,"message":"SUCCESS","functionVersionUrn":${JSON.stringify(urn)},"function":${record}${warnings}}`;
+    },
+  );
 }

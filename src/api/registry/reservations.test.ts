@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { NAME, type TestMeta, testMeta, URN } from '../../../test/meta/meta.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
-import { RESERVATION_DOCS } from './reservation-docs.ts';
+import { RESERVATION_DOCS } from './docs.ts';
 
 const PATH = '/functions/reserve-instance';
 const BODY = {

@@ -10,15 +10,14 @@ import {
   readReservation,
   readReservationBase,
 } from '../../core/reservation.ts';
-import { unknownFieldWarnings } from '../../core/unknown-fields.ts';
+import { unknownFieldWarnings } from '../../core/unknown-names.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from '../../core/urn.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { wrongRequest } from '../../registry/errors.ts';
 import { knownName, readFunctionName } from '../../registry/function-name.ts';
 import type { Registry } from '../../registry/registry.ts';
-import { queryText } from './queries.ts';
-import { accept, readOptionalObject, readRequest } from './requests.ts';
-import { RESERVATION_DOCS } from './reservation-docs.ts';
+import { RESERVATION_DOCS } from './docs.ts';
+import { accept, queryText, readOptionalObject, readRequest } from './requests.ts';
 
 const PATH = '/serverless/v1/functions/reserve-instance';
 

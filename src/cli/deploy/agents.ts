@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
-import { MASK } from '../../core/mask.ts';
+import { MASK } from '../../core/environment.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
 import type { Variables } from '../../core/secret.ts';
 import { addressFor, type Exposed } from '../agent/public-address.ts';

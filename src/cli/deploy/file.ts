@@ -1,14 +1,14 @@
 import { dirname, resolve } from 'node:path';
 import { EXPOSE, type Expose } from '../../core/address.ts';
 import { environment } from '../../core/agent.ts';
+import { PORT_SCHEMA } from '../../core/instance.ts';
 import { isJsonObject } from '../../core/json.ts';
 import { anyObject, boolean, integer, type Kind, list, oneOf, record, type Schema, text } from '../../core/kind.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { PORT_SCHEMA } from '../../core/port.ts';
 import { Problems } from '../../core/problem.ts';
 import { restartPolicy } from '../../core/restart-policy.ts';
 import { maybe, type ObjectKind, object, optional, required, type ValueOf } from '../../core/shape.ts';
-import { unknownFieldWarnings } from '../../core/unknown-fields.ts';
+import { unknownFieldWarnings } from '../../core/unknown-names.ts';
 import { usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { readRequestFile, refuseProblems } from '../shared/request-file.ts';

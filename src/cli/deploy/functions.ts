@@ -1,5 +1,5 @@
 import { META_CODES } from '../../core/codes.ts';
-import { readRegister } from '../../core/function-fields.ts';
+import { readRegister } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
 import { askMeta, callMeta, metaFailure, metaPath } from '../function/meta-call.ts';

@@ -1,5 +1,5 @@
 import type { JsonObject } from '../../core/json.ts';
-import { readPool } from '../../core/pool-fields.ts';
+import { readPool } from '../../core/pool.ts';
 import { callMeta, metaPath } from '../function/meta-call.ts';
 import { CliError } from '../shared/exit.ts';
 import { refuseProblems } from '../shared/request-file.ts';

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
+import { ENVIRONMENTS, MASK } from '../../core/environment.ts';
 import { isJsonObject } from '../../core/json.ts';
-import { ENVIRONMENTS, MASK } from '../../core/mask.ts';
 import type { Client } from '../shared/client.ts';
 import type { DeployedAgent, Deployment } from './file.ts';
 

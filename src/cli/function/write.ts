@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { CODE_TARGET } from '../../core/code-package.ts';
-import { readRegister, readUpdate } from '../../core/function-fields.ts';
+import { readRegister, readUpdate } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
 import { checkHandler, isOfImage, missingImage } from '../agent/create.ts';

@@ -1,5 +1,5 @@
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
-import { readPool } from '../../core/pool-fields.ts';
+import { readPool } from '../../core/pool.ts';
 import { parsePairs } from '../deploy/variables.ts';
 import { askMeta, callMeta, forEach, type MetaAnswer, metaFailure, metaPath } from '../function/meta-call.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';

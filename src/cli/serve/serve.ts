@@ -28,7 +28,7 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
   process.umask(0o022);
   const [{ serveFirst }, { createLogger }, { createServer }, { runServer }, { createServiceManager }] =
     await Promise.all([
-      import('../../lib/priority.ts'),
+      import('../../lib/child-process.ts'),
       import('../../telemetry/logger.ts'),
       import('../../server/server.ts'),
       import('./run-server.ts'),

@@ -1,6 +1,8 @@
+import { timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import { permissionDenied } from '../../core/error.ts';
+import { permissionDenied, type ServiceError, unauthenticated } from '../../core/error.ts';
 import { queryOf, valuesOf } from '../../lib/query-pairs.ts';
+import type { ErrorAnswer } from '../answer.ts';
 import type { RequestHead } from '../request.ts';
 
 /** The right that a route needs. Each role has a set of them. `public` routes need no token. */
@@ -64,4 +66,43 @@ export function hasTokenHeader(headers: IncomingHttpHeaders): boolean {
 
 export function isWebSocketUpgrade(request: Pick<RequestHead, 'headers'>): boolean {
   return request.headers.upgrade?.toLowerCase() === 'websocket';
+}
+
+/** A refused request: the answer and the reason. */
+export interface Refusal extends ErrorAnswer {
+  /** The reason for the access log. */
+  readonly reason: ServiceError | string;
+}
+
+/** The tenant, role and expiry of an admitted request. */
+export type Admitted = Identity & { readonly tenant: string };
+
+/** The result of the gate. */
+export type Verdict = Admitted | Refusal;
+
+export function isRefusal(verdict: Verdict): verdict is Refusal {
+  return (verdict as Refusal).status !== undefined;
+}
+
+/** The identity of the token: every tenant and every right, as without authentication. */
+const OWNER: Identity = { tenant: undefined, role: 'developer' };
+
+/**
+ * Accepts only the token of `serve --local-token`, which is stored in the data directory.
+ * Every other token fails with `unauthenticated`.
+ */
+export function createLocalTokenVerifier(token: string): TokenVerifier {
+  const expected = Buffer.from(token);
+  return {
+    known(given) {
+      const bytes = Buffer.from(given);
+      return bytes.length === expected.length && timingSafeEqual(bytes, expected) ? OWNER : undefined;
+    },
+    verify() {
+      const where = 'the file local-token of the data directory';
+      return Promise.reject(
+        unauthenticated(`authentication failed: the token is not that of this service, in ${where}`),
+      );
+    },
+  };
 }

@@ -1,21 +1,25 @@
 import type { IncomingHttpHeaders } from 'node:http';
-import { Away, internal, ServiceError } from '../../core/error.ts';
-import { DEFAULT_TENANT } from '../../core/tenant.ts';
-import { REFUSAL_STATUS, refusal } from '../answer.ts';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Away, internal, invalidRequest, permissionDenied, ServiceError } from '../../core/error.ts';
+import { DEFAULT_TENANT, isTenant, TENANT_RULE } from '../../core/tenant.ts';
+import { answerUnknownRoute, REFUSAL_STATUS, refusal, sendError } from '../answer.ts';
 import { admitForwarded, forwardedOf } from '../forwarding.ts';
-import type { RequestHead } from '../request.ts';
-import type { Route } from '../route-config.ts';
+import { type RequestHead, traceIdOf } from '../request.ts';
+import type { OwnGate, Route } from '../route-config.ts';
+import { giveUrlBack } from './address-host.ts';
 import {
+  type Admitted,
   checkAccess,
   hasTokenHeader,
   type Identity,
+  isRefusal,
   isWebSocketUpgrade,
+  type Refusal,
   type TokenVerifier,
   tokenOf,
+  type Verdict,
 } from './credentials.ts';
 import { type HostRule, lacksForwardedProto } from './host-rule.ts';
-import { tenantOf } from './tenant.ts';
-import type { Admitted, Refusal, Verdict } from './verdict.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;
@@ -150,4 +154,102 @@ function hasTenant(identity: Identity): identity is Admitted {
 
 function isMediaType(text: string): boolean {
   return text === 'application/json' || MEDIA_TYPE.test(text);
+}
+
+/**
+ * Returns the tenant of a request: the token's, else the header `tenantId` or `X-Tenant-Id`, else `default`.
+ * Fails with `invalid_request` for a malformed name or two different headers. Fails with `permission_denied`
+ * if the header differs from the token's tenant.
+ */
+export function tenantOf(headers: IncomingHttpHeaders, ofToken: string | undefined): string {
+  const named = headerOf(headers, 'tenantid') ?? headerOf(headers, 'x-tenant-id');
+  if (named === undefined) return ofToken ?? DEFAULT_TENANT;
+  if (!isTenant(named)) {
+    throw invalidRequest(`invalid tenant "${named}": expected ${TENANT_RULE}`);
+  }
+  const other = headerOf(headers, 'x-tenant-id');
+  if (other !== undefined && other !== named) {
+    throw invalidRequest(`the headers tenantId ("${named}") and X-Tenant-Id ("${other}") differ`);
+  }
+  if (ofToken !== undefined && named !== ofToken) {
+    throw permissionDenied(`the token is of another tenant than "${named}"`);
+  }
+  return named;
+}
+
+function headerOf(headers: IncomingHttpHeaders, name: string): string | undefined {
+  const value = headers[name];
+  return Array.isArray(value) ? value.join(', ') : value;
+}
+
+type Done = (error?: Error) => void;
+
+const UNKNOWN: Route = {};
+const NO_ROUTE = undefined as unknown as Route;
+
+/** Adds the fields that `FastifyRequest` has here, and the headers that every answer has. */
+export function addRequestFields(app: FastifyInstance, hasAuth: boolean): void {
+  app.decorateRequest('route', NO_ROUTE);
+  app.decorateRequest('traceId', '');
+  app.decorateRequest('tenant', '');
+  app.decorateRequest('role', 'viewer');
+  app.decorateRequest('admittedUntilMs', null);
+  app.decorateRequest('failure', null);
+  app.decorateRequest('warnings', null);
+  app.addHook('onRequest', (request, reply, done) => {
+    request.traceId = traceIdOf(request.raw.headers);
+    request.route = request.routeOptions.config;
+    reply.header('X-Trace-Id', request.traceId);
+    reply.header('X-Content-Type-Options', 'nosniff');
+    if (hasAuth && request.route.access !== 'public') reply.header('Cache-Control', 'no-store');
+    done();
+  });
+}
+
+/** Adds the hook that runs `gate`, or the gate of the route, before a route runs. */
+export function addGateHook(app: FastifyInstance, gate: Gate): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const { route } = request;
+    if (route.gate !== undefined) judgeByRoute(route.gate, gate, request, reply, done);
+    else judge(route.onlyPages === true && !asksForPage(request) ? UNKNOWN : route, gate, request, reply, done);
+  });
+}
+
+function judgeByRoute(own: OwnGate, gate: Gate, request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  giveUrlBack(request.raw);
+  own(request)
+    .then(found => {
+      if (found === null) {
+        judge(UNKNOWN, gate, request, reply, done);
+        return;
+      }
+      if (!isRefusal(found)) request.route = found.route;
+      pass(found, request, reply, done);
+    })
+    .catch(done);
+}
+
+function judge(route: Route, gate: Gate, request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  request.route = route;
+  const verdict = gate(request.raw, route);
+  if (verdict instanceof Promise) verdict.then(later => pass(later, request, reply, done)).catch(done);
+  else pass(verdict, request, reply, done);
+}
+
+function pass(verdict: Verdict, request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  if (isRefusal(verdict)) {
+    sendError(reply, verdict.reason, verdict);
+    return;
+  }
+  request.tenant = verdict.tenant;
+  request.role = verdict.role;
+  request.admittedUntilMs = verdict.untilMs ?? null;
+  // An unknown route is answered before its body is read, which that route need not accept.
+  if (request.route.url === undefined) answerUnknownRoute(request, reply);
+  else done();
+}
+
+/** Returns true if the request accepts HTML by name. Browsers do this when they navigate. */
+function asksForPage({ headers }: FastifyRequest): boolean {
+  return headers.accept?.includes('text/html') === true;
 }

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ENVIRONMENTS, MASK } from '../../core/environment.ts';
 import { internal } from '../../core/error.ts';
-import { ENVIRONMENTS, MASK } from '../../core/mask.ts';
 import { JSON_TYPE } from '../answer.ts';
 
 /** Replies that `sendJsonList` and `sendJsonText` have already masked or exempted. */
@@ -99,4 +99,23 @@ function maskAll(value: unknown): unknown {
 
 function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null;
+}
+
+/** Text that replaces a path of the service. */
+const HIDDEN = '[a path of the service]';
+
+/**
+ * Returns a function that replaces paths below `directories` in a text.
+ * Clients have no use for these paths, and must not learn them. Paths that the client itself sent (`sent`:
+ * the request's body) stay.
+ */
+export function hidingOwnPaths(directories: readonly string[]): (text: string, sent?: unknown) => string {
+  const own = directories.filter(directory => directory.length > 1).map(escaped);
+  if (own.length === 0) return text => text;
+  const pattern = new RegExp(`(?:${own.join('|')})(?![\\w.-])[^\\s"'\`,;:)\\\\]*`, 'g');
+  return (text, sent) => text.replace(pattern, path => (Buffer.isBuffer(sent) && sent.includes(path) ? path : HIDDEN));
+}
+
+function escaped(directory: string): string {
+  return directory.replace(/\/+$/, '').replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }

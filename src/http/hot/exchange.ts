@@ -6,8 +6,8 @@ import { callerSignal } from '../access/caller.ts';
 import type { Role } from '../access/credentials.ts';
 import { type ErrorAnswer, errorHeaders, headerText, JSON_TYPE, refusal } from '../answer.ts';
 import type { Route } from '../route-config.ts';
-import { PlainAnswer } from './plain-answer.ts';
-import type { PlainRequest } from './plain-request.ts';
+import type { PlainRequest } from './plain-messages.ts';
+import { PlainAnswer } from './plain-messages.ts';
 
 /** Header names and values, alternating. */
 export type HeaderList = readonly string[];

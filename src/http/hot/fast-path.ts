@@ -1,22 +1,21 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { ServiceError } from '../../core/error.ts';
 import type { EntryMetrics } from '../../telemetry/metrics.ts';
 import type { AddressHosts } from '../access/address-host.ts';
-import type { Role } from '../access/credentials.ts';
+import { isRefusal, type Role, type Verdict } from '../access/credentials.ts';
 import type { Gate } from '../access/gate.ts';
-import { isRefusal, type Verdict } from '../access/verdict.ts';
 import type { createAccessLog } from '../access-log.ts';
 import { errorHeaders, refusal } from '../answer.ts';
 import { FORWARD_WAIT_MS, type Forwarding } from '../forwarding.ts';
 import { type Bodies, BodyError } from '../limits/bodies.ts';
 import type { Connections } from '../limits/connections.ts';
 import { RetryThrottle } from '../limits/retry-throttle.ts';
+import { traceIdOf } from '../request.ts';
 import type { Route } from '../route-config.ts';
-import { traceIdOf } from '../trace.ts';
 import { Exchange, type ExchangeHost, type PassOn } from './exchange.ts';
-import { PlainAnswer } from './plain-answer.ts';
 import type { PlainHost } from './plain-connections.ts';
-import { type PlainHead, PlainRequest } from './plain-request.ts';
+import { PlainAnswer, type PlainHead, PlainRequest } from './plain-messages.ts';
 
 /**
  * Checks whether a request would be refused now, whatever its body contains.
@@ -297,4 +296,65 @@ function isPlain({ headers }: IncomingMessage, bodyLimit: number): boolean {
   if (headers['transfer-encoding'] !== undefined || headers.expect !== undefined) return false;
   const length = headers['content-length'];
   return length === undefined || Number(length) <= bodyLimit;
+}
+
+export interface HotRoute {
+  /** The path in the router's syntax, with one parameter. */
+  readonly url: string;
+  readonly parameter: string;
+  readonly bodyLimit: number;
+  readonly config: FastifyContextConfig;
+  /** Returns true if the request may be answered in pieces. Absent: no request may. */
+  readonly streams?: (headers: IncomingHttpHeaders) => boolean;
+  readonly early?: EarlyRefusal;
+  /**
+   * Returns the timeout that the client set for its call, in milliseconds. Must not throw. Absent: no
+   * timeout.
+   */
+  readonly timeoutMs?: FastPathRoute['timeoutMs'];
+  /** Answers the exchange, immediately or later. `refuse` answers the errors that `handle` throws. */
+  readonly handle: (exchange: Exchange, parameter: string) => void;
+  /** Answers with an error, in the form of this route. */
+  readonly refuse: (exchange: Exchange, error: unknown) => void;
+  /** Answers an exchange whose owning replica is unreachable. Absent: `refuse` does. */
+  readonly unreachable?: (exchange: Exchange, error: ServiceError) => void;
+}
+
+/**
+ * Adds a route that is called very often.
+ * The router serves it like any other route. Plain requests take the fast path.
+ */
+export function addHotRoute(app: FastifyInstance, hotRoute: HotRoute): void {
+  const { url, parameter, bodyLimit, config, streams, early, refuse } = hotRoute;
+  // Answers of hot routes pass no hook that masks, so these routes must not admit a viewer.
+  if (config.access === 'read') throw new TypeError(`the hot route ${url} must not be for readers`);
+  const handle = (exchange: Exchange, value: string): void => {
+    try {
+      hotRoute.handle(exchange, value);
+    } catch (error) {
+      if (!(error instanceof ServiceError)) app.fastPath.uncaught(error, exchange.traceId);
+      if (!exchange.isAnswered) refuse(exchange, error);
+    }
+  };
+  app.route<{ Params: Record<string, string> }>({
+    method: 'POST',
+    url,
+    bodyLimit,
+    config,
+    handler: (request, reply) => {
+      handle(Exchange.ofRouter(request, reply), request.params[parameter] ?? '');
+    },
+  });
+  app.fastPath.add({
+    pattern: new RegExp(`^${url.replace(`:${parameter}`, '([A-Za-z0-9_.@:$-]+)')}$`),
+    bodyLimit,
+    route: { ...config, url },
+    parameter,
+    handle,
+    refuse,
+    unreachable: hotRoute.unreachable ?? refuse,
+    streams: streams ?? (() => false),
+    timeoutMs: hotRoute.timeoutMs ?? (() => Number.POSITIVE_INFINITY),
+    ...(early === undefined ? {} : { early }),
+  });
 }

@@ -1,7 +1,6 @@
 import type { Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { PlainAnswer } from './plain-answer.ts';
-import { headTextOf, type PlainHead, PlainRequest, readPlainHead } from './plain-request.ts';
+import { headTextOf, PlainAnswer, type PlainHead, PlainRequest, readPlainHead } from './plain-messages.ts';
 
 /** Serves plain requests. `R` is the host's description of a route. */
 export interface PlainHost<R> {

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AddressHosts } from '../access/address-host.ts';
 import type { Connections } from '../limits/connections.ts';
-import { traceIdOf } from '../trace.ts';
+import { traceIdOf } from '../request.ts';
 import { FastPath, type FastPathOptions } from './fast-path.ts';
 import { PlainConnections } from './plain-connections.ts';
 

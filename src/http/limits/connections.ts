@@ -1,8 +1,8 @@
-import type { Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import type { FastifyInstance } from 'fastify';
 import { LIMITS } from '../../core/limits.ts';
 import { Counter } from '../../lib/counter.ts';
-import { addressGroup } from '../access/remote-address.ts';
 
 /** Activity of a connection that has received a request. */
 interface Activity {
@@ -122,4 +122,42 @@ export class Connections {
     this.#closing = true;
     for (const socket of this.#open) if ((this.#activity.get(socket)?.open ?? 0) <= 0) socket.destroySoon();
   }
+}
+
+/**
+ * Returns the group of a remote address for counting: the IPv4 address, or the /64 network of an IPv6
+ * address.
+ * A client with one address of a /64 network usually has all of them.
+ * null: loopback, which is this machine or a proxy on it that serves many clients.
+ */
+export function addressGroup(address: string | undefined): string | null {
+  if (address === undefined || address === '::1') return null;
+  const ipv4 = /^(?:::ffff:)?(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
+  if (ipv4 !== undefined) return ipv4.startsWith('127.') ? null : ipv4;
+  const [before = '', after] = (address.split('%')[0] as string).split('::');
+  const first = before.split(':').filter(Boolean);
+  const last = (after ?? '').split(':').filter(Boolean);
+  const zeros = Array.from({ length: Math.max(0, 8 - first.length - last.length) }, () => '0');
+  return [...first, ...zeros, ...last].slice(0, 4).join(':');
+}
+
+/**
+ * Closes a connection after a refused upgrade, when the answer has been written.
+ * Node has stopped reading such a connection, so it would accept no further request and stay open forever.
+ * `asks` is called for each request that asks for an upgrade, before any other work.
+ */
+export function endRefusedUpgrades(app: FastifyInstance, asks: (request: IncomingMessage) => void): void {
+  const asked = new WeakSet<IncomingMessage>();
+  app.server.prependListener('upgrade', request => {
+    asked.add(request);
+    asks(request);
+  });
+  app.addHook('onSend', (request, reply, payload, done) => {
+    if (asked.has(request.raw)) reply.header('Connection', 'close');
+    done(null, payload);
+  });
+  app.addHook('onResponse', (request, _reply, done) => {
+    if (asked.has(request.raw)) request.raw.socket.destroySoon();
+    done();
+  });
 }

@@ -2,7 +2,7 @@ import { readFile, realpath } from 'node:fs/promises';
 import { posix } from 'node:path';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
-import type { MountSpec } from '../../core/mount.ts';
+import type { MountSpec } from '../../core/instance.ts';
 import { openPath } from '../../lib/opened-path.ts';
 import type { SandboxSpec } from '../driver.ts';
 import { assertNoLinks } from '../host/own-source.ts';

@@ -1,6 +1,5 @@
 import { messageOf, unavailable } from '../../core/error.ts';
-import type { PortMapping } from '../../core/instance.ts';
-import type { PortSpec } from '../../core/port.ts';
+import type { PortMapping, PortSpec } from '../../core/instance.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { PortForwarder, PortTarget } from './port-forwarder.ts';
 import { forwardTcp } from './ports-tcp.ts';

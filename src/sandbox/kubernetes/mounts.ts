@@ -2,7 +2,7 @@ import { posix } from 'node:path';
 import type { V1Volume, V1VolumeMount } from '@kubernetes/client-node';
 import { failedPrecondition, messageOf } from '../../core/error.ts';
 import { checkHostPath, type FoundPath, type HostPathPolicy } from '../../core/host-path.ts';
-import type { MountSpec } from '../../core/mount.ts';
+import type { MountSpec } from '../../core/instance.ts';
 import { findPath } from '../../lib/opened-path.ts';
 import { POD } from './manager.ts';
 

@@ -2,7 +2,7 @@ import type { Stats } from 'node:fs';
 import { copyFile, lstat, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
-import type { MountSpec } from '../../core/mount.ts';
+import type { MountSpec } from '../../core/instance.ts';
 import { assertNoLinks } from '../host/own-source.ts';
 import { archiveOf } from './code-archive.ts';
 import { type PodCode, type PodManager, type PodOrder, type PodStarted, TakesNoCode } from './manager.ts';

@@ -9,8 +9,8 @@ import type {
   V1Volume,
   V1VolumeMount,
 } from '@kubernetes/client-node';
-import type { PortSpec } from '../../core/port.ts';
-import { parseQuantity } from '../../core/quantity.ts';
+import type { PortSpec } from '../../core/instance.ts';
+import { parseQuantity } from '../../core/kubernetes-formats.ts';
 import { LABEL_INSTALLATION } from './labels.ts';
 import { MANAGER_PORT, POD } from './manager.ts';
 

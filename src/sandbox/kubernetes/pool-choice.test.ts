@@ -1,7 +1,7 @@
 import type { V1Volume, V1VolumeMount } from '@kubernetes/client-node';
 import { describe, expect, test } from 'vitest';
 import type { PoolSpec } from '../../core/pool.ts';
-import { readPool } from '../../core/pool-fields.ts';
+import { readPool } from '../../core/pool.ts';
 import { choosePools, type Needs } from './pool-choice.ts';
 import { refusedVolumes } from './pool-volumes.ts';
 

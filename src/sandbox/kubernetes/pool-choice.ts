@@ -1,8 +1,7 @@
 import type { V1Volume, V1VolumeMount } from '@kubernetes/client-node';
-import type { PoolPreference } from '../../core/instance.ts';
-import type { MountSpec } from '../../core/mount.ts';
+import type { MountSpec, PoolPreference } from '../../core/instance.ts';
+import { parseQuantity } from '../../core/kubernetes-formats.ts';
 import type { PoolSpec } from '../../core/pool.ts';
-import { parseQuantity } from '../../core/quantity.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 
 /** Requirements of an instance for a pool's pod. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { readPool } from '../../core/pool-fields.ts';
+import { readPool } from '../../core/pool.ts';
 import { replicaSetOf } from './replica-set.ts';
 
 const requests = { cpu: '100m', memory: '64Mi' };

@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { sql } from 'kysely';
 import { internal, resourceExhausted, ServiceError, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
-import { flushDirectory } from '../../lib/flush.ts';
+import { flushDirectory } from '../../lib/file-writes.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 
 export interface DurableWrites {

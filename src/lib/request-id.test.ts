@@ -1,8 +1,0 @@
-import { expect, test } from 'vitest';
-import { newRequestId } from './request-id.ts';
-
-test('newRequestId returns a new UUID of version 4 at each call', () => {
-  const ids = Array.from({ length: 1000 }, newRequestId);
-  for (const id of ids) expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
-  expect(new Set(ids).size).toBe(1000);
-});
