@@ -49,16 +49,6 @@ const GENERATED: readonly Generated[] = [
   { file: 'openapi/rookery.json', make: async () => (await import('./client-document.ts')).clientDocument() },
   // The types are made from openapi/rookery.json, so they come after it.
   { file: `${TYPESCRIPT}/generated.ts`, make: async () => clientTypes('typescriptTypes') },
-  // The client packs a directory with the same code as the command line, so both make the same package.
-  ...Object.entries({
-    'code-archive.ts': 'code/archive.ts',
-    'ignore-rules.ts': 'code/ignore-rules.ts',
-    'log-position.ts': 'shared/log-position.ts',
-    'server-events.ts': 'shared/server-events.ts',
-  }).map(([name, source]) => ({
-    file: `${TYPESCRIPT}/${name}`,
-    make: async () => clientCopy(source),
-  })),
   { file: `${PYTHON}/types.py`, make: async () => clientTypes('pythonTypes') },
   ...['__init__', 'agents', 'client', 'code', 'connection', 'functions', 'jobs', 'terminal'].map(name => ({
     file: `${PYTHON}/_sync/${name}.py`,
@@ -100,15 +90,6 @@ async function cliPage(): Promise<string> {
 async function clientTypes(language: 'typescriptTypes' | 'pythonTypes'): Promise<string> {
   const types = await import('./client-types.ts');
   return types[language](types.readClientDocument());
-}
-
-/**
- * Returns a file of the command line for the TypeScript client, whose package cannot import files outside of
- * it.
- */
-function clientCopy(name: string): string {
-  const source = readFileSync(join(root, 'src/cli', name), 'utf8').replace(/'[./a-z]*\/exit\.ts'/, "'./error.ts'");
-  return `// Made by \`npm run generate\` from src/cli/${name}.\n${source}`;
 }
 
 async function containerFilter(): Promise<string> {

@@ -59,7 +59,9 @@ const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/driver.ts', 'runtime/call
 /** Commands that do not call a service over HTTP: they start one, or work on a data directory. */
 const LOCAL_COMMANDS = ['serve', 'backup', 'machine-stop', 'restore', 'recover', 'upgrade'];
 
-const COMMANDS = ['core/', 'lib/', 'config/', 'doctor/'];
+/** The code archive, ignore rules and log readers, which the command line shares with the client package. */
+const CLIENT = '../clients/typescript/src/';
+const COMMANDS = ['core/', 'lib/', 'config/', 'doctor/', CLIENT];
 
 const RULES: readonly ImportRule[] = [
   rule(['core/**'], [], { message: 'core/ imports nothing of ours: it is vocabulary and rules without I/O.' }),

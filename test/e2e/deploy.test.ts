@@ -149,7 +149,7 @@ describe('rookery deploy', () => {
     );
     const { code, out } = await deploy();
     expect(code).toBe(1);
-    expect(out).toMatch(/function bad\d+: failed: code: there is no directory .*nowhere/);
+    expect(out).toMatch(/function bad\d+: failed: code: the directory .*nowhere does not exist/);
     expect(out).toMatch(/agent default\/good\d+: created: /);
   }, 60_000);
 

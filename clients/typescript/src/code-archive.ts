@@ -1,4 +1,3 @@
-// Made by `npm run generate` from src/cli/code/archive.ts.
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream, type Dirent } from 'node:fs';
 import { lstat, readdir, readFile, readlink, stat } from 'node:fs/promises';
@@ -8,6 +7,7 @@ import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import tar, { type Pack } from 'tar-stream';
 import { usageError } from './error.ts';
+import { fileProblem } from './file-problem.ts';
 import { IgnoreRules } from './ignore-rules.ts';
 
 export interface PackOptions {
@@ -75,8 +75,10 @@ export async function packDirectory(directory: string, archive: string, options:
     ),
   ]).catch(error => {
     // Other errors, such as a full disk. Problems of the directory have their own messages.
-    if ((error as NodeJS.ErrnoException).syscall === undefined) throw error;
-    throw usageError(`${options.flag}: ${directory} cannot be packed (${(error as Error).message}).`);
+    const { syscall, path } = error as NodeJS.ErrnoException;
+    if (syscall === undefined) throw error;
+    const place = path === undefined ? '' : `${path}: `;
+    throw usageError(`${options.flag}: ${directory} cannot be packed: ${place}${fileProblem(error)}.`);
   });
   return {
     sha256: compressed.sha256(),
@@ -90,9 +92,10 @@ export async function packDirectory(directory: string, archive: string, options:
 export async function codeDirectory(code: string, flag = '--code'): Promise<string> {
   const path = resolve(code);
   const found = await stat(path).catch(() => null);
-  if (found === null) throw usageError(`${flag}: there is no directory ${path}.`);
+  if (found === null)
+    throw usageError(`${flag}: the directory ${path} does not exist. Name the directory of the code.`);
   if (!found.isDirectory())
-    throw usageError(`${flag} must be a directory, and ${path} is a file. Give the directory that it stands in.`);
+    throw usageError(`${flag} must be a directory, and ${path} is a file. Name the directory of that file.`);
   return path;
 }
 
@@ -139,7 +142,9 @@ class Walk {
     try {
       return await readdir(join(this.#root, below), { withFileTypes: true });
     } catch (error) {
-      throw usageError(`${this.#options.flag}: ${below || '.'} cannot be read (${(error as Error).message}).`);
+      throw usageError(
+        `${this.#options.flag}: ${below || '.'} cannot be read: ${fileProblem(error)}. Leave it out with ${IGNORE_FILE}, or change its permissions.`,
+      );
     }
   }
 
@@ -192,7 +197,7 @@ class Walk {
     const entry = this.#pack.entry({ name: path, size: found.size, mode, mtime: EPOCH });
     await pipeline(createReadStream(join(this.#root, path)), entry).catch(error => {
       throw usageError(
-        `${this.#options.flag}: ${path} cannot be read, or is being written (${(error as Error).message}).`,
+        `${this.#options.flag}: ${path} cannot be read, or is being written: ${fileProblem(error)}. Leave it out with ${IGNORE_FILE}, or repeat the command.`,
       );
     });
   }

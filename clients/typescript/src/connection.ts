@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { RookeryError, usageError } from './error.ts';
+import { fileProblem } from './file-problem.ts';
 import { type Operations, PATHS } from './generated.ts';
 import { retryAfterMs, secondsUntil } from './retry.ts';
 
@@ -365,6 +366,6 @@ function readToken(file: string | undefined): string | undefined {
   try {
     return readFileSync(file, 'utf8').trim();
   } catch (error) {
-    throw usageError(`the token file ${file} cannot be read (${(error as Error).message})`);
+    throw usageError(`the token file ${file} cannot be read: ${fileProblem(error)}`);
   }
 }

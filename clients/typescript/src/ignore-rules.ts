@@ -1,4 +1,3 @@
-// Made by `npm run generate` from src/cli/code/ignore-rules.ts.
 /**
  * Decides which paths an ignore file excludes, byte for byte as git does. ignore-corpus.json is compared with
  * git.

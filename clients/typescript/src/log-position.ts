@@ -1,4 +1,3 @@
-// Made by `npm run generate` from src/cli/shared/log-position.ts.
 /** Bytes of the yielded log that are kept, to find its end again in a log with an unknown beginning. */
 const KEPT_BYTES = 64 * 1024;
 const NEWLINE = 0x0a;

@@ -1,4 +1,3 @@
-// Made by `npm run generate` from src/cli/shared/server-events.ts.
 /** An event of a stream, as defined by the HTML standard (§9.2). */
 export interface ServerEvent {
   /** `message` unless the stream names another. */

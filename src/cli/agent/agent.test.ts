@@ -160,7 +160,7 @@ describe('agent create', () => {
 
   test.each([
     [[], 'The agent needs a name'],
-    [['x', '--code', '/nowhere/at/all'], '--code: there is no directory /nowhere/at/all'],
+    [['x', '--code', '/nowhere/at/all'], '--code: the directory /nowhere/at/all does not exist'],
     [['x', '--code', 'DIR/code/handler.py'], '--code must be a directory'],
     [['x', '-e', 'A'], '--env must be NAME=value, not "A"'],
     [['x', '-v', '/a'], '--mount must be source:target'],

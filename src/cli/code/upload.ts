@@ -1,6 +1,7 @@
 import { createReadStream } from 'node:fs';
 import { join } from 'node:path';
 import { Transform } from 'node:stream';
+import { IGNORE_FILE, type Packed, type PackOptions } from '../../../clients/typescript/src/code-archive.ts';
 import { isLoopback } from '../../config/contradictions.ts';
 import { codeUrl } from '../../core/code-package.ts';
 import type { Client } from '../shared/client.ts';
@@ -8,7 +9,7 @@ import { CliError, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printWarning, withSpinner } from '../shared/print.ts';
 import { withScratch } from '../shared/scratch.ts';
-import { codeDirectory, IGNORE_FILE, type Packed, type PackOptions, packDirectory } from './archive.ts';
+import { codeDirectory, packDirectory } from './archive.ts';
 
 export interface UploadOptions {
   /** True: upload even to a service on this machine. */

@@ -1,9 +1,9 @@
 import type { IncomingMessage } from 'node:http';
+import { serverEvents } from '../../../clients/typescript/src/server-events.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
-import { serverEvents } from '../shared/server-events.ts';
 
 /**
  * Interval between polls without an event. Events cover only the replica that was asked, and some changes

@@ -1,6 +1,6 @@
 import { basename, relative, resolve } from 'node:path';
+import { OF_EDITORS } from '../../../clients/typescript/src/code-archive.ts';
 import type { Style } from '../../lib/ansi.ts';
-import { OF_EDITORS } from '../code/archive.ts';
 import { asksForDependencies, installDependencies } from '../code/dependencies.ts';
 import { nameOfCode, uploadCode, type What } from '../code/upload.ts';
 import { watchTree } from '../code/watch-tree.ts';

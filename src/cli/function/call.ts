@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { type ServerEvent, serverEvents } from '../../../clients/typescript/src/server-events.ts';
 import { backoffMs } from '../../lib/backoff.ts';
 import { withTraceback } from '../agent/traceback.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
@@ -6,7 +7,6 @@ import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { readJsonArgument } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { prettyJson, withSpinner } from '../shared/print.ts';
-import { type ServerEvent, serverEvents } from '../shared/server-events.ts';
 import { functionPath, resolveFunction } from './records.ts';
 
 interface InvokeOptions extends ClientOptions {

@@ -1,7 +1,8 @@
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Packed, packDirectory } from '../code/archive.ts';
+import type { Packed } from '../../../clients/typescript/src/code-archive.ts';
+import { packDirectory } from '../code/archive.ts';
 import type { What } from '../code/upload.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError, usageError } from '../shared/exit.ts';

@@ -1,11 +1,11 @@
 import type { IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
+import { LogPosition } from '../../../clients/typescript/src/log-position.ts';
+import { serverEvents } from '../../../clients/typescript/src/server-events.ts';
 import type { Client } from './client.ts';
 import { CliError, EXIT } from './exit.ts';
 import type { Io } from './io.ts';
-import { LogPosition } from './log-position.ts';
 import { printWarning } from './print.ts';
-import { serverEvents } from './server-events.ts';
 
 const RETRIES = 8;
 const LONGEST_PAUSE_MS = 2000;

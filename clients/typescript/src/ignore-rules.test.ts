@@ -3,8 +3,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { packDirectory as packOfClient } from '../../../clients/typescript/src/code-archive.ts';
-import { IGNORE_FILE, packDirectory } from './archive.ts';
+import { IGNORE_FILE, packDirectory } from './code-archive.ts';
 
 interface Case {
   readonly name: string;
@@ -43,8 +42,7 @@ beforeAll(async () => {
       await mkdir(dirname(join(code, path)), { recursive: true });
       await writeFile(join(code, path), text);
     }
-    await packDirectory(code, join(work, `${at}`, 'cli.tar.gz'), { flag: 'code', links: 'kept' });
-    await packOfClient(code, join(work, `${at}`, 'typescript.tar.gz'), { flag: 'code', links: 'kept' });
+    await packDirectory(code, join(work, `${at}`, 'typescript.tar.gz'), { flag: 'code', links: 'kept' });
   }
   const python = ['-c', PYTHON, join(ROOT, 'clients/python/src/rookery'), work];
   packed = JSON.parse(execFileSync('python3', python, { encoding: 'utf8' })) as typeof packed;
@@ -61,7 +59,7 @@ function filesOfGit(at: number): readonly string[] {
 describe('every packer selects the same files as git', () => {
   test.each(CORPUS.map(({ name }, at) => ({ name, at })))('when $name', ({ at }) => {
     const selected = [...filesOfGit(at)].sort();
-    for (const packer of ['cli', 'typescript', 'python']) {
+    for (const packer of ['typescript', 'python']) {
       expect([...(packed[`${at}/${packer}.tar.gz`] ?? ['no archive'])].sort(), packer).toEqual(selected);
     }
   });

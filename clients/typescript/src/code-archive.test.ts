@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, readFile, rm, symlink, utimes, writeFile } from 
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type PackOptions, packDirectory } from './archive.ts';
+import { type PackOptions, packDirectory } from './code-archive.ts';
 
 let work: string;
 let code: string;
@@ -127,6 +127,6 @@ describe('the archive of a directory', () => {
   test('fails with a message that names the flag when a system call fails', async () => {
     await files({ 'app.py': 'x' });
     const nowhere = packDirectory(code, join(work, 'nowhere', 'a'), { flag: '--code', links: 'kept' });
-    await expect(nowhere).rejects.toThrow(/^--code: .*code cannot be packed \(ENOENT.*nowhere/);
+    await expect(nowhere).rejects.toThrow(/^--code: .*code cannot be packed: .*nowhere\/a: it does not exist/);
   });
 });
