@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import os
 import tarfile
@@ -6,9 +7,10 @@ import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Callable, Iterator
+from typing import AsyncIterator, Callable, Iterator
 
 from rookery import Rookery, RookeryError
+from rookery._async.terminal import AsyncTerminal
 from rookery._error import Unreachable
 from rookery._pack import pack
 from rookery._wire import EventReader, LineReader, LogPosition, Request, retry_after, seconds_until
@@ -56,6 +58,20 @@ class Streams(unittest.TestCase):
     def test_a_character_that_is_cut_in_two_is_whole_in_its_line(self) -> None:
         reader, text = LineReader(), "ä\nb".encode()
         self.assertEqual([*reader.take(text[:1]), *reader.take(text[1:]), *reader.end()], ["ä", "b"])
+
+    def test_a_terminal_accepts_an_empty_binary_message(self) -> None:
+        class Socket:
+            async def __aiter__(self) -> AsyncIterator["str | bytes"]:
+                for message in (b"", b"\x01out", b"\x02err", '{"type": "exit", "returncode": 3}'):
+                    yield message
+
+        async def read() -> None:
+            terminal = AsyncTerminal(Socket(), False)  # type: ignore[arg-type]
+            found = [(output.stream, output.data) async for output in terminal]
+            self.assertEqual(found, [("stdout", b""), ("stdout", b"out"), ("stderr", b"err")])
+            self.assertEqual(terminal.returncode, 3)
+
+        asyncio.run(read())
 
 
 class FollowedLogs(unittest.TestCase):
@@ -167,7 +183,7 @@ class Packages(unittest.TestCase):
         self.assertEqual(self.names(False), ["sub"])
 
     def test_what_the_system_refuses_is_told(self) -> None:
-        with self.assertRaisesRegex(RookeryError, "code: .* cannot be packed .*No such file"):
+        with self.assertRaisesRegex(RookeryError, "code: .* cannot be packed: .*/nowhere/1: No such file"):
             pack(self.code, self.root / "nowhere/1", False)
 
     def names(self, follows_links: bool) -> "list[str]":

@@ -46,7 +46,7 @@ def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: 
     """
     root = Path(directory).resolve()
     if not root.is_dir():
-        raise RookeryError("code: there is no directory %s" % root)
+        raise RookeryError("code: the directory %s does not exist" % root)
     try:
         with archive.open("xb") as out:
             compressed: Any = _Hashed(out)
@@ -55,7 +55,8 @@ def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: 
                 with tarfile.open(fileobj=content, mode="w|", format=tarfile.PAX_FORMAT) as tar:
                     _Walk(root, tar, follows_links).directory("", [], [])
     except OSError as error:
-        raise RookeryError("code: %s cannot be packed (%s)" % (root, error)) from error
+        place = "%s: " % error.filename if error.filename else ""
+        raise RookeryError("code: %s cannot be packed: %s%s" % (root, place, error.strerror or error)) from error
     return Packed(archive, compressed.digest.hexdigest(), content.digest.hexdigest())
 
 

@@ -133,7 +133,8 @@ def read_settings(
         try:
             sent = Path(file).read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise RookeryError("the token file %s cannot be read (%s)" % (file, error)) from error
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise RookeryError("the token file %s cannot be read: %s" % (file, reason)) from error
     headers = {}
     if sent:
         headers["authorization"] = "Bearer " + sent

@@ -15,6 +15,8 @@ from .terminal import AsyncTerminal, open_terminal
 
 
 class AsyncAgents:
+    """Creates and finds agents. Methods fail with `RookeryError`."""
+
     def __init__(self, connection: AsyncConnection, code: AsyncCode) -> None:
         self._connection = connection
         self._code = code
@@ -107,6 +109,10 @@ class AsyncAgents:
         return await self._read((await self._connection.call(request))["instance_id"])
 
     async def get(self, id_or_name: str, namespace: str = "default") -> AsyncAgent:
+        """Returns an agent by its id, or by its name in `namespace`.
+
+        Fails with `RookeryError` of status 404 if no such agent exists.
+        """
         if is_id(id_or_name):
             return await self._read(id_or_name)
         async for agent in self.list(namespace=namespace, name=id_or_name):
@@ -150,10 +156,12 @@ class AsyncAgent:
 
     @property
     def id(self) -> str:
+        """Id of the agent (`instance_id`), which stays the same over restarts."""
         return self.record["instance_id"]
 
     @property
     def name(self) -> str:
+        """Name of the agent, unique in its namespace."""
         return self.record["name"]
 
     @property
@@ -166,6 +174,7 @@ class AsyncAgent:
         return expose and (expose["address"] or self._connection.url + expose["path"])
 
     async def refresh(self) -> wire.Agent:
+        """Reads the record again, stores it in `record` and returns it."""
         self.record = (await self._connection.call(Request("getAgent", self._params)))["instance"]
         return self.record
 
@@ -230,6 +239,12 @@ class AsyncAgent:
     async def logs(
         self, *, tail: Optional[int] = None, since: Optional[str] = None, previous: Optional[int] = None
     ) -> str:
+        """Returns the lines that the agent's code has printed.
+
+        - `tail`: number of last lines to return; by default all that are kept.
+        - `since`: a time (RFC 3339), or a duration before now such as `10m`.
+        - `previous`: the log of an earlier run, 1 (the last one) to 3. Works with `tail` only.
+        """
         query = {"tail": tail, "since": since, "previous": previous}
         return (await self._connection.read(Request("agentLogs", self._params, query))).decode(errors="replace")
 
@@ -239,6 +254,7 @@ class AsyncAgent:
         return self._connection.follow(Request("agentLogs", self._params, query, is_unbounded=True))
 
     async def stats(self) -> wire.AgentStatsResponse:
+        """Returns the current use of CPU (millicores), memory (MB) and other resources."""
         answer: wire.AgentStatsResponse = await self._connection.call(Request("agentStats", self._params))
         return answer
 
@@ -269,12 +285,18 @@ class AsyncAgent:
         await self.refresh()
 
     async def delete(self) -> None:
+        """Runs `pre_stop`, then ends and removes the sandbox and its files.
+
+        Fails with `RookeryError` of status 404 if the agent does not exist any more.
+        """
         await self._connection.call(Request("deleteAgent", self._params, is_unbounded=True))
 
     async def __aenter__(self) -> AsyncAgent:
+        """Returns the agent itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Deletes the agent."""
         await self.delete()
 
 
@@ -286,6 +308,11 @@ class AsyncFiles:
         self._params = params
 
     async def read(self, path: str) -> bytes:
+        """Returns the content of a file.
+
+        Keeps all bytes in memory: use `read_chunks` for large files. Fails with `RookeryError` if `path` is not a
+        readable file.
+        """
         return await self._connection.read(Request("downloadFile", self._params, {"path": path}))
 
     def read_chunks(self, path: str) -> AsyncIterator[bytes]:
@@ -313,6 +340,11 @@ class AsyncFiles:
     async def list(
         self, path: str, *, recursive: bool = False, max_depth: Optional[int] = None
     ) -> List[wire.FileEntry]:
+        """Returns the entries of a directory, ordered by path.
+
+        With `recursive` it also returns the entries of inner directories, down to `max_depth` levels: 1 to 64, by
+        default 64. It does not follow symbolic links.
+        """
         query = {"path": path, "recursive": recursive, "max_depth": max_depth}
         files: List[wire.FileEntry] = (await self._connection.call(Request("listFiles", self._params, query)))["files"]
         return files

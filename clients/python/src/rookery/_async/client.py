@@ -49,12 +49,15 @@ class AsyncRookery:
         return await self._connection.call(Request(operation, **options))
 
     async def close(self) -> None:
+        """Closes all connections. Requests that still run fail with `RookeryError`."""
         await self._connection.close()
 
     async def __aenter__(self) -> AsyncRookery:
+        """Returns the client itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Closes the client."""
         await self.close()
 
 
@@ -65,17 +68,29 @@ class AsyncSecrets:
         self._connection = connection
 
     async def set(self, name: str, value: str) -> None:
+        """Creates a secret or replaces its value, at most 64 KiB.
+
+        Sandboxes that start later get the new value. The name has at most 128 letters, digits, `.`, `_` and `-`. A
+        tenant has at most 1000 secrets.
+        """
         await self._connection.call(Request("putSecret", {"name": name}, body={"value": value}))
 
     async def list(self) -> List[wire.Secret]:
+        """Returns the names and times of all secrets of the tenant, without their values."""
         secrets: List[wire.Secret] = (await self._connection.call(Request("listSecrets")))["secrets"]
         return secrets
 
     async def delete(self, name: str) -> None:
+        """Deletes a secret.
+
+        Fails with `RookeryError` if it does not exist, or if an agent or function refers to it.
+        """
         await self._connection.call(Request("deleteSecret", {"name": name}))
 
 
 class AsyncEvents:
+    """Events of the tenant: changes of agents, functions and jobs."""
+
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
 

@@ -53,6 +53,7 @@ class AsyncCode:
         return "gcs://" + name
 
     async def list(self) -> AsyncIterator[wire.CodePackage]:
+        """Yields all code packages of the tenant; requests each page when it is needed."""
         cursor = None
         while True:
             page = await self._connection.call(Request("listCode", query={"cursor": cursor}))

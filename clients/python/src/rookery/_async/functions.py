@@ -19,6 +19,8 @@ LATEST = "$latest"
 
 
 class AsyncFunctions:
+    """Registers and finds functions. Methods fail with `RookeryError`."""
+
     def __init__(self, connection: AsyncConnection, code: AsyncCode) -> None:
         self._connection = connection
         self._code = code
@@ -119,6 +121,7 @@ class AsyncFunctions:
         return AsyncFunction(self._connection, (await self._connection.call(request))["function"])
 
     async def list(self) -> AsyncIterator[AsyncFunction]:
+        """Yields `$latest` of all functions of the tenant; requests each page of 100 when it is needed."""
         index = 1
         while True:
             query = {"pageIndex": index, "pageSize": PAGE_SIZE}
@@ -138,6 +141,7 @@ class AsyncFunction:
     """One version of a function. Methods fail with `RookeryError`."""
 
     record: wire.FunctionVersion
+    """The version's record at the time of the last read."""
 
     def __init__(self, connection: AsyncConnection, record: wire.FunctionVersion) -> None:
         self._connection = connection
@@ -146,10 +150,12 @@ class AsyncFunction:
 
     @property
     def urn(self) -> str:
+        """URN of this version, which calls and reservations name."""
         return self.record["functionVersionUrn"]
 
     @property
     def name(self) -> str:
+        """Full name of the function: `0@demo@hello`."""
         return self.record["name"]
 
     async def invoke(
@@ -211,11 +217,13 @@ class AsyncFunction:
         return AsyncFunction(self._connection, answer["function"])
 
     async def instances(self) -> List[wire.FunctionInstance]:
+        """Returns the instances that run this version now."""
         answer = await self._connection.call(Request("listFunctionInstances", self._params))
         found: List[wire.FunctionInstance] = answer["instances"]
         return found
 
     async def logs(self) -> str:
+        """Returns the lines that the running instances have printed, each with the start of its instance id."""
         return (await self._connection.read(Request("readFunctionLogs", self._params))).decode(errors="replace")
 
     def follow(self) -> AsyncIterator[str]:
@@ -262,6 +270,7 @@ class AsyncCall:
         self.id = request_id
 
     async def status(self) -> wire.CallResult:
+        """Returns the state of the call: `status` is `completed`, `failed`, or one of a call that continues."""
         answer: wire.CallResult = await self._connection.call(Request("getAsyncResult", {"id": self.id}))
         return answer
 

@@ -16,6 +16,8 @@ OVER = frozenset(["SUCCEEDED", "FAILED", "STOPPED"])
 
 
 class AsyncJobs:
+    """Submits and reads jobs. Methods fail with `RookeryError`, also if a job does not exist."""
+
     def __init__(self, connection: AsyncConnection, code: AsyncCode) -> None:
         self._connection = connection
         self._code = code
@@ -63,14 +65,17 @@ class AsyncJobs:
         return job
 
     async def get(self, id: str) -> wire.Job:
+        """Returns the record of a job."""
         job: wire.Job = await self._connection.call(Request("getJob", {"id": id}))
         return job
 
     async def list(self) -> List[wire.Job]:
+        """Returns the records of all jobs of the tenant, the newest first."""
         jobs: List[wire.Job] = await self._connection.call(Request("listJobs"))
         return jobs
 
     async def logs(self, id: str) -> str:
+        """Returns the whole log of a job as it is now."""
         logs: str = (await self._connection.call(Request("getJobLogs", {"id": id})))["logs"]
         return logs
 
@@ -91,6 +96,10 @@ class AsyncJobs:
             await asyncio.sleep(LOOK_AGAIN)
 
     async def stop(self, id: str) -> None:
+        """Requests the end of a job and returns at once.
+
+        The service sends SIGTERM to all its processes, and later SIGKILL. `wait` returns when they have ended.
+        """
         await self._connection.call(Request("stopJob", {"id": id}, may_repeat=True))
 
     async def delete(self, id: str) -> None:

@@ -10,7 +10,7 @@ from .._error import RookeryError
 from .._wire import Output, Request
 from .connection import AsyncConnection
 
-STDERR = 2
+STDERR = b"\x02"
 
 
 class AsyncTerminal:
@@ -27,6 +27,10 @@ class AsyncTerminal:
         self._has_terminal = has_terminal
 
     async def __aiter__(self) -> AsyncIterator[Output]:
+        """Yields the output until the command ends.
+
+        Fails with `RookeryError` if the connection breaks before the command has ended.
+        """
         try:
             async for message in self._socket:
                 if isinstance(message, str):
@@ -36,7 +40,7 @@ class AsyncTerminal:
                 elif self._has_terminal:
                     yield Output("stdout", message)
                 else:
-                    yield Output("stderr" if message[0] == STDERR else "stdout", message[1:])
+                    yield Output("stderr" if message[:1] == STDERR else "stdout", message[1:])
         except ConnectionClosedError as error:
             if self.returncode is None:
                 raise RookeryError("the terminal broke off: %s" % error) from error
@@ -51,9 +55,11 @@ class AsyncTerminal:
         return self.returncode
 
     async def write(self, data: Union[str, bytes]) -> None:
+        """Writes to the input of the command. Fails with `RookeryError` when the terminal is closed."""
         await self._send(data.encode() if isinstance(data, str) else data)
 
     async def resize(self, cols: int, rows: int) -> None:
+        """Changes the size of the terminal, in columns and rows. Has no effect without a terminal."""
         await self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     async def end_input(self) -> None:
@@ -71,9 +77,11 @@ class AsyncTerminal:
         await self._socket.close()
 
     async def __aenter__(self) -> AsyncTerminal:
+        """Returns the terminal itself."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Closes the connection."""
         await self.close()
 
 
@@ -84,6 +92,7 @@ async def open_terminal(
     env: Mapping[str, str],
     size: Mapping[str, Any],
 ) -> AsyncTerminal:
+    """Opens the connection of a command in the sandbox that `params` names."""
     words = command if command is None or isinstance(command, str) else json.dumps(list(command))
     query = {**size, "command": words, "env": ["%s=%s" % pair for pair in env.items()]}
     return AsyncTerminal(await connection.web_socket(Request("openExec", params, query)), bool(size["tty"]))

@@ -16,6 +16,8 @@ from .terminal import Terminal, open_terminal
 
 
 class Agents:
+    """Creates and finds agents. Methods fail with `RookeryError`."""
+
     def __init__(self, connection: Connection, code: Code) -> None:
         self._connection = connection
         self._code = code
@@ -108,6 +110,10 @@ class Agents:
         return self._read((self._connection.call(request))["instance_id"])
 
     def get(self, id_or_name: str, namespace: str = "default") -> Agent:
+        """Returns an agent by its id, or by its name in `namespace`.
+
+        Fails with `RookeryError` of status 404 if no such agent exists.
+        """
         if is_id(id_or_name):
             return self._read(id_or_name)
         for agent in self.list(namespace=namespace, name=id_or_name):
@@ -151,10 +157,12 @@ class Agent:
 
     @property
     def id(self) -> str:
+        """Id of the agent (`instance_id`), which stays the same over restarts."""
         return self.record["instance_id"]
 
     @property
     def name(self) -> str:
+        """Name of the agent, unique in its namespace."""
         return self.record["name"]
 
     @property
@@ -167,6 +175,7 @@ class Agent:
         return expose and (expose["address"] or self._connection.url + expose["path"])
 
     def refresh(self) -> wire.Agent:
+        """Reads the record again, stores it in `record` and returns it."""
         self.record = (self._connection.call(Request("getAgent", self._params)))["instance"]
         return self.record
 
@@ -231,6 +240,12 @@ class Agent:
     def logs(
         self, *, tail: Optional[int] = None, since: Optional[str] = None, previous: Optional[int] = None
     ) -> str:
+        """Returns the lines that the agent's code has printed.
+
+        - `tail`: number of last lines to return; by default all that are kept.
+        - `since`: a time (RFC 3339), or a duration before now such as `10m`.
+        - `previous`: the log of an earlier run, 1 (the last one) to 3. Works with `tail` only.
+        """
         query = {"tail": tail, "since": since, "previous": previous}
         return (self._connection.read(Request("agentLogs", self._params, query))).decode(errors="replace")
 
@@ -240,6 +255,7 @@ class Agent:
         return self._connection.follow(Request("agentLogs", self._params, query, is_unbounded=True))
 
     def stats(self) -> wire.AgentStatsResponse:
+        """Returns the current use of CPU (millicores), memory (MB) and other resources."""
         answer: wire.AgentStatsResponse = self._connection.call(Request("agentStats", self._params))
         return answer
 
@@ -270,12 +286,18 @@ class Agent:
         self.refresh()
 
     def delete(self) -> None:
+        """Runs `pre_stop`, then ends and removes the sandbox and its files.
+
+        Fails with `RookeryError` of status 404 if the agent does not exist any more.
+        """
         self._connection.call(Request("deleteAgent", self._params, is_unbounded=True))
 
     def __enter__(self) -> Agent:
+        """Returns the agent itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Deletes the agent."""
         self.delete()
 
 
@@ -287,6 +309,11 @@ class Files:
         self._params = params
 
     def read(self, path: str) -> bytes:
+        """Returns the content of a file.
+
+        Keeps all bytes in memory: use `read_chunks` for large files. Fails with `RookeryError` if `path` is not a
+        readable file.
+        """
         return self._connection.read(Request("downloadFile", self._params, {"path": path}))
 
     def read_chunks(self, path: str) -> Iterator[bytes]:
@@ -314,6 +341,11 @@ class Files:
     def list(
         self, path: str, *, recursive: bool = False, max_depth: Optional[int] = None
     ) -> List[wire.FileEntry]:
+        """Returns the entries of a directory, ordered by path.
+
+        With `recursive` it also returns the entries of inner directories, down to `max_depth` levels: 1 to 64, by
+        default 64. It does not follow symbolic links.
+        """
         query = {"path": path, "recursive": recursive, "max_depth": max_depth}
         files: List[wire.FileEntry] = (self._connection.call(Request("listFiles", self._params, query)))["files"]
         return files

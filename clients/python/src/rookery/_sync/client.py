@@ -50,12 +50,15 @@ class Rookery:
         return self._connection.call(Request(operation, **options))
 
     def close(self) -> None:
+        """Closes all connections. Requests that still run fail with `RookeryError`."""
         self._connection.close()
 
     def __enter__(self) -> Rookery:
+        """Returns the client itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closes the client."""
         self.close()
 
 
@@ -66,17 +69,29 @@ class Secrets:
         self._connection = connection
 
     def set(self, name: str, value: str) -> None:
+        """Creates a secret or replaces its value, at most 64 KiB.
+
+        Sandboxes that start later get the new value. The name has at most 128 letters, digits, `.`, `_` and `-`. A
+        tenant has at most 1000 secrets.
+        """
         self._connection.call(Request("putSecret", {"name": name}, body={"value": value}))
 
     def list(self) -> List[wire.Secret]:
+        """Returns the names and times of all secrets of the tenant, without their values."""
         secrets: List[wire.Secret] = (self._connection.call(Request("listSecrets")))["secrets"]
         return secrets
 
     def delete(self, name: str) -> None:
+        """Deletes a secret.
+
+        Fails with `RookeryError` if it does not exist, or if an agent or function refers to it.
+        """
         self._connection.call(Request("deleteSecret", {"name": name}))
 
 
 class Events:
+    """Events of the tenant: changes of agents, functions and jobs."""
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 

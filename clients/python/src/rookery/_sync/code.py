@@ -53,6 +53,7 @@ class Code:
         return "gcs://" + name
 
     def list(self) -> Iterator[wire.CodePackage]:
+        """Yields all code packages of the tenant; requests each page when it is needed."""
         cursor = None
         while True:
             page = self._connection.call(Request("listCode", query={"cursor": cursor}))

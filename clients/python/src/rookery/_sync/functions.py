@@ -20,6 +20,8 @@ LATEST = "$latest"
 
 
 class Functions:
+    """Registers and finds functions. Methods fail with `RookeryError`."""
+
     def __init__(self, connection: Connection, code: Code) -> None:
         self._connection = connection
         self._code = code
@@ -120,6 +122,7 @@ class Functions:
         return Function(self._connection, (self._connection.call(request))["function"])
 
     def list(self) -> Iterator[Function]:
+        """Yields `$latest` of all functions of the tenant; requests each page of 100 when it is needed."""
         index = 1
         while True:
             query = {"pageIndex": index, "pageSize": PAGE_SIZE}
@@ -139,6 +142,7 @@ class Function:
     """One version of a function. Methods fail with `RookeryError`."""
 
     record: wire.FunctionVersion
+    """The version's record at the time of the last read."""
 
     def __init__(self, connection: Connection, record: wire.FunctionVersion) -> None:
         self._connection = connection
@@ -147,10 +151,12 @@ class Function:
 
     @property
     def urn(self) -> str:
+        """URN of this version, which calls and reservations name."""
         return self.record["functionVersionUrn"]
 
     @property
     def name(self) -> str:
+        """Full name of the function: `0@demo@hello`."""
         return self.record["name"]
 
     def invoke(
@@ -212,11 +218,13 @@ class Function:
         return Function(self._connection, answer["function"])
 
     def instances(self) -> List[wire.FunctionInstance]:
+        """Returns the instances that run this version now."""
         answer = self._connection.call(Request("listFunctionInstances", self._params))
         found: List[wire.FunctionInstance] = answer["instances"]
         return found
 
     def logs(self) -> str:
+        """Returns the lines that the running instances have printed, each with the start of its instance id."""
         return (self._connection.read(Request("readFunctionLogs", self._params))).decode(errors="replace")
 
     def follow(self) -> Iterator[str]:
@@ -263,6 +271,7 @@ class Call:
         self.id = request_id
 
     def status(self) -> wire.CallResult:
+        """Returns the state of the call: `status` is `completed`, `failed`, or one of a call that continues."""
         answer: wire.CallResult = self._connection.call(Request("getAsyncResult", {"id": self.id}))
         return answer
 

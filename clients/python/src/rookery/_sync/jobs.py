@@ -17,6 +17,8 @@ OVER = frozenset(["SUCCEEDED", "FAILED", "STOPPED"])
 
 
 class Jobs:
+    """Submits and reads jobs. Methods fail with `RookeryError`, also if a job does not exist."""
+
     def __init__(self, connection: Connection, code: Code) -> None:
         self._connection = connection
         self._code = code
@@ -64,14 +66,17 @@ class Jobs:
         return job
 
     def get(self, id: str) -> wire.Job:
+        """Returns the record of a job."""
         job: wire.Job = self._connection.call(Request("getJob", {"id": id}))
         return job
 
     def list(self) -> List[wire.Job]:
+        """Returns the records of all jobs of the tenant, the newest first."""
         jobs: List[wire.Job] = self._connection.call(Request("listJobs"))
         return jobs
 
     def logs(self, id: str) -> str:
+        """Returns the whole log of a job as it is now."""
         logs: str = (self._connection.call(Request("getJobLogs", {"id": id})))["logs"]
         return logs
 
@@ -92,6 +97,10 @@ class Jobs:
             time.sleep(LOOK_AGAIN)
 
     def stop(self, id: str) -> None:
+        """Requests the end of a job and returns at once.
+
+        The service sends SIGTERM to all its processes, and later SIGKILL. `wait` returns when they have ended.
+        """
         self._connection.call(Request("stopJob", {"id": id}, may_repeat=True))
 
     def delete(self, id: str) -> None:

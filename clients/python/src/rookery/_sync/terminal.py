@@ -11,7 +11,7 @@ from .._error import RookeryError
 from .._wire import Output, Request
 from .connection import Connection
 
-STDERR = 2
+STDERR = b"\x02"
 
 
 class Terminal:
@@ -28,6 +28,10 @@ class Terminal:
         self._has_terminal = has_terminal
 
     def __iter__(self) -> Iterator[Output]:
+        """Yields the output until the command ends.
+
+        Fails with `RookeryError` if the connection breaks before the command has ended.
+        """
         try:
             for message in self._socket:
                 if isinstance(message, str):
@@ -37,7 +41,7 @@ class Terminal:
                 elif self._has_terminal:
                     yield Output("stdout", message)
                 else:
-                    yield Output("stderr" if message[0] == STDERR else "stdout", message[1:])
+                    yield Output("stderr" if message[:1] == STDERR else "stdout", message[1:])
         except ConnectionClosedError as error:
             if self.returncode is None:
                 raise RookeryError("the terminal broke off: %s" % error) from error
@@ -52,9 +56,11 @@ class Terminal:
         return self.returncode
 
     def write(self, data: Union[str, bytes]) -> None:
+        """Writes to the input of the command. Fails with `RookeryError` when the terminal is closed."""
         self._send(data.encode() if isinstance(data, str) else data)
 
     def resize(self, cols: int, rows: int) -> None:
+        """Changes the size of the terminal, in columns and rows. Has no effect without a terminal."""
         self._send(json.dumps({"type": "resize", "cols": cols, "rows": rows}))
 
     def end_input(self) -> None:
@@ -72,9 +78,11 @@ class Terminal:
         self._socket.close()
 
     def __enter__(self) -> Terminal:
+        """Returns the terminal itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closes the connection."""
         self.close()
 
 
@@ -85,6 +93,7 @@ def open_terminal(
     env: Mapping[str, str],
     size: Mapping[str, Any],
 ) -> Terminal:
+    """Opens the connection of a command in the sandbox that `params` names."""
     words = command if command is None or isinstance(command, str) else json.dumps(list(command))
     query = {**size, "command": words, "env": ["%s=%s" % pair for pair in env.items()]}
     return Terminal(connection.web_socket(Request("openExec", params, query)), bool(size["tty"]))
