@@ -116,6 +116,19 @@ describe('a secret', () => {
     await expect(secrets.valuesOf(tenant, [name])).rejects.toThrow(`secret cannot be read: ${name}`);
   });
 
+  test('a secret that cannot be decrypted keeps its older key and is logged when a newer key is added', async () => {
+    const newest = newKey();
+    const old = await secretsWith();
+    await old.put('t', 'broken', VALUE);
+    await old.put('t', 'whole', VALUE);
+    await database.updateTable('secrets').set({ name: 'moved' }).where('name', '=', 'broken').execute();
+    const secrets = await secretsWith({ keys: [newest, KEY] });
+    await vi.waitFor(() => expect(warnings).toEqual(['secrets cannot be decrypted; they keep their older key']));
+    const [moved, whole] = (await rows()).sort((a, b) => (a.name < b.name ? -1 : 1));
+    expect(moved?.key_id).not.toBe(whole?.key_id);
+    expect(await readBy(secrets, 'whole')).toBe(VALUE);
+  });
+
   test('a secret with references is kept, and the error names them, but not those of a similar name', async () => {
     const secrets = await secretsWith();
     for (const name of ['a_b', 'axb', 'A_B']) await secrets.put('t', name, VALUE);

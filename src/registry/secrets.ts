@@ -54,6 +54,8 @@ export interface Secret {
 const NO_KEY =
   'this service keeps no secrets: replicas over PostgreSQL need a key that all of them have (secrets.keyFile, secrets.key or secrets.keyCommand)';
 const RESEAL_AT_ONCE = 200;
+/** Secrets that one line of the log names. */
+const MAX_NAMED = 10;
 
 /**
  * Secrets of tenants. Clients write values, and only the start of a sandbox reads them. The database has them
@@ -197,6 +199,10 @@ export class Secrets implements SecretSource {
       }
     }
     log.info({ count }, 'secrets were encrypted with the newest key');
+    if (failed.size > 0) {
+      const secrets = [...failed].slice(0, MAX_NAMED);
+      log.warn({ count: failed.size, secrets }, 'secrets cannot be decrypted; they keep their older key');
+    }
   }
 }
 
