@@ -10,7 +10,7 @@ export interface Stores {
   /** Has no transactions: they are write operations of `writes`. */
   readonly database: Database;
   readonly writes: DurableWrites;
-  /** Makes every write fail from now on with this problem, which `writes.problem()` reports too. */
+  /** Makes every pending and later write fail with this problem, which `writes.problem()` reports too. */
   refuseWrites(problem: string): void;
   /**
    * Waits for started writes. Returns true when the write-ahead log is empty, so the database file is

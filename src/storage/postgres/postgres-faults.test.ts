@@ -230,10 +230,12 @@ describeWith(['postgres'], 'stores during PostgreSQL failures', () => {
     await expect(refusal).rejects.not.toThrow(/pass/);
   });
 
-  test('refuseWrites fails writes and single changes with the problem while reads still succeed', async () => {
+  test('refuseWrites fails pending and later writes and single changes while reads still succeed', async () => {
     const stores = await open(LONG_MS);
     await create(stores, 'a');
+    const waiting = create(stores, 'a');
     stores.refuseWrites('the directory is gone');
+    await expect(waiting).rejects.toThrow('the directory is gone');
     await expect(create(stores, 'b')).rejects.toThrow('the directory is gone');
     await expect(stores.database.deleteFrom('pools').execute()).rejects.toThrow('the directory is gone');
     expect(stores.writes.problem()).toBe('the directory is gone');

@@ -37,6 +37,7 @@ export async function openPostgresStores(options: PostgresOptions): Promise<Stor
     },
     refuseWrites: problem => {
       refusal = internal(problem);
+      writes.failAccepted(refusal);
     },
     async close(onWhole = async () => undefined) {
       await writes.close();

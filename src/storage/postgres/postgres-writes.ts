@@ -42,7 +42,8 @@ export class PostgresWrites implements DurableWrites {
   /** Limit of concurrent writes, so that reads always find a connection. */
   readonly #maxRunning: number;
   readonly #waiting: (() => void)[] = [];
-  readonly #open = new Set<Promise<unknown>>();
+  /** The accepted writes, each with the function that rejects its caller. */
+  readonly #open = new Map<Promise<unknown>, (reason: ServiceError) => void>();
   #running = 0;
   #isClosing = false;
 
@@ -61,11 +62,16 @@ export class PostgresWrites implements DurableWrites {
     if (this.#open.size >= MAX_WAITING) {
       throw resourceExhausted(`${MAX_WAITING} writes are waiting for the database`, { retryAfterSeconds: 1 });
     }
-    const done = this.#inTurn(transaction => operation(transaction, ...args)).finally(
-      () => void this.#open.delete(done),
-    );
-    this.#open.add(done);
-    return await done;
+    const done = this.#inTurn(transaction => operation(transaction, ...args));
+    return await new Promise<R>((resolve, reject) => {
+      this.#open.set(done, reject);
+      done.then(resolve, reject).finally(() => this.#open.delete(done));
+    });
+  }
+
+  /** Fails every accepted write. Each ends in the background, and may have been committed. */
+  failAccepted(reason: ServiceError): void {
+    for (const fail of this.#open.values()) fail(reason);
   }
 
   problem(): string | null {
@@ -75,7 +81,7 @@ export class PostgresWrites implements DurableWrites {
   /** Waits for the accepted writes. Does not close the connections. */
   async close(): Promise<void> {
     this.#isClosing = true;
-    await Promise.allSettled(this.#open);
+    await Promise.allSettled(this.#open.keys());
   }
 
   async #inTurn<R>(work: (transaction: WriteTransaction) => Promise<R>): Promise<R> {
