@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
@@ -79,7 +79,19 @@ describe('help and usage errors', () => {
   });
 
   test('an unknown command gets no suggestion when no command has a similar name', async () => {
-    expect((await cli(['foo'])).err).toBe("error: unknown command 'foo'\n(add --help for the options)\n");
+    expect((await cli(['foo'])).err).toBe("error: unknown command 'foo'\n(--help lists the commands and options)\n");
+  });
+
+  test.each([
+    ["--token <jwt>' argument ''", ['agent', 'list', '--token', '']],
+    ["--code <dir>' argument ''", ['agent', 'create', 'a', '--code', '', '--handler', 'app.handle']],
+    ["'' is invalid for argument 'agents'", ['agent', 'rm', 'a', '']],
+    ["'' is invalid for argument 'name'", ['agent', 'create', '', '--code', '.']],
+  ])('an empty value is refused with exit code 2: %s', async (named, args) => {
+    const ran = await cli([...args]);
+    expect(ran).toMatchObject({ code: 2, out: '' });
+    expect(ran.err).toContain(named);
+    expect(ran.err).toContain('It is empty: is a variable unset?');
   });
 
   test('--version prints the version', async () => {
@@ -106,6 +118,21 @@ describe('serve and doctor', () => {
         expect.stringContaining('host is 0.0.0.0, which is not a loopback address'),
       ]);
     },
+  );
+});
+
+test('recover refuses a data directory that does not exist, and does not make it', async () => {
+  const dataDir = join(tmpdir(), `rookery-none-${process.pid}`);
+  const ran = await cli(['recover', '--data-dir', dataDir]);
+  expect(ran).toMatchObject({ code: 2, out: '', err: expect.stringContaining('Name it with --data-dir.') });
+  expect(existsSync(dataDir)).toBe(false);
+});
+
+test('deploy without a file says how to make one', async () => {
+  const ran = await cli(['deploy', '-f', '/nowhere/rookery.yaml', '--address', '127.0.0.1:1']);
+  expect(ran.code).toBe(2);
+  expect(ran.err).toBe(
+    'The file /nowhere/rookery.yaml cannot be read: it does not exist. "rookery init" makes one; -f names another.\n',
   );
 });
 

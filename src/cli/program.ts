@@ -1,4 +1,4 @@
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, InvalidArgumentError } from 'commander';
 import { nearest } from '../core/unknown-names.ts';
 import { CliError, EXIT, usageError } from './shared/exit.ts';
 import type { Context, Io } from './shared/io.ts';
@@ -89,7 +89,7 @@ function commandAt(program: Command, words: readonly string[]): Command {
     const found = command.commands.find(each => each.name() === word || each.aliases().includes(word));
     if (found === undefined) {
       const path = words.slice(0, words.indexOf(word) + 1).join(' ');
-      throw usageError(`There is no command "${path}". "rookery help" lists those that there are.`);
+      throw usageError(`There is no command "${path}". "rookery help" lists the commands.`);
     }
     command = found;
   }
@@ -116,7 +116,7 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
     // Options belong to the command that they follow: `agent exec hello ls -l` passes -l to ls.
     .enablePositionalOptions()
     .exitOverride()
-    .showHelpAfterError('(add --help for the options)')
+    .showHelpAfterError('(--help lists the commands and options)')
     // Less than commander's default, so that descriptions after long command names also wrap.
     .configureHelp({ minWidthToWrap: 20 })
     .configureOutput({
@@ -135,5 +135,30 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
         '  rookery agent invoke hello \'{"name": "you"}\'\n',
     );
   for (const noun of await Promise.all(nouns.map(name => NOUNS[name]?.()))) noun?.register(program, context);
+  refuseEmptyValues(program);
   return program;
+}
+
+/** Options and arguments whose empty value means something, reaches user code, or has its own message. */
+const MAY_BE_EMPTY = /^(--hpa|--status|--data|--env|--label|--set|--data|command|value|ports|source|target)$/;
+
+/**
+ * Refuses empty values, which an unset variable leaves (`--token "$TOKEN"`). Without this check they would count
+ * as not given, and `--code ''` would be the working directory.
+ */
+function refuseEmptyValues(command: Command): void {
+  const checked = (value: string): string => {
+    if (value === '') throw new InvalidArgumentError('It is empty: is a variable unset?');
+    return value;
+  };
+  for (const option of command.options) {
+    if (option.parseArg || option.variadic || !option.required || MAY_BE_EMPTY.test(option.long ?? '')) continue;
+    option.argParser(checked);
+  }
+  for (const argument of command.registeredArguments) {
+    if (argument.parseArg || MAY_BE_EMPTY.test(argument.name())) continue;
+    if (argument.variadic) argument.argParser((value, all?: string[]) => [...(all ?? []), checked(value)]);
+    else argument.argParser(checked);
+  }
+  for (const each of command.commands) refuseEmptyValues(each);
 }

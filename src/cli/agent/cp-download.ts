@@ -5,6 +5,7 @@ import type { IncomingMessage } from 'node:http';
 import { dirname, join } from 'node:path';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { type Io, pump } from '../shared/io.ts';
 import { notLeft } from '../shared/scratch.ts';
@@ -123,7 +124,7 @@ async function brokenIsTold(source: string, work: Promise<void>): Promise<void> 
     await work;
   } catch (error) {
     const { code, path, message } = error as NodeJS.ErrnoException;
-    if (path !== undefined) throw new CliError(`${path} cannot be written (${message}).`);
+    if (path !== undefined) throw new CliError(`${path} cannot be written: ${fileProblem(error)}.`);
     throw new CliError(`${source} could not be copied: the connection broke (${code ?? message}).`, EXIT.unreachable);
   }
 }
@@ -134,7 +135,8 @@ async function placeHere(target: string, name: string): Promise<string> {
     found => found.isDirectory(),
     () => false,
   );
-  if (target.endsWith('/') && !isDirectory) throw new CliError(`There is no directory ${target}.`);
+  if (target.endsWith('/') && !isDirectory)
+    throw new CliError(`The directory ${target} does not exist here. Make it first: mkdir -p ${target}`);
   return isDirectory && name !== '' ? join(target, name) : target;
 }
 

@@ -3,6 +3,7 @@ import { createReadStream, type Stats } from 'node:fs';
 import { lstat, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
+import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import type { CopyProgress } from './cp-progress.ts';
@@ -131,7 +132,7 @@ async function statHere(path: string): Promise<Stats> {
   try {
     return await stat(path);
   } catch (error) {
-    throw new CliError(`${path} cannot be read (${(error as Error).message}).`);
+    throw new CliError(`${path} cannot be read: ${fileProblem(error)}.`);
   }
 }
 

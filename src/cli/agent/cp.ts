@@ -15,7 +15,7 @@ export async function copyFiles(io: Io, source: string, target: string, options:
   const from = parsePlace(source);
   const to = parsePlace(target);
   if ((from.agent === null) === (to.agent === null)) {
-    throw usageError('One of both must be in an agent, written <agent>:<path>, and the other one here (or "-").');
+    throw usageError('Name one path here (or "-") and one in an agent, written <agent>:<path>.');
   }
   const client = await Client.open(options, io);
   const agent = (from.agent ?? to.agent) as string;

@@ -130,8 +130,8 @@ export async function bodyFromFlags(
     throw usageError('The agent needs a name: rookery agent create <name> --code <dir> --handler <module.function>.');
   if (isOfImage(options.sandbox) && options.image === HOST_FILES) throw missingImage(String(options.sandbox));
   const mounts = (options.mount ?? []).map(parseMount);
-  const runtime = options.urn === undefined ? (options.runtime ?? (await defaultRuntime())) : '';
   if (options.code !== undefined) await codeDirectory(options.code);
+  const runtime = options.urn === undefined ? (options.runtime ?? (await defaultRuntime())) : '';
   if (options.urn === undefined) checkHandler(options.code, options.handler, runtime);
   if (options.code !== undefined) {
     mounts.unshift({ source: await sourceOf(options.code), target: options.codePath, readonly: true });

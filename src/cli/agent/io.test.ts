@@ -285,14 +285,17 @@ describe('agent cp out of an agent', () => {
     });
     writeFileSync(join(it.root, 'a'), 'a');
     const ran = await it.agent(['cp', 'hello:/a', join(it.here, 'no/')]);
-    expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('There is no directory') });
+    expect(ran).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/^The directory .*no\/ does not exist here\. Make it first: mkdir -p/),
+    });
   });
 });
 
 test.each([
-  [['/a', '/b'], 'One of both must be in an agent'],
-  [['a:/x', 'b:/y'], 'One of both must be in an agent'],
-  [['./a:b', '/c:d'], 'One of both must be in an agent'],
+  [['/a', '/b'], 'Name one path here (or "-") and one in an agent'],
+  [['a:/x', 'b:/y'], 'Name one path here (or "-") and one in an agent'],
+  [['./a:b', '/c:d'], 'Name one path here (or "-") and one in an agent'],
   [['a:', '/x'], 'The path in the agent is missing: a:<path>.'],
   [['', 'a:/x'], 'A path must not be empty'],
 ])('agent cp %j is refused with exit code 2', async (args, sentence) => {

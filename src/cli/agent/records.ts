@@ -88,7 +88,7 @@ export async function resolveAgent(client: Client, given: string, namespace: str
   const { instances } = await client.json('GET', `/api/agent?${query}`);
   const [found] = instances as readonly Agent[];
   if (found === undefined) {
-    throw new NoSuchAgent(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that there are.`);
+    throw new NoSuchAgent(`There is no agent ${namespace}/${given}. "rookery agent list" shows those that exist.`);
   }
   return found.instance_id;
 }
@@ -240,7 +240,7 @@ export async function tellLoadError(io: Io, client: Client, id: string): Promise
   const again = agentArguments(name, namespace);
   const clear = io.err.isTerminal ? '\r\x1b[K' : '';
   io.err.write(
-    `${clear}${coloured(io, io.err, 'red', 'The agent is there, but its code could not be loaded:')} ${printable(reason)}\n` +
+    `${clear}${coloured(io, io.err, 'red', 'The agent exists, but its code could not be loaded:')} ${printable(reason)}\n` +
       `Every call will fail with this. When the code is repaired: ${printable(restartOf(agent, again))}\n` +
       `When the request was wrong (handler, runtime, dependencies): repeat "rookery agent create ${printable(again)} …" with --replace\n` +
       `Remove it: rookery agent rm ${printable(again)}\n`,

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { isLoopback } from '../../config/contradictions.ts';
-import { CliError, EXIT } from '../shared/exit.ts';
+import { usageError } from '../shared/exit.ts';
 
 const OF_NODE = /\.(?:js|mjs|cjs|ts|mts|cts)$/;
 
@@ -32,10 +32,11 @@ function namesIn(directory: string): readonly string[] {
 function localNode({ hostname }: URL): string {
   const runtime = `nodejs${process.versions.node.split('.')[0]}`;
   if (isLoopback(hostname)) return runtime;
-  throw new CliError(`The code is JavaScript: say which Node it needs, for example --runtime ${runtime}.`, EXIT.usage);
+  throw usageError(`The code is JavaScript: say which Node it needs, for example --runtime ${runtime}.`);
 }
 
-const PYTHON_TIMEOUT_MS = 5000;
+/** Longer than the start of Python on a busy machine. */
+const PYTHON_TIMEOUT_MS = 30_000;
 
 /**
  * Returns the Python version of this machine as a runtime. The guess only makes sense for a service on this
@@ -49,5 +50,7 @@ export async function localPython({ hostname }: URL): Promise<string> {
     const found = asked?.stdout.trim() ?? '';
     if (/^3\.\d+$/.test(found)) return `python${found}`;
   }
-  throw new CliError('Say which runtime the code needs: --runtime python3.11, nodejs22, go, java17, …', 2);
+  throw usageError(
+    `${isHere ? 'This machine has no python3' : 'The service runs on another machine'}, so the runtime cannot be chosen. Name it: --runtime python3.11, nodejs22, go, java17, …`,
+  );
 }

@@ -118,7 +118,7 @@ export type Deployment = ValueOf<(typeof FILE)['fields']> & {
 
 /** Reads `rookery.yaml`. Reports all of its problems at once. */
 export async function readDeployment(io: Io, file: string): Promise<Deployment> {
-  const value = await readRequestFile(io, file);
+  const value = await readRequestFile(io, file, ' "rookery init" makes one; -f names another.');
   if (!isJsonObject(value)) throw usageError(`${file} must be a map with agents, functions, jobs or pools.`);
   const problems = new Problems();
   const read = FILE.read(value, '', problems.add);

@@ -175,7 +175,7 @@ describe('function', () => {
     });
     expect(await cli('function', 'get', 'no')).toMatchObject({
       code: 1,
-      err: 'function [0@default@no] is not found. check input parameters (code 4115)\n',
+      err: 'function [0@default@no] is not found. check input parameters (code 4115)\n"rookery function list" shows those that exist.\n',
     });
   });
 
@@ -281,6 +281,7 @@ describe('function', () => {
       out: '0@default@hello\n0@default@other\n',
       err: ['no', 'none']
         .map(name => `function [0@default@${name}] is not found. check input parameters (code 4115)\n`)
+        .concat('"rookery function list" shows those that exist.\n')
         .join(''),
     });
   });

@@ -33,7 +33,9 @@ const ADVICE: Readonly<Record<number, string>> = {
   [META_CODES.duplicateVersion.code]:
     'A published version never changes: publish under another name (--as v2), or delete that version first (rookery function delete NAME:VERSION).',
   [META_CODES.staleRevision.code]:
-    'Somebody changed the function meanwhile: look at it (rookery function get NAME), then say it again without --revision, or with the one that it has now.',
+    'Another client changed the function: read it (rookery function get NAME), then repeat the command without --revision, or with the current one.',
+  [META_CODES.notFound.code]: '"rookery function list" shows those that exist.',
+  [META_CODES.poolNotFound.code]: '"rookery pool list" shows those that exist.',
 };
 
 export function metaFailure({ message, code }: MetaAnswer): CliError {
@@ -56,7 +58,11 @@ export async function forEach<T>(items: readonly T[], act: (item: T) => Promise<
     }
   }
   const last = failures.at(-1);
-  if (last !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), last.exitCode);
+  if (last === undefined) return;
+  const parts = failures.map(({ message }) => message.split('\n'));
+  // The advice is the same for each, so that it follows once.
+  const advice = new Set(parts.flatMap(([, ...next]) => next));
+  throw new CliError([...parts.map(([sentence]) => sentence), ...advice].join('\n'), last.exitCode);
 }
 
 /** Returns a path that names a function, with the query parameters that are set. */

@@ -13,7 +13,10 @@ export function register(program: Command, { io }: Context): void {
     .argument('[context]', 'the name of a context')
     .action(async (given: string | undefined) => {
       const found = await contextInForce(given, io.environment);
-      if (found === null) throw usageError('There is no current context, so no login exists.');
+      if (found === null)
+        throw usageError(
+          'There is no current context, so there is no token to forget. "rookery context list" shows all contexts.',
+        );
       const { name, server } = found;
       const { token: _, ...rest } = server;
       const contexts = await readContexts(io.environment);

@@ -3,7 +3,7 @@ import { readPool } from '../../core/pool.ts';
 import { parsePairs } from '../deploy/variables.ts';
 import { askMeta, callMeta, forEach, type MetaAnswer, metaFailure, metaPath } from '../function/meta-call.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { usageError } from '../shared/exit.ts';
+import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { readJsonArgument } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printTable } from '../shared/print.ts';
@@ -125,7 +125,7 @@ export async function updatePool(
   });
   if (Object.keys(body).length === 0) throw usageError('Say what is to change: --size, --max-size or --hpa.');
   const client = await Client.open(options, io);
-  await callMeta(client, 'PUT', `/podpools/${encodeURIComponent(id)}`, body);
+  await naming(id, () => callMeta(client, 'PUT', `/podpools/${encodeURIComponent(id)}`, body));
   if (options.json === true) printJson(io, { updated: id });
   else io.out.write(`${id}\n`);
 }
@@ -145,12 +145,22 @@ export async function deletePools(
   }
   const deleted: string[] = [];
   await forEach(ids, async id => {
-    await callMeta(client, 'DELETE', metaPath('/podpools', { id, group }));
+    await naming(id, () => callMeta(client, 'DELETE', metaPath('/podpools', { id, group })));
     deleted.push(id);
     if (options.json !== true) io.out.write(`${id}\n`);
   }).finally(() => {
     if (options.json === true) printJson(io, { deleted });
   });
+}
+
+/** Adds the pool's id to a refusal: the service's texts do not name it. */
+async function naming<T>(id: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof CliError) || error.exitCode !== EXIT.failure) throw error;
+    throw new CliError(`pool ${id}: ${error.message}`, error.exitCode, error.status, error.traceId);
+  }
 }
 
 const STATUS = ['new', 'creating', 'update requested', 'updating', 'running', 'failed', 'deleting'];

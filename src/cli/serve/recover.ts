@@ -1,5 +1,6 @@
+import { existsSync } from 'node:fs';
 import type { Command } from 'commander';
-import { CliError, EXIT } from '../shared/exit.ts';
+import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { addConfigFlags } from './config-flags.ts';
 import { loadConfigOrExplain } from './serve.ts';
@@ -22,6 +23,8 @@ export function register(program: Command, context: Context): void {
 /** Recovers a data directory. Returns success when a service may start afterwards. */
 async function recoverDataDir(io: Io, options: Readonly<Record<string, unknown>>): Promise<number> {
   const { dataDir } = await loadConfigOrExplain(io, options);
+  // Taking the directory would make it.
+  if (!existsSync(dataDir)) throw usageError(`The data directory ${dataDir} does not exist. Name it with --data-dir.`);
   const { recover } = await import('../../storage/recovery.ts');
   const say = (line: string) => io.out.write(`${line}\n`);
   let code: number = EXIT.ok;

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { expect, test } from 'vitest';
 import { cli, json, StubService } from '../../../test/parts/cli.ts';
-import { Client } from './client.ts';
+import { adviceOnHidden, Client, findHiddenToken } from './client.ts';
 
 const NOWHERE = { write: () => true, drained: async () => {}, isTerminal: false, columns: 80 };
 
@@ -151,6 +151,15 @@ test.each([
 });
 
 test.each([
+  ['EACCES', '/var/lib/rookery'],
+  ['ENOENT', null],
+])('the token of root’s service is hidden from this user when its file fails with %s', async (code, found) => {
+  const stat = () => Promise.reject(Object.assign(new Error('refused'), { code }));
+  expect(await findHiddenToken(stat as never)).toBe(found);
+  expect(adviceOnHidden('/var/lib/rookery')).toContain('repeat the command as that user (sudo rookery …)');
+});
+
+test.each([
   [502, '<html>Bad gateway</html>', 'a proxy before the service answered 502: Bad gateway'],
   [
     413,
@@ -169,7 +178,9 @@ test.each([
   [['--address', 'ftp://x'], '--address must be a URL such as http://127.0.0.1:8888'],
   [['--address', 'http://'], '--address must be a URL'],
   [['--token', 'two words'], 'What --token has is not a token'],
-  [['--token-file', '/nowhere'], 'The token file /nowhere cannot be read'],
+  [['--token-file', '/nowhere'], 'The token file /nowhere cannot be read: it does not exist.'],
+  [['--token-file', tmpdir()], 'cannot be read: it is a directory.'],
+  [['--ca-file', '/nowhere'], 'The CA file /nowhere cannot be read: it does not exist.'],
   [['--limit', '0'], '--limit must be a whole number from 1'],
 ])('agent list %j is refused with exit code 2', async (args, sentence) => {
   const ran = await cli(['agent', 'list', ...args]);

@@ -1,17 +1,11 @@
 import { setMaxListeners } from 'node:events';
-import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
-import {
-  request as httpRequest,
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  STATUS_CODES,
-  validateHeaderValue,
-} from 'node:http';
+import { readFile, stat as statFile } from 'node:fs/promises';
+import { request as httpRequest, type IncomingMessage, validateHeaderValue } from 'node:http';
 import { request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import type { WebSocket } from 'ws';
+import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { isLoopback } from '../../config/contradictions.ts';
 import { readLocalToken } from '../../config/local-token.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
@@ -19,8 +13,7 @@ import { contextInForce } from './contexts.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarnings } from './print.ts';
-
-export type Entry = 'frontend' | 'meta';
+import { adviceOf, cut, type Entry, parseObject, refusal, unanswered, unreachable } from './request-errors.ts';
 
 export interface ClientOptions {
   readonly context?: string;
@@ -81,14 +74,18 @@ export class Client {
   readonly #headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>;
   readonly #authorities: Readonly<Record<Entry, { readonly ca?: string }>>;
   readonly #io: Io;
+  /** The next step after a 401; depends on whether the service's own token is hidden from this user. */
+  readonly #login: string;
 
   private constructor(
     addresses: Readonly<Record<Entry, URL>>,
     headers: Readonly<Record<Entry, Readonly<Record<string, string>>>>,
     authorities: Readonly<Record<Entry, { readonly ca?: string }>>,
     io: Io,
+    login: string,
   ) {
     this.addresses = addresses;
+    this.#login = login;
     this.#headers = headers;
     this.#authorities = authorities;
     this.#io = io;
@@ -128,7 +125,10 @@ export class Client {
     };
     const [frontend, meta] = await Promise.all([connection('frontend'), connection('meta')]);
     const headers = { frontend: frontend.headers, meta: meta.headers };
-    return new Client(addresses, headers, { frontend: frontend.authority, meta: meta.authority }, io);
+    const isHere = isLoopback(addresses.frontend.hostname) && isLoopback(addresses.meta.hostname);
+    const hidden = isHere && token === null && local === null ? await findHiddenToken() : null;
+    const login = hidden === null ? LOGIN : adviceOnHidden(hidden);
+    return new Client(addresses, headers, { frontend: frontend.authority, meta: meta.authority }, io, login);
   }
 
   /** Returns the text of the answer. Fails for every status other than 2xx. */
@@ -156,7 +156,7 @@ export class Client {
     if (status >= 200 && status < 300) return answer;
     const text = await readText(answer);
     this.#tellWarnings(parseObject(text));
-    throw refusal(answer, text);
+    throw refusal(answer, text, this.#login);
   }
 
   /** Prints the warnings of an answer: unknown fields, limits of the machine. */
@@ -193,7 +193,7 @@ export class Client {
         resolve(socket);
       });
       socket.once('unexpected-response', (request, answer) => {
-        readText(answer).then(text => reject(refusal(answer, text)), reject);
+        readText(answer).then(text => reject(refusal(answer, text, this.#login)), reject);
         answer.once('close', () => request.destroy());
       });
       // Stays subscribed, because an error after the handshake appears only in how the socket closes.
@@ -258,7 +258,7 @@ export async function readToken(options: ClientOptions, environment: Io['environ
     return checkToken((await readFile(file, 'utf8')).trim(), file);
   } catch (error) {
     if (error instanceof CliError) throw error;
-    throw usageError(`The token file ${file} cannot be read (${(error as Error).message}).`);
+    throw usageError(`The token file ${file} cannot be read: ${fileProblem(error)}.`);
   }
 }
 
@@ -270,11 +270,31 @@ async function findLocalToken({ dataDir }: ClientOptions, environment: Io['envir
   return await readLocalToken(defaultDataDir({ environment, isRoot: process.getuid?.() === 0 }));
 }
 
+/** The data directory of a service that root runs with its defaults. */
+const OF_ROOT = '/var/lib/rookery';
+
+/** Returns the data directory of root's service when this user may not look into it, or null. */
+export async function findHiddenToken(stat: typeof statFile = statFile): Promise<string | null> {
+  const error = await stat(`${OF_ROOT}/local-token`).then(
+    () => null,
+    (error: NodeJS.ErrnoException) => error,
+  );
+  return error?.code === 'EACCES' ? OF_ROOT : null;
+}
+
+const LOGIN =
+  'Give a token with --token or ROOKERY_TOKEN, or keep one with "rookery login"; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.';
+
+/** Returns the next step when the token is that of another user's service. */
+export function adviceOnHidden(dataDir: string): string {
+  return `The data directory ${dataDir} belongs to another user, and may hold the token of this service: repeat the command as that user (sudo rookery …), or give a token with --token or "rookery login".`;
+}
+
 async function readAuthority(file: string): Promise<string> {
   try {
     return await readFile(file, 'utf8');
   } catch (error) {
-    throw usageError(`The CA file ${file} cannot be read (${(error as Error).message}).`);
+    throw usageError(`The CA file ${file} cannot be read: ${fileProblem(error)}.`);
   }
 }
 
@@ -294,58 +314,6 @@ export function parseAddress(given: string | undefined, entry: Entry): URL {
   throw usageError(`${flag} must be a URL such as ${DEFAULT_ADDRESSES[entry]}, not ${JSON.stringify(text)}.`);
 }
 
-function unreachable(entry: Entry, base: URL, error: Error): CliError {
-  if (error.name === 'AbortError') return new CliError('Interrupted.');
-  const { code = '' } = error as NodeJS.ErrnoException;
-  if (/CERT|SELF_SIGNED|UNABLE_TO_(GET|VERIFY)/.test(code)) {
-    return new CliError(
-      `The certificate of the ${nameOf(entry)} at ${base.origin} is not trusted: ${error.message}. Name the file of its CA with --ca-file or ROOKERY_CA_FILE.`,
-      EXIT.unreachable,
-    );
-  }
-  const flag = entry === 'frontend' ? '--address' : '--meta-address';
-  const next = isLoopback(base.hostname)
-    ? `Start the service with "rookery serve", or say where it is with ${flag}.`
-    : `Check the network, and the address: ${flag}, else its variable, else the context.`;
-  return new CliError(
-    `The ${nameOf(entry)} at ${base.origin} cannot be reached: ${causeOf(code, base, error)}. ${next}`,
-    EXIT.unreachable,
-  );
-}
-
-function causeOf(code: string, base: URL, error: Error): string {
-  if (code === 'ECONNREFUSED') return 'nothing listens there';
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') return `no address is known for the host ${base.hostname}`;
-  if (code === 'ETIMEDOUT') return 'the host did not answer in time';
-  if (code === 'EHOSTUNREACH' || code === 'ENETUNREACH') return 'no network leads to the host';
-  if (code === 'EPROTO') return 'it does not speak TLS (https://)';
-  return error.message || code || 'unknown cause';
-}
-
-/**
- * Returns the error of a request without an answer. The service was reached and may have executed the
- * request.
- */
-function unanswered(entry: Entry, base: URL, method: string, error: Error): CliError {
-  if (error.name === 'AbortError') return new CliError('Interrupted.');
-  if ((error as NodeJS.ErrnoException).code?.startsWith('HPE_')) {
-    const flag = entry === 'frontend' ? '--address' : '--meta-address';
-    return new CliError(
-      `${base.origin} is not an HTTP server, so it is not the ${nameOf(entry)} of a service. Give its address with ${flag}.`,
-      EXIT.unreachable,
-    );
-  }
-  const whatNow = method === 'GET' ? '' : ' It may have done what it was asked for: look before you ask again.';
-  return new CliError(
-    `The ${nameOf(entry)} at ${base.origin} gave no answer (${error.message}).${whatNow}`,
-    EXIT.unreachable,
-  );
-}
-
-function nameOf(entry: Entry): string {
-  return entry === 'frontend' ? 'frontend' : 'meta_service';
-}
-
 /** Checks values of flags, variables and contexts, which may not fit into a header. */
 function checkHeaders(headers: Readonly<Record<string, string>>): void {
   for (const [name, value] of Object.entries(headers)) {
@@ -355,72 +323,6 @@ function checkHeaders(headers: Readonly<Record<string, string>>): void {
       throw usageError(`${JSON.stringify(value)} cannot be sent as ${name}: it has characters that no header has.`);
     }
   }
-}
-
-function adviceOf({ headers }: IncomingMessage): string | undefined {
-  const advice = headers['x-advice'];
-  return typeof advice === 'string' ? advice : undefined;
-}
-
-/** Refusals of the sandbox towards its own user, which do not depend on the caller's token. */
-const OF_SANDBOX = / cannot be (?:read|written|listed|made)(?: by the user of the sandbox)?: /;
-
-function refusal(answer: IncomingMessage, body: string): CliError {
-  const { statusCode: status = 0, headers } = answer;
-  const advice = adviceOf(answer);
-  const message = parseObject(body)?.message;
-  const sentence = typeof message === 'string' && message !== '' ? message : unexpected(status, headers, body);
-  if (status === 401) {
-    return new CliError(
-      `${sentence}. Give a token with --token or ROOKERY_TOKEN, or keep one with "rookery login"; "rookery token create" makes one. The one of a service with --local-token is found with --data-dir or ROOKERY_DATA_DIR.`,
-      EXIT.refused,
-      status,
-    );
-  }
-  const next = advice ?? adviceFor(sentence);
-  const text = next === undefined ? sentence : `${sentence}\n${next}`;
-  const traceId = headers['x-trace-id'];
-  return new CliError(
-    text,
-    status === 403 && !OF_SANDBOX.test(sentence) ? EXIT.refused : EXIT.failure,
-    status,
-    typeof traceId === 'string' ? traceId : null,
-  );
-}
-
-/** Commands that list records, for the error that a name has no record. */
-const LISTS: readonly { readonly missing: RegExp; readonly command: string }[] = [
-  { missing: /^Job \S+ does not exist/, command: 'rookery job list' },
-  { missing: /^Schedule \S+ does not exist/, command: 'rookery job schedule list' },
-  { missing: /^secret not found: /, command: 'rookery secret list' },
-];
-
-/**
- * Returns the next command to type. The service cannot suggest commands, because it does not know its client.
- */
-function adviceFor(sentence: string): string | undefined {
-  const secret = /\bsecret does not exist: ([\w.-]+)/.exec(sentence)?.[1];
-  if (secret !== undefined) return `Write it: rookery secret set ${secret}`;
-  const list = LISTS.find(({ missing }) => missing.test(sentence))?.command;
-  if (list !== undefined) return `"${list}" shows those that exist.`;
-  const path = /\b(?:mount source|code path) does not exist: (\/.*)$/.exec(sentence)?.[1];
-  if (path === undefined || !existsSync(path)) return undefined;
-  return 'The directory exists, but the user of the service may not read it. Upload the code instead: add --upload.';
-}
-
-/** Describes an answer of another server; proxies usually send pages. */
-function unexpected(status: number, headers: IncomingHttpHeaders, body: string): string {
-  const isPage = headers['content-type']?.startsWith('text/html') === true || /^\s*<(!doctype|html)/i.test(body);
-  // The routes of Ray answer with text.
-  const isText = status < 500 && headers['content-type']?.startsWith('text/plain') === true;
-  if (isText && !isPage && body.trim() !== '') return cut(body.trim());
-  if (!isPage) return `the service answered ${status}: ${cut(body)}`;
-  const title = /<title>([^<]*)<\/title>/i.exec(body)?.[1]?.trim();
-  const text = body
-    .replace(/<[^>]*>/g, ' ')
-    .replace(/\s+/g, ' ')
-    .trim();
-  return `a proxy before the service answered ${status}: ${cut(title || text || STATUS_CODES[status] || 'a page')}`;
 }
 
 async function readText(answer: IncomingMessage): Promise<string> {
@@ -440,19 +342,4 @@ async function readText(answer: IncomingMessage): Promise<string> {
     );
   }
   return Buffer.concat(chunks).toString('utf8');
-}
-
-function parseObject(text: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : null;
-  } catch {
-    return null;
-  }
-}
-
-function cut(text: string): string {
-  return text.length > 200 ? `${text.slice(0, 199)}…` : text;
 }

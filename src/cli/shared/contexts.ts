@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { dirname, isAbsolute, join } from 'node:path';
+import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import type { Environment } from '../../core/environment.ts';
-import { messageOf } from '../../core/error.ts';
 import { isJsonObject } from '../../core/json.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 
@@ -43,7 +43,7 @@ export async function readContexts(environment: Environment): Promise<Contexts> 
     return checked(JSON.parse(await readFile(file, 'utf8')));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return NONE;
-    const why = `The contexts in ${file} cannot be read (${messageOf(error)}). Repair or remove the file, and log in again.`;
+    const why = `The contexts in ${file} cannot be read: ${fileProblem(error)}. Repair or remove the file, and log in again.`;
     throw new CliError(why, EXIT.config);
   }
 }
@@ -61,7 +61,7 @@ export async function writeContexts(environment: Environment, contexts: Contexts
     await rename(next, file);
   } catch (error) {
     await rm(next, { force: true });
-    throw new CliError(`The contexts cannot be written to ${file} (${messageOf(error)}).`);
+    throw new CliError(`The contexts cannot be written to ${file}: ${fileProblem(error)}.`);
   }
 }
 

@@ -1,14 +1,20 @@
 import { readFile } from 'node:fs/promises';
+import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { usageError } from './exit.ts';
 import type { Io } from './io.ts';
 
 /** More than any request may carry. The service enforces its own, lower limits. */
 const MAX_BYTES = 64 * 1024 * 1024;
 
-/** Reads a file as text. Fails with a usage error when the file cannot be read, or is not text. */
-export async function readTextFile(file: string): Promise<string> {
+/**
+ * Reads a file as text. Fails with a usage error when the file cannot be read, or is not text. `next` is what to
+ * do when the file does not exist.
+ */
+export async function readTextFile(file: string, next = ''): Promise<string> {
   const bytes = await readFile(file).catch((error: Error) => {
-    throw usageError(`The file ${file} cannot be read (${error.message}).`);
+    throw usageError(
+      `The file ${file} cannot be read: ${fileProblem(error)}.${(error as NodeJS.ErrnoException).code === 'ENOENT' ? next : ''}`,
+    );
   });
   return textOf(bytes, `The file ${file}`);
 }
