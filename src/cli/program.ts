@@ -143,8 +143,8 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
 const MAY_BE_EMPTY = /^(--hpa|--status|--data|--env|--label|--set|--data|command|value|ports|source|target)$/;
 
 /**
- * Refuses empty values, which an unset variable leaves (`--token "$TOKEN"`). Without this check they would count
- * as not given, and `--code ''` would be the working directory.
+ * Refuses empty values, which an unset variable leaves (`--token "$TOKEN"`). Otherwise they would count as
+ * not given, and `--code ''` would be the working directory.
  */
 function refuseEmptyValues(command: Command): void {
   const checked = (value: string): string => {

@@ -7,8 +7,8 @@ import type { Io } from './io.ts';
 const MAX_BYTES = 64 * 1024 * 1024;
 
 /**
- * Reads a file as text. Fails with a usage error when the file cannot be read, or is not text. `next` is what to
- * do when the file does not exist.
+ * Reads a file as text. Fails with a usage error when the file cannot be read, or is not text. `next` is the
+ * advice for a file that does not exist.
  */
 export async function readTextFile(file: string, next = ''): Promise<string> {
   const bytes = await readFile(file).catch((error: Error) => {

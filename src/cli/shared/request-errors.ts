@@ -3,7 +3,7 @@ import { type IncomingHttpHeaders, type IncomingMessage, STATUS_CODES } from 'no
 import { isLoopback } from '../../config/contradictions.ts';
 import { CliError, EXIT } from './exit.ts';
 
-/** One of the two HTTP entries of a service. */
+/** An HTTP entry of a service. */
 export type Entry = 'frontend' | 'meta';
 
 /** Returns the error of a request that did not reach the service, with the next step. */

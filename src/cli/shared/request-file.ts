@@ -2,7 +2,7 @@ import { usageError } from './exit.ts';
 import { readStdin, readTextFile } from './input.ts';
 import type { Io } from './io.ts';
 
-/** Returns the value of a YAML or JSON file; `-` is stdin. `next` is what to do when the file does not exist. */
+/** Returns the value of a YAML or JSON file; `-` is stdin. `next` is the advice for a missing file. */
 export async function readRequestFile(io: Io, file: string, next = ''): Promise<unknown> {
   const content = file === '-' ? await readStdin(io) : await readTextFile(file, next);
   const { parse } = await import('yaml');
