@@ -26,6 +26,7 @@ type Done = (error: Error | null, body: Buffer | undefined) => void;
 const TENANT_SHARE = 0.75;
 /** Idle time after which a body may be aborted to free capacity for another one. */
 const STALE_MS = 2000;
+/** Longest interval between checks for idle bodies. */
 const LOOK_MS = 1000;
 
 /**
@@ -90,7 +91,7 @@ export class Bodies {
   #begin(tenant: string, maxBytes: number, announced: number | null, done: Done): UnfinishedBody {
     const body = new UnfinishedBody(tenant, maxBytes, announced, done);
     this.#open.add(body);
-    this.#timer ??= setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.#look(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
     return body;
   }
 

@@ -17,6 +17,7 @@ interface Unread {
   sinceMs: number;
 }
 
+/** Longest interval between checks. */
 const LOOK_MS = 500;
 /** Idle time after which a connection may be closed when all answers together are too large. */
 const STALE_MS = 1000;
@@ -24,7 +25,7 @@ const STALE_MS = 1000;
 /**
  * Closes connections whose clients do not read their answers.
  * A connection is closed after `idleMs`, or earlier when all unread answers together exceed `maxBytes`. The
- * check runs twice a second, so an answer that is read immediately costs nothing.
+ * check runs at least twice a second, so an answer that is read immediately costs nothing.
  */
 export class UnreadAnswers {
   readonly #options: UnreadAnswersOptions;
@@ -39,7 +40,7 @@ export class UnreadAnswers {
 
   /** Starts the check, which runs until no connection is open. Must be called for each new connection. */
   start(): void {
-    this.#timer ??= setInterval(() => this.look(), LOOK_MS).unref();
+    this.#timer ??= setInterval(() => this.look(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
   }
 
   upgraded(socket: Socket): void {
