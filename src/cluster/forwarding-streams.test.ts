@@ -15,6 +15,8 @@ import { MEBIBYTE } from '../core/units.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 
 const LARGE = 64 * MEBIBYTE;
+/** More than all buffers of the way hold. */
+const ECHOED = 24 * MEBIBYTE;
 const WAIT_MS = 20_000;
 const agent = (path: string) => `/api/agent/${AGENT.id}${path}`;
 const ok: CallOutcome = { ok: true, data: Buffer.from('1'), runMicros: 1 };
@@ -56,13 +58,13 @@ async function hashOf(stream: AsyncIterable<Buffer>): Promise<string> {
 
 describe('large bodies', () => {
   test.each([
-    ['of a known length', { 'Content-Length': LARGE }],
+    ['of a known length', { 'Content-Length': ECHOED }],
     ['in chunks', { 'Transfer-Encoding': 'chunked' }],
-  ])('64 MiB go there and come back whole, %s', async (_, headers) => {
+  ])('24 MiB go there and come back whole, %s', async (_, headers) => {
     const port = await world.ports.http((request, response) => void request.pipe(response));
     const path = world.urls.forwarded + at(port, '/echo');
     const request = http.request(path, { method: 'POST', headers, agent: false });
-    const { stream, hash } = made(LARGE);
+    const { stream, hash } = made(ECHOED);
     stream.pipe(request);
     const [answer] = (await once(request, 'response')) as [http.IncomingMessage];
     expect(await hashOf(answer)).toBe(hash());
@@ -162,7 +164,7 @@ describe('WebSockets', () => {
   test('the tail of a job comes whole, and is closed with 1000', async () => {
     const caller = await Caller.open(`${ws()}/api/jobs/long/logs/tail`);
     expect(await caller.closed).toMatchObject({ code: 1000 });
-    expect(caller.texts.join('').split('\n')).toHaveLength(20_001);
+    expect(caller.texts.join('').split('\n')).toHaveLength(5_001);
   });
 
   test('a server inside speaks with the caller, with what it compresses', async () => {
@@ -174,10 +176,10 @@ describe('WebSockets', () => {
     const port = await world.ports.listen(server);
     const caller = await Caller.open(`${ws()}${at(port, '/chat')}`, { perMessageDeflate: true });
     const large = randomBytes(900_000);
-    for (let count = 0; count < 10; count += 1) caller.socket.send(large);
+    for (let count = 0; count < 3; count += 1) caller.socket.send(large);
     caller.socket.send('end');
     await vi.waitFor(() => expect(caller.texts).toEqual(['end']), WAIT_MS);
-    expect(caller.messages.every(message => message.equals(large))).toBe(true);
+    expect(caller.messages.map(message => message.equals(large))).toEqual([true, true, true]);
     expect(caller.socket.extensions).toContain('permessage-deflate');
     caller.socket.close(4321, 'enough');
     expect(await caller.closed).toEqual({ code: 4321, reason: 'enough' });

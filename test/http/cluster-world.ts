@@ -57,11 +57,11 @@ export function fakeServices(seen: FunctionInvocation[]): Pick<FrontendOptions, 
     delete: async (_tenant: string, id: string) => known(id),
     log: async (_tenant: string, id: string) => {
       known(id);
-      return lines(id === 'long' ? 20_000 : 2);
+      return lines(id === 'long' ? 5_000 : 2);
     },
     follow: async (_tenant: string, id: string) => {
       known(id);
-      return lines(id === 'long' ? 20_000 : 2);
+      return lines(id === 'long' ? 5_000 : 2);
     },
   };
   return {
