@@ -13,6 +13,8 @@ import { NO_TESTS, plus, sentence, type Tally } from './tally.ts';
 
 /** Variable with the path of the file to which the report is written, as JSON (`TestReport`). */
 export const REPORT_FILE = 'ROOKERY_TEST_REPORT';
+/** Title of the result of a file that failed outside of its tests. */
+export const WHOLE_FILE = 'the file as a whole';
 const MAX_STACK_LINES = 12;
 
 interface Progress {
@@ -77,7 +79,7 @@ function resultsOf(module: TestModule, file: string): readonly TestResult[] {
   }
   const errors = module.errors();
   if (errors.length > 0 || (module.state() === 'failed' && !results.some(({ status }) => status === 'failed'))) {
-    results.push({ file, title: 'the file as a whole', status: 'failed' });
+    results.push({ file, title: WHOLE_FILE, status: 'failed' });
     print(file, errors);
   }
   return results;

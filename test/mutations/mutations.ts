@@ -43,7 +43,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/sandbox/host/host-driver.ts',
     find: 'emptied.then(() => removeGroups(groups))',
     replace: 'emptied.then(() => groups !== null)',
-    tests: ['test/sandbox/process'],
+    tests: ['test/sandbox/process-life.test.ts'],
   },
   {
     fault: 'a wrong code: a handler that raises is answered with 4003',
