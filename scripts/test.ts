@@ -9,7 +9,7 @@
 import { chmodSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { installHint, isPart } from '../test/probe.ts';
+import { installHint, isPart, shareOfLongParts } from '../test/probe.ts';
 import { MAX_QUARANTINED, QUARANTINE, type Quarantined } from '../test/quarantine.ts';
 import { isInScope, SCOPE_VARIABLE, type Scope } from '../test/scope.ts';
 import { testsOfChange } from './changed-tests.ts';
@@ -19,8 +19,12 @@ import { NO_TESTS, plus, sentence, type Tally } from './tally.ts';
 import { REPORT_FILE } from './test-reporter.ts';
 
 const SCOPES: Readonly<Record<string, Scope>> = { '--full': 'full', '--rest': 'rest' };
-/** Minutes on two idle cores: the fewest without any optional part, the most with every part of CI. */
-const MINUTES: Readonly<Record<Scope, string>> = { quick: '6 to 12', rest: '25 to 45', full: '30 to 55' };
+/** Minutes on two idle cores, without any optional part and with every part of CI. */
+const MINUTES: Readonly<Record<Scope, readonly [none: number, all: number]>> = {
+  quick: [6, 12],
+  rest: [25, 45],
+  full: [30, 55],
+};
 const MAX_LEFT_LINES = 20;
 
 const [first = '', second] = ARGUMENTS;
@@ -172,8 +176,15 @@ function remove(directory: string): void {
   }
 }
 
+/** Returns a sentence with the minutes that this run takes, by the parts that this machine has. */
+function expectedTime(): string {
+  const [none, all] = MINUTES[scope];
+  const minutes = Math.round(none + (all - none) * shareOfLongParts());
+  return `about ${minutes} minutes on two idle cores (this machine has ${availableParallelism()} cores)`;
+}
+
 async function testAll(): Promise<Tally> {
-  if (isWhole) console.log(`${MINUTES[scope]} minutes on two cores (this machine has ${availableParallelism()})`);
+  if (isWhole) console.log(expectedTime());
   const build = await run(process.execPath, ['--import', 'tsx', 'scripts/build.ts'], { capture: true });
   if (build.code !== 0) {
     console.log(build.output);

@@ -170,6 +170,22 @@ function onPath(names: readonly string[], path = process.env.PATH ?? ''): string
   return null;
 }
 
+/** Quick tests for the parts whose tests take minutes. Unlike the probes, these start and make nothing. */
+const LONG_PARTS: readonly (() => boolean)[] = [
+  () => onPath(['dockerd']) !== null,
+  () => onPath(['supervisord']) !== null,
+  () => postgresBinary() !== null,
+  () => whyNoKubernetes() === null,
+  () => browserBinary() !== null,
+  () => onPath(['go']) !== null,
+  () => onPath(['javac']) !== null,
+];
+
+/** Returns the share of the parts with long tests that this machine has, from 0 to 1. */
+export function shareOfLongParts(): number {
+  return LONG_PARTS.filter(isThere => isThere()).length / LONG_PARTS.length;
+}
+
 const known = new Map<Part, string | null>();
 
 /** Returns why a part is missing, or null when it is available. Probes each part once in each test file. */
