@@ -146,7 +146,7 @@ import { watchTree } from ${module};
 process.chdir(${JSON.stringify(root)});
 const waiting = new Map<string, () => void>();
 const seen = (path: string) => new Promise<void>(resolve => waiting.set(path, resolve));
-const watching = watchTree(process.cwd(), path => path.startsWith('node_modules'), path => waiting.get(path)?.(), error => console.log(error.message));
+const watching = watchTree(process.cwd(), path => path.startsWith('node_modules'), path => waiting.get(path)?.(), error => console.log(error.message), 50);
 const change = async (path: string, act: () => void) => { const told = seen(path); act(); await told; };
 await change('package/a.py', () => writeFileSync('package/a.py', 'longer'));
 await change('more/b.py', () => { mkdirSync('more'); writeFileSync('more/b.py', ''); });
@@ -166,7 +166,7 @@ console.log('seen');
       process.execPath,
     ]).toString();
     expect(said).toMatch(
-      /^the kernel has no watch left for this user \(E.+\). It is looked at every 1 s instead; .+\nseen\n$/,
+      /^the kernel has no watch left for this user \(E.+\). It is looked at every 0\.05 s instead; .+\nseen\n$/,
     );
   });
 });

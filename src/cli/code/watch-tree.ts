@@ -3,7 +3,7 @@ import { basename, dirname, join, relative } from 'node:path';
 
 /** More directories than a personal project has. Each costs one watch of the kernel. */
 const MAX_DIRECTORIES = 5000;
-/** Interval between polls where the kernel cannot watch. */
+/** Default interval between polls where the kernel cannot watch. */
 const LOOK_MS = 1000;
 const NO_MORE_WATCHES = new Set<unknown>(['ENOSPC', 'EMFILE', 'ENFILE']);
 
@@ -17,23 +17,24 @@ interface Watching {
  *
  * Watches directories instead of files, because editors write a new file and rename it; a watch would follow
  * the old file. Directories that `isIgnored` names are not watched. If the kernel has no watch left for this
- * user, the function calls `failed` and polls every second instead.
+ * user, the function calls `failed` and polls every `lookMs` instead.
  */
 export function watchTree(
   root: string,
   isIgnored: (path: string) => boolean,
   changed: (path: string) => void,
   failed: (error: Error) => void,
+  lookMs = LOOK_MS,
 ): Watching {
   const watchers = new Map<string, FSWatcher>();
   let looking: Watching | null = null;
   const lookInstead = (error: Error) => {
     if (looking !== null) return;
     forget(root);
-    looking = lookAt(root, isIgnored, changed);
+    looking = lookAt(root, isIgnored, changed, lookMs);
     failed(
       new Error(
-        `the kernel has no watch left for this user (${error.message}). It is looked at every ${LOOK_MS / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
+        `the kernel has no watch left for this user (${error.message}). It is looked at every ${lookMs / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
       ),
     );
   };
@@ -115,14 +116,19 @@ function watchForAnother(root: string, replaced: () => void): FSWatcher | null {
 }
 
 /** Polls times and sizes of all files instead of using the kernel. Parameters are those of `watchTree`. */
-function lookAt(root: string, isIgnored: (path: string) => boolean, changed: (path: string) => void): Watching {
+function lookAt(
+  root: string,
+  isIgnored: (path: string) => boolean,
+  changed: (path: string) => void,
+  lookMs: number,
+): Watching {
   let before = stateOf(root, isIgnored);
   const timer = setInterval(() => {
     const now = stateOf(root, isIgnored);
     for (const [path, state] of now) if (before.get(path) !== state) changed(path);
     for (const path of before.keys()) if (!now.has(path)) changed(path);
     before = now;
-  }, LOOK_MS);
+  }, lookMs);
   return { close: () => clearInterval(timer) };
 }
 
