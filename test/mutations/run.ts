@@ -1,8 +1,7 @@
 /**
  * `npm run mutations` inserts each fault of `mutations.ts` in a copy of the worktree. It runs the `npm test`
- * files that should find the fault, and prints the first test that fails with the fault and passes without it.
- * Exits with 1 when no named test finds a fault. `npm run mutations -- fence` runs only faults that contain
- * that word.
+ * files that should find the fault, and prints the first test that fails because of the fault. Exits with 1
+ * when no named test finds a fault. `npm run mutations -- fence` runs only faults that contain that word.
  */
 import {
   cpSync,

@@ -429,7 +429,10 @@ describe('agent shell', () => {
     const prompts = it.inside.execs.map(({ env }) => env?.PROMPT_COMMAND);
     expect(prompts).toEqual([expect.any(String), undefined, 'date']);
     const script = 'PS1=\'\\w# \'; eval "$PROMPT_COMMAND"; echo "$PS1|"; env | grep PROMPT_COMMAND || echo unset';
-    const said = execFileSync('bash', ['-c', script], { env: { PROMPT_COMMAND: prompts[0] }, encoding: 'utf8' });
+    const said = execFileSync('bash', ['--norc', '-c', script], {
+      env: { PROMPT_COMMAND: prompts[0] },
+      encoding: 'utf8',
+    });
     expect(said).toBe('(hello) \\w# |\nunset\n');
   });
 

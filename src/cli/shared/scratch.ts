@@ -1,5 +1,6 @@
-import { rmSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { CliError } from './exit.ts';
@@ -9,15 +10,15 @@ const paths = new Set<string>();
 
 /** Creates a temporary directory for `work` and removes it afterwards. */
 export async function withScratch<T>(name: string, work: (directory: string) => Promise<T>): Promise<T> {
-  const directory = await mkdtemp(join(tmpdir(), `rookery-${name}-`)).catch((error: Error) => {
-    throw new CliError(`There is no temporary directory to be had (${error.message}): set TMPDIR to one.`);
-  });
+  const directory = join(tmpdir(), `rookery-${name}-${randomUUID()}`);
   return await notLeft(directory, async () => {
     try {
-      return await work(directory);
-    } finally {
-      await rm(directory, { recursive: true, force: true });
+      mkdirSync(directory, { mode: 0o700 });
+    } catch (error) {
+      const why = (error as Error).message;
+      throw new CliError(`There is no temporary directory to be had (${why}): set TMPDIR to one.`);
     }
+    return await work(directory).finally(() => rm(directory, { recursive: true, force: true }));
   });
 }
 
