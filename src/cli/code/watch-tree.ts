@@ -32,11 +32,7 @@ export function watchTree(
     if (looking !== null) return;
     forget(root);
     looking = lookAt(root, isIgnored, changed, lookMs);
-    failed(
-      new Error(
-        `the kernel has no watch left for this user (${error.message}). It is looked at every ${lookMs / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
-      ),
-    );
+    failed(noWatchLeft(error, lookMs));
   };
   const forget = (directory: string) => {
     for (const [watched, watcher] of watchers) {
@@ -99,6 +95,12 @@ export function watchTree(
       looking?.close();
     },
   };
+}
+
+function noWatchLeft({ message }: Error, lookMs: number): Error {
+  return new Error(
+    `the kernel has no watch left for this user (${message}). It is looked at every ${lookMs / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
+  );
 }
 
 /**
