@@ -26,7 +26,7 @@ import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
 import { createObjectStore, type ObjectStore } from '../object-store/object-store.ts';
 import { findNode } from '../runtime/nodes.ts';
-import { findPythonDir } from '../sandbox/host/python-dir.ts';
+import { findPythonDir } from '../sandbox/host/own-paths.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { NO_TRACER, registeredTracer, type Tracer } from '../telemetry/tracer.ts';

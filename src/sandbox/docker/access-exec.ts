@@ -4,18 +4,11 @@ import { poll } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
-import { type Engine, statusOf } from './engine.ts';
+import { inspectExit } from './container-exits.ts';
+import { type Engine, FrameSplitter, statusOf } from './engine.ts';
 import { commandDirectory, commandVariables, DAEMON_SAYS, lostCommand, problemOf } from './exec.ts';
-import { inspectExit } from './exits.ts';
-import { FrameSplitter } from './multiplex.ts';
-import { killCommand } from './processes.ts';
+import { END_STEP_MS, END_TRIES, killCommand, pollExitCode } from './running-command.ts';
 
-/**
- * Number of polls for an exit code. The daemon closes the streams of a command shortly before it stores the
- * code.
- */
-const END_TRIES = 20;
-const END_STEP_MS = 25;
 const RESIZE_TRIES = 40;
 
 const EXIT_KILLED = 137;
@@ -230,11 +223,7 @@ class OpenCommand implements OpenExec {
    */
   async #knownCode(isCut: boolean): Promise<number | null> {
     try {
-      const code = await poll(isCut ? 1 : END_TRIES, END_STEP_MS, async () => {
-        const { Running: isRunning, ExitCode: exitCode } = await this.#inspect();
-        return isRunning || exitCode === null ? undefined : exitCode;
-      });
-      return code ?? null;
+      return (await pollExitCode(() => this.#inspect(), isCut ? 1 : END_TRIES)) ?? null;
     } catch (error) {
       if (statusOf(error) !== 404) throw error;
     }

@@ -5,13 +5,11 @@ import type { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { OpenWay } from '../host/access-connection.ts';
+import { FileAccess } from '../host/access-files.ts';
 import { connectTcp } from '../host/connect-tcp.ts';
-import { FileAccess } from '../host/file-access.ts';
 import { openCommand } from './access-exec.ts';
+import { addressOf, type ContainerEntry, mayEnter, type OpenAccesses } from './container-entry.ts';
 import { type Engine, statusOf } from './engine.ts';
-import type { Entrance } from './entrance.ts';
-import type { OpenWays } from './open-ways.ts';
-import { addressOf, mayEnter } from './reach.ts';
 
 /** Limit on open commands per container, as `SandboxAccess` documents it. */
 const MOST_COMMANDS = 32;
@@ -19,8 +17,8 @@ const MOST_COMMANDS = 32;
 /** Parts that the access objects of all containers of a driver share. */
 export interface AccessParts {
   readonly engine: Engine;
-  readonly entrance: Entrance;
-  readonly ways: OpenWays;
+  readonly entry: ContainerEntry;
+  readonly accesses: OpenAccesses;
   readonly logger: Logger;
   /** Container → number of open commands. */
   readonly commands: Counter;
@@ -75,9 +73,9 @@ export class ContainerAccess extends FileAccess implements SandboxAccess {
       throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');
     }
     const { State: state, Config: config } = await this.#inspect();
-    const { entrance, ways } = await this.#parts();
+    const { entry, accesses } = await this.#parts();
     const place = { container: this.#container, pid: state.Pid, workingDir: config.WorkingDir || '/' };
-    return await ways.add(this.#container, way, () => entrance.open(place, way, request, signal));
+    return await accesses.add(this.#container, way, () => entry.open(place, way, request, signal));
   };
 
   #parts(): Promise<AccessParts> {

@@ -1,6 +1,6 @@
 import { messageOf } from '../../core/error.ts';
+import { mayEnter } from './container-entry.ts';
 import type { HostProgram, HostPython } from './host-python.ts';
-import { mayEnter } from './reach.ts';
 
 /**
  * Manages the host's firewall rules for the bridges of an installation.
@@ -14,7 +14,7 @@ export class BridgeRules {
   readonly #bridges: string;
   #holders = 0;
   #held: Promise<HostProgram | string> | undefined;
-  #letGo: Promise<void> = Promise.resolve();
+  #released: Promise<void> = Promise.resolve();
 
   /** `bridges`: the prefix of the bridges' names. */
   constructor(python: HostPython, bridges: string) {
@@ -44,8 +44,8 @@ export class BridgeRules {
       if (this.#holders === 0) {
         this.#held = undefined;
         if (typeof held !== 'string') {
-          held.letGo();
-          this.#letGo = held.ended;
+          held.release();
+          this.#released = held.ended;
         }
       }
     }
@@ -56,7 +56,7 @@ export class BridgeRules {
    * rules.
    */
   async settled(): Promise<void> {
-    await this.#letGo;
+    await this.#released;
   }
 
   async #hold(): Promise<HostProgram | string> {
@@ -67,7 +67,7 @@ export class BridgeRules {
       await program.order({ bridges: this.#bridges });
       return program;
     } catch (error) {
-      program?.letGo();
+      program?.release();
       return sentence(messageOf(error));
     }
   }

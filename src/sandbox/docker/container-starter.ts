@@ -7,23 +7,14 @@ import { onAbort } from '../../lib/linked-signal.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
-import { statInside } from './archive.ts';
 import { containerName, containerOptions } from './container.ts';
-import { Bridge } from './custom-image.ts';
-import {
-  INSIDE_DIRECTORY,
-  INSIDE_SOCKET,
-  makeDirectory,
-  SocketWatch,
-  sandboxDirectory,
-  sharedPath,
-  socketPath,
-} from './directory.ts';
+import type { Exits } from './container-exits.ts';
+import { removeContainer, statInside } from './container-requests.ts';
+import type { SecurityOptions } from './daemon.ts';
 import { socketPathOf } from './endpoint.ts';
 import { type Engine, statusOf } from './engine.ts';
-import type { Exits } from './exits.ts';
-import type { SecurityOptions } from './filter.ts';
 import type { HostPython } from './host-python.ts';
+import { Bridge } from './image-bridge.ts';
 import type { ImagePrograms } from './image-programs.ts';
 import type { Images } from './images.ts';
 import { type CheckedMount, checkMounts, checkTargets, verifyMounts } from './mounts.ts';
@@ -38,7 +29,15 @@ import {
   pythonNeed,
 } from './python.ts';
 import { explainEnd, refusalOf } from './refusals.ts';
-import { removeContainer } from './removal.ts';
+import {
+  INSIDE_DIRECTORY,
+  INSIDE_SOCKET,
+  makeDirectory,
+  SocketWatch,
+  sandboxDirectory,
+  sharedPath,
+  socketPath,
+} from './sandbox-directory.ts';
 
 /** Number of images whose interpreter is remembered. */
 const MOST_IMAGES = 1000;
@@ -355,24 +354,24 @@ async function firstOf(
   ended: Promise<ExitResult>,
   signal: AbortSignal,
 ): Promise<ExitResult | null> {
-  let letGo!: () => void;
+  let release!: () => void;
   const aborted = new Promise<never>((_resolve, reject) => {
-    letGo = onAbort(signal, () => reject(tooLate()));
+    release = onAbort(signal, () => reject(tooLate()));
   });
   try {
     return await Promise.race([ready.then(() => null), ended, aborted]);
   } finally {
-    letGo();
+    release();
   }
 }
 
 /**
- * Waits for both values. When only the second succeeds, passes it to `letGo` before the failure is thrown.
+ * Waits for both values. When only the second succeeds, passes it to `release` before the failure is thrown.
  */
-async function settleBoth<A, B>(first: Promise<A>, second: Promise<B>, letGo: (second: B) => void): Promise<[A, B]> {
+async function settleBoth<A, B>(first: Promise<A>, second: Promise<B>, release: (second: B) => void): Promise<[A, B]> {
   const [a, b] = await Promise.allSettled([first, second]);
   if (a.status === 'fulfilled' && b.status === 'fulfilled') return [a.value, b.value];
-  if (b.status === 'fulfilled') letGo(b.value);
+  if (b.status === 'fulfilled') release(b.value);
   throw a.status === 'rejected' ? a.reason : (b as PromiseRejectedResult).reason;
 }
 

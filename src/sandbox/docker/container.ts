@@ -2,9 +2,9 @@ import type Docker from 'dockerode';
 import { LIMITS } from '../../core/limits.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 import type { SandboxSpec } from '../driver.ts';
-import { INSIDE_DIRECTORY } from './directory.ts';
-import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_TENANT } from './labels.ts';
+import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_TENANT } from './engine.ts';
 import type { CheckedMount } from './mounts.ts';
+import { INSIDE_DIRECTORY } from './sandbox-directory.ts';
 
 /** Lower bound that Docker sets for cpu shares; the upper bound is the kernel's. */
 const MIN_CPU_SHARES = 2;

@@ -3,11 +3,10 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { findPythonDir } from '../host/python-dir.ts';
+import { findPythonDir } from '../host/own-paths.ts';
 import type { BridgeRules } from './bridge-rules.ts';
-import { askDaemon } from './daemon.ts';
+import { askDaemon, SecurityOptions } from './daemon.ts';
 import { Engine } from './engine.ts';
-import { SecurityOptions } from './filter.ts';
 
 const disposals: (() => void)[] = [];
 

@@ -32,7 +32,7 @@ export const DOCKER = {
     }),
   },
   async closedPaths() {
-    const { daemonPaths } = await import('./daemon-paths.ts');
+    const { daemonPaths } = await import('./endpoint.ts');
     return await daemonPaths();
   },
   async create({ settings, hasAuth, ...context }: DriverContext<DockerSettings>): Promise<SandboxDriver> {

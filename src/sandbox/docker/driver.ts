@@ -23,28 +23,23 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { findPythonDir } from '../host/python-dir.ts';
+import { findPythonDir } from '../host/own-paths.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
+import { ContainerEntry, OpenAccesses } from './container-entry.ts';
+import { Exits, inspectExit, unknownExit } from './container-exits.ts';
+import { readStats, removeContainer } from './container-requests.ts';
 import { ContainerStarter } from './container-starter.ts';
-import { askDaemon, type DaemonFacts, refuseWithoutIsolation } from './daemon.ts';
-import { Engine, statusOf } from './engine.ts';
-import { Entrance } from './entrance.ts';
+import { askDaemon, type DaemonFacts, refuseWithoutIsolation, SecurityOptions } from './daemon.ts';
+import { Engine, LABEL_INSTALLATION, LABEL_INSTANCE, statusOf } from './engine.ts';
 import { runCommand } from './exec.ts';
-import { Exits, inspectExit, unknownExit } from './exits.ts';
-import { factsOf } from './facts.ts';
-import { SecurityOptions } from './filter.ts';
-import { makeHandle, readHandle } from './handle.ts';
 import { HostPython } from './host-python.ts';
 import { ImagePrograms } from './image-programs.ts';
-import { Images } from './images.ts';
-import { LABEL_INSTALLATION, LABEL_INSTANCE } from './labels.ts';
+import { Images, type RegistryRules } from './images.ts';
 import { readLogs } from './logs.ts';
 import { bridgesOf, TenantNetworks } from './networks.ts';
-import { OpenWays } from './open-ways.ts';
-import type { RegistryRules } from './registry-auth.ts';
-import { removeContainer } from './removal.ts';
-import { readStats } from './stats.ts';
+import { makeHandle, readHandle } from './sandbox-directory.ts';
+import { factsOf } from './started-facts.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
 const DEFAULT_PULL_TIMEOUT_MS = 600_000;
@@ -87,8 +82,8 @@ interface Parts {
   readonly starter: ContainerStarter;
   readonly security: SecurityOptions;
   readonly installation: string;
-  readonly entrance: Entrance;
-  readonly ways: OpenWays;
+  readonly entry: ContainerEntry;
+  readonly accesses: OpenAccesses;
 }
 
 /** Runs instances as containers of a Docker daemon on this machine. See docs/operate/docker.md. */
@@ -259,7 +254,7 @@ export class DockerDriver implements SandboxDriver {
     );
     await parts.rules.settled();
     parts.exits.close();
-    await parts.entrance.close();
+    await parts.entry.close();
     parts.engine.close();
   }
 
@@ -308,9 +303,9 @@ export class DockerDriver implements SandboxDriver {
       mountPolicy,
       runtimeDir: join(pythonDir, 'rookery_runtime'),
     });
-    const entrance = new Entrance(hostPython, this.#dockerDir);
-    const ways = new OpenWays(container => exits.wait(container));
-    return { engine, exits, networks, rules, starter, security, installation, entrance, ways };
+    const entry = new ContainerEntry(hostPython, this.#dockerDir);
+    const accesses = new OpenAccesses(container => exits.wait(container));
+    return { engine, exits, networks, rules, starter, security, installation, entry, accesses };
   }
 
   #daemonFacts(): Promise<DaemonFacts> {

@@ -5,6 +5,7 @@ import type Docker from 'dockerode';
 import type { Environment } from '../../core/environment.ts';
 import { type ErrorCode, failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
+import { FrameJoiner } from '../../lib/length-frames.ts';
 import { type DockerEndpoint, findEndpoint } from './endpoint.ts';
 
 const REQUEST_TIMEOUT_MS = 30_000;
@@ -110,5 +111,36 @@ async function loadClient(): Promise<typeof Docker> {
   } catch (error) {
     const why = 'its client library is not installed: run `npm install dockerode` where Rookery is installed';
     throw failedPrecondition(why, { cause: error });
+  }
+}
+
+/** Labels on all containers and networks of Rookery. Several servers may share one daemon. */
+export const LABEL_INSTALLATION = 'rookery.installation';
+export const LABEL_TENANT = 'rookery.tenant';
+export const LABEL_INSTANCE = 'rookery.instance';
+
+/** Frame head: the stream, three empty bytes, and the length of the body. */
+const HEAD_BYTES = 8;
+const STDERR = 2;
+/** Frames have no size limit: the daemon is trusted and sends what it has read at once. */
+const ANY_BYTES = 0xffff_ffff;
+
+/** Write of a container to stdout or stderr, as the Engine API's raw streams carry it. */
+export interface StreamFrame {
+  readonly isStderr: boolean;
+  readonly data: Buffer;
+}
+
+/** Splits a raw stream of the Engine API into frames, chunk by chunk. */
+export class FrameSplitter {
+  readonly #joiner = new FrameJoiner(ANY_BYTES, HEAD_BYTES);
+
+  push(chunk: Buffer): readonly StreamFrame[] {
+    this.#joiner.push(chunk);
+    const frames: StreamFrame[] = [];
+    for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) {
+      frames.push({ isStderr: frame.head[0] === STDERR, data: frame.body });
+    }
+    return frames;
   }
 }

@@ -1,17 +1,13 @@
 import type { Duplex } from 'node:stream';
 import { deadlineExceeded, failedPrecondition, type ServiceError } from '../../core/error.ts';
-import { poll } from '../../lib/backoff.ts';
 import { endsWithin } from '../../lib/deadline.ts';
 import { outputText } from '../../lib/output-text.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import { type ExecRequest, type ExecResult, sandboxEnded } from '../driver.ts';
-import { type Engine, statusOf } from './engine.ts';
-import { inspectExit } from './exits.ts';
-import { FrameSplitter } from './multiplex.ts';
-import { killCommand } from './processes.ts';
+import { inspectExit } from './container-exits.ts';
+import { type Engine, FrameSplitter, statusOf } from './engine.ts';
+import { killCommand, pollExitCode } from './running-command.ts';
 
-const END_TRIES = 20;
-const END_STEP_MS = 25;
 /** Variables of the container that are hidden from commands. */
 const HIDDEN_VARIABLES = ['ROOKERY_RUNTIME_SECRET', 'ROOKERY_RUNTIME_SOCKET'];
 /** Message that the daemon writes in place of the output when a command cannot run. */
@@ -49,11 +45,7 @@ export async function runCommand(
       if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
       return result(-1, stdout, stderr);
     }
-    // The daemon closes the outputs shortly before it stores the exit code.
-    const code = await poll(END_TRIES, END_STEP_MS, async () => {
-      const { Running: isRunning, ExitCode: exitCode } = await inspect();
-      return isRunning || exitCode === null ? undefined : exitCode;
-    });
+    const code = await pollExitCode(inspect);
     // The outputs also close early when the container or the daemon ends.
     if (code === undefined) throw await lostCommand(engine, container);
     return cannotRun(request, code, stdout) ?? result(code, stdout, stderr);

@@ -3,7 +3,7 @@ import type { Environment } from '../../core/environment.ts';
 import { unavailable } from '../../core/error.ts';
 import { type ChildProcess, spawn } from '../../lib/child-process.ts';
 import { within } from '../../lib/deadline.ts';
-import { wordsOf } from '../host/child-words.ts';
+import { readChildOutput } from '../host/child-output.ts';
 import { Interpreters } from '../host/interpreters.ts';
 
 const BOOT = 'import sys; sys.path.insert(0, sys.argv[1]); from rookery_zygote import {module}; {module}.main()';
@@ -54,7 +54,7 @@ export class HostProgram {
     this.#child = child;
     this.#module = module;
     child.stdin?.on('error', () => undefined);
-    this.#said = wordsOf(child, 'the Python of this host');
+    this.#said = readChildOutput(child, 'the Python of this host');
     this.#said.catch(() => undefined);
     // The program ends with its standard input or with its container, so it must not keep the server alive.
     child.unref();
@@ -81,14 +81,14 @@ export class HostProgram {
   }
 
   /** Closes the program's standard input and stops reading its reports. */
-  letGo(): void {
+  release(): void {
     this.#child.stdin?.end();
     (this.#child.stdio[3] as Readable).destroy();
   }
 
   kill(): void {
     this.#child.kill('SIGKILL');
-    this.letGo();
+    this.release();
   }
 }
 

@@ -1,10 +1,9 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Environment } from '../../core/environment.ts';
-import { INSIDE_DIRECTORY } from './directory.ts';
-import { Engine } from './engine.ts';
-import { LABEL_INSTANCE } from './labels.ts';
-import { removeContainer } from './removal.ts';
+import { removeContainer } from './container-requests.ts';
+import { Engine, LABEL_INSTANCE } from './engine.ts';
+import { INSIDE_DIRECTORY } from './sandbox-directory.ts';
 
 /** Container of Rookery, of any data directory. */
 export interface MachineContainer {

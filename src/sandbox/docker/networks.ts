@@ -4,8 +4,7 @@ import { poll } from '../../lib/backoff.ts';
 import { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { BridgeRules } from './bridge-rules.ts';
-import { daemonMessage, type Engine, statusOf } from './engine.ts';
-import { LABEL_INSTALLATION, LABEL_TENANT } from './labels.ts';
+import { daemonMessage, type Engine, LABEL_INSTALLATION, LABEL_TENANT, statusOf } from './engine.ts';
 
 /** Time for which a network without containers is kept, so that the tenant's next create can reuse it. */
 const KEEP_MS = 30_000;

@@ -1,5 +1,5 @@
 import type { SandboxSpec } from '../driver.ts';
-import { INSIDE_ORDERS, INSIDE_SOCKET } from './directory.ts';
+import { INSIDE_ORDERS, INSIDE_SOCKET } from './sandbox-directory.ts';
 
 /** Path of the Python runtime in a container. Only the program that starts it learns this path. */
 export const INSIDE_RUNTIME = '/opt/rookery/rookery_runtime';

@@ -1,6 +1,6 @@
 import { failedPrecondition, type ServiceError } from '../../core/error.ts';
 import { describeExit, type ExitResult, type SandboxSpec } from '../driver.ts';
-import { hasEntries, statInside } from './archive.ts';
+import { hasEntries, statInside } from './container-requests.ts';
 import { daemonMessage, type Engine, statusOf } from './engine.ts';
 import { readLogs } from './logs.ts';
 import { EXIT_NO_PROGRAM } from './python.ts';

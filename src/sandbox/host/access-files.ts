@@ -9,6 +9,7 @@ import type {
   ListFilesOptions,
   MakeDirectoryOptions,
   OpenFile,
+  SandboxAccess,
   WriteFileOptions,
   WrittenFile,
 } from '../access.ts';
@@ -185,5 +186,28 @@ class Upload extends Writable {
     this.#socket.write(frameHead(0), error => {
       if (!error) done();
     });
+  }
+}
+
+type Files = Pick<SandboxAccess, 'openFile' | 'writeFile' | 'listFiles' | 'makeDirectory'>;
+
+/** The file operations of a sandbox over access connections, which each driver opens in its own way. */
+export abstract class FileAccess implements Files {
+  protected abstract readonly openWay: OpenWay;
+
+  openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
+    return openFile(this.openWay, path, signal);
+  }
+
+  writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile> {
+    return writeFile(this.openWay, path, options, content, signal);
+  }
+
+  listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList> {
+    return listFiles(this.openWay, path, options, signal);
+  }
+
+  makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void> {
+    return makeDirectory(this.openWay, path, options, signal);
   }
 }

@@ -47,13 +47,12 @@ import {
   removeState,
   type SandboxStateFile,
 } from './handle.ts';
-import type { HostFacts } from './host-facts.ts';
 import { askToEnd, connectInit, endSandbox, recordKilled, type Told, type Watch, watchInit } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
 import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
-import { SandboxPorts } from './sandbox-ports.ts';
-import { isAlone } from './start-request.ts';
+import { SandboxPorts } from './ports.ts';
+import { type HostFacts, isAlone } from './start-request.ts';
 
 /** Time after a command's own timeout until its outputs must have arrived. */
 const EXEC_MARGIN_MS = 15_000;

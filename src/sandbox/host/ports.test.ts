@@ -5,7 +5,7 @@ import { text } from 'node:stream/consumers';
 import { afterEach, expect, test, vi } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
 import { createLogger } from '../../telemetry/logger.ts';
-import { type PortTarget, portUse } from './port-forwarder.ts';
+import { type PortTarget, portUse } from './port-forwarders.ts';
 import { PublishedPorts } from './ports.ts';
 
 const RETRY_MS = 5_000;

@@ -4,7 +4,6 @@ import { completePolicy, type HostPathPolicy } from '../../core/host-path.ts';
 import type { PortMapping } from '../../core/instance.ts';
 import type { SandboxSpec } from '../driver.ts';
 import { hasOwnNetwork, type SandboxStateFile } from './handle.ts';
-import type { HostFacts } from './host-facts.ts';
 import { type NetworkOptions, networkOf, sharedNetworkSentence } from './network.ts';
 
 export function startRequest(
@@ -129,4 +128,13 @@ export function portWarnings(
   return [
     `ports are not published here (${hello.networkMissing}): what listens inside listens on the network of the host`,
   ];
+}
+
+/** Facts that a zygote or a supervisor shim has detected about its machine. */
+export interface HostFacts {
+  readonly isolation: readonly string[];
+  readonly degraded: readonly string[];
+  readonly privileged: boolean;
+  /** The reason sandboxes have no own network; null when they have one, absent when no attempt was made. */
+  readonly networkMissing?: string | null;
 }

@@ -4,11 +4,10 @@ import type { PoolSpec } from '../../core/pool.ts';
 import { backoffMs, pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { Cluster } from './cluster.ts';
-import { FreePods } from './free-pods.ts';
 import { type Outcome, PodChanges } from './pod-changes.ts';
 import { specOf } from './pool-backend.ts';
+import { FreePods, PoolGrowth } from './pool-capacity.ts';
 import { choosePools, grows, type Needs } from './pool-choice.ts';
-import { PoolGrowth } from './pool-growth.ts';
 import type { Watched } from './watched.ts';
 
 export interface ClaimSpec extends Needs {

@@ -5,9 +5,9 @@ import { messageOf } from '../../core/error.ts';
 import { Cluster, statusOf } from './cluster.ts';
 import { LABEL_INSTALLATION } from './labels.ts';
 import { MANAGER_PORT } from './manager.ts';
-import { setPart } from './own-pods.ts';
 import type { PodSettings } from './pod-settings.ts';
 import { podTemplate, resourcesOf } from './pod-template.ts';
+import { setPart } from './pod-volumes.ts';
 import { missingRights } from './rights.ts';
 
 export interface DiagnosisOptions {

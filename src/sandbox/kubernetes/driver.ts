@@ -2,6 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { V1Pod, V1ReplicaSet } from '@kubernetes/client-node';
 import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
+import type { SandboxFacts } from '../../core/instance.ts';
 import { endsWithin, within } from '../../lib/deadline.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
@@ -19,20 +20,18 @@ import type {
   StartedSandbox,
 } from '../driver.ts';
 import type { DriverContext } from '../driver-definition.ts';
-import { PodAccess } from './access.ts';
 import { Claims } from './claims.ts';
 import { Cluster } from './cluster.ts';
-import { factsOf, ISOLATION } from './facts.ts';
-import { makeHandle, type PodSandbox, readHandle } from './handle.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_NODE, LABEL_POOL } from './labels.ts';
 import { readLogs } from './logs.ts';
-import { refusedSettings } from './own-pods.ts';
+import { makeHandle, PodAccess, type PodSandbox, readHandle } from './pod-sandbox.ts';
 import type { PodSettings } from './pod-settings.ts';
-import { claimSpecOf, PodStarter } from './pod-starter.ts';
+import { claimSpecOf, PodStarter, type StartedPod } from './pod-starter.ts';
 import { addressOf, containerIdOf } from './pod-state.ts';
+import { refusedSettings } from './pod-volumes.ts';
 import { isClaimedBy, SandboxPods } from './pods.ts';
 import { KubernetesPools } from './pool-backend.ts';
-import { probeCluster } from './probe.ts';
+import { probeCluster } from './rights.ts';
 import { InstallationSecret } from './secret.ts';
 import { Watched } from './watched.ts';
 
@@ -371,4 +370,30 @@ export class KubernetesDriver implements SandboxDriver {
 
 function unknownExit(): ExitResult {
   return { code: null, signal: null, oomKilled: false, atMs: Date.now() };
+}
+
+/** Isolation that every node gives to this driver's containers. */
+export const ISOLATION = [
+  ...['mount', 'pid', 'ipc', 'uts', 'net', 'seccomp', 'no_new_privs', 'capabilities'],
+  ...['cgroup.memory', 'cgroup.cpu'],
+];
+
+/** Returns what the caller of a start learns about the pod. */
+export function factsOf(spec: SandboxSpec, { pod, started, poolId, whyNoPool }: StartedPod): SandboxFacts {
+  const podIp = addressOf(pod);
+  return {
+    sandboxId: pod.metadata?.name ?? '',
+    nodeIp: pod.status?.hostIP ?? '',
+    sandboxIp: podIp,
+    // The network of a cluster is flat, so ports are reached at the pod's own address.
+    portMappings: spec.ports.map(({ protocol, port }) => ({
+      protocol,
+      containerPort: port,
+      hostIp: podIp,
+      hostPort: port,
+    })),
+    isolation: ISOLATION,
+    warnings: [...started.warnings, ...(poolId === null ? [`it has a pod of its own: ${whyNoPool}`] : [])],
+    placement: { nodeName: pod.spec?.nodeName ?? '', poolId, whyNoPool },
+  };
 }

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { LogRequest } from '../driver.ts';
 import { type Cluster, statusOf } from './cluster.ts';
-import type { PodSandbox } from './handle.ts';
+import type { PodSandbox } from './pod-sandbox.ts';
 import { MAIN_CONTAINER } from './pod-template.ts';
 
 const NEWLINE = 0x0a;

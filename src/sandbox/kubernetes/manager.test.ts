@@ -14,7 +14,7 @@ import { Channel } from '../../runtime/channel.ts';
 import { openExec } from '../host/access-exec.ts';
 import { openFile, writeFile } from '../host/access-files.ts';
 import { PodManager } from './manager.ts';
-import { packPlatformMounts, startWithMounts } from './platform-mounts.ts';
+import { packPlatformMounts, startWithMounts } from './mounts.ts';
 
 const WAIT_MS = 30_000;
 /** Maximum niceness: a process with this value cannot be slowed down further. */

@@ -11,12 +11,18 @@ import { type Cluster, statusOf } from './cluster.ts';
 import { LABEL_INSTANCE, LABEL_NODE, ownPodName } from './labels.ts';
 import { MANAGER_PORT, type PodCommand, PodManager, type PodStarted } from './manager.ts';
 import { IsFile, MountEvents } from './mount-events.ts';
-import { checkTarget, hostPathVolumes, normalOf } from './mounts.ts';
-import { setPart } from './own-pods.ts';
-import { directoriesOf, packPlatformMounts, startWithMounts } from './platform-mounts.ts';
+import {
+  checkTarget,
+  directoriesOf,
+  hostPathVolumes,
+  normalOf,
+  packPlatformMounts,
+  startWithMounts,
+} from './mounts.ts';
 import type { PodSettings } from './pod-settings.ts';
 import { addressOf, containerIdOf, stateOf } from './pod-state.ts';
 import { CODE_DIR, type PodTemplateOptions, podTemplate, resourcesOf } from './pod-template.ts';
+import { setPart } from './pod-volumes.ts';
 import type { SandboxPods } from './pods.ts';
 import type { InstallationSecret } from './secret.ts';
 import type { Watched } from './watched.ts';

@@ -2,8 +2,8 @@ import type { V1Pod } from '@kubernetes/client-node';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { describeExit, type ExitResult } from '../driver.ts';
 import type { Cluster } from './cluster.ts';
-import type { PodSandbox } from './handle.ts';
 import { ANNOTATION_CLAIMED_AT, LABEL_INSTANCE } from './labels.ts';
+import type { PodSandbox } from './pod-sandbox.ts';
 import { SandboxPods } from './pods.ts';
 import type { Watched, WatchListener } from './watched.ts';
 

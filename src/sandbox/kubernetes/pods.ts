@@ -7,8 +7,8 @@ import { linkedTo, onAbort } from '../../lib/linked-signal.ts';
 import type { ExitResult } from '../driver.ts';
 import { jobOfPod, removeJob } from './batch-job.ts';
 import { type Cluster, statusOf } from './cluster.ts';
-import { claimedAtMs, type PodSandbox } from './handle.ts';
 import { LABEL_INSTANCE } from './labels.ts';
+import { claimedAtMs, type PodSandbox } from './pod-sandbox.ts';
 import { containerIdOf, exitOf, type PodState, stateOf } from './pod-state.ts';
 import type { Watched } from './watched.ts';
 

@@ -14,9 +14,9 @@ import {
   RETIRED_DELETION_COST,
   replicaSetName,
 } from './labels.ts';
+import { refusedVolumes } from './pod-volumes.ts';
 import { listOf } from './pool-choice.ts';
 import { poolPodOf } from './pool-pods.ts';
-import { refusedVolumes } from './pool-volumes.ts';
 import { addedAntiAffinities, autoscalerOf, type MakeTemplate, replicaSetOf } from './replica-set.ts';
 import type { Watched } from './watched.ts';
 

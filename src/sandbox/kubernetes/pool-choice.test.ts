@@ -2,8 +2,8 @@ import type { V1Volume, V1VolumeMount } from '@kubernetes/client-node';
 import { describe, expect, test } from 'vitest';
 import type { PoolSpec } from '../../core/pool.ts';
 import { readPool } from '../../core/pool.ts';
+import { refusedVolumes } from './pod-volumes.ts';
 import { choosePools, type Needs } from './pool-choice.ts';
-import { refusedVolumes } from './pool-volumes.ts';
 
 const IMAGE = 'rookery:1';
 const RESOURCES = { requests: { cpu: '500m', memory: '512Mi' }, limits: { cpu: '500m', memory: '512Mi' } };

@@ -8,8 +8,8 @@ import type { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
-import type { PythonHostOptions } from '../host/options.ts';
-import { findPythonDir } from '../host/python-dir.ts';
+import { findPythonDir } from '../host/own-paths.ts';
+import type { PythonHostOptions } from '../host/settings.ts';
 import {
   isolationOf,
   ownerWarnings,

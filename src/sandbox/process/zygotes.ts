@@ -9,7 +9,7 @@ import { within } from '../../lib/deadline.ts';
 import { openFilesLimit } from '../../lib/open-files-limit.ts';
 import { isTaken } from '../../lib/system-errors.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { wordsOf } from '../host/child-words.ts';
+import { readChildOutput } from '../host/child-output.ts';
 import { sweepGroups } from '../host/control-groups.ts';
 import { FrameSocket } from '../host/frame-socket.ts';
 import { type Interpreter, Interpreters } from '../host/interpreters.ts';
@@ -302,7 +302,11 @@ export class Zygotes {
       };
       child.stdin?.on('error', () => undefined);
       child.stdin?.end(JSON.stringify(config));
-      const said = await within(wordsOf(child, 'the zygote'), READY_TIMEOUT_MS, 'the zygote did not start in time');
+      const said = await within(
+        readChildOutput(child, 'the zygote'),
+        READY_TIMEOUT_MS,
+        'the zygote did not start in time',
+      );
       if (said === '') {
         await this.#assertRoom(interpreter);
         const text = (await readFile(logPath, 'utf8')).trim().split('\n').slice(-3).join(' ');

@@ -9,8 +9,8 @@ import { readState, type SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { Interpreters } from '../host/interpreters.ts';
 import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
-import type { PythonHostOptions } from '../host/options.ts';
-import { findPythonDir } from '../host/python-dir.ts';
+import { findPythonDir } from '../host/own-paths.ts';
+import type { PythonHostOptions } from '../host/settings.ts';
 import {
   isolationOf,
   ownerWarnings,
@@ -19,12 +19,10 @@ import {
   sourceOwners,
   startRequest,
 } from '../host/start-request.ts';
-import { readAddress } from './address.ts';
 import { Programs } from './programs.ts';
 import { dismissShim, type Shim } from './shim.ts';
-import { Shims } from './shims.ts';
-import { Supervisord } from './supervisord.ts';
-import { sweep } from './sweep.ts';
+import { Shims, sweep } from './shims.ts';
+import { readAddress, Supervisord } from './supervisord.ts';
 
 const PROBE_TIMEOUT_MS = 4_500;
 const NO_PROGRAM = `no program that supervisord started has answered within ${PROBE_TIMEOUT_MS / 1000} s`;

@@ -1,0 +1,24 @@
+import { PassThrough } from 'node:stream';
+import { expect, test } from 'vitest';
+import { unavailable } from '../../core/error.ts';
+import { SILENT } from '../../telemetry/logger.ts';
+import { Exits } from './container-exits.ts';
+import type { Engine } from './engine.ts';
+
+test('Exits.wait fails for all waiters while the daemon is down, and reports the exit on a retry', async () => {
+  let isAway = true;
+  const events = new PassThrough();
+  const engine = {
+    request: async (what: string) => {
+      if (isAway) throw unavailable('the daemon is away');
+      if (what === 'tell its events') return events;
+      return { State: { Running: false, Status: 'exited', ExitCode: 3, OOMKilled: false } };
+    },
+  } as unknown as Engine;
+  const exits = new Exits(engine, 'installation', SILENT);
+  const waits = [exits.wait('c'), exits.wait('c')];
+  for (const wait of waits) await expect(wait).rejects.toMatchObject({ code: 'unavailable' });
+  isAway = false;
+  expect(await exits.wait('c')).toMatchObject({ code: 3 });
+  exits.close();
+});
