@@ -4,7 +4,7 @@
  */
 
 /** A function of the code. `event` is the parsed JSON of the call; the returned value is the answer. */
-// biome-ignore lint/suspicious/noExplicitAny: who says nothing of the event wants to read it.
+// biome-ignore lint/suspicious/noExplicitAny: handlers may read an event without a type.
 export type Handler<Event = any, Result = unknown> = (
   event: Event,
   context: Context,
@@ -16,27 +16,35 @@ export type Initializer = (context: Context) => unknown;
 /** `extendedHandler.pre_stop`: runs once when the instance stops, after the last call. */
 export type PreStop = (context: Context) => unknown;
 
+/** The `context` parameter of handlers and hooks. */
 export interface Context {
   /** Id of the request that this call belongs to, in every log. */
   readonly traceId: string;
   /** W3C trace context with the caller's trace id and a span id of this call. Pass it on unchanged. */
   readonly traceparent: string;
+  /** Id of this call. */
   readonly requestId: string;
   /** Id of the call's session; `''` without a session. */
   readonly sessionId: string;
   /** Headers of the call that the platform does not use itself, with names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
+  /** UUID of the instance. */
   readonly instanceId: string;
+  /** Tenant that owns the instance. */
   readonly tenant: string;
+  /** Namespace of the instance. */
   readonly namespace: string;
+  /** Name of the instance. */
   readonly name: string;
   /** Name of the registered function; `''` for an agent that was created without a function. */
   readonly functionName: string;
+  /** Version of the function; `''` without a function. */
   readonly version: string;
   /**
    * The service in the function's name (`0@service@function`), or the namespace if the name has no service.
    */
   readonly package: string;
+  /** Memory of the instance in megabytes. */
   readonly memoryMb: number;
   /** CPU share of the instance in thousandths of a core. */
   readonly cpuMillis: number;
@@ -53,7 +61,7 @@ export interface Context {
    */
   readonly signal: AbortSignal;
   /** An object that exists as long as the instance. All calls share it. */
-  // biome-ignore lint/suspicious/noExplicitAny: it is the user's own.
+  // biome-ignore lint/suspicious/noExplicitAny: its type is that of the user's code.
   readonly state: Record<string, any>;
   /** Writes lines to the instance's log (stderr), with the trace id. */
   readonly logger: Logger;

@@ -21,6 +21,7 @@ class CallContext {
     if (signal !== undefined) Object.defineProperty(this, 'signal', { value: signal });
   }
 
+  /** The id in every log of the request to which this call belongs. */
   get traceId() {
     return text(this.#header.traceId);
   }
@@ -36,38 +37,47 @@ class CallContext {
     return this.#traceparent;
   }
 
+  /** The id of this call. */
   get requestId() {
     return text(this.#header.requestId);
   }
 
+  /** The session that the caller named, or an empty text. */
   get sessionId() {
     return text(this.#header.sessionId);
   }
 
+  /** The headers of the call, with names in lower case. Empty without a call. */
   get headers() {
     return this.#header.headers ?? {};
   }
 
+  /** The UUID of the instance. */
   get instanceId() {
     return text(this.#facts.init.instanceId);
   }
 
+  /** The tenant that owns the instance. */
   get tenant() {
     return text(this.#facts.init.tenant);
   }
 
+  /** The namespace of the instance. */
   get namespace() {
     return text(this.#facts.init.namespace);
   }
 
+  /** The name of the instance. */
   get name() {
     return text(this.#facts.init.name);
   }
 
+  /** The name of the registered function; empty for an agent that was created without one. */
   get functionName() {
     return text(this.#facts.init.functionName);
   }
 
+  /** The version of the function; empty without a function. */
   get version() {
     return text(this.#facts.init.version);
   }
@@ -80,14 +90,17 @@ class CallContext {
     return parts.length === 3 ? parts[1] : this.namespace;
   }
 
+  /** The memory of the instance in megabytes. */
   get memoryMb() {
     return this.#facts.init.memoryMb;
   }
 
+  /** The CPU share of the instance in thousandths of a core. */
   get cpuMillis() {
     return this.#facts.init.cpuMillis;
   }
 
+  /** An object that exists as long as the instance. All calls share it. */
   get state() {
     return this.#facts.state;
   }
@@ -98,24 +111,29 @@ class CallContext {
     return left === undefined ? undefined : Date.now() + left;
   }
 
+  /** Returns the milliseconds until the call ends, at least 0; undefined without a limit. */
   remainingMs() {
     const endMs = this.#call === null ? this.#endMs : this.#call.endMs();
     return endMs === null ? undefined : Math.max(0, endMs - performance.now());
   }
 
+  /** Returns the environment variable `key`, or `otherwise` if it is not set. */
   env(key, otherwise) {
     return process.env[key] ?? otherwise;
   }
 
+  /** Aborts when the call is cancelled. */
   get signal() {
     return this.#call.signal();
   }
 
+  /** Writes to the log of the instance (stderr), with the trace id. */
   get logger() {
     this.#logger ??= new Logger(this.traceId || '-');
     return this.#logger;
   }
 
+  /** Returns the stream of the call. Throws if the caller did not ask for text/event-stream. */
   getStream() {
     const stream = this.#call === null ? null : this.#call.stream();
     if (stream === null) throw new Error('there is no stream: the caller did not ask for text/event-stream');

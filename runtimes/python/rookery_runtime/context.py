@@ -40,14 +40,17 @@ class Context(object):
 
     @property
     def trace_id(self):
+        """The id in every log of the request to which this call belongs."""
         return self._header('traceId')
 
     @property
     def request_id(self):
+        """The id of this call."""
         return self._header('requestId')
 
     @property
     def session_id(self):
+        """The session that the caller named, or an empty text."""
         return self._header('sessionId')
 
     @property
@@ -99,34 +102,42 @@ class Context(object):
 
     @property
     def instance_id(self):
+        """The UUID of the instance."""
         return self._facts.instance_id
 
     @property
     def tenant(self):
+        """The tenant that owns the instance."""
         return self._facts.tenant
 
     @property
     def namespace(self):
+        """The namespace of the instance."""
         return self._facts.namespace
 
     @property
     def name(self):
+        """The name of the instance."""
         return self._facts.name
 
     @property
     def function_name(self):
+        """The name of the registered function; empty for an agent that was created without one."""
         return self._facts.function_name
 
     @property
     def version(self):
+        """The version of the function; empty without a function."""
         return self._facts.version
 
     @property
     def memory_mb(self):
+        """The memory of the instance in megabytes."""
         return self._facts.memory_mb
 
     @property
     def cpu_millis(self):
+        """The CPU share of the instance in thousandths of a core."""
         return self._facts.cpu_millis
 
     @property
@@ -155,39 +166,50 @@ class Context(object):
             logger = self._logger = _CallLogger(self._facts.name or 'rookery', self.trace_id)
         return logger
 
-    # Aliases for functions that were written for other platforms.
+    # Other names of these members, for functions that were written for other platforms.
 
     def getRequestID(self):
+        """Returns `request_id`."""
         return self.request_id
 
     def getTraceID(self):
+        """Returns `trace_id`."""
         return self.trace_id
 
     def getTraceParent(self):
+        """Returns `traceparent`."""
         return self.traceparent
 
     def getSessionID(self):
+        """Returns `session_id`."""
         return self.session_id
 
     def getInstanceID(self):
+        """Returns `instance_id`."""
         return self.instance_id
 
     def getTenantID(self):
+        """Returns `tenant`."""
         return self.tenant
 
     def getNamespace(self):
+        """Returns `namespace`."""
         return self.namespace
 
     def getPackage(self):
+        """Returns `package`."""
         return self.package
 
     def getName(self):
+        """Returns `name`."""
         return self.name
 
     def getFunctionName(self):
+        """Returns `function_name`."""
         return self.function_name
 
     def getVersion(self):
+        """Returns `version`."""
         return self.version
 
     def getMemorySize(self):
@@ -199,21 +221,27 @@ class Context(object):
         return self.cpu_millis
 
     def getRemainingTimeInMilliSeconds(self):
+        """Returns `remaining_ms()`."""
         return self.remaining_ms()
 
     def getUserData(self, key, default=None):
+        """Returns `env(key, default)`."""
         return self.env(key, default)
 
     def getHeaders(self):
+        """Returns `headers`."""
         return self.headers
 
     def getLogger(self):
+        """Returns `logger`."""
         return self.logger
 
     def getState(self):
+        """Returns `state`."""
         return self.state
 
     def getStream(self):
+        """Returns `get_stream()`."""
         return self.get_stream()
 
     def _header(self, name):

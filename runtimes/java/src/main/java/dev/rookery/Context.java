@@ -54,8 +54,10 @@ public interface Context {
     /** Returns the tenant that owns the instance. */
     String getTenantID();
 
+    /** Returns the namespace of the instance. */
     String getNamespace();
 
+    /** Returns the name of the instance. */
     String getName();
 
     /**
@@ -63,6 +65,7 @@ public interface Context {
      */
     String getFunctionName();
 
+    /** Returns the version of the function, or {@code ""}. */
     String getVersion();
 
     /**
