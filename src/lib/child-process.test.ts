@@ -9,7 +9,7 @@ const HERE = import.meta.dirname;
 const SERVES = `
 import { promisify } from 'node:util';
 import { getPriority } from 'node:os';
-import { serveFirst } from ${JSON.stringify(join(HERE, 'priority.ts'))};
+import { serveFirst } from ${JSON.stringify(join(HERE, 'child-process.ts'))};
 import { execFile, execFileSync, spawn } from ${JSON.stringify(join(HERE, 'child-process.ts'))};
 const ASK = ['-p', 'require("node:os").getPriority()'];
 const own = { didChange: serveFirst(), before: getPriority() };

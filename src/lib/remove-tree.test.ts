@@ -132,7 +132,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
       `os.makedirs('a/b/c'); open('a/b/c/file', 'w').close(); os.makedirs('e/f')\nfor path in ('a/b/c', 'a/b', 'a', 'e/f', 'e', '.'):\n    os.chmod(path, 0)`,
     );
     const program = join(base, 'program.mts');
-    const module = JSON.stringify(new URL('remove-tree.ts', import.meta.url).href);
+    const module = JSON.stringify(new URL('removals.ts', import.meta.url).href);
     writeFileSync(program, `import { removeTree } from ${module};\nawait removeTree(${JSON.stringify(tree)});`);
     const without = ['--bounding-set', '-dac_override,-dac_read_search', process.execPath];
     execFileSync('setpriv', [...without, '--import', 'tsx', program], { stdio: 'pipe' });

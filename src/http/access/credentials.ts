@@ -18,7 +18,7 @@ export interface Identity {
   readonly untilMs?: number | undefined;
 }
 
-/** Verifies tokens. `jwt.ts` and `local-token.ts` implement it. */
+/** Verifies tokens: `createJwtVerifier`, `createLocalTokenVerifier`. */
 export interface TokenVerifier {
   /** Returns the identity of a token that was verified before and is still valid. */
   known(token: string): Identity | undefined;
