@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { Ledger } from '../instances/ledger.ts';
-import { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { TenantBudget } from '../lib/budgets.ts';
 import { AgentPromises } from './agent-promises.ts';
 
 const PROCESSES = 10;
@@ -11,7 +11,7 @@ function one() {
   const ledger = new Ledger({
     machine: { cpuMillis: 1000, memoryMb: 128, processes: PROCESSES },
     overcommit: { cpu: 1, memory: 1, processes: 1 },
-    openCallBytes: new OpenCallBytes(1024),
+    openCallBytes: new TenantBudget(1024),
   });
   const promises = new AgentPromises(ledger, PROCESSES);
   return { ledger, promises, held: () => ledger.promised.by.agent };

@@ -249,21 +249,16 @@ export class Agents implements AgentInstances {
     const sinceMs = performance.now();
     const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
-    const share = openCallBytes.shareOf(tenant);
-    if (!openCallBytes.fits(bodyBytes, share)) {
-      share?.release();
-      throw openCallsFull();
-    }
+    if (!openCallBytes.fits(tenant, bodyBytes)) throw openCallsFull();
     const adopted = this.#adoptMissing(tenant, id, failedBecause =>
       failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
     );
     let live: LiveInstance;
-    openCallBytes.take(bodyBytes, share);
+    openCallBytes.acquire(tenant, bodyBytes);
     try {
       live = await withinTimeOf(call, adopted);
     } finally {
-      openCallBytes.give(bodyBytes, share);
-      share?.release();
+      openCallBytes.release(tenant, bodyBytes);
     }
     return await live.call(waitedSince(sinceMs, call));
   }

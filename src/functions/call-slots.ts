@@ -2,8 +2,8 @@ import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, resourceExhausted } from '../core/error.ts';
 import { type FunctionCallHeaders, PLAIN_CALL, readSessionContext } from '../core/function-call.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
-import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { openCallsFull } from '../instances/refusals.ts';
+import type { TenantBudget } from '../lib/budgets.ts';
 import { Counter } from '../lib/counter.ts';
 import type { Call } from '../runtime/call.ts';
 import type { ActiveVersion } from './active-versions.ts';
@@ -21,7 +21,7 @@ export interface CallSlotsOptions {
   /** Waiting calls per tenant, over all its functions. */
   readonly maxWaitingPerTenant: number;
   /** Shared with all other holders of open calls' bodies. */
-  readonly openCallBytes: OpenCallBytes;
+  readonly openCallBytes: TenantBudget;
 }
 
 export type WaitingCall = Pick<Call, 'body' | 'signal' | 'waitedMs'>;
@@ -93,18 +93,13 @@ export class CallSlots {
    */
   #countBody(tenant: string, bytes: number): () => void {
     const { openCallBytes } = this.#options;
-    const share = openCallBytes.shareOf(tenant);
-    if (!openCallBytes.fits(bytes, share)) {
-      share?.release();
-      throw openCallsFull();
-    }
-    openCallBytes.take(bytes, share);
+    if (!openCallBytes.fits(tenant, bytes)) throw openCallsFull();
+    openCallBytes.acquire(tenant, bytes);
     let isCounted = true;
     return () => {
       if (!isCounted) return;
       isCounted = false;
-      openCallBytes.give(bytes, share);
-      share?.release();
+      openCallBytes.release(tenant, bytes);
     };
   }
 

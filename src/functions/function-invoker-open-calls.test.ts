@@ -2,13 +2,13 @@ import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import { unavailable } from '../core/error.ts';
-import { OpenCallBytes } from '../instances/open-call-bytes.ts';
+import { TenantBudget } from '../lib/budgets.ts';
 
 describe('the bodies of calls that wait', () => {
   const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
   const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
   /** Makes an invoker with one busy instance. */
-  async function busy(openCallBytes = new OpenCallBytes(1000)) {
+  async function busy(openCallBytes = new TenantBudget(1000)) {
     const harness = new InvokerHarness({ openCallBytes });
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const { instance } = await running(harness);
@@ -30,10 +30,10 @@ describe('the bodies of calls that wait', () => {
   });
 
   it('bodies of one tenant’s waiting calls do not fill all memory when a tenant has a limit', async () => {
-    const { harness, instance, openCallBytes } = await busy(new OpenCallBytes(2000, 1000));
+    const { harness, instance, openCallBytes } = await busy(new TenantBudget(2000, 1000));
     const waiting = harness.invoke({ call: big() });
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
-    expect(openCallBytes.fits(1000, openCallBytes.shareOf('other'))).toBe(true);
+    expect(openCallBytes.fits('other', 1000)).toBe(true);
     for (let each = 0; each < 2; each++) {
       await settle();
       instance.calls[0]?.finish();
@@ -44,11 +44,11 @@ describe('the bodies of calls that wait', () => {
 
   it('take from what agents and their calls left, and leave it to them', async () => {
     const { harness, instance, openCallBytes } = await busy();
-    openCallBytes.take(500);
+    openCallBytes.acquire('t', 500);
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
-    openCallBytes.give(500);
+    openCallBytes.release('t', 500);
     const waiting = harness.invoke({ call: big() });
-    expect(openCallBytes.fits(500)).toBe(false);
+    expect(openCallBytes.fits('t', 500)).toBe(false);
     instance.calls[0]?.finish();
     await settle();
     instance.calls[0]?.finish();
@@ -101,7 +101,7 @@ describe('the bodies of calls that wait', () => {
   });
 
   it('are given back when no instance can be started', async () => {
-    const openCallBytes = new OpenCallBytes(1000);
+    const openCallBytes = new TenantBudget(1000);
     const harness = new InvokerHarness({ openCallBytes });
     harness.launcher.failure = unavailable('no room');
     await expect(harness.invoke({ call: big() })).rejects.toThrow('no room');

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { resourceExhausted } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { HeldBytes, type Holder } from '../lib/byte-budgets.ts';
+import { HeldBytes, type Holder } from '../lib/budgets.ts';
 import type { LogRequest } from '../sandbox/driver.ts';
 import type { FunctionInstance } from './function-instance.ts';
 

@@ -11,9 +11,9 @@ import { HELD_FOR_GOOD } from '../core/lease.ts';
 import type { InstancesOptions } from '../instances/contract.ts';
 import { Instances } from '../instances/instances.ts';
 import { LiveInstance } from '../instances/live-instance.ts';
-import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import { InstanceRows } from '../instances/rows.ts';
 import { SILENCE_TIMES } from '../instances/silence-times.ts';
+import { TenantBudget } from '../lib/budgets.ts';
 import { TenantDisk } from '../lib/tenant-disk.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance, listInstancesOfNode } from '../storage/queries/instances.ts';
@@ -83,7 +83,7 @@ function newLauncher(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' 
     nodeId: 'node-1',
     createTimeoutMs: 10_000,
     maxStarting: 2,
-    openCallBytes: new OpenCallBytes(1024 * 1024),
+    openCallBytes: new TenantBudget(1024 * 1024),
     maxProcesses: 256,
     network: 'host',
     requireIsolation: false,

@@ -11,10 +11,10 @@ import type { DriverSource } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
-import type { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { type SandboxRules, toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
+import type { TenantBudget } from '../lib/budgets.ts';
 import { timeoutSignal } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
 import { newSecret } from '../lib/random-ids.ts';
@@ -39,7 +39,7 @@ export interface SandboxLauncherOptions extends SandboxRules {
   /** Maximum number of concurrent starts. Further ones queue. */
   readonly maxStarting: number;
   /** Shared with all other holders of open calls' bodies. */
-  readonly openCallBytes: OpenCallBytes;
+  readonly openCallBytes: TenantBudget;
   readonly log: Log;
 }
 

@@ -1,7 +1,6 @@
 import type { ServiceError } from '../core/error.ts';
-import type { TenantShare } from '../lib/byte-budgets.ts';
+import type { TenantBudget } from '../lib/budgets.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import type { OpenCallBytes } from './open-call-bytes.ts';
 import { openCallsFull, tooManyWaiting } from './refusals.ts';
 
 /**
@@ -10,17 +9,13 @@ import { openCallsFull, tooManyWaiting } from './refusals.ts';
  */
 export class CallLimiter {
   readonly maxWaitingCalls: number;
-  readonly #bytes: OpenCallBytes;
+  readonly #bytes: TenantBudget;
   #calls = 0;
   #onIdle: (() => void) | undefined;
 
-  constructor(bounds: { readonly maxWaitingCalls: number; readonly bytes: OpenCallBytes }) {
+  constructor(bounds: { readonly maxWaitingCalls: number; readonly bytes: TenantBudget }) {
     this.maxWaitingCalls = bounds.maxWaitingCalls;
     this.#bytes = bounds.bytes;
-  }
-
-  shareOf(tenant: string): TenantShare | null {
-    return this.#bytes.shareOf(tenant);
   }
 
   get openCalls(): number {
@@ -31,25 +26,20 @@ export class CallLimiter {
    * Returns why an instance must refuse a call with this body, or undefined if it may take the call.
    * `waiting` calls wait in the instance, and `unsentBytes` are not sent to it yet.
    */
-  refusal(
-    waiting: number,
-    unsentBytes: number,
-    bodyBytes: number,
-    share: TenantShare | null = null,
-  ): ServiceError | undefined {
+  refusal(tenant: string, waiting: number, unsentBytes: number, bodyBytes: number): ServiceError | undefined {
     if (waiting >= this.maxWaitingCalls) return tooManyWaiting();
     const bytes = this.#bytes;
-    return bytes.fits(bodyBytes, share) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
+    return bytes.fits(tenant, bodyBytes) && unsentBytes + bodyBytes <= bytes.max ? undefined : openCallsFull();
   }
 
-  enter(bodyBytes: number, share: TenantShare | null = null): void {
+  enter(tenant: string, bodyBytes: number): void {
     this.#calls++;
-    this.#bytes.take(bodyBytes, share);
+    this.#bytes.acquire(tenant, bodyBytes);
   }
 
-  leave(bodyBytes: number, share: TenantShare | null = null): void {
+  leave(tenant: string, bodyBytes: number): void {
     this.#calls--;
-    this.#bytes.give(bodyBytes, share);
+    this.#bytes.release(tenant, bodyBytes);
     if (this.#calls === 0) this.#onIdle?.();
   }
 

@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { resolveConfig } from '../config/config.ts';
 import type { OwnerKind } from '../core/instance.ts';
+import { TenantBudget } from '../lib/budgets.ts';
 import { Ledger, type LedgerOptions, type Size } from './ledger.ts';
-import { OpenCallBytes } from './open-call-bytes.ts';
 
 const KINDS: readonly OwnerKind[] = ['agent', 'function', 'job', 'build'];
 const MACHINE: Size = { cpuMillis: 4000, memoryMb: 8192, processes: 1000 };
@@ -11,7 +11,7 @@ const ONCE = { cpu: 1, memory: 1, processes: 1 };
 const NOTHING: Size = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 
 const ledgerOf = (options: Partial<LedgerOptions> = {}) =>
-  new Ledger({ machine: MACHINE, overcommit: ONCE, openCallBytes: new OpenCallBytes(1024), ...options });
+  new Ledger({ machine: MACHINE, overcommit: ONCE, openCallBytes: new TenantBudget(1024), ...options });
 const size = (changes: Partial<Size> = {}): Size => ({ cpuMillis: 1000, memoryMb: 1024, processes: 10, ...changes });
 
 describe('the ledger counts all owners together', () => {

@@ -1,7 +1,7 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { resourceExhausted, type ServiceError } from '../core/error.ts';
 import type { OwnerKind } from '../core/instance.ts';
-import type { OpenCallBytes } from './open-call-bytes.ts';
+import type { TenantBudget } from '../lib/budgets.ts';
 
 /** Resources that an instance may use. */
 export interface Size {
@@ -19,7 +19,7 @@ export interface LedgerOptions {
    */
   readonly overcommit: { readonly cpu: number; readonly memory: number; readonly processes: number };
   /** Memory for the bodies of all open calls. */
-  readonly openCallBytes: OpenCallBytes;
+  readonly openCallBytes: TenantBudget;
 }
 
 const RESOURCES = [
@@ -44,7 +44,7 @@ const MACHINE_FULL = { number: SERVICE_CODES.machineFull.code, retryAfterSeconds
  * cannot use more.
  */
 export class Ledger {
-  readonly openCallBytes: OpenCallBytes;
+  readonly openCallBytes: TenantBudget;
   readonly #machine: Size;
   readonly #limit: Size;
   readonly #taken: Readonly<Record<OwnerKind, { -readonly [K in keyof Size]: number }>> = {

@@ -1,7 +1,6 @@
 import { USER_CODES } from '../core/codes.ts';
 import { loggable, messageOf, unavailable } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
-import type { TenantShare } from '../lib/byte-budgets.ts';
 import { raceWithin, withDeadline } from '../lib/deadline.ts';
 import { OVER, onAbort } from '../lib/linked-signal.ts';
 import type { Log } from '../lib/log.ts';
@@ -80,7 +79,6 @@ export class LiveInstance {
   readonly #concurrency: number;
   readonly #maxCallMs: number;
   readonly #limiter: CallLimiter;
-  readonly #share: TenantShare | null;
   readonly #silence: SilenceTimes;
   readonly #log: Log;
   #channel: Channel;
@@ -110,7 +108,6 @@ export class LiveInstance {
     this.#concurrency = options.concurrency;
     this.#maxCallMs = options.maxCallMs;
     this.#limiter = options.limiter;
-    this.#share = options.limiter.shareOf(options.tenant);
     this.#silence = options.silence;
     this.#log = options.log;
     this.#channel = options.channel;
@@ -156,13 +153,13 @@ export class LiveInstance {
     const channel = this.#channel;
     if (this.#overBecause !== undefined) return Promise.reject(unavailable(this.#overBecause));
     const bodyBytes = call.body.length;
-    const refusal = this.#limiter.refusal(this.#waiting, channel.unsentBytes, bodyBytes, this.#share);
+    const refusal = this.#limiter.refusal(this.tenant, this.#waiting, channel.unsentBytes, bodyBytes);
     if (refusal !== undefined) return Promise.reject(refusal);
-    this.#limiter.enter(bodyBytes, this.#share);
+    this.#limiter.enter(this.tenant, bodyBytes);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(
       outcome => {
-        this.#limiter.leave(bodyBytes, this.#share);
+        this.#limiter.leave(this.tenant, bodyBytes);
         return outcome;
       },
       (error: unknown) => this.#callFailed(error, channel, bodyBytes),
@@ -188,7 +185,7 @@ export class LiveInstance {
     try {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     } finally {
-      this.#limiter.leave(bodyBytes, this.#share);
+      this.#limiter.leave(this.tenant, bodyBytes);
     }
   }
 
@@ -426,7 +423,6 @@ export class LiveInstance {
   #finish(because: string): boolean {
     if (this.#overBecause !== undefined) return false;
     this.#overBecause = because;
-    this.#share?.release();
     this.#watching.abort(OVER);
     return true;
   }

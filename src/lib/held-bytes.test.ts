@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
-import { HeldBytes, type Holder } from './byte-budgets.ts';
+import { HeldBytes, type Holder } from './budgets.ts';
 
 afterEach(() => vi.useRealTimers());
 

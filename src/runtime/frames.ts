@@ -1,5 +1,5 @@
 import { LIMITS } from '../core/limits.ts';
-import { HeldBytes } from '../lib/byte-budgets.ts';
+import { HeldBytes } from '../lib/budgets.ts';
 import { FRAME_HEADER_BYTES } from './protocol.ts';
 
 /** A frame from the wire. `payload` is a view that belongs to the receiver. */

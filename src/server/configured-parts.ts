@@ -19,8 +19,8 @@ import type { TokenVerifier } from '../http/access/credentials.ts';
 import { createLocalTokenVerifier } from '../http/access/credentials.ts';
 import { createJwtVerifier } from '../http/access/jwt.ts';
 import type { Ledger } from '../instances/ledger.ts';
-import { OpenCallBytes } from '../instances/open-call-bytes.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
+import { TenantBudget } from '../lib/budgets.ts';
 import { bootIdIfKnown } from '../lib/process-name.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
@@ -62,9 +62,9 @@ export function addressDomain({ addresses: { domain, scheme } }: Config): Addres
  * Returns the budget for open calls. With authentication, a tenant may use half of it, and at least one body
  * of the largest size.
  */
-export function openCallBytes({ maxOpenCallMb, auth }: Config): OpenCallBytes {
+export function openCallBytes({ maxOpenCallMb, auth }: Config): TenantBudget {
   const max = maxOpenCallMb * MEBIBYTE;
-  return new OpenCallBytes(max, auth === null ? null : Math.max(max / 2, LIMITS.invokeBodyBytes));
+  return new TenantBudget(max, auth === null ? null : Math.max(max / 2, LIMITS.invokeBodyBytes));
 }
 
 /** Returns the ledger as the machine of function instances. */

@@ -8,8 +8,8 @@ import type { InstanceSpec, MountSpec } from '../../src/core/instance.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
-import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import { SILENCE_TIMES } from '../../src/instances/silence-times.ts';
+import { TenantBudget } from '../../src/lib/budgets.ts';
 import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
 import { FakeDriver } from '../fakes/fake-driver.ts';
@@ -17,7 +17,7 @@ import { FakeDriver } from '../fakes/fake-driver.ts';
 export const TENANT = 'default';
 
 type Options = Partial<Omit<AgentsOptions & InstancesOptions, 'instances'>> & {
-  readonly openCallBytes?: OpenCallBytes;
+  readonly openCallBytes?: TenantBudget;
   /** Plugins of the database, which inject faults. */
   readonly plugins?: readonly KyselyPlugin[];
 };
@@ -76,7 +76,7 @@ export class Harness {
       this.logs.push({ level, fields: fields as Record<string, unknown>, message });
     };
     const {
-      openCallBytes = new OpenCallBytes(64 * 1024 * 1024),
+      openCallBytes = new TenantBudget(64 * 1024 * 1024),
       ledger = new Ledger({
         machine: { cpuMillis: 4000, memoryMb: 16_384, processes: 32_768 },
         overcommit: { cpu: 1000, memory: 1000, processes: 1000 },
@@ -202,7 +202,7 @@ export function ledgerOf(agents: number): Ledger {
   return new Ledger({
     machine: { cpuMillis: 1_000_000, memoryMb: agents * 128, processes: 1_000_000 },
     overcommit: { cpu: 1, memory: 1, processes: 1 },
-    openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
+    openCallBytes: new TenantBudget(64 * 1024 * 1024),
   });
 }
 

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import { TenantBudget } from '../../src/lib/budgets.ts';
 import { callOf, gate, Harness, specOf, TENANT } from './harness.ts';
 
 test('10 parallel calls of one agent run strictly one after another in order of arrival', async () => {
@@ -63,7 +63,7 @@ test('calls above the waiting bound are refused at once, and the others still ru
 });
 
 test('bodies of open calls are bounded in bytes, over all instances', async () => {
-  await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(1000) });
+  await using harness = await Harness.open({ openCallBytes: new TenantBudget(1000) });
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);
   const [a, b] = [await harness.create('a', { handler: 'held' }), await harness.create('b', { handler: 'held' })];
@@ -79,7 +79,7 @@ test('bodies of open calls are bounded in bytes, over all instances', async () =
 });
 
 test('open calls of one tenant do not fill all memory when a tenant has a limit', async () => {
-  await using harness = await Harness.open({ openCallBytes: new OpenCallBytes(2000, 1000) });
+  await using harness = await Harness.open({ openCallBytes: new TenantBudget(2000, 1000) });
   const held = gate();
   harness.driver.handlers.set('held', () => held.opened);
   const [a, b] = [await harness.create('a', { handler: 'held' }), await harness.create('b', { handler: 'held' })];

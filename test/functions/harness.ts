@@ -10,7 +10,7 @@ import {
   type FunctionResult,
 } from '../../src/functions/function-invoker.ts';
 import type { GroupKey } from '../../src/functions/policy.ts';
-import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
+import { TenantBudget } from '../../src/lib/budgets.ts';
 import type { Call, CallOutcome } from '../../src/runtime/call.ts';
 import { FakeClock, settle } from '../fakes/fake-clock.ts';
 
@@ -227,7 +227,7 @@ export class InvokerHarness {
       capacity: { maxInstances: 100, maxInstancesPerTenant: 100, machine: machineOf(4000, 8192) },
       maxWaitMs: 30_000,
       maxWaitingPerTenant: 1000,
-      openCallBytes: new OpenCallBytes(64 * 1024 * 1024),
+      openCallBytes: new TenantBudget(64 * 1024 * 1024),
       observe: (_tenant, _name, code) => void this.observed.push(code),
       log: { info: () => undefined, warn: () => undefined, error: () => undefined },
       ...options,

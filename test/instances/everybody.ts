@@ -11,8 +11,8 @@ import { SandboxLauncher } from '../../src/functions/sandbox-launcher.ts';
 import type { InstancesOptions } from '../../src/instances/contract.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger, type LedgerOptions } from '../../src/instances/ledger.ts';
-import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
+import { TenantBudget } from '../../src/lib/budgets.ts';
 import { TenantDisk } from '../../src/lib/tenant-disk.ts';
 import type { SandboxSpec, StartedSandbox } from '../../src/sandbox/driver.ts';
 import { type Database, openDatabase } from '../../src/storage/database.ts';
@@ -79,7 +79,7 @@ export class Server {
     this.ledger = new Ledger({
       machine: { cpuMillis: 1_000_000, memoryMb: 1_000_000, processes: 1_000_000 },
       overcommit: { cpu: 1, memory: 1, processes: 1 },
-      openCallBytes: new OpenCallBytes(1024 * 1024),
+      openCallBytes: new TenantBudget(1024 * 1024),
       ...machine,
     });
     const rules = { maxProcesses: MAX_PROCESSES, network: 'host', requireIsolation: false } as const;

@@ -6,9 +6,9 @@ import { isEnded, type Job, type JobStatus, readJobSubmission } from '../../src/
 import type { SecretSource } from '../../src/core/secret.ts';
 import { Instances } from '../../src/instances/instances.ts';
 import { Ledger } from '../../src/instances/ledger.ts';
-import { OpenCallBytes } from '../../src/instances/open-call-bytes.ts';
 import type { JobCluster } from '../../src/jobs/cluster.ts';
 import { createJobs, type JobService } from '../../src/jobs/create-jobs.ts';
+import { TenantBudget } from '../../src/lib/budgets.ts';
 import { Removals } from '../../src/lib/removals.ts';
 import { TenantDisk } from '../../src/lib/tenant-disk.ts';
 import type { ObjectStore } from '../../src/object-store/object-store.ts';
@@ -126,7 +126,7 @@ export class JobsHarness {
       ledger: new Ledger({
         machine: MACHINE,
         overcommit: { cpu: 100, memory: 100, processes: 100 },
-        openCallBytes: new OpenCallBytes(1024 * 1024),
+        openCallBytes: new TenantBudget(1024 * 1024),
       }),
       driver: async () => driver,
       rootfs: 'host',

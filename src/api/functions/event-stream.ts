@@ -1,6 +1,6 @@
 import { LIMITS } from '../../core/limits.ts';
 import type { HeaderList, StreamExchange } from '../../http/hot/exchange.ts';
-import { HeldBytes } from '../../lib/byte-budgets.ts';
+import { HeldBytes } from '../../lib/budgets.ts';
 
 const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { resourceExhausted } from '../../core/error.ts';
-import { Counter } from '../../lib/counter.ts';
+import { TenantBudget } from '../../lib/budgets.ts';
 
 export interface BodiesOptions {
   /** Maximum size of all unfinished bodies together. */
@@ -37,17 +37,17 @@ const LOOK_MS = 1000;
 export class Bodies {
   readonly #options: BodiesOptions;
   readonly #open = new Set<UnfinishedBody>();
-  readonly #heldByTenant = new Counter();
-  #held = 0;
+  readonly #held: TenantBudget;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: BodiesOptions) {
     this.#options = options;
+    this.#held = new TenantBudget(options.maxBytes, options.maxBytes * TENANT_SHARE);
   }
 
   /** Bytes that unfinished bodies occupy now. */
   get heldBytes(): number {
-    return this.#held;
+    return this.#held.taken;
   }
 
   /**
@@ -112,25 +112,21 @@ export class Bodies {
       );
       return;
     }
-    this.#held += length;
-    this.#heldByTenant.add(body.tenant, length);
+    this.#held.acquire(body.tenant, length);
     body.add(chunk);
   }
 
   #hasCapacity(asking: UnfinishedBody, bytes: number): boolean {
-    const { maxBytes } = this.#options;
     const { tenant } = asking;
-    const fitsAll = () => this.#held + bytes <= maxBytes;
-    const fits = () => fitsAll() && this.#heldByTenant.get(tenant) + bytes <= maxBytes * TENANT_SHARE;
-    if (fits()) return true;
+    if (this.#held.fits(tenant, bytes)) return true;
     const nowMs = performance.now();
     for (const body of this.#open) {
       // The body that needs capacity is not stale, however long it was idle: it has just received bytes.
       if (body === asking || nowMs - body.movedMs < STALE_MS) continue;
       // Only bodies of the same tenant free capacity in the tenant's share.
-      if (body.tenant !== tenant && fitsAll()) continue;
+      if (body.tenant !== tenant && this.#held.fitsInTotal(bytes)) continue;
       this.#end(body, new BodyError(408, 'the body of the request did not arrive in time'));
-      if (fits()) return true;
+      if (this.#held.fits(tenant, bytes)) return true;
     }
     return false;
   }
@@ -139,8 +135,7 @@ export class Bodies {
     if (body.isOver) return;
     body.isOver = true;
     this.#open.delete(body);
-    this.#held -= body.bytes;
-    this.#heldByTenant.add(body.tenant, -body.bytes);
+    this.#held.release(body.tenant, body.bytes);
     if (this.#open.size === 0) {
       clearInterval(this.#timer);
       this.#timer = undefined;

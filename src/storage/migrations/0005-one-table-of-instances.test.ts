@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { Harness, specOf, TENANT } from '../../../test/agents/harness.ts';
 import { NO_SANDBOX } from '../../core/instance.ts';
 import { CallLimiter } from '../../instances/call-limiter.ts';
-import { OpenCallBytes } from '../../instances/open-call-bytes.ts';
+import { TenantBudget } from '../../lib/budgets.ts';
 import { connect, type Database, migrate } from '../database.ts';
 import { findAgentByIdempotencyKey } from '../queries/agents.ts';
 import { findInstance, listInstancesOfNode } from '../queries/instances.ts';
@@ -228,7 +228,7 @@ test('the instance layer adopts running instances of an earlier version and fail
   const adopted: string[] = [];
   const instances = beside.newServer({ database });
   instances.own('function', {
-    limiter: new CallLimiter({ maxWaitingCalls: 1, bytes: new OpenCallBytes(1024) }),
+    limiter: new CallLimiter({ maxWaitingCalls: 1, bytes: new TenantBudget(1024) }),
     adopted: live => void adopted.push(live.id),
   });
   await instances.start();

@@ -1,73 +1,43 @@
-/** A tenant's share of a common resource. A frequent user keeps it, to avoid look-ups. */
-export interface TenantShare {
-  fits(amount: number): boolean;
-  take(amount: number): void;
-  give(amount: number): void;
-  /** Releases the share for this holder. Taken amounts may be given back later. */
-  release(): void;
-}
+import { Counter } from './counter.ts';
 
 /**
- * Bounds the amount that each tenant takes, so that no tenant takes everything. Keeps state only for tenants
- * with a holder or an amount, since tokens can name any number of tenants.
+ * Bounds an amount, such as bytes or open reads, in total and per tenant, so that no tenant takes everything.
+ * Keeps state only for tenants with an amount, since tokens can name any number of tenants.
  */
-export class TenantShares {
-  readonly #max: number;
-  readonly #shares = new Map<string, CountedShare>();
-
-  /** `max`: the most that one tenant may take. */
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  /** Number of tenants with state. */
-  get size(): number {
-    return this.#shares.size;
-  }
-
-  /** Returns the share of a tenant, which all callers have in common. Each caller releases it once. */
-  of(tenant: string): TenantShare {
-    let share = this.#shares.get(tenant);
-    if (share === undefined) {
-      share = new CountedShare(this.#max, () => this.#shares.delete(tenant));
-      this.#shares.set(tenant, share);
-    }
-    share.holders += 1;
-    return share;
-  }
-}
-
-class CountedShare implements TenantShare {
-  readonly #max: number;
-  readonly #onUnused: () => void;
+export class TenantBudget {
+  readonly max: number;
+  readonly #maxOfTenant: number | null;
+  readonly #ofTenant = new Counter();
   #taken = 0;
-  holders = 0;
 
-  constructor(max: number, onUnused: () => void) {
-    this.#max = max;
-    this.#onUnused = onUnused;
+  /** `maxOfTenant`: the most that one tenant may take. null: no limit per tenant. */
+  constructor(max: number, maxOfTenant: number | null = null) {
+    this.max = max;
+    this.#maxOfTenant = maxOfTenant;
   }
 
-  fits(amount: number): boolean {
-    return this.#taken + amount <= this.#max;
+  get taken(): number {
+    return this.#taken;
   }
 
-  take(amount: number): void {
+  fits(tenant: string, amount: number): boolean {
+    if (!this.fitsInTotal(amount)) return false;
+    return this.#maxOfTenant === null || this.#ofTenant.get(tenant) + amount <= this.#maxOfTenant;
+  }
+
+  /** Returns true if `amount` fits, whatever the tenant has taken. */
+  fitsInTotal(amount: number): boolean {
+    return this.#taken + amount <= this.max;
+  }
+
+  acquire(tenant: string, amount: number): void {
     this.#taken += amount;
+    if (this.#maxOfTenant !== null) this.#ofTenant.add(tenant, amount);
   }
 
-  give(amount: number): void {
+  release(tenant: string, amount: number): void {
     this.#taken -= amount;
-    this.#look();
-  }
-
-  release(): void {
-    this.holders -= 1;
-    this.#look();
-  }
-
-  #look(): void {
-    if (this.holders === 0 && this.#taken === 0) this.#onUnused();
+    if (this.#maxOfTenant !== null) this.#ofTenant.add(tenant, -amount);
   }
 }
 
