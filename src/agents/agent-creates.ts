@@ -1,25 +1,23 @@
 import { randomUUID } from 'node:crypto';
 import { splitMounts } from '../core/code-package.ts';
-import { messageOf, unavailable } from '../core/error.ts';
+import { unavailable } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import { secretsOf } from '../core/secret.ts';
 import type { Instances } from '../instances/instances.ts';
-import { isCutOff, toRecord } from '../instances/rows.ts';
 import type { ReplacedAgent, Start } from '../instances/start.ts';
+import { RecordRefused } from '../instances/start-with-record.ts';
 import { pause } from '../lib/backoff.ts';
 import {
   findAgent,
   findAgentByIdempotencyKey,
   findAgentByName,
   forgetIdempotencyKey,
-  isAgentTaken,
 } from '../storage/queries/agents.ts';
-import type { AgentIdentity, StoredInstance } from '../storage/queries/instances.ts';
-import { type AgentRecords, toInstance } from './agent-records.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
+import { toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { CreateInstance } from './contract.ts';
-import { NameClaims } from './name-claims.ts';
 import type { AgentsOptions } from './options.ts';
 import { codeNotLoaded, createUndone, keyUsed, nameTaken, nodeNotAnswering } from './refusals.ts';
 
@@ -34,22 +32,14 @@ export class AgentCreates {
   readonly #instances: Instances;
   readonly #now: () => number;
   readonly #starts: AgentStarts;
-  readonly #records: AgentRecords;
-  readonly #claims = new NameClaims();
   /** See `Agents.endReplaced`. */
   readonly #endReplaced: (id: string) => Promise<void>;
 
-  constructor(
-    options: AgentsOptions,
-    starts: AgentStarts,
-    records: AgentRecords,
-    endReplaced: (id: string) => Promise<void>,
-  ) {
+  constructor(options: AgentsOptions, starts: AgentStarts, endReplaced: (id: string) => Promise<void>) {
     this.#options = options;
     this.#instances = options.instances;
     this.#now = options.now ?? Date.now;
     this.#starts = starts;
-    this.#records = records;
     this.#endReplaced = endReplaced;
   }
 
@@ -90,7 +80,7 @@ export class AgentCreates {
     try {
       this.#starts.assertMayStart();
       return await this.#starts.operations.run(id, 'create', async signal => {
-        isTaken = !(await this.#intend(intent, identity));
+        isTaken = !(await this.#instances.intend(intent, identity));
         stages?.end('row');
         if (isTaken) return undefined;
         await this.#confirm(intent, spec, secretsOf(spec.env));
@@ -111,28 +101,30 @@ export class AgentCreates {
     stages?.end('checks');
     const intent = this.#draft(spec, start);
     const identity = { namespace: spec.namespace, name: spec.name, idempotency };
-    const { rowsFollow } = this.#instances;
-    // If only this process writes records, the claim decides who gets the name; otherwise the insert does.
-    const release = rowsFollow && (await this.#claims.claim(spec, idempotency?.key));
     let isTaken = true;
     try {
       this.#starts.assertMayStart();
       return await this.#starts.operations.run(id, 'create', async signal => {
         const secrets = secretsOf(spec.env);
         const refers = secrets.length > 0 || splitMounts(spec.mounts).packages.length > 0;
-        // The removal of a secret or a package finds its users in the records, so such a record must precede
-        // the start.
-        const follows = !refers && rowsFollow?.includes(spec.sandboxType) === true;
-        isTaken = follows ? await this.#isTaken(spec, identity) : !(await this.#intend(intent, identity));
+        const insert = () => this.#instances.intend(intent, identity);
+        // The removal of a secret or a package finds its users in the records, so such a record precedes the
+        // start. A repeated request and a refused one start nothing.
+        if (!refers && idempotency === undefined && this.#instances.isCheap(intent) && this.#starts.hasRoom(intent)) {
+          stages?.end('row');
+          isTaken = false;
+          return await this.#starts.bringUp(intent, { ...start, insert }, signal);
+        }
+        isTaken = !(await insert());
         stages?.end('row');
         if (isTaken) return undefined;
-        if (follows) return await this.#bringUpFirst(intent, start, signal, { identity, over: release });
-        release?.();
         if (refers) await this.#confirm(intent, spec, secrets);
         return await this.#starts.bringUp(intent, start, signal);
       });
+    } catch (error) {
+      if (error instanceof RecordRefused) return undefined;
+      throw error;
     } finally {
-      release?.();
       if (isTaken) this.#starts.code.release(ref);
     }
   }
@@ -147,26 +139,6 @@ export class AgentCreates {
       maxCallMs: spec.callTimeoutMs,
       spec: JSON.stringify(spec),
     });
-  }
-
-  async #isTaken(spec: InstanceSpec, identity: AgentIdentity): Promise<boolean> {
-    if (identity.idempotency === undefined && this.#instances.names?.isFree(spec)) return false;
-    return await isAgentTaken(this.#options.database, spec.tenant, identity);
-  }
-
-  /**
-   * Writes the intent. Returns false if the name or the idempotency key is taken. Removes a record whose
-   * write was not confirmed.
-   */
-  async #intend(intent: StoredInstance, identity: AgentIdentity): Promise<boolean> {
-    try {
-      return await this.#instances.intend(intent, identity);
-    } catch (error) {
-      // Tried once, because many creates fail at the same time. The reconciler removes a record that remains.
-      await this.#instances.rows.end(intent, 'forgotten', messageOf(error)).catch(() => undefined);
-      this.#instances.reconcileSoon();
-      throw error;
-    }
   }
 
   /**
@@ -184,29 +156,13 @@ export class AgentCreates {
     }
   }
 
-  /** Starts an agent whose record follows its sandbox. Returns undefined if its name was taken meanwhile. */
-  async #bringUpFirst(
-    intent: StoredInstance,
-    start: Start,
-    signal: AbortSignal,
-    options: { readonly identity: AgentIdentity; readonly over: (() => void) | undefined },
-  ): Promise<Instance | undefined> {
-    const row = this.#instances.intendLater(intent, options.identity, options.over);
-    try {
-      return await this.#starts.bringUp(intent, { ...start, row }, signal);
-    } catch (error) {
-      if (row.isTaken) return undefined;
-      throw error;
-    }
-  }
-
   /**
    * Explains why an insert was refused. Returns the agent that has the idempotency key, or throws the error
    * that names the holder. Returns undefined if the holder was removed meanwhile.
    */
   async #holderOfKey({ spec, idempotency, replaces }: CreateInstance): Promise<Instance | undefined> {
     const { database } = this.#options;
-    await this.#instances.recorded();
+    await this.#instances.flushed();
     if (idempotency) {
       const holder = await findAgentByIdempotencyKey(database, spec.tenant, idempotency.key);
       if (holder && holder.stored.createdAtMs + LIMITS.idempotencyKeepMs <= this.#now()) {
@@ -217,9 +173,6 @@ export class AgentCreates {
         if (operation?.kind === 'create') return await operation.done;
         if (holder.stored.status !== 'CREATING' || holder.stored.epoch > 1) return toInstance(holder.stored);
         if (holder.stored.nodeId !== this.#options.nodeId) return await this.#createdElsewhere(holder.stored);
-        const holding = toRecord(holder.stored);
-        const live = isCutOff(holding) ? await this.#instances.adopt(holding) : undefined;
-        if (live !== undefined) return await this.#records.get(spec.tenant, holding.id);
         // An earlier server was starting the agent. No client has its id, and the reconciler removes it.
         this.#instances.reconcileSoon();
         throw createUndone(idempotency.key);

@@ -44,7 +44,7 @@ export class AgentDeletes {
    * the record as it was found, or null if the agent is already being deleted.
    */
   async begin(record: InstanceRecord): Promise<InstanceRecord | null> {
-    if (await this.#options.instances.rows.move(record, 'end')) return record;
+    if (await this.#options.instances.move(record, 'end')) return record;
     const now = await this.#records.find(record.id);
     return now !== null && now.epoch !== record.epoch ? await this.begin(now) : null;
   }
@@ -113,12 +113,12 @@ export class AgentDeletes {
     // Delete the record while the last files are removed. If the server is killed meanwhile, the reconciler
     // removes the orphan.
     const cleared = () => {
-      ending = instances.rows.end(record, 'removed');
+      ending = instances.end(record, 'removed');
       ending.catch(() => undefined);
     };
     try {
       await instances.endSandbox(record, graceOf(record, graceMs), 'deleted', { cleared, stages });
-      await (ending ?? instances.rows.end(record, 'removed'));
+      await (ending ?? instances.end(record, 'removed'));
       stages?.end('record');
     } catch (error) {
       const isGone = (await ending?.catch(() => false)) || (await this.#isGone(record.id));

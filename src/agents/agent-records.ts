@@ -33,7 +33,7 @@ export class AgentRecords {
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
     const { limit, cursor, ...filter } = query;
     const { database } = this.#options;
-    await this.#options.instances.recorded();
+    await this.#options.instances.flushed();
     // The extra record shows whether there is a next page.
     const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
     const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
@@ -45,7 +45,7 @@ export class AgentRecords {
    * another tenant.
    */
   async settled(tenant: string, id: string): Promise<InstanceRecord> {
-    await this.#options.instances.recorded(id);
+    await this.#options.instances.flushed(id);
     return await this.known(tenant, id);
   }
 
@@ -71,7 +71,7 @@ export class AgentRecords {
     const instance = toInstance(stored);
     if (stored.status !== 'RUNNING' || stored.nodeId !== this.#options.nodeId) return instance;
     const statusReason =
-      this.#options.instances.liveOf('agent').get(stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
+      this.#options.instances.live('agent', stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
     return statusReason === '' ? instance : { ...instance, statusReason };
   }
 

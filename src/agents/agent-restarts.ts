@@ -74,7 +74,7 @@ export class AgentRestarts {
     const { epoch, restartsInRow, restartAtMs } = next;
     try {
       signal.throwIfAborted();
-      const hasBegun = await this.#instances.rows.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
+      const hasBegun = await this.#instances.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
       if (!hasBegun) throw await this.#whyNoRestart(record.id);
     } catch (error) {
       await this.#starts.code.undo(next);

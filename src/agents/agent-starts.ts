@@ -50,12 +50,17 @@ export class AgentStarts {
     }
   }
 
+  /** Returns true if the machine has the capacity for an agent. */
+  hasRoom(intent: StoredInstance): boolean {
+    return this.promises.refusal(intent) === undefined;
+  }
+
   /** Starts the sandbox of a CREATING agent and makes the agent live. */
   async bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
     const refusal = this.promises.refusal(intent);
     if (refusal !== undefined) {
       this.code.release(intent);
-      if ((await start.row?.cancel(refusal.message)) !== false) await this.#options.instances.undo(intent, refusal);
+      await this.#options.instances.undo(intent, refusal);
       throw refusal;
     }
     this.promises.take(intent);

@@ -4,13 +4,12 @@ import { CallLimiter } from '../instances/call-limiter.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
-import { type InstanceRecord, isCutOff } from '../instances/rows.ts';
 import { isAllowed } from '../instances/state.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import { listAgentNames, listAgentsOfNode } from '../storage/queries/agents.ts';
+import { listAgentsOfNode } from '../storage/queries/agents.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
@@ -43,16 +42,13 @@ export class Agents implements AgentInstances {
   readonly #creates: AgentCreates;
   readonly #restarts: AgentRestarts;
   readonly #policy: PolicyRestarts;
-  /** Live agents. The path of a call reads only this map. */
-  readonly #live: ReadonlyMap<string, LiveInstance>;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
     this.#instances = options.instances;
-    this.#live = this.#instances.liveOf('agent');
     this.#starts = new AgentStarts(options);
     this.#records = new AgentRecords(options);
-    this.#creates = new AgentCreates(options, this.#starts, this.#records, id => this.endReplaced(id));
+    this.#creates = new AgentCreates(options, this.#starts, id => this.endReplaced(id));
     this.#restarts = new AgentRestarts(options, this.#starts, this.#records, id => this.#policy.cancel(id));
     this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#starts.give(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({
@@ -73,10 +69,7 @@ export class Agents implements AgentInstances {
       ended: sandbox => this.#starts.give(sandbox),
       exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
       exited: sandbox => void this.#policy.ended(sandbox),
-      looked: async () => {
-        await this.#instances.names?.settle(async id => (await this.#records.find(id)) !== null);
-        await this.#policy.resume();
-      },
+      looked: () => this.#policy.resume(),
     });
   }
 
@@ -85,7 +78,6 @@ export class Agents implements AgentInstances {
    */
   async start(): Promise<void> {
     const { database, nodeId } = this.#options;
-    this.#instances.names?.complete(await listAgentNames(database));
     const agents = await listAgentsOfNode(database, nodeId);
     await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
     for (const stored of agents) {
@@ -94,7 +86,7 @@ export class Agents implements AgentInstances {
   }
 
   get liveInstances(): number {
-    return this.#live.size;
+    return this.#instances.liveCount('agent');
   }
 
   /** Returns the number of calls that run or wait. */
@@ -111,10 +103,10 @@ export class Agents implements AgentInstances {
     this.#starts.stop();
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#starts.operations.settled(), this.#limiter.idle(graceMs)]);
-    await this.#instances.recorded();
+    await this.#instances.flushed();
     const agentsLeft = stopAgents
       ? await this.#deletes.all(({ id, tenant }) => this.delete(tenant, id, null))
-      : this.#live.size + unanswered;
+      : this.liveInstances + unanswered;
     this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };
   }
@@ -124,13 +116,13 @@ export class Agents implements AgentInstances {
   }
 
   invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
-    const live = this.#live.get(id);
+    const live = this.#instances.live('agent', id);
     if (live !== undefined && live.tenant === tenant && !this.#starts.isStopping) return live.call(call);
     return this.#invokeMissing(tenant, id, call);
   }
 
   refusal(tenant: string, id: string): ServiceError | undefined {
-    const live = this.#live.get(id);
+    const live = this.#instances.live('agent', id);
     return live !== undefined && live.tenant === tenant && live.isFull ? tooManyWaiting() : undefined;
   }
 
@@ -143,11 +135,9 @@ export class Agents implements AgentInstances {
   }
 
   async delete(tenant: string, id: string, graceMs: number | null, stages?: ServerTiming): Promise<void> {
-    const runs = this.#instances.isBeingRecorded(id);
-    const live = this.#live.get(id);
-    const found = (live && this.#instances.recordOf(live)) ?? (await this.#records.find(id));
-    if (found?.tenant !== tenant) throw instanceNotFound(id);
-    const record: InstanceRecord = runs && found.status === 'CREATING' ? { ...found, status: 'RUNNING' } : found;
+    const live = this.#instances.live('agent', id);
+    const record = (live && this.#instances.recordOf(live)) ?? (await this.#records.find(id));
+    if (record?.tenant !== tenant) throw instanceNotFound(id);
     const before = this.#starts.operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
     if (record.nodeId !== this.#options.nodeId) return await this.#deletes.discard(record);
@@ -215,7 +205,7 @@ export class Agents implements AgentInstances {
   }
 
   async #running(tenant: string, id: string): Promise<LiveInstance> {
-    const live = this.#live.get(id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
+    const live = this.#instances.live('agent', id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
     if (live.tenant !== tenant) throw instanceNotFound(id);
     return live;
   }
@@ -272,7 +262,7 @@ export class Agents implements AgentInstances {
     const record = await this.#records.settled(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
-    if (status !== 'RUNNING' && !(isCutOff(record) && this.#starts.operations.of(id) === undefined)) throw notThere();
+    if (status !== 'RUNNING') throw notThere();
     this.#records.assertHere(record);
     const live = await this.#instances.adopt(record);
     if (live === undefined) throw this.#starts.isStopping ? serverStopping() : notThere();

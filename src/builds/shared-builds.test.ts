@@ -41,7 +41,7 @@ beforeEach(async () => {
   driver = new BuildDriver();
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   instances = new Instances(database, {
-    ...{ drivers: async () => driver, sweptDrivers: ['fake'], nodeId: 'n', log },
+    ...{ drivers: async () => driver, sweptDrivers: ['fake'], cheapDrivers: [], nodeId: 'n', log },
     ...{ createTimeoutMs: 60_000, orphanGraceMs: 0, reconcileIntervalMs: 3_600_000 },
   });
   options = {

@@ -33,7 +33,7 @@ beforeEach(async () => {
   driver = new FakeDriver();
   driver.handlers.set('echo', event => event);
   database = await openDatabase(':memory:');
-  dataDir = mkdtempSync(join(tmpdir(), 'rookery-starter-'));
+  dataDir = mkdtempSync(join(tmpdir(), 'rookery-launcher-'));
   codeDir = mkdtempSync(join(tmpdir(), 'rookery-launched-'));
   launchers = [];
   servers = [];
@@ -49,12 +49,15 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
-function newLauncher(changes: Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'rowsFollow'> = {}): SandboxLauncher {
+function newLauncher(
+  changes: Partial<Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'cheapDrivers'>> = {},
+): SandboxLauncher {
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const drivers = async () => driver;
   const instances = new Instances(database, {
     drivers,
     sweptDrivers: ['fake'],
+    cheapDrivers: [],
     nodeId: 'node-1',
     log,
     createTimeoutMs: 10_000,
@@ -197,7 +200,7 @@ describe('a launch that fails leaves nothing', () => {
 });
 
 describe('the record of an instance while the instance starts', () => {
-  /** Makes a starter that writes the record of an instance only when `write` is called. */
+  /** Makes a launcher that writes the record of an instance only when `write` is called. */
   const held = () => {
     let settle: { readonly write: () => void; readonly fail: (error: Error) => void } | undefined;
     const turn = new Promise<void>((write, fail) => {
@@ -214,7 +217,7 @@ describe('the record of an instance while the instance starts', () => {
   };
   const pod = () => fn({ sandboxType: 'kubernetes' });
 
-  it('the record is written before a sandbox on this machine starts', async () => {
+  it('the record is written before a sandbox starts when a start is expensive', async () => {
     const { launcher, asked, write } = held();
     const launching = launcher.launch(fn(), KEY, HELD_FOR_GOOD);
     await expect.poll(() => asked.mock.calls).toHaveLength(1);
@@ -257,31 +260,29 @@ describe('the record of an instance while the instance starts', () => {
   });
 });
 
-describe('the record of an instance when rowsFollow names the driver', () => {
-  const launch = () => newLauncher({ rowsFollow: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
+describe('the record of an instance when a start is cheap', () => {
+  const launch = () => newLauncher({ cheapDrivers: ['fake'] }).launch(fn(), KEY, HELD_FOR_GOOD);
 
-  it('the record is written after the sandbox exists and before the instance takes calls', async () => {
+  it('the record is inserted while the sandbox starts and before the instance takes calls', async () => {
     const insert = InstanceRows.prototype.insert;
-    const running: number[] = [];
     let write = () => {};
     const turn = new Promise<void>(resolve => {
       write = resolve;
     });
     vi.spyOn(InstanceRows.prototype, 'insert').mockImplementation(async function (this: InstanceRows, instance) {
-      running.push(driver.runningIds.length);
       await turn;
       return await insert.call(this, instance);
     });
     const launched = vi.fn();
     const launching = launch().finally(launched);
-    await expect.poll(() => running).toEqual([1]);
+    await expect.poll(() => driver.runningIds).toHaveLength(1);
+    expect(await rows()).toEqual([]);
     await new Promise(resolve => setImmediate(resolve));
     expect(launched).not.toHaveBeenCalled();
     write();
     const instance = await launching;
-    expect(await rows()).toMatchObject([{ id: instance.id, handle: expect.any(String) }]);
+    expect(await rows()).toMatchObject([{ id: instance.id, status: 'RUNNING', handle: expect.any(String) }]);
     expect(await value(instance, 7)).toBe(7);
-    await expect.poll(rows).toMatchObject([{ id: instance.id, status: 'RUNNING' }]);
   });
 
   it('a launch fails with the reason and leaves no sandbox when the record cannot be written', async () => {
@@ -296,21 +297,9 @@ describe('the record of an instance when rowsFollow names the driver', () => {
     expect(driver.instanceIds).toEqual([]);
     expect(await rows()).toEqual([]);
   });
-
-  it('the next service adopts an instance whose RUNNING state was never written', async () => {
-    const moving = vi.spyOn(InstanceRows.prototype, 'move').mockRejectedValue(unavailable('the server is gone'));
-    const { id } = await launch();
-    await closeServer();
-    moving.mockRestore();
-    expect(await rows()).toMatchObject([{ id, status: 'CREATING' }]);
-    const [adopted] = await adopt(() => undefined);
-    expect(adopted?.id).toBe(id);
-    expect(adopted && (await value(adopted, 7))).toBe(7);
-    expect(await rows()).toMatchObject([{ id, status: 'RUNNING' }]);
-  });
 });
 
-it('the starter runs at most maxStarting starts at a time, and the others wait', async () => {
+it('the launcher runs at most maxStarting starts at a time, and the others wait', async () => {
   let open!: () => void;
   driver.faults.startGate = new Promise(resolve => {
     open = resolve;

@@ -161,18 +161,15 @@ export class SandboxLauncher implements InstanceLauncher {
   }
 
   /**
-   * Stores the record of the instance. For the sandbox types in `rowsFollow` the write follows the start.
-   * That is safe: a sandbox without a record is an orphan, and lists of function instances show only serving
-   * ones.
+   * Inserts the record of the instance, or lets the start insert it at the same time. That is safe: a sandbox
+   * without a record is an orphan, and lists of function instances show only serving ones.
    */
-  async #intend(intent: StoredInstance, lease: Lease): Promise<Pick<Start, 'intent' | 'row'>> {
-    const { rowsFollow } = this.#instances;
-    if (rowsFollow?.includes(intent.sandboxType)) return { row: this.#instances.intendLater(intent) };
-    const written = this.#instances.intendUnder(lease, intent);
-    written.catch(() => undefined);
-    // A start in a cluster takes as long as the write, so the two run in parallel.
-    if (!runsInCluster(intent.sandboxType)) await written;
-    return { intent: written };
+  async #intend(intent: StoredInstance, lease: Lease): Promise<Pick<Start, 'insert'>> {
+    const insert = () => this.#instances.intendUnder(lease, intent);
+    // A start in a cluster takes as long as the write.
+    if (this.#instances.isCheap(intent) || runsInCluster(intent.sandboxType)) return { insert };
+    await insert();
+    return {};
   }
 
   async #place(id: string, fn: FunctionDefinition) {

@@ -12,7 +12,7 @@ import { isServing } from './live-instance.ts';
  * Bound of the handshake with a live runtime, whatever its handler does, unless the whole machine is stalled.
  */
 export const ANSWER_MS = 2_000;
-/** Wait of `answerAtOnce`: a handshake takes about 1 ms, unless many run at once. */
+/** Wait for a runtime before its driver is asked: a handshake takes about 1 ms, unless many run at once. */
 const AT_ONCE_MS = 500;
 /** Pause between two connections after one was refused or broke. */
 const RETRY_MS = 250;
@@ -24,45 +24,26 @@ export interface Dead {
   /** Exit code; absent or null: the sandbox was killed, or the code is unknown. */
   readonly exitCode?: number | null;
   readonly isSilent?: true;
-  /** True if the code was not loaded yet, so that no client received the id. */
-  readonly neverServed?: boolean;
 }
 
 export type Reached = { readonly channel: Channel } | Dead;
 
 /**
- * Returns the open connection to a recovered sandbox that answers at once and serves. A sandbox that answers
- * needs no inspection by its driver. Returns undefined if it does not answer; `reach` finds the reason. Never
- * fails.
- */
-export async function answerAtOnce(
-  handle: SandboxHandle,
-  secret: string,
-  signal: AbortSignal,
-): Promise<Channel | undefined> {
-  try {
-    const channel = await raceWithin(AT_ONCE_MS, over => Channel.reopen(handle.endpoint, secret, over), signal);
-    if (isServing(channel) && !signal.aborted) return channel;
-    channel.close();
-  } catch {
-    // `reach` gets the error again.
-  }
-  return undefined;
-}
-
-/**
  * Reaches a recovered sandbox: returns its open connection, or why it is dead. A dead sandbox is stopped
- * completely. A running sandbox that is silent for `silenceMs` is ended. Fails if the driver does not answer
- * or this machine lacks the resources for a connection. Fails with the reason of `signal` when that aborts,
- * and leaves the sandbox unchanged.
+ * completely. A running sandbox that is silent for `silenceMs` is ended. A runtime that answers at once needs
+ * no inspection by its driver, unless `hasPorts`: the inspection opens published ports again. Fails if the
+ * driver does not answer or this machine lacks the resources for a connection. Fails with the reason of
+ * `signal` when that aborts, and leaves the sandbox unchanged.
  */
 export async function reach(
   driver: SandboxDriver,
-  handle: SandboxHandle,
-  secret: string,
+  { handle, secret, hasPorts }: { readonly handle: SandboxHandle; readonly secret: string; readonly hasPorts: boolean },
   silenceMs: number,
   signal: AbortSignal = NEVER,
 ): Promise<Reached> {
+  const channel = hasPorts ? undefined : await answerAtOnce(handle, secret, signal);
+  if (channel !== undefined) return { channel };
+  signal.throwIfAborted();
   const state = await inspectSandbox(driver, handle);
   signal.throwIfAborted();
   if (state.state === 'exited') return deadOf(state.exit);
@@ -75,6 +56,18 @@ export async function reach(
   if ('dead' in reached && reached.isSilent) await assertKnown(driver, handle);
   if ('dead' in reached) await stopSandbox(driver, handle, 0);
   return reached;
+}
+
+/** Returns the connection to a runtime that answers at once and serves, or undefined. Never fails. */
+async function answerAtOnce(handle: SandboxHandle, secret: string, signal: AbortSignal): Promise<Channel | undefined> {
+  try {
+    const channel = await raceWithin(AT_ONCE_MS, over => Channel.reopen(handle.endpoint, secret, over), signal);
+    if (isServing(channel) && !signal.aborted) return channel;
+    channel.close();
+  } catch {
+    // A later connection fails with the same error.
+  }
+  return undefined;
 }
 
 function deadOf(exit: ExitResult): Dead {
@@ -123,7 +116,7 @@ async function connect(handle: SandboxHandle, secret: string, signal: AbortSigna
       if (isServing(channel)) return { channel };
       channel.close();
       const { state } = channel.hello;
-      return { dead: `its runtime was ${state} when the server came back`, neverServed: state !== 'stopping' };
+      return { dead: `its runtime was ${state} when the server came back` };
     } catch (error) {
       why = messageOf(error);
       shortage = isShortage(error) ? error : signal.aborted ? shortage : undefined;

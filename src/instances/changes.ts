@@ -17,6 +17,9 @@ export interface InstanceChange {
 
 export type TellChange = (change: InstanceChange) => void;
 
+/** Members that all changes of an instance have in common. */
+export type ChangeIdentity = Omit<InstanceChange, 'kind' | 'reason'>;
+
 const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind']>> = {
   started: 'ready',
   forgotten: 'ended',
@@ -29,56 +32,35 @@ const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind']>>
 };
 
 /** Kinds whose changes are published. Jobs publish their own, and builds have no subscribers. */
-const TOLD: ReadonlySet<OwnerKind> = new Set(['agent', 'function']);
+const PUBLISHED: readonly OwnerKind[] = ['agent', 'function'];
 
-/**
- * Publishes each change of an instance once it is written. A change names only the id of the instance. Tenant
- * and name are kept here from the first record to the last, so that no change reads storage.
- */
-export class InstanceChanges {
-  readonly #tell: TellChange;
-  readonly #known = new Map<string, Omit<InstanceChange, 'kind' | 'reason'>>();
+/** Returns the identity of an instance; undefined: its changes are not published. */
+export function identityOf(
+  { id, owner, tenant }: Pick<StoredInstance, 'id' | 'owner' | 'tenant'>,
+  agent?: Pick<AgentIdentity, 'namespace' | 'name'>,
+): ChangeIdentity | undefined {
+  if (!PUBLISHED.includes(owner.kind)) return undefined;
+  return { id, owner, tenant, namespace: agent?.namespace ?? '', name: agent?.name ?? '' };
+}
 
-  constructor(tell: TellChange) {
-    this.#tell = tell;
-  }
+/** Returns the identity of a stored instance that an earlier server left. */
+export function storedIdentityOf(stored: Omit<StoredInstance, 'handle'>): ChangeIdentity | undefined {
+  return identityOf(stored, stored.owner.kind === 'agent' ? (JSON.parse(stored.spec) as InstanceSpec) : undefined);
+}
 
-  /** Publishes a new record. */
-  created(instance: StoredInstance, identity?: Pick<AgentIdentity, 'namespace' | 'name'>): void {
-    if (!TOLD.has(instance.owner.kind)) return;
-    this.#know(instance, identity);
-    this.#emit(instance.id, 'created', '');
-  }
+/** Returns the changes to publish after `event` was written. */
+export function changesOf(
+  event: LastingEvent | FinalEvent,
+  reason: string,
+): readonly Pick<InstanceChange, 'kind' | 'reason'>[] {
+  const kind = KINDS[event];
+  if (event !== 'forgotten') return [{ kind, reason }];
+  const ended = { kind, reason: '' };
+  // A start that failed without leaving an instance has no other event with its reason.
+  return reason === '' ? [ended] : [{ kind: 'failed', reason }, ended];
+}
 
-  /** Publishes records that an earlier server left. */
-  found(instances: readonly StoredInstance[]): void {
-    for (const instance of instances) {
-      if (!TOLD.has(instance.owner.kind) || this.#known.has(instance.id)) continue;
-      this.#know(instance, instance.owner.kind === 'agent' ? (JSON.parse(instance.spec) as InstanceSpec) : undefined);
-      this.#emit(instance.id, 'found', '');
-    }
-  }
-
-  happened(id: string, event: LastingEvent | FinalEvent, reason: string): void {
-    // A start that failed without leaving an instance has no other event with its reason.
-    if (event === 'forgotten' && reason !== '') this.#emit(id, 'failed', reason);
-    const kind = KINDS[event];
-    this.#emit(id, kind, kind === 'ended' && event === 'forgotten' ? '' : reason);
-    if (kind === 'ended') this.#known.delete(id);
-  }
-
-  #know({ id, owner, tenant }: StoredInstance, identity?: Pick<AgentIdentity, 'namespace' | 'name'>): void {
-    this.#known.set(id, {
-      id,
-      owner,
-      tenant,
-      namespace: identity?.namespace ?? '',
-      name: identity?.name ?? '',
-    });
-  }
-
-  #emit(id: string, kind: InstanceChange['kind'], reason: string): void {
-    const known = this.#known.get(id);
-    if (known !== undefined) this.#tell({ ...known, kind, reason });
-  }
+/** Returns true if no other change of the instance follows. */
+export function isLast(event: LastingEvent | FinalEvent): boolean {
+  return KINDS[event] === 'ended';
 }

@@ -1,38 +1,27 @@
 import { retry } from '../lib/backoff.ts';
-import type { Log } from '../lib/log.ts';
 import type { SandboxDriver, SandboxHandle, StartedSandbox } from '../sandbox/driver.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { untilWritten } from '../storage/writes/until-written.ts';
 import { Command, neverBegan } from './command.ts';
-import type { InstancesOptions } from './contract.ts';
 import { listSandboxes } from './driver-calls.ts';
-import type { Removals } from './removals.ts';
-import type { InstanceRows } from './rows.ts';
+import type { RunnerRegistry } from './registry.ts';
+import type { RunnerParts } from './runner.ts';
 import type { Start } from './start.ts';
 import { factsOf, rowOf } from './started.ts';
 
 const RETRY = { firstMs: 500, longestMs: 30_000 };
-
-interface CommandsOptions extends Pick<InstancesOptions, 'drivers'> {
-  readonly rows: InstanceRows;
-  readonly removals: Removals;
-  readonly log: Log;
-  readonly now: () => number;
-  /** See `Instances.undo`. */
-  readonly undo: (record: InstanceRef, error: unknown) => Promise<void>;
-  /** Returns the result of a write; false if it failed, and the reconciler completes it. */
-  readonly unlessWritten: (id: string, write: Promise<boolean>) => Promise<boolean>;
-}
 
 /**
  * Instances that run one command to its end and take no calls. A command must not start twice, whatever
  * fails.
  */
 export class Commands {
-  readonly #options: CommandsOptions;
+  readonly #parts: RunnerParts;
+  readonly #registry: RunnerRegistry;
 
-  constructor(options: CommandsOptions) {
-    this.#options = options;
+  constructor(parts: RunnerParts, registry: RunnerRegistry) {
+    this.#parts = parts;
+    this.#registry = registry;
   }
 
   /**
@@ -51,27 +40,27 @@ export class Commands {
     try {
       started = await driver.start(sandbox, signal);
     } catch (error) {
-      await this.#options.undo(record, error);
+      await this.#registry.of(record.id).undo(record, error);
       throw error;
     }
-    const row = rowOf(factsOf(started, '', this.#options.now()), started, sandbox.secret);
+    const row = rowOf(factsOf(started, '', this.#parts.now()), started, sandbox.secret);
     let isOurs: boolean;
     try {
       isOurs = await untilWritten(
         () => this.#hasStarted(record, row),
         closing,
         error =>
-          this.#options.log.warn({ instanceId: record.id, err: error }, 'cannot write that instance runs; retrying'),
+          this.#parts.log.warn({ instanceId: record.id, err: error }, 'cannot write that instance runs; retrying'),
       );
     } catch (error) {
       if (closing.aborted) throw error;
       // Without a record the reconciler cannot find this sandbox, so remove it now.
-      await this.#options.removals.discard(driver, started.handle);
-      await this.#options.undo(record, error);
+      await this.#parts.removals.discard(driver, started.handle);
+      await this.#registry.of(record.id).undo(record, error);
       throw error;
     }
     if (isOurs) return this.#command(record, driver, started.handle);
-    await this.#options.removals.discard(driver, started.handle);
+    await this.#parts.removals.discard(driver, started.handle);
     return null;
   }
 
@@ -87,43 +76,44 @@ export class Commands {
     };
     return await retry(recover, RETRY, signal, error => {
       signal.throwIfAborted();
-      this.#options.log.warn({ instanceId: id, err: error }, 'could not check instance; retrying');
+      this.#parts.log.warn({ instanceId: id, err: error }, 'could not check instance; retrying');
     });
   }
 
   /** Removes the sandbox of an ended command, and its record. Never rejects. */
   async remove(command: Command): Promise<void> {
-    await this.#options.removals.discard(command.driver, command.handle);
-    await this.#options.unlessWritten(command.id, this.#options.rows.end(command, 'discarded'));
+    await this.#parts.removals.discard(command.driver, command.handle);
+    const runner = this.#registry.of(command.id);
+    await runner.unlessWritten(runner.writer.end(command, 'discarded'));
   }
 
   async #recover(id: string, signal: AbortSignal): Promise<Command | 'never' | 'gone'> {
-    const record = await this.#options.rows.find(id);
+    const record = await this.#parts.rows.find(id);
     if (record === null || record.status === 'STOPPING') return 'gone';
-    const driver = await this.#options.drivers(record.sandboxType);
+    const driver = await this.#parts.drivers(record.sandboxType);
     if (record.handle !== null) return this.#command(record, driver, record.handle);
     const listed = await listSandboxes(driver);
     const found = listed.find(({ instanceId }) => instanceId === id);
     if (found === undefined || (await neverBegan(driver, found.handle, signal))) {
-      if (found !== undefined) await this.#options.removals.discard(driver, found.handle);
-      await this.#options.rows.end(record, 'forgotten');
+      if (found !== undefined) await this.#parts.removals.discard(driver, found.handle);
+      await this.#registry.of(id).writer.end(record, 'forgotten');
       return 'never';
     }
-    await this.#options.rows.move(record, 'started', {
+    await this.#registry.of(id).writer.move(record, 'started', {
       handle: JSON.stringify(found.handle),
-      startedAtMs: this.#options.now(),
+      startedAtMs: this.#parts.now(),
     });
     return this.#command(record, driver, found.handle);
   }
 
   /** Writes that the command runs. Returns true also if an earlier write succeeded whose answer was lost. */
   async #hasStarted(record: InstanceRef, row: ReturnType<typeof rowOf>): Promise<boolean> {
-    if (await this.#options.rows.move(record, 'started', row)) return true;
-    const now = await this.#options.rows.find(record.id);
+    if (await this.#registry.of(record.id).writer.move(record, 'started', row)) return true;
+    const now = await this.#parts.rows.find(record.id);
     return now !== null && now.epoch === record.epoch && JSON.stringify(now.handle) === row.handle;
   }
 
   #command({ id, epoch }: InstanceRef, driver: SandboxDriver, handle: SandboxHandle): Command {
-    return new Command({ id, epoch }, driver, handle, this.#options.log);
+    return new Command({ id, epoch }, driver, handle, this.#parts.log);
   }
 }

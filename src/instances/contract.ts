@@ -86,11 +86,10 @@ export interface InstancesOptions {
   /** Drivers whose orphaned sandboxes are searched for even if no instance of the driver is known. */
   readonly sweptDrivers: readonly SandboxType[];
   /**
-   * Drivers whose sandboxes may start before their records are written, because only this process writes
-   * records. At the start of a server, such a sandbox without a record was being started by the server
-   * before. Absent: none.
+   * Drivers whose sandboxes start while their records are inserted, because such a start is quick and easy to
+   * undo. At the start of a server, such a sandbox without a record was being started by the server before.
    */
-  readonly rowsFollow?: readonly SandboxType[] | undefined;
+  readonly cheapDrivers: readonly SandboxType[];
   /** Node that starts instances and owns their records. */
   readonly nodeId: string;
   /** Returns true if another node has been lost for too long to return. Absent: there is no other node. */

@@ -30,8 +30,6 @@ export interface Launching {
   readonly init: Init;
   /** Measures the steps of the start. */
   readonly stages: ServerTiming | undefined;
-  /** Called as soon as the sandbox exists. */
-  readonly placed?: ((started: StartedSandbox) => void) | undefined;
 }
 
 export interface Launched {
@@ -49,14 +47,13 @@ export interface Launched {
  * reject.
  */
 export async function launch(
-  { driver, spec, init, stages, placed }: Launching,
+  { driver, spec, init, stages }: Launching,
   signal: AbortSignal,
   discard: (handle: SandboxHandle) => Promise<void>,
 ): Promise<Launched> {
   const started = await startSandbox(driver, { ...spec, init }, signal, discard);
   stages?.endWith('start', started.stages ?? {});
   const startedMs = performance.now();
-  placed?.(started);
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, init, signal);

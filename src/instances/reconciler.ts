@@ -3,44 +3,24 @@ import { messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { storedIdentityOf } from './changes.ts';
 import { type InstancesOptions, OWNER_RULES } from './contract.ts';
 import { listSandboxes, removeSandbox, stopSandbox } from './driver-calls.ts';
 import type { LiveInstance } from './live-instance.ts';
-import type { Removals } from './removals.ts';
+import type { RunnerRegistry } from './registry.ts';
 import { RepeatedFailures } from './repeated-failures.ts';
-import { type InstanceRecord, type InstanceRows, isCutOff } from './rows.ts';
+import type { InstanceRecord } from './rows.ts';
+import type { InstanceRunner, RunnerParts } from './runner.ts';
 import { SILENCE_TIMES } from './silence-times.ts';
 
 const PARALLEL = 64;
 /** Delay before a record that could not be completed is reconciled again. */
 const UNFINISHED_RETRY_MS = 2_000;
 
-/** Operations of `Instances` that the reconciler uses. */
-export interface Reconciled {
-  /** Returns true while another part of this process works on the instance. */
-  isBusy(id: string): boolean;
-  live(record: InstanceRecord): LiveInstance | undefined;
-  /** Returns every instance that takes calls in this process. */
-  allLive(): readonly LiveInstance[];
-  /** Makes a RUNNING instance live, or ends it. Rejects if its driver does not answer. */
-  adopt(record: InstanceRecord): Promise<unknown>;
-  /** Removes the sandboxes of an instance without use, and its record. */
-  discard(record: InstanceRecord, driver: SandboxDriver, handles: readonly SandboxHandle[]): Promise<void>;
-  /** Notifies the owner that a sandbox ended or has no record. The owner releases the capacity. */
-  removed(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
-  /** Detaches an instance whose live sandbox is not the one in the record. */
-  letGo(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void;
-  /** Called after each pass, which covers everything except sandboxes of drivers that do not answer. */
-  looked(): Promise<void>;
-}
-
 type Options = Pick<
   InstancesOptions,
-  'drivers' | 'sweptDrivers' | 'rowsFollow' | 'nodeId' | 'isLost' | 'log' | 'orphanGraceMs' | 'silence'
-> & {
-  readonly reconcileIntervalMs: number;
-  readonly now: () => number;
-};
+  'sweptDrivers' | 'cheapDrivers' | 'nodeId' | 'isLost' | 'orphanGraceMs' | 'reconcileIntervalMs'
+>;
 
 interface Orphan {
   readonly handle: SandboxHandle;
@@ -54,9 +34,8 @@ interface Orphan {
  */
 export class Reconciler {
   readonly #options: Options;
-  readonly #rows: InstanceRows;
-  readonly #removals: Removals;
-  readonly #instances: Reconciled;
+  readonly #parts: RunnerParts;
+  readonly #registry: RunnerRegistry;
   readonly #failures: RepeatedFailures;
   /** Drivers that instances need and that do not answer, with the reason. */
   readonly #away = new Map<SandboxType, string>();
@@ -67,12 +46,11 @@ export class Reconciler {
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  constructor(options: Options, rows: InstanceRows, removals: Removals, instances: Reconciled) {
+  constructor(options: Options, parts: RunnerParts, registry: RunnerRegistry) {
     this.#options = options;
-    this.#rows = rows;
-    this.#removals = removals;
-    this.#instances = instances;
-    this.#failures = new RepeatedFailures(options.log, options.now);
+    this.#parts = parts;
+    this.#registry = registry;
+    this.#failures = new RepeatedFailures(parts.log, parts.now);
   }
 
   /** Returns the drivers that instances need and that do not answer, with the reason. */
@@ -110,7 +88,8 @@ export class Reconciler {
   }
 
   #nextDelayMs(): number {
-    const { orphanGraceMs, reconcileIntervalMs, silence = SILENCE_TIMES } = this.#options;
+    const { orphanGraceMs, reconcileIntervalMs } = this.#options;
+    const { silence = SILENCE_TIMES } = this.#parts;
     return Math.min(
       reconcileIntervalMs,
       this.#unfinished ? UNFINISHED_RETRY_MS : reconcileIntervalMs,
@@ -124,9 +103,10 @@ export class Reconciler {
     this.#unfinished = false;
     this.#failures.sweep();
     try {
-      const live = this.#instances.allLive();
-      const rows = await this.#rows.listOfNode(nodeId);
-      await this.#dropWithoutRow(live, rows);
+      const before = this.#registry.all();
+      const rows = await this.#parts.rows.listOfNode(nodeId);
+      for (const row of rows) this.#registry.of(row.id).writer.found(storedIdentityOf(row));
+      await this.#dropWithoutRow(before, rows);
       const names = new Set([...sweptDrivers, ...rows.map(row => row.sandboxType)]);
       const orphans = await Promise.all(
         [...names].map(name =>
@@ -137,7 +117,7 @@ export class Reconciler {
         ),
       );
       this.#orphans = orphans.flat();
-      await this.#instances.looked();
+      for (const owner of Object.values(this.#parts.owners)) await owner.looked?.();
       this.#failures.passed('', {}, 'the instances could be reconciled again');
     } catch (error) {
       this.#unfinished = true;
@@ -149,18 +129,34 @@ export class Reconciler {
    * Drops live instances without a record. While this node was suspended, another node gave it up and ended
    * its instances. Their sandboxes are orphans.
    */
-  async #dropWithoutRow(live: readonly LiveInstance[], rows: readonly InstanceRecord[]): Promise<void> {
+  async #dropWithoutRow(before: readonly InstanceRunner[], rows: readonly InstanceRecord[]): Promise<void> {
     const known = new Set(rows.map(({ id }) => id));
-    for (const instance of live) {
-      const { id } = instance;
-      if (known.has(id) || this.#instances.isBusy(id)) continue;
+    for (const runner of before) {
+      const { id, live } = runner;
+      if (known.has(id) || runner.isBusy || runner.isIdle) continue;
       // The record exists and belongs to this node. A record that another node has taken over does not count.
-      if ((await this.#rows.find(id))?.nodeId === this.#options.nodeId) continue;
-      if (this.#instances.isBusy(id)) continue;
-      this.#instances.letGo(instance);
+      if ((await this.#parts.rows.find(id))?.nodeId === this.#options.nodeId) continue;
+      if (runner.isBusy) continue;
+      runner.writer.forget();
+      if (live === undefined || runner.live !== live) continue;
+      this.#detach(live);
       // No later event would release the owner's capacity for an instance without a record.
-      this.#instances.removed(instance);
+      this.#removed(live);
     }
+  }
+
+  /** Detaches the live sandbox of an instance that has ended or has another sandbox. */
+  #detach({ id }: Pick<InstanceRecord, 'id'>): void {
+    this.#registry.get(id)?.take()?.detach('it has ended, or has another sandbox');
+  }
+
+  /** Notifies the owner that a sandbox ended or has no record. The owner releases the capacity. */
+  #removed(instance: Pick<InstanceRecord, 'id' | 'owner' | 'epoch'>): void {
+    this.#parts.owners[instance.owner.kind]?.ended?.(instance, 'the server ended');
+  }
+
+  #isBusy(id: string): boolean {
+    return this.#registry.get(id)?.isBusy === true;
   }
 
   /** Reconciles the instances of a driver. Returns orphans whose grace period is not over. */
@@ -168,7 +164,7 @@ export class Reconciler {
     let driver: SandboxDriver;
     let listed: readonly ListedSandbox[];
     try {
-      driver = await this.#options.drivers(name);
+      driver = await this.#parts.drivers(name);
       listed = await listSandboxes(driver);
     } catch (error) {
       if (rows.length > 0) this.#away.set(name, messageOf(error));
@@ -192,59 +188,51 @@ export class Reconciler {
 
   async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
     const { id } = row;
-    const live = this.#instances.live(row);
+    const live = this.#registry.get(id)?.live;
     if (isSandboxOf(live, row)) {
       // The driver may have been unavailable when the watch was started.
       live?.watchSandbox();
       return;
     }
     // The record may have changed since the list was read.
-    const now = await this.#rows.find(id);
-    if (now === null || this.#instances.isBusy(id) || isSandboxOf(this.#instances.live(now), now)) return;
-    if (this.#instances.live(now)?.epoch === now.epoch && now.status === 'CREATING') {
-      // The write of RUNNING failed when the sandbox started.
-      await this.#rows.move(now, 'started');
-      return;
-    }
-    this.#instances.letGo(now);
+    const now = await this.#parts.rows.find(id);
+    if (now === null || this.#isBusy(id) || isSandboxOf(this.#registry.get(id)?.live, now)) return;
+    this.#detach(now);
     const { keepsEnded, recovers } = OWNER_RULES[now.owner.kind];
     switch (now.status) {
       case 'RUNNING':
-        if (now.concurrency > 0) await this.#instances.adopt(now);
+        if (now.concurrency > 0) await this.#registry.of(id).adopt(now);
         else if (!recovers) await this.#discard(now, driver, listed);
         return;
       case 'CREATING':
         if (recovers) return;
-        if (isCutOff(now)) {
-          await this.#instances.adopt(now);
-          return;
-        }
         await this.#removeAll(driver, now, listed);
         if (now.epoch > 1) {
           const statusReason = 'the server ended while the instance was restarting';
-          await this.#rows.move(now, 'startFailed', { statusReason, handle: null });
+          await this.#registry.of(id).writer.move(now, 'startFailed', { statusReason, handle: null });
         } else {
-          await this.#rows.end(now, 'forgotten');
+          await this.#registry.of(id).writer.end(now, 'forgotten');
         }
-        this.#instances.removed(now);
+        this.#removed(now);
         return;
       case 'STOPPING':
         await this.#removeAll(driver, now, listed);
-        await this.#rows.end(now, 'removed');
-        this.#instances.removed(now);
+        await this.#registry.of(id).writer.end(now, 'removed');
+        this.#removed(now);
         return;
       case 'FAILED':
         if (!keepsEnded) await this.#discard(now, driver, listed);
         else {
           await this.#stopRemains(driver, now, listed);
-          this.#instances.removed(now);
+          this.#removed(now);
         }
     }
   }
 
   async #discard(row: InstanceRecord, driver: SandboxDriver, listed: readonly ListedSandbox[]): Promise<void> {
-    await this.#instances.discard(row, driver, handlesOf(row, listed));
-    this.#instances.removed(row);
+    for (const handle of handlesOf(row, listed)) await this.#parts.removals.discard(driver, handle);
+    await this.#registry.of(row.id).writer.end(row, 'discarded');
+    this.#removed(row);
   }
 
   /** Stops the sandboxes of an ended instance, and keeps its record and logs. */
@@ -266,17 +254,17 @@ export class Reconciler {
     rows: readonly InstanceRecord[],
     listed: readonly ListedSandbox[],
   ): Promise<Orphan[]> {
-    const nowMs = this.#options.now();
+    const nowMs = this.#parts.now();
     const waiting: Orphan[] = [];
     const known = new Map(rows.map(row => [row.id, row]));
     for (const { instanceId, handle, nodeId } of listed) {
       // A caller of `close` waits for this pass, but not for many removals.
       if (this.#isClosed) break;
       if (nodeId !== undefined && !this.#isSwept(nodeId)) continue;
-      if (this.#instances.isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
+      if (this.#isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
       // The record may have changed since this pass began.
-      const row = await this.#rows.find(instanceId);
-      if (this.#instances.isBusy(instanceId) || belongsTo(handle, row)) continue;
+      const row = await this.#parts.rows.find(instanceId);
+      if (this.#isBusy(instanceId) || belongsTo(handle, row)) continue;
       // The residue of an interrupted start is removed with its record, or its owner recovers it.
       if (row?.status === 'CREATING') continue;
       const seen = this.#orphans.find(orphan => isSame(orphan.handle, handle));
@@ -285,8 +273,8 @@ export class Reconciler {
         waiting.push(orphan);
         continue;
       }
-      this.#options.log.info({ instanceId, driver: driver.name }, 'removing orphan sandbox');
-      await this.#removals.discard(driver, handle);
+      this.#parts.log.info({ instanceId, driver: driver.name }, 'removing orphan sandbox');
+      await this.#parts.removals.discard(driver, handle);
     }
     return waiting;
   }
@@ -296,8 +284,8 @@ export class Reconciler {
    * create soon.
    */
   #graceOf({ name }: SandboxDriver, row: InstanceRecord | null): number {
-    const { orphanGraceMs, rowsFollow = [] } = this.#options;
-    return row === null && !this.#hasPassed && rowsFollow.includes(name) ? 0 : orphanGraceMs;
+    const { orphanGraceMs, cheapDrivers } = this.#options;
+    return row === null && !this.#hasPassed && cheapDrivers.includes(name) ? 0 : orphanGraceMs;
   }
 
   /**

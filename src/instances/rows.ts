@@ -14,8 +14,6 @@ import {
   updateInstance,
 } from '../storage/queries/instances.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
-import type { InstanceChanges } from './changes.ts';
-import type { HeldNames } from './held-names.ts';
 import { type FinalEvent, type LastingEvent, transitionOf } from './state.ts';
 
 /** Stored instance with the handle of its sandbox; the handle is null before the first sandbox. */
@@ -23,58 +21,23 @@ export type InstanceRecord = Omit<StoredInstance, 'handle'> & { readonly handle:
 
 /**
  * Stored instances. Their states change only by the events of `state.ts`. Each change names its sandbox (id
- * and epoch) and applies only to records of this node. So a late change has no effect.
+ * and epoch) and applies only to records of this node. So a late change has no effect. Only `RecordWriter`
+ * calls the methods that write.
  */
 export class InstanceRows {
   readonly #database: Database;
   readonly #nodeId: string;
-  readonly #changes: InstanceChanges | null;
-  readonly #names: HeldNames | null;
   readonly #writes: Pick<DurableWrites, 'write'>;
 
-  /**
-   * Creates an access to the records of `nodeId`. `changes` is notified of every write; null: no
-   * notifications. `names` is null if other processes write records too.
-   */
-  constructor(
-    database: Database,
-    nodeId: string,
-    changes: InstanceChanges | null = null,
-    names: HeldNames | null = null,
-    writes: Pick<DurableWrites, 'write'> = inDatabase(database),
-  ) {
+  constructor(database: Database, nodeId: string, writes: Pick<DurableWrites, 'write'> = inDatabase(database)) {
     this.#database = database;
     this.#nodeId = nodeId;
-    this.#changes = changes;
-    this.#names = names;
     this.#writes = writes;
   }
 
   /** Returns false if the id, the name or the idempotency key is taken. */
-  async insert(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
-    if (agent !== undefined && agent.isCandidate !== true)
-      this.#names?.hold(instance.id, { ...agent, tenant: instance.tenant });
-    let isWritten: boolean;
-    try {
-      isWritten = await insertInstance(this.#database, instance, agent);
-    } catch (error) {
-      this.#names?.doubt(instance.id);
-      throw error;
-    }
-    if (isWritten) this.inserted(instance, agent);
-    else this.#names?.refuse(instance.id);
-    return isWritten;
-  }
-
-  /** Notifies `changes` of a record that another part wrote in a larger transaction. */
-  inserted(instance: StoredInstance, agent?: AgentIdentity): void {
-    this.#changes?.created(instance, agent);
-  }
-
-  /** Notifies `changes` of a first start that failed before a record was written. */
-  neverInserted(instance: StoredInstance, agent: AgentIdentity | undefined, reason: string): void {
-    this.#changes?.created(instance, agent);
-    this.#changes?.happened(instance.id, 'forgotten', reason);
+  insert(instance: StoredInstance, agent?: AgentIdentity): Promise<boolean> {
+    return insertInstance(this.#database, instance, agent);
   }
 
   async find(id: string): Promise<InstanceRecord | null> {
@@ -83,46 +46,27 @@ export class InstanceRows {
   }
 
   async listOfNode(nodeId: string): Promise<InstanceRecord[]> {
-    const stored = await listInstancesOfNode(this.#database, nodeId);
-    this.#changes?.found(stored);
-    return stored.map(toRecord);
+    return (await listInstancesOfNode(this.#database, nodeId)).map(toRecord);
   }
 
   /**
    * Applies `event` and writes `patch` with it. Returns false if the state does not allow the event; nothing
    * is written then.
    */
-  async move(ref: InstanceRef, event: LastingEvent, patch: Omit<InstancePatch, 'status'> = {}): Promise<boolean> {
+  move(ref: InstanceRef, event: LastingEvent, patch: Omit<InstancePatch, 'status'> = {}): Promise<boolean> {
     const { from, to } = transitionOf(event);
-    const isWritten = await updateInstance(this.#database, this.#own(ref), from, { ...patch, status: to });
-    if (isWritten) this.#changes?.happened(ref.id, event, patch.statusReason || notLoaded(patch.loadError));
-    return isWritten;
+    return updateInstance(this.#database, this.#own(ref), from, { ...patch, status: to });
   }
 
-  /**
-   * Applies an event that deletes the record; subscribers receive `reason`. Returns false if the state does
-   * not allow it.
-   */
-  async end(ref: InstanceRef, event: FinalEvent, reason = ''): Promise<boolean> {
-    const isWritten = await deleteInstance(this.#database, this.#own(ref), transitionOf(event).from);
-    if (isWritten) {
-      this.#names?.release(ref.id);
-      this.#changes?.happened(ref.id, event, reason);
-    }
-    return isWritten;
+  /** Applies an event that deletes the record. Returns false if the state does not allow it. */
+  end(ref: InstanceRef, event: FinalEvent): Promise<boolean> {
+    return deleteInstance(this.#database, this.#own(ref), transitionOf(event).from);
   }
 
   /** Writes that an agent runs and has this name. The agent that had the name is STOPPING afterwards. */
-  async takeName(ref: InstanceRef, patch: Omit<InstancePatch, 'status'>, name: AgentName): Promise<TakenName> {
+  takeName(ref: InstanceRef, patch: Omit<InstancePatch, 'status'>, name: AgentName): Promise<TakenName> {
     const { tenant, namespace, name: wanted } = name;
-    const taken = await this.#writes.write(takeAgentName, this.#own(ref), patch, { tenant, namespace, name: wanted });
-    if (taken.isWritten) {
-      this.#names?.hold(ref.id, name);
-      if (taken.replaced !== null) this.#names?.release(taken.replaced.id);
-      this.#changes?.happened(ref.id, 'started', '');
-      if (taken.replaced !== null) this.#changes?.happened(taken.replaced.id, 'end', 'replaced');
-    }
-    return taken;
+    return this.#writes.write(takeAgentName, this.#own(ref), patch, { tenant, namespace, name: wanted });
   }
 
   /** Applies an event that deletes the record of an instance whose node is lost. */
@@ -137,27 +81,6 @@ export class InstanceRows {
 
 export function toRecord(stored: StoredInstance): InstanceRecord {
   return { ...stored, handle: stored.handle === null ? null : (JSON.parse(stored.handle) as SandboxHandle) };
-}
-
-/**
- * Returns true if a server may have died between recording the first sandbox and recording RUNNING. The
- * client may have received a response.
- */
-export function isCutOff({ status, epoch, concurrency, handle }: InstanceRecord): boolean {
-  return status === 'CREATING' && epoch === 1 && concurrency > 0 && handle !== null;
-}
-
-/**
- * Returns true if ports of the sandbox may be published. The record of a CREATING instance does not list them
- * yet.
- */
-export function mayHavePorts({ status, sandbox }: InstanceRecord): boolean {
-  return status === 'CREATING' || sandbox.portMappings.length > 0;
-}
-
-/** Returns the reason for a running instance without code: the event `ready` alone would hide the failure. */
-function notLoaded(loadError: string | undefined): string {
-  return loadError ? `code not loaded: ${loadError}` : '';
 }
 
 /** Runs each write operation in a transaction of its own, without a writer thread. */

@@ -2,7 +2,6 @@ import type { ServerTiming } from '../lib/server-timing.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
 import type { AgentName, TakenName } from '../storage/queries/agents.ts';
-import type { LateRow } from './late-row.ts';
 
 /** Everything that `Instances.launch` needs to start an instance. */
 export interface Start {
@@ -13,10 +12,11 @@ export interface Start {
   readonly explain: (message: string) => string;
   /** Measures the steps of the start. */
   readonly stages?: ServerTiming;
-  /** Pending write of the intent. */
-  readonly intent?: Promise<void>;
-  /** Record that follows the sandbox. RUNNING is then written after `launch` has returned. */
-  readonly row?: LateRow;
+  /**
+   * Inserts the record while the sandbox starts. False: the name or the idempotency key is taken; the start is
+   * undone then. Absent: the record was inserted before.
+   */
+  readonly insert?: () => Promise<boolean>;
   /** Checks the result of loading the code before the instance takes calls. If it throws, the start fails. */
   readonly accept?: (loadFailure: CallError | null) => void;
   /** Name that the RUNNING write takes from another agent; `replaced` is called with that agent. */

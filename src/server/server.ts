@@ -195,7 +195,8 @@ function createServerRegistry(config: Config, base: Base, prepare: Parameters<ty
 function createInstances(config: Config, logger: Logger, base: Base, changed: Observed['instance']): Instances {
   const { database, writes, cluster, drivers, sweptDrivers, nodeId, metrics } = base;
   return new Instances(database, {
-    ...(cluster === null ? { rowsFollow: ['process'] as const } : { isLost: (id: string) => cluster.isLost(id) }),
+    ...(cluster !== null && { isLost: (id: string) => cluster.isLost(id) }),
+    cheapDrivers: ['process', 'supervisor'],
     drivers: (name: SandboxType) => drivers.get(name),
     sweptDrivers,
     nodeId,

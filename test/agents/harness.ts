@@ -94,7 +94,7 @@ export class Harness {
       createTimeoutMs: 10_000,
       maxWaitingCalls: 1000,
       maxStarting: 1000,
-      rowsFollow: ['fake'] as const,
+      cheapDrivers: ['fake'] as const,
       maxProcesses: 256,
       network: 'host' as const,
       requireIsolation: false,

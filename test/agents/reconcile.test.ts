@@ -277,7 +277,7 @@ test('a server removes sandboxes without an instance after the grace period, not
   await startSandbox(harness, randomUUID());
   // A second sandbox belongs to an instance that has another one.
   const second = await startSandbox(harness, id);
-  await harness.restartServer({ now: () => nowMs, orphanGraceMs: 60_000, rowsFollow: undefined });
+  await harness.restartServer({ now: () => nowMs, orphanGraceMs: 60_000, cheapDrivers: [] });
   expect(harness.driver.runningIds).toHaveLength(3);
   nowMs = 59_999;
   await harness.instances.reconcile();
@@ -320,7 +320,7 @@ test('a server does not touch instances of another node', async () => {
 test('a server stops serving an instance that another node has adopted, and does not end it', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
-  await harness.instances.recorded();
+  await harness.instances.flushed();
   await harness.database.updateTable('instances').set({ node_id: 'node-2' }).where('id', '=', id).execute();
   await harness.instances.reconcile();
   expect(harness.agents.liveInstances).toBe(0);

@@ -126,7 +126,7 @@ test('an agent that exits while a service drains its calls is restarted by the n
 });
 
 test('a node that takes over from a lost node resumes its due and its interrupted restarts', async () => {
-  await using harness = await Harness.open({ rowsFollow: undefined });
+  await using harness = await Harness.open({ cheapDrivers: [] });
   const [waits, isCutOff] = [
     await harness.create('a', { restartPolicy: LATE }),
     await harness.create('b', { restartPolicy: LATE }),
@@ -169,7 +169,7 @@ test('a call to an agent whose exit is being written does not change the record'
   const metrics = { created: () => undefined, exited: () => void ends++ };
   await using harness = await Harness.open({ metrics });
   const id = await harness.create('a', { restartPolicy: SOON });
-  await harness.instances.recorded();
+  await harness.instances.flushed();
   const { rows } = harness.instances;
   const move = rows.move.bind(rows);
   const { opened, open } = gate();

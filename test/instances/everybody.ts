@@ -87,7 +87,7 @@ export class Server {
       database,
       drivers,
       sweptDrivers: ['fake'] as const,
-      rowsFollow: ['fake'] as const,
+      cheapDrivers: ['fake'] as const,
       nodeId: 'node-1',
       log,
       createTimeoutMs: 10_000,

@@ -68,7 +68,7 @@ test('an agent that does not fit is rejected with the holders of the capacity an
     ),
     retryAfterSeconds: 5,
   });
-  await bed.server.instances.recorded();
+  await bed.server.instances.flushed();
   expect((await bed.rows()).map(({ status }) => status)).toEqual(Array.from({ length: 4 }, () => 'RUNNING'));
   await bed.untilInOrder();
 });

@@ -1,4 +1,5 @@
 import { describe, expect, test, vi } from 'vitest';
+import { unavailable } from '../../src/core/error.ts';
 import { insertInstance } from '../../src/storage/queries/instances.ts';
 import { gate, TENANT } from '../agents/harness.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
@@ -33,8 +34,9 @@ describe('a late event', () => {
     const exit = holdBack(bed.server, 'exited');
     bed.driver.kill(id);
     await exit.reached;
-    await bed.server.agents.restart(TENANT, id);
+    const restarted = bed.server.agents.restart(TENANT, id);
     exit.free();
+    await restarted;
     await bed.untilInOrder();
     expect((await bed.server.agents.get(TENANT, id)).status).toBe('RUNNING');
     expect((await bed.call(id)).ok).toBe(true);
@@ -47,11 +49,32 @@ describe('a late event', () => {
     const exit = holdBack(bed.server, 'exited');
     bed.driver.kill(id);
     await exit.reached;
-    await bed.server.agents.delete(TENANT, id, 0);
+    const deleted = bed.server.agents.delete(TENANT, id, 0);
     exit.free();
+    await deleted;
     await bed.untilInOrder();
     expect(await bed.rows()).toEqual([]);
     expect(agentsHold(bed.server)).toEqual(NOTHING);
+  });
+
+  test('an exit is reported once when the driver was unavailable at the exit', async () => {
+    let isAway = false;
+    let ends = 0;
+    await using bed = await Everybody.open({
+      drivers: async () => {
+        if (isAway) throw unavailable('the driver is away');
+        return bed.driver;
+      },
+      metrics: { created: () => undefined, exited: () => void ends++ },
+    });
+    const { id } = await bed.launchFunction();
+    isAway = true;
+    bed.driver.kill(id);
+    await vi.waitFor(() => expect(bed.server.instances.live('function', id)).toBeUndefined());
+    await new Promise(resolve => setImmediate(resolve));
+    isAway = false;
+    await bed.untilInOrder();
+    expect([await bed.rows(), ends]).toEqual([[], 1]);
   });
 
   test.each(['restart', 'delete'] as const)('a slow probe of an old sandbox has no effect after %s', async what => {

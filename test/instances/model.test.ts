@@ -26,6 +26,11 @@ const STEP = fc.record({
   killedAt: fc.option(fc.nat(6), { freq: 2 }),
 });
 
+interface Metrics {
+  readonly created: () => undefined;
+  readonly exited: () => void;
+}
+
 class Model {
   readonly bed: Everybody;
   readonly agents = new Map<string, Agent>();
@@ -54,9 +59,9 @@ class Model {
     return opened;
   }
 
-  readonly #metrics: { readonly created: () => undefined; readonly exited: () => void };
+  readonly #metrics: Metrics;
 
-  private constructor(bed: Everybody, metrics: Model['#metrics']) {
+  private constructor(bed: Everybody, metrics: Metrics) {
     this.bed = bed;
     this.#metrics = metrics;
   }
@@ -130,8 +135,7 @@ class Model {
       const { agents } = this.bed.server;
       const { id } = await agents.create({ spec, ...(isRepeatable && { idempotency }) });
       const known = this.agents.get(id);
-      if (known === undefined)
-        this.agents.set(id, { id, name, state: 'running', calls: 0, isLeaving: false });
+      if (known === undefined) this.agents.set(id, { id, name, state: 'running', calls: 0, isLeaving: false });
       return id;
     };
     const made = await Promise.allSettled(Array.from({ length: times * 2 }, (_, n) => create(n < times)));

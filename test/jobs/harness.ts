@@ -112,6 +112,7 @@ export class JobsHarness {
     const instances = new Instances(database, {
       drivers: async () => driver,
       sweptDrivers: ['fake'],
+      cheapDrivers: [],
       nodeId: node.nodeId,
       log,
       createTimeoutMs: 60_000,

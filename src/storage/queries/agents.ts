@@ -6,7 +6,6 @@ import { prepare } from '../prepared.ts';
 import type { InstanceTable } from '../schema/instances.ts';
 import { publish } from './feed.ts';
 import {
-  type AgentIdentity,
   type InstancePatch,
   namelessName,
   type OwnedInstanceRef,
@@ -89,29 +88,6 @@ export async function listPlannedRestarts(database: Database, nodeId: string): P
   return rows.map(toStored);
 }
 
-const ofName = prepare((db, p: Pick<InstanceTable, 'tenant' | 'namespace' | 'name'>) =>
-  agentsIn(db)
-    .clearSelect()
-    .select('id')
-    .where('tenant', '=', p.tenant)
-    .where('namespace', '=', p.namespace)
-    .where('name', '=', p.name),
-);
-
-const ofKey = prepare((db, p: { tenant: string; key: string }) =>
-  agentsIn(db).clearSelect().select('id').where('tenant', '=', p.tenant).where('idempotency_key', '=', p.key),
-);
-
-/** Returns true when an agent has this name or this idempotency key. */
-export async function isAgentTaken(
-  database: Database,
-  tenant: string,
-  { namespace, name, idempotency }: AgentIdentity,
-): Promise<boolean> {
-  if ((await ofName(database, { tenant, namespace, name })).length > 0) return true;
-  return idempotency !== undefined && (await ofKey(database, { tenant, key: idempotency.key })).length > 0;
-}
-
 /** Returns one page of a tenant's agents, ordered by id. */
 export async function listAgents(database: Database, filter: AgentFilter): Promise<StoredInstance[]> {
   let query = agentsIn(database).where('tenant', '=', filter.tenant);
@@ -121,13 +97,6 @@ export async function listAgents(database: Database, filter: AgentFilter): Promi
   if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
   const rows = await query.orderBy('id').limit(filter.limit).execute();
   return rows.map(toStored);
-}
-
-/** Returns the names of all agents of all nodes. */
-export async function listAgentNames(
-  database: Database,
-): Promise<{ id: string; tenant: string; namespace: string; name: string }[]> {
-  return await agentsIn(database).clearSelect().select(['id', 'tenant', 'namespace', 'name']).execute();
 }
 
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {

@@ -7,24 +7,19 @@ import { PreviousLogs } from '../../src/agents/previous-logs.ts';
 import { deadlineExceeded, unavailable } from '../../src/core/error.ts';
 import type { InstanceRows } from '../../src/instances/rows.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
-import { Channel } from '../../src/runtime/channel.ts';
 import { openDatabase } from '../../src/storage/database.ts';
 import { CODE, fakePackages, gate, Harness, ledgerOf, specOf, TENANT } from './harness.ts';
 
 const RULES = { maxProcesses: 10, network: 'host', requireIsolation: false } as const;
-const KEY = { key: 'k', requestHash: 'h' };
 
 /** Returns a database plugin that makes writes of the given kind fail or answer late. */
 function faulty(kind: 'InsertQueryNode' | 'UpdateQueryNode') {
   const seen = new WeakSet<object>();
-  const faults = { fails: false, failsOnce: false, answers: Promise.resolve(), count: 0 };
+  const faults = { fails: false, answers: Promise.resolve(), count: 0 };
   const plugin: KyselyPlugin = {
     transformQuery: ({ node, queryId }) => {
       if (node.kind !== kind) return node;
-      if (faults.fails || faults.failsOnce) {
-        faults.failsOnce = false;
-        throw unavailable('the disk is full, on demand');
-      }
+      if (faults.fails) throw unavailable('the disk is full, on demand');
       seen.add(queryId);
       faults.count += 1;
       return node;
@@ -41,39 +36,22 @@ async function rows(harness: Harness) {
   return await harness.database.selectFrom('instances').select(['id', 'status', 'handle']).execute();
 }
 
-/** Kills the server before it has recorded that its agent runs. */
-async function cutOff(name: string, idempotency?: typeof KEY) {
-  const { plugin, faults } = faulty('UpdateQueryNode');
-  const harness = await Harness.open({ plugins: [plugin] });
-  faults.fails = true;
-  const { id } = await harness.agents.create({
-    spec: specOf(name, { handler: 'count' }),
-    ...(idempotency && { idempotency }),
-  });
-  expect(await harness.value(id)).toBe(1);
-  await harness.closeServer();
-  faults.fails = false;
-  expect(await rows(harness)).toMatchObject([{ id, status: 'CREATING', handle: expect.any(String) }]);
-  return { harness, id };
-}
-
 describe('the record of a create', () => {
-  test('is written while the sandbox connects and before the client gets an answer', async () => {
+  test('is inserted while the sandbox starts and before the client gets an answer', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     const { opened, open } = gate();
     faults.answers = opened;
     const answered = vi.fn();
     const creating = harness.create('a').then(answered);
-    await vi.waitFor(() => expect(faults.count).toBe(1));
-    expect(harness.driver.runningIds).toHaveLength(1);
+    await vi.waitFor(() => expect([faults.count, harness.driver.runningIds.length]).toEqual([1, 1]));
     await new Promise(resolve => setImmediate(resolve));
     expect(answered).not.toHaveBeenCalled();
     open();
     await creating;
   });
 
-  test('is written before the sandbox exists when the sandbox starts slowly', async () => {
+  test('shows the agent as CREATING while the sandbox starts slowly', async () => {
     await using harness = await Harness.open();
     const { opened, open } = gate();
     harness.driver.faults.startGate = opened;
@@ -85,7 +63,7 @@ describe('the record of a create', () => {
     expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   });
 
-  test('fails the create with the reason and leaves no sandbox and no claim when it cannot be written', async () => {
+  test('fails the create with the reason and leaves no sandbox when it cannot be inserted', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     faults.fails = true;
@@ -95,41 +73,24 @@ describe('the record of a create', () => {
     await harness.create('a');
   });
 
-  test('decides names before any start, so that the code of a rejected create never runs', async () => {
+  test('decides which of many concurrent creates has a name, and leaves one sandbox', async () => {
     await using harness = await Harness.open();
-    const same = { spec: specOf('a'), idempotency: KEY };
-    const made = await Promise.allSettled([
-      ...Array.from({ length: 4 }, () => harness.agents.create(same)),
-      ...Array.from({ length: 4 }, () => harness.agents.create({ spec: specOf('a') })),
-    ]);
-    expect(made.slice(0, 4).map(result => result.status)).toEqual(Array(4).fill('fulfilled'));
-    expect(made.slice(4).map(result => result.status)).toEqual(Array(4).fill('rejected'));
-    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists' });
-    expect(harness.driver.starts).toHaveLength(1);
+    const made = await Promise.allSettled(Array.from({ length: 8 }, () => harness.create('a')));
+    expect(made.map(({ status }) => status).toSorted()).toEqual(['fulfilled', ...Array(7).fill('rejected')]);
+    const [id] = made.flatMap(result => (result.status === 'fulfilled' ? [result.value] : []));
+    expect(harness.driver.instanceIds).toEqual([id]);
+    expect(await rows(harness)).toMatchObject([{ id, status: 'RUNNING' }]);
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
+    expect(harness.driver.instanceIds).toEqual([id]);
   });
 
-  test('is looked up by its name only when an agent has or may have that name', async () => {
-    const asked: string[] = [];
-    const plugin: KyselyPlugin = {
-      transformQuery: ({ node }) => {
-        if (node.kind === 'SelectQueryNode' && JSON.stringify(node.where).includes('namespace')) asked.push('name');
-        return node;
-      },
-      transformResult: async ({ result }) => result,
-    };
-    await using harness = await Harness.open({ plugins: [plugin] });
+  test('names the agent in the refusal when the machine has no capacity either', async () => {
+    await using harness = await Harness.open({ ledger: ledgerOf(1) });
     const id = await harness.create('a');
-    expect(asked).toEqual([]);
     await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
-    expect(asked).not.toEqual([]);
-    await harness.restartServer();
-    await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
-    await harness.agents.delete(TENANT, id, 0);
-    asked.length = 0;
-    await harness.create('a');
-    await harness.create('b');
-    expect(asked).toEqual([]);
-    expect(harness.driver.starts).toHaveLength(3);
+    await expect(harness.create('b')).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(harness.driver.starts).toHaveLength(1);
+    expect(await rows(harness)).toMatchObject([{ id }]);
   });
 
   test('is absent after a server death, and the next server removes only that sandbox before it serves', async () => {
@@ -150,9 +111,9 @@ describe('the record of a create', () => {
     open();
   });
 
-  test('is written before the start when other replicas write records too', async () => {
+  test('is inserted before the start when a start is expensive', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
-    await using harness = await Harness.open({ plugins: [plugin], rowsFollow: undefined });
+    await using harness = await Harness.open({ plugins: [plugin], cheapDrivers: [] });
     const { opened, open } = gate();
     faults.answers = opened;
     const creating = harness.create('a');
@@ -177,7 +138,7 @@ describe('the record of a create', () => {
     }
 
     test('is removed with the failed create, and its name is free', async () => {
-      await using harness = await Harness.open({ rowsFollow: undefined });
+      await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'insert');
       await expect(harness.create('a')).rejects.toBe(lost);
       expect(await rows(harness)).toEqual([]);
@@ -185,7 +146,7 @@ describe('the record of a create', () => {
     });
 
     test('is recognized as running when its state can be seen', async () => {
-      await using harness = await Harness.open({ rowsFollow: undefined });
+      await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'move');
       const id = await harness.create('a', { handler: 'count' });
       expect(await rows(harness)).toMatchObject([{ id, status: 'RUNNING' }]);
@@ -193,7 +154,7 @@ describe('the record of a create', () => {
     });
 
     test('is recognized as ended after a restart, since its sandbox was removed', async () => {
-      await using harness = await Harness.open({ rowsFollow: undefined });
+      await using harness = await Harness.open({ cheapDrivers: [] });
       const id = await harness.create('a');
       const { rows: written } = harness.instances;
       const move = written.move.bind(written);
@@ -210,7 +171,7 @@ describe('the record of a create', () => {
     });
 
     test('is removed with its sandbox when the state cannot be seen at that moment', async () => {
-      await using harness = await Harness.open({ rowsFollow: undefined });
+      await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'move');
       vi.spyOn(harness.instances.rows, 'find').mockRejectedValueOnce(unavailable('the database is away'));
       vi.spyOn(harness.instances.rows, 'end').mockRejectedValueOnce(unavailable('the database is away'));
@@ -250,82 +211,16 @@ describe('the RUNNING state of an agent', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('is not required to be written before the delete', async () => {
+  test('is written before the create is answered, and leaves nothing when it cannot be written', async () => {
     const { plugin, faults } = faulty('UpdateQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
-    const id = await harness.create('a');
-    faults.failsOnce = true;
-    await harness.agents.delete(TENANT, id, null);
-    expect(faults.failsOnce).toBe(false);
+    faults.fails = true;
+    await expect(harness.create('a')).rejects.toMatchObject({ code: 'unavailable', message: /the disk is full/ });
     expect(await rows(harness)).toEqual([]);
     expect(harness.driver.instanceIds).toEqual([]);
-  });
-
-  test('is written later when the disk was full', async () => {
-    const { plugin, faults } = faulty('UpdateQueryNode');
-    await using harness = await Harness.open({ plugins: [plugin] });
-    faults.fails = true;
-    const id = await harness.create('a', { handler: 'count' });
-    await harness.instances.recorded();
-    await harness.instances.reconcile();
-    expect(await harness.value(id)).toBe(1);
     faults.fails = false;
-    await harness.instances.reconcile();
-    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
-    expect(await harness.value(id)).toBe(2);
-  });
-
-  test('is recognized by the next server', async () => {
-    const { harness, id } = await cutOff('a');
-    await using _ = harness;
-    const before = await harness.database.selectFrom('instances').select(['sandbox', 'started_at_ms']).execute();
-    await harness.newServer().start();
-    expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 0 });
-    expect(await harness.value(id)).toBe(2);
-    expect(await harness.database.selectFrom('instances').select(['sandbox', 'started_at_ms']).execute()).toEqual(
-      before,
-    );
-    await harness.agents.delete(TENANT, id, null);
-    expect(harness.driver.instanceIds).toEqual([]);
-  });
-
-  test('leaves no open connection when the disk is full', async () => {
-    const { plugin, faults } = faulty('UpdateQueryNode');
-    const harness = await Harness.open({ plugins: [plugin] });
-    await using _ = harness;
-    faults.fails = true;
-    await harness.create('a');
-    await harness.closeServer();
-    const opening = vi.spyOn(Channel, 'open');
-    await harness.newServer().start();
-    expect(opening).toHaveBeenCalledOnce();
-    expect(await opening.mock.results[0]?.value).toMatchObject({ isClosed: true });
-    opening.mockRestore();
-    faults.fails = false;
-  });
-
-  test('is recognized by a repeated create, also when the runtime answers late', async () => {
-    const { harness, id } = await cutOff('a', KEY);
-    await using _ = harness;
-    const { opened, open } = gate();
-    harness.driver.fallSilent(id, opened);
-    await harness.newServer({ adoption: { answerMs: 20, silenceMs: 10_000 } }).start();
-    const again = () => harness.agents.create({ spec: specOf('a', { handler: 'count' }), idempotency: KEY });
-    await expect(again()).rejects.toMatchObject({ code: 'unavailable' });
-    await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'unavailable' });
-    open();
-    await vi.waitFor(async () => expect(await again()).toMatchObject({ id, status: 'RUNNING' }));
-    expect(await harness.value(id)).toBe(2);
-    expect(harness.driver.starts).toHaveLength(1);
-  });
-
-  test('becomes FAILED with the exit when the agent died while no server ran', async () => {
-    const { harness, id } = await cutOff('a');
-    await using _ = harness;
-    harness.driver.kill(id, { code: 3, signal: null });
-    await harness.newServer().start();
-    const failed = { status: 'FAILED', statusReason: 'instance exited: exit code 3' };
-    expect(await harness.agents.get(TENANT, id)).toMatchObject(failed);
+    const id = await harness.create('a');
+    expect(await rows(harness)).toMatchObject([{ id, status: 'RUNNING', handle: expect.any(String) }]);
   });
 });
 
