@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { failedPrecondition } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { AgentCode } from './agent-code.ts';
+import { AgentTable } from './agent-table.ts';
 
 const SHA = 'ab'.repeat(32);
 const LOG = { warn: () => undefined, error: () => undefined, info: () => undefined } as never;
@@ -27,7 +28,7 @@ function places() {
 }
 
 test('code packages become read-only platform mounts, and other mounts stay unchanged', async () => {
-  const code = new AgentCode(places(), LOG);
+  const code = new AgentCode(new AgentTable(), places(), LOG);
   const placed = await code.place({ id: 'a', epoch: 1 }, specOf('/srv/data', `code://${SHA}`));
   expect(placed).toMatchObject({
     mounts: [{ source: '/srv/data', target: '/0', readonly: false }],
@@ -37,12 +38,12 @@ test('code packages become read-only platform mounts, and other mounts stay unch
 
 test('place returns the given spec object when the spec mounts no package', async () => {
   const spec = specOf('/srv/data');
-  expect(await new AgentCode(places(), LOG).place({ id: 'a', epoch: 1 }, spec)).toBe(spec);
+  expect(await new AgentCode(new AgentTable(), places(), LOG).place({ id: 'a', epoch: 1 }, spec)).toBe(spec);
 });
 
 test('the code of the next sandbox stays placed when the previous sandbox releases its code', async () => {
   const of = places();
-  const code = new AgentCode(of, LOG);
+  const code = new AgentCode(new AgentTable(), of, LOG);
   code.hold({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
   await code.place({ id: 'a', epoch: 2 }, specOf(`code://${SHA}`));
   code.release({ id: 'a', epoch: 1 });
@@ -54,7 +55,7 @@ test('the code of the next sandbox stays placed when the previous sandbox releas
 
 test('release also releases the code of earlier sandboxes of the same agent', async () => {
   const of = places();
-  const code = new AgentCode(of, LOG);
+  const code = new AgentCode(new AgentTable(), of, LOG);
   for (const [id, epoch] of [
     ['a', 1],
     ['a', 2],
@@ -69,7 +70,7 @@ test('release also releases the code of earlier sandboxes of the same agent', as
 
 test('undo and a failed place release only the code of their own sandbox', async () => {
   const of = places();
-  const code = new AgentCode(of, LOG);
+  const code = new AgentCode(new AgentTable(), of, LOG);
   await code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
   await code.place({ id: 'a', epoch: 2 }, specOf(`code://${SHA}`));
   await code.undo({ id: 'a', epoch: 2 });
@@ -82,7 +83,7 @@ test('undo and a failed place release only the code of their own sandbox', async
 
 test('place releases all packages when one package is not available', async () => {
   const of = places();
-  const code = new AgentCode(of, LOG);
+  const code = new AgentCode(new AgentTable(), of, LOG);
   const placing = code.place({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`, `code://${'cd'.repeat(32)}`));
   await expect(placing).rejects.toThrow('no such package');
   expect([...of.users]).toEqual([]);

@@ -3,6 +3,7 @@ import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import type { LayerPlaces } from '../instances/layer.ts';
 import type { Log } from '../lib/log.ts';
 import type { InstanceRef } from '../storage/queries/instances.ts';
+import type { AgentTable } from './agent-table.ts';
 
 /** Code packages, unpacked on this node. */
 export interface PackagePlaces {
@@ -24,14 +25,11 @@ export class AgentCode {
   readonly #places: PackagePlaces | null;
   readonly #layers: LayerPlaces | null;
   readonly #log: Log;
-  /** Epochs of the sandboxes that use or will use code, by agent. */
-  readonly #epochs = new Map<string, Set<number>>();
+  readonly #table: AgentTable;
 
-  /**
-   * Creates the table. `places` null: code packages are not available. `layers` null: dependencies are not
-   * installed.
-   */
-  constructor(places: PackagePlaces | null, log: Log, layers: LayerPlaces | null = null) {
+  /** `places` null: code packages are not available. `layers` null: dependencies are not installed. */
+  constructor(table: AgentTable, places: PackagePlaces | null, log: Log, layers: LayerPlaces | null = null) {
+    this.#table = table;
     this.#places = places;
     this.#layers = layers;
     this.#log = log;
@@ -89,7 +87,7 @@ export class AgentCode {
    * restart need not track which of them has code.
    */
   release({ id, epoch }: InstanceRef): void {
-    for (const held of this.#epochs.get(id) ?? []) if (held <= epoch) void this.undo({ id, epoch: held });
+    for (const held of this.#epochsOf(id)) if (held <= epoch) void this.undo({ id, epoch: held });
   }
 
   /**
@@ -97,9 +95,10 @@ export class AgentCode {
    * released. Never rejects.
    */
   async undo(ref: InstanceRef): Promise<void> {
-    const epochs = this.#epochs.get(ref.id);
-    if (!epochs?.delete(ref.epoch)) return;
-    if (epochs.size === 0) this.#epochs.delete(ref.id);
+    const epochs = this.#epochsOf(ref.id);
+    if (!epochs.includes(ref.epoch)) return;
+    const left = epochs.filter(epoch => epoch !== ref.epoch);
+    this.#table.set(ref.id, { codeEpochs: left.length === 0 ? undefined : left });
     const user = userOf(ref);
     try {
       await Promise.all([this.#places?.release(user), this.#layers?.release(user)]);
@@ -109,8 +108,12 @@ export class AgentCode {
   }
 
   #add({ id, epoch }: InstanceRef): void {
-    const epochs = this.#epochs.get(id) ?? new Set();
-    this.#epochs.set(id, epochs.add(epoch));
+    const epochs = this.#epochsOf(id);
+    if (!epochs.includes(epoch)) this.#table.set(id, { codeEpochs: [...epochs, epoch] });
+  }
+
+  #epochsOf(id: string): readonly number[] {
+    return this.#table.get(id)?.codeEpochs ?? [];
   }
 }
 

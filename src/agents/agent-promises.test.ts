@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { Ledger } from '../instances/ledger.ts';
 import { TenantBudget } from '../lib/budgets.ts';
 import { AgentPromises } from './agent-promises.ts';
+import { AgentTable } from './agent-table.ts';
 
 const PROCESSES = 10;
 const sandbox = (epoch: number, id = 'a') => ({ id, epoch, cpuMillis: 1000, memoryMb: 128 });
@@ -13,7 +14,7 @@ function one() {
     overcommit: { cpu: 1, memory: 1, processes: 1 },
     openCallBytes: new TenantBudget(1024),
   });
-  const promises = new AgentPromises(ledger, PROCESSES);
+  const promises = new AgentPromises(new AgentTable(), ledger, PROCESSES);
   return { ledger, promises, held: () => ledger.promised.by.agent };
 }
 const ALL = { cpuMillis: 1000, memoryMb: 128, processes: PROCESSES };

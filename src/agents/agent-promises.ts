@@ -1,6 +1,7 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import type { AgentTable } from './agent-table.ts';
 
 /** Sandbox of an agent, with its size. */
 type Sized = Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>;
@@ -9,9 +10,10 @@ type Sized = Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>;
 export class AgentPromises {
   readonly #ledger: Ledger;
   readonly #maxProcesses: number;
-  readonly #promised = new Map<string, Sized>();
+  readonly #table: AgentTable;
 
-  constructor(ledger: Ledger, maxProcesses: number) {
+  constructor(table: AgentTable, ledger: Ledger, maxProcesses: number) {
+    this.#table = table;
     this.#ledger = ledger;
     this.#maxProcesses = maxProcesses;
   }
@@ -21,14 +23,14 @@ export class AgentPromises {
    * refused.
    */
   refusal(sandbox: Sized): ServiceError | undefined {
-    return this.#promised.has(sandbox.id) ? undefined : this.#ledger.refusal(this.#sizeOf(sandbox));
+    return this.#table.get(sandbox.id)?.reservation ? undefined : this.#ledger.refusal(this.#sizeOf(sandbox));
   }
 
   take({ id, epoch, cpuMillis, memoryMb }: Sized): void {
-    const isCounted = this.#promised.has(id);
-    const promised = { id, epoch, cpuMillis, memoryMb };
-    this.#promised.set(id, promised);
-    if (!isCounted) this.#ledger.take('agent', this.#sizeOf(promised));
+    const isCounted = this.#table.get(id)?.reservation !== undefined;
+    const reservation = { id, epoch, cpuMillis, memoryMb };
+    this.#table.set(id, { reservation });
+    if (!isCounted) this.#ledger.take('agent', this.#sizeOf(reservation));
   }
 
   /**
@@ -36,7 +38,7 @@ export class AgentPromises {
    * to a waiting request. A late exit event of the previous sandbox then releases nothing.
    */
   passOn(next: Sized): void {
-    if (this.#promised.has(next.id)) this.take(next);
+    if (this.#table.get(next.id)?.reservation !== undefined) this.take(next);
   }
 
   /**
@@ -44,10 +46,10 @@ export class AgentPromises {
    * keeps it.
    */
   give({ id, epoch }: InstanceRef): void {
-    const promised = this.#promised.get(id);
-    if (promised === undefined || promised.epoch > epoch) return;
-    this.#promised.delete(id);
-    this.#ledger.give('agent', this.#sizeOf(promised));
+    const reservation = this.#table.get(id)?.reservation;
+    if (reservation === undefined || reservation.epoch > epoch) return;
+    this.#table.set(id, { reservation: undefined });
+    this.#ledger.give('agent', this.#sizeOf(reservation));
   }
 
   #sizeOf({ cpuMillis, memoryMb }: Sized): Size {

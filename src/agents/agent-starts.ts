@@ -8,12 +8,14 @@ import type { InstanceRef, StoredInstance } from '../storage/queries/instances.t
 import { AgentCode } from './agent-code.ts';
 import { AgentPromises } from './agent-promises.ts';
 import { toInstance } from './agent-records.ts';
+import { AgentTable } from './agent-table.ts';
 import { Operations } from './operations.ts';
 import type { AgentsOptions } from './options.ts';
 import { serverStopping, tooManyStarting } from './refusals.ts';
 
 /** Parts that all starts of agents share: code, reservations and running operations. */
 export class AgentStarts {
+  readonly table = new AgentTable();
   readonly code: AgentCode;
   readonly operations: Operations;
   readonly promises: AgentPromises;
@@ -22,9 +24,9 @@ export class AgentStarts {
 
   constructor(options: AgentsOptions) {
     this.#options = options;
-    this.code = new AgentCode(options.packages ?? null, options.log, options.layers ?? null);
-    this.promises = new AgentPromises(options.ledger, options.maxProcesses);
-    this.operations = new Operations(id => options.instances.hold(id));
+    this.code = new AgentCode(this.table, options.packages ?? null, options.log, options.layers ?? null);
+    this.promises = new AgentPromises(this.table, options.ledger, options.maxProcesses);
+    this.operations = new Operations(this.table, id => options.instances.hold(id));
   }
 
   get isStopping(): boolean {

@@ -57,6 +57,7 @@ export class Agents implements AgentInstances {
     });
     this.#policy = new PolicyRestarts({
       ...options,
+      table: this.#starts.table,
       now: options.now ?? Date.now,
       restart: record =>
         this.#starts.operations.run(record.id, 'restart', signal => this.#restarts.restart(record.id, signal, record)),

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
+import { AgentTable } from './agent-table.ts';
 import { Operations } from './operations.ts';
 
 test('an operation is found only while its work runs, even when the work fails', async () => {
-  const operations = new Operations(() => () => undefined);
+  const operations = new Operations(new AgentTable(), () => () => undefined);
   await operations.run('a', 'create', async () => {
     expect(operations.of('a')?.kind).toBe('create');
     return undefined;
@@ -13,7 +14,7 @@ test('an operation is found only while its work runs, even when the work fails',
 });
 
 test('a newer operation stays registered when the replaced operation ends', async () => {
-  const operations = new Operations(() => () => undefined);
+  const operations = new Operations(new AgentTable(), () => () => undefined);
   let end!: () => void;
   const first = operations.run(
     'a',
@@ -36,7 +37,7 @@ test('a newer operation stays registered when the replaced operation ends', asyn
 });
 
 test('operations count and abort creates and restarts, but not deletes', async () => {
-  const operations = new Operations(() => () => undefined);
+  const operations = new Operations(new AgentTable(), () => () => undefined);
   const untilAbort = (signal: AbortSignal) =>
     new Promise<undefined>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
   const create = expect(operations.run('a', 'create', untilAbort)).rejects.toThrow('stopping');

@@ -1,34 +1,25 @@
 import type { Instance } from '../core/instance.ts';
-
-/** Long operation that changes an instance as a whole. */
-export interface Operation {
-  readonly kind: 'create' | 'restart' | 'delete';
-  readonly abort: AbortController;
-  /** Resulting instance; undefined after a delete. */
-  readonly done: Promise<Instance | undefined>;
-}
+import type { AgentTable, Operation } from './agent-table.ts';
 
 /** Running operations of this process, by instance. The reconciler skips these instances. */
 export class Operations {
-  readonly #running = new Map<string, Operation>();
+  readonly #table: AgentTable;
   readonly #hold: (id: string) => () => void;
+  #starts = 0;
 
-  /**
-   * Creates the table. `hold` locks an instance against other parts until the returned function is called.
-   */
-  constructor(hold: (id: string) => () => void) {
+  /** `hold` locks an instance against other parts until the returned function is called. */
+  constructor(table: AgentTable, hold: (id: string) => () => void) {
+    this.#table = table;
     this.#hold = hold;
   }
 
   /** Returns the number of running creates and restarts. */
   get starts(): number {
-    let starts = 0;
-    for (const { kind } of this.#running.values()) if (kind !== 'delete') starts++;
-    return starts;
+    return this.#starts;
   }
 
   of(id: string): Operation | undefined {
-    return this.#running.get(id);
+    return this.#table.get(id)?.operation;
   }
 
   /** Runs `work`, and replaces an operation on the same instance that is still running. */
@@ -41,11 +32,11 @@ export class Operations {
     // A microtask later, so that `work` finds this operation in the table.
     const done = Promise.resolve().then(() => work(abort.signal));
     const operation: Operation = { kind, abort, done };
-    this.#running.set(id, operation);
+    this.#replace(id, operation);
     const release = this.#hold(id);
     const end = () => {
       release();
-      if (this.#running.get(id) === operation) this.#running.delete(id);
+      if (this.of(id) === operation) this.#replace(id, undefined);
     };
     done.then(end, end);
     return done;
@@ -53,11 +44,24 @@ export class Operations {
 
   /** Aborts creates and restarts; deletes continue. */
   abortStarts(reason: Error): void {
-    for (const { kind, abort } of this.#running.values()) if (kind !== 'delete') abort.abort(reason);
+    for (const { kind, abort } of this.#running()) if (kind !== 'delete') abort.abort(reason);
   }
 
   /** Resolves when all operations that run now have ended, successfully or not. */
   async settled(): Promise<void> {
-    await Promise.allSettled([...this.#running.values()].map(({ done }) => done));
+    await Promise.allSettled(this.#running().map(({ done }) => done));
+  }
+
+  #replace(id: string, operation: Operation | undefined): void {
+    for (const [each, change] of [
+      [this.of(id), -1],
+      [operation, 1],
+    ] as const)
+      if (each !== undefined && each.kind !== 'delete') this.#starts += change;
+    this.#table.set(id, { operation });
+  }
+
+  #running(): readonly Operation[] {
+    return this.#table.entries().flatMap(([, { operation }]) => operation ?? []);
   }
 }

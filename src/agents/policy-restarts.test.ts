@@ -4,6 +4,7 @@ import type { RestartPolicy } from '../core/restart-policy.ts';
 import { toRecord } from '../instances/rows.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance, type StoredInstance } from '../storage/queries/instances.ts';
+import { AgentTable } from './agent-table.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
 
 const NOW_MS = 1_700_000_000_000;
@@ -21,6 +22,7 @@ beforeEach(async () => {
   restarted = [];
   busy = undefined;
   restarts = new PolicyRestarts({
+    table: new AgentTable(),
     database,
     nodeId: 'node',
     log: { info: () => undefined, warn: () => undefined, error: () => undefined },

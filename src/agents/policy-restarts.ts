@@ -12,8 +12,10 @@ import type { Database } from '../storage/database.ts';
 import { findAgent, listPlannedRestarts } from '../storage/queries/agents.ts';
 import { type InstanceRef, type StoredInstance, updateInstance } from '../storage/queries/instances.ts';
 import { untilWritten } from '../storage/writes/until-written.ts';
+import type { AgentTable } from './agent-table.ts';
 
 export interface PolicyRestartsOptions {
+  readonly table: AgentTable;
   readonly database: Database;
   readonly nodeId: string;
   readonly log: Log;
@@ -37,10 +39,6 @@ const TRY_AGAIN_MS = 1_000;
  */
 export class PolicyRestarts {
   readonly #options: PolicyRestartsOptions;
-  /** Functions that cancel pending restarts, by agent. */
-  readonly #waiting = new Map<string, () => void>();
-  /** Agents that are being started, until the consequence of a failure is written. */
-  readonly #starting = new Set<string>();
   readonly #closing = new AbortController();
 
   constructor(options: PolicyRestartsOptions) {
@@ -52,25 +50,26 @@ export class PolicyRestarts {
    * node planned these restarts.
    */
   async resume(): Promise<void> {
-    const { database, nodeId, isBusy } = this.#options;
+    const { table, database, nodeId, isBusy } = this.#options;
     if (this.#closing.signal.aborted) return;
     for (const stored of await listPlannedRestarts(database, nodeId)) {
       const { id } = stored;
-      if (!this.#waiting.has(id) && !this.#starting.has(id) && !isBusy(id)) this.#wait(stored);
+      const { cancelRestart, isRestarting } = table.get(id) ?? {};
+      if (cancelRestart === undefined && isRestarting === undefined && !isBusy(id)) this.#wait(stored);
     }
   }
 
   /** Cancels all pending restarts. The plans remain in the records for the next service. */
   close(): void {
     this.#closing.abort();
-    for (const cancel of this.#waiting.values()) cancel();
-    this.#waiting.clear();
+    for (const [id] of this.#options.table.entries()) this.cancel(id);
   }
 
   /** Cancels the pending restart of an agent that a client deletes or restarts. */
   cancel(id: string): void {
-    this.#waiting.get(id)?.();
-    this.#waiting.delete(id);
+    const { table } = this.#options;
+    table.get(id)?.cancelRestart?.();
+    table.set(id, { cancelRestart: undefined });
   }
 
   /**
@@ -109,20 +108,21 @@ export class PolicyRestarts {
   }
 
   #wait(stored: StoredInstance, tryAgainMs?: number): void {
+    const { table } = this.#options;
     const { id, restartAtMs } = stored;
     const pauseMs = tryAgainMs ?? msUntilStored(restartAtMs, LIMITS.longestRestartPauseMs, this.#options.now());
     this.cancel(id);
     if (this.#closing.signal.aborted) return;
-    const cancel = afterMs(pauseMs, () => {
-      if (this.#waiting.get(id) === cancel) this.#waiting.delete(id);
+    const cancelRestart = afterMs(pauseMs, () => {
+      if (table.get(id)?.cancelRestart === cancelRestart) table.set(id, { cancelRestart: undefined });
       void this.#restart(stored);
     });
-    this.#waiting.set(id, cancel);
+    table.set(id, { cancelRestart });
   }
 
   async #restart({ id, epoch }: InstanceRef): Promise<void> {
-    const { log, restart, isBusy, refusal } = this.#options;
-    this.#starting.add(id);
+    const { table, log, restart, isBusy, refusal } = this.#options;
+    table.set(id, { isRestarting: true });
     try {
       const stored = await this.#find(id);
       // Otherwise the agent was deleted, or restarted by a client.
@@ -140,7 +140,7 @@ export class PolicyRestarts {
       this.#options.restarted?.('failed');
       await this.#failed(id, error);
     } finally {
-      this.#starting.delete(id);
+      table.set(id, { isRestarting: undefined });
     }
   }
 

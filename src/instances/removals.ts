@@ -1,4 +1,5 @@
-import { backoffMs } from '../lib/backoff.ts';
+import { backoffMs, pause } from '../lib/backoff.ts';
+import { OVER, sharedController } from '../lib/linked-signal.ts';
 import type { Log } from '../lib/log.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { removeSandbox } from './driver-calls.ts';
@@ -11,39 +12,36 @@ const RETRY = { firstMs: 500, longestMs: 60_000 };
  */
 export class Removals {
   readonly #log: Log;
-  readonly #timers = new Set<NodeJS.Timeout>();
-  #isClosed = false;
+  readonly #closing = sharedController();
 
   constructor(log: Log) {
     this.#log = log;
   }
 
-  /** Returns the number of failed removals that are to be retried. */
-  get pending(): number {
-    return this.#timers.size;
-  }
-
   /** Removes a sandbox now, and retries later if that fails. Never rejects. */
-  async discard(driver: SandboxDriver, handle: SandboxHandle, failures = 1): Promise<void> {
-    try {
-      await removeSandbox(driver, handle);
-    } catch (error) {
-      this.#log.warn({ instanceId: handle.instanceId, err: error }, 'sandbox removal failed; retrying');
-      if (this.#isClosed) return;
-      const timer = setTimeout(
-        () => {
-          this.#timers.delete(timer);
-          void this.discard(driver, handle, failures + 1);
-        },
-        backoffMs(RETRY, failures),
-      ).unref();
-      this.#timers.add(timer);
-    }
+  async discard(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+    if (!(await this.#remove(driver, handle))) void this.#retry(driver, handle);
   }
 
   close(): void {
-    this.#isClosed = true;
-    for (const timer of this.#timers) clearTimeout(timer);
-    this.#timers.clear();
+    this.#closing.abort(OVER);
+  }
+
+  async #retry(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+    const { signal } = this.#closing;
+    for (let failures = 1; ; failures++) {
+      await pause(backoffMs(RETRY, failures), signal);
+      if (signal.aborted || (await this.#remove(driver, handle))) return;
+    }
+  }
+
+  async #remove(driver: SandboxDriver, handle: SandboxHandle): Promise<boolean> {
+    try {
+      await removeSandbox(driver, handle);
+      return true;
+    } catch (error) {
+      this.#log.warn({ instanceId: handle.instanceId, err: error }, 'sandbox removal failed; retrying');
+      return false;
+    }
   }
 }

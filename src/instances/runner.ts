@@ -16,7 +16,7 @@ import type { Removals } from './removals.ts';
 import type { InstanceRecord, InstanceRows } from './rows.ts';
 import { SILENCE_TIMES } from './silence-times.ts';
 import type { Start } from './start.ts';
-import { startWithRecord } from './start-with-record.ts';
+import { RecordRefused, startWithRecord } from './start-with-record.ts';
 import { factsOf, rowOf, type StartedFacts } from './started.ts';
 
 /** Longest wait for a write that is retried in the background. */
@@ -143,7 +143,7 @@ export class InstanceRunner {
     const { createTimeoutMs, metrics, reconcileSoon } = this.#parts;
     const { driver, insert } = start;
     const startedMs = performance.now();
-    let outcome: 'created' | 'failed' = 'failed';
+    let outcome: 'created' | 'failed' | 'refused' = 'failed';
     let isRecorded = insert === undefined;
     try {
       const inserting =
@@ -165,11 +165,12 @@ export class InstanceRunner {
         reconcileSoon();
         throw error;
       }
+      if (error instanceof RecordRefused) outcome = 'refused';
       const cause = explained(error, start.explain);
       if (isRecorded) await this.undo(record, cause);
       throw cause;
     } finally {
-      metrics?.created(driver.name, outcome, performance.now() - startedMs);
+      if (outcome !== 'refused') metrics?.created(driver.name, outcome, performance.now() - startedMs);
     }
   }
 

@@ -25,12 +25,14 @@ interface Options {
 export async function startWithRecord(start: Start, signal: AbortSignal, options: Options): Promise<Launched> {
   if (start.insert === undefined) return await startSandbox(start, signal, options);
   const { controller, unlink } = linkedTo(signal);
+  // The start comes first: it waits for other processes most of the time, and an insert into SQLite does not.
+  const starting = startSandbox(start, controller.signal, options);
   const inserted = start.insert().then(isWritten => {
     if (!isWritten) throw new RecordRefused();
   });
   inserted.catch(error => controller.abort(error));
   try {
-    const launched = await startSandbox(start, controller.signal, options);
+    const launched = await starting;
     try {
       await inserted;
       return launched;

@@ -60,6 +60,17 @@ const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
 const LISTED_AT_ONCE = 32;
 
+/** A sandbox whose exit this process awaits or knows. */
+interface WatchedSandbox {
+  readonly ended: Promise<ExitResult>;
+  /** Connection to the init of the running sandbox. */
+  watch?: Watch | undefined;
+  /** True if the sandbox has its own pid namespace: an exit that its init reports is complete. */
+  readonly isEnclosed: boolean;
+  /** Exit of a stopped sandbox whose init has reported the end and may still be exiting itself. */
+  leaving?: Told | undefined;
+}
+
 export interface HostDriverOptions {
   /** The parent of `instances`, which contains the sandboxes' directories. */
   readonly runDir: string;
@@ -79,13 +90,8 @@ export abstract class HostDriver implements SandboxDriver {
   /** The parent of all sandbox directories. */
   readonly #instancesDir: string;
   readonly #network: NetworkOptions;
-  readonly #exits = new Map<string, Promise<ExitResult>>();
-  /** Connections to the inits of running sandboxes, by instance id. */
-  readonly #watches = new Map<string, Watch>();
-  /** Watches of sandboxes with their own pid namespace: an exit that their init reports is complete. */
-  readonly #enclosed = new WeakSet<Watch>();
-  /** Exits of stopped sandboxes whose init has reported the end and may still be exiting itself. */
-  readonly #leaving = new Map<string, Told>();
+  /** Sandboxes whose exits are awaited or known, by instance id. */
+  readonly #watched = new Map<string, WatchedSandbox>();
   readonly #closing = new AbortController();
   readonly #ports: SandboxPorts;
   readonly #removals: Removals;
@@ -121,11 +127,13 @@ export abstract class HostDriver implements SandboxDriver {
 
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
-    const watch = this.#watchOf(handle);
-    if (watch === null || !this.#enclosed.has(watch)) return await endSandbox(sandbox, graceMs, watch);
+    const watched = this.#watched.get(handle.instanceId);
+    const watch = watched?.watch;
+    if (watched === undefined || watch === undefined || !watched.isEnclosed)
+      return await endSandbox(sandbox, graceMs, watch ?? null);
     const told = await askToEnd(watch, graceMs);
     if (told === null) return await endSandbox(sandbox, 0, this.#watchOf(handle));
-    if (this.#watchOf(handle) === watch) this.#leaving.set(handle.instanceId, told);
+    if (watched.watch === watch) watched.leaving = told;
   }
 
   async remove(handle: SandboxHandle, cleared?: () => void): Promise<void> {
@@ -139,7 +147,7 @@ export abstract class HostDriver implements SandboxDriver {
     await this.#removals.remove(sandbox.directory);
     // A process that has left its groups exits a few instructions later.
     if (sandbox.init !== null) await waitForEnd(sandbox.init, DYING_MS);
-    this.#exits.delete(handle.instanceId);
+    this.#watched.delete(handle.instanceId);
     if (!groupsGone) {
       throw unavailable(
         `control groups of ${handle.instanceId} are still in use: ${Object.values(sandbox.groups.paths).join(', ')}`,
@@ -152,8 +160,7 @@ export abstract class HostDriver implements SandboxDriver {
    */
   async #clear(sandbox: ProcessSandbox): Promise<boolean> {
     const { instanceId, groups, directory } = sandbox;
-    const watch = this.#watches.get(instanceId) ?? null;
-    const leaving = this.#leaving.get(instanceId);
+    const { watch = null, leaving } = this.#watched.get(instanceId) ?? {};
     if (leaving === undefined) await endSandbox(sandbox, 0, watch);
     // Init writes nothing after it has reported the end. Its namespaces take as long to end as the files take
     // to be removed.
@@ -263,10 +270,8 @@ export abstract class HostDriver implements SandboxDriver {
 
   async close(): Promise<void> {
     this.#closing.abort();
-    for (const { connection } of this.#watches.values()) connection.close();
-    this.#watches.clear();
-    this.#leaving.clear();
-    this.#exits.clear();
+    for (const { watch } of this.#watched.values()) watch?.connection.close();
+    this.#watched.clear();
     this.#ports.closeAll();
     this.#disk.close();
   }
@@ -315,18 +320,16 @@ export abstract class HostDriver implements SandboxDriver {
     const { instanceId } = handle;
     const { told, ended: seen } = watchInit(connection, readHandle(handle), this.#closing.signal);
     const ended = seen.finally(() => {
-      if (this.#watches.get(instanceId)?.connection === connection) {
-        this.#watches.delete(instanceId);
-        this.#leaving.delete(instanceId);
-      }
+      watched.watch = undefined;
+      watched.leaving = undefined;
       this.#disk.drop(instanceId);
       connection.close();
     });
-    ended.catch(() => this.#exits.delete(instanceId));
-    this.#exits.set(instanceId, ended);
-    const watch = { connection, told, ended };
-    if (isEnclosed) this.#enclosed.add(watch);
-    this.#watches.set(instanceId, watch);
+    const watched: WatchedSandbox = { ended, watch: { connection, told, ended }, isEnclosed };
+    ended.catch(() => {
+      if (this.#watched.get(instanceId) === watched) this.#watched.delete(instanceId);
+    });
+    this.#watched.set(instanceId, watched);
     return ended;
   }
 
@@ -368,14 +371,14 @@ export abstract class HostDriver implements SandboxDriver {
 
   /** Returns the exit; all waits for one sandbox share one promise. */
   async #exitOf(handle: SandboxHandle): Promise<ExitResult> {
-    const known = this.#exits.get(handle.instanceId);
-    if (known !== undefined) return await known;
+    const known = this.#watched.get(handle.instanceId);
+    if (known !== undefined) return await known.ended;
     // Callers have mostly inspected the sandbox already, so a sandbox that answers is not inspected again.
     const connection = await connectInit(readHandle(handle)).catch(() => null);
-    const meanwhile = this.#exits.get(handle.instanceId);
+    const meanwhile = this.#watched.get(handle.instanceId);
     if (meanwhile !== undefined) {
       connection?.close();
-      return await meanwhile;
+      return await meanwhile.ended;
     }
     if (connection !== null) {
       connection.send({ op: 'watch' });
@@ -402,7 +405,7 @@ export abstract class HostDriver implements SandboxDriver {
   }
 
   #watchOf({ instanceId }: SandboxHandle): Watch | null {
-    return this.#watches.get(instanceId) ?? null;
+    return this.#watched.get(instanceId)?.watch ?? null;
   }
 
   /** Adds the facts that a handle from the beginning of a start lacks, from the sandbox's directory. */

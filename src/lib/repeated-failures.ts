@@ -1,5 +1,5 @@
 import { messageOf, ServiceError } from '../core/error.ts';
-import type { Log } from '../lib/log.ts';
+import type { Log } from './log.ts';
 
 /** Time during which the same failure of the same subject is not logged again. */
 const QUIET_MS = 60_000;

@@ -1,0 +1,45 @@
+import type { Instance } from '../core/instance.ts';
+import type { Size } from '../instances/ledger.ts';
+import type { InstanceRef } from '../storage/queries/instances.ts';
+
+/** Long operation that changes an instance as a whole. */
+export interface Operation {
+  readonly kind: 'create' | 'restart' | 'delete';
+  readonly abort: AbortController;
+  /** Resulting instance; undefined after a delete. */
+  readonly done: Promise<Instance | undefined>;
+}
+
+/** State of one agent in this process, in addition to its runner. */
+export interface AgentState {
+  /** Running create, restart or delete. */
+  operation?: Operation | undefined;
+  /** Sandbox that has a reservation in the ledger, with its size. */
+  reservation?: (InstanceRef & Pick<Size, 'cpuMillis' | 'memoryMb'>) | undefined;
+  /** Epochs of the sandboxes that use or will use code. */
+  codeEpochs?: readonly number[] | undefined;
+  /** Cancels the pending restart by the restart policy. */
+  cancelRestart?: (() => void) | undefined;
+  /** True during a restart by the policy, until the consequence of a failure is written. */
+  isRestarting?: true | undefined;
+}
+
+/** States of agents, by id. An agent without state takes no memory. */
+export class AgentTable {
+  readonly #states = new Map<string, AgentState>();
+
+  get(id: string): AgentState | undefined {
+    return this.#states.get(id);
+  }
+
+  /** Changes members of the state of an agent; undefined removes a member. */
+  set(id: string, changes: AgentState): void {
+    const state = { ...this.#states.get(id), ...changes };
+    if (Object.values(state).some(value => value !== undefined)) this.#states.set(id, state);
+    else this.#states.delete(id);
+  }
+
+  entries(): readonly (readonly [string, AgentState])[] {
+    return [...this.#states];
+  }
+}
