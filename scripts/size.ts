@@ -34,7 +34,7 @@ interface SyntaxNode {
 }
 
 const FUNCTIONS = new Set(['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression']);
-/** A collection whose key is a string or an object; a table of drivers, owners or listeners has other keys. */
+/** A collection whose key is a string or an object; tables of drivers and owners have other keys. */
 const KEYED = /^new (Counter\(|Weak(Map|Set)<|(Map|Set|Counter)<(string|\w*(Instance|Row|Runner))\b)/;
 /** Files that keep the state of an instance. */
 const INSTANCE_STATE = /^src\/(instances\/|agents\/|sandbox\/host\/(host-driver|disk-watch)\.ts)/;
@@ -60,7 +60,7 @@ export async function measures(): Promise<readonly Measure[]> {
     measure('files of src/ without tests', sources.length, 645, ''),
     measure('lines of the longest function', largest.lines, 147, `${largest.file}:${largest.line}`),
     measure('functions of more than 80 lines', functions.filter(({ lines }) => lines > 80).length, 4, ''),
-    measure('lines of the longest file', longest.lines, 700, longest.file),
+    measure('lines of the longest file', longest.lines, 580, longest.file),
     measure('circles of imports', circles.length, 0, circles.map(each => each.join(' ↔ ')).join('; ')),
     measure('files at the root of src/', atRoot, 2, ''),
   ];

@@ -6,8 +6,7 @@ import { Command, neverBegan } from './command.ts';
 import { listSandboxes } from './driver-calls.ts';
 import type { RunnerRegistry } from './registry.ts';
 import type { RunnerParts } from './runner.ts';
-import type { Start } from './start.ts';
-import { factsOf, rowOf } from './started.ts';
+import { factsOf, rowOf, type Start } from './start.ts';
 
 const RETRY = { firstMs: 500, longestMs: 30_000 };
 

@@ -24,9 +24,10 @@ export interface Draft
 
 /**
  * All instances of all owners. Owners request instances and are notified of changes. Each instance has one
- * runner, which starts, adopts, ends and records it. The record is an intent: it is inserted before the sandbox
- * starts, or at the same time if the start is cheap. A start is acknowledged once the record is RUNNING. A
- * sandbox whose record was never inserted is an orphan, and a record whose sandbox never started is undone.
+ * runner, which starts, adopts, ends and records it. The record is an intent: it is inserted before the
+ * sandbox starts, or at the same time if the start is cheap. A start is acknowledged once the record is
+ * RUNNING. A sandbox whose record was never inserted is an orphan, and a record whose sandbox never started
+ * is undone.
  */
 export class Instances {
   readonly rows: InstanceRows;

@@ -55,8 +55,8 @@ export class RunnerRegistry {
   }
 
   /**
-   * Cancels the searches for recovered instances and keeps their sandboxes. Returns the number of searches for
-   * instances of this kind.
+   * Cancels the searches for recovered instances of this kind and keeps their sandboxes. Returns the number
+   * of searches.
    */
   async abandonAdoptions(kind: OwnerKind): Promise<number> {
     const abandoned = [...this.#runners.values()].map(runner => runner.abandonAdoption(kind));

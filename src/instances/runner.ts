@@ -15,9 +15,8 @@ import { instanceNotFound, restartFailed } from './refusals.ts';
 import type { Removals } from './removals.ts';
 import type { InstanceRecord, InstanceRows } from './rows.ts';
 import { SILENCE_TIMES } from './silence-times.ts';
-import type { Start } from './start.ts';
+import { factsOf, rowOf, type Start, type StartedFacts } from './start.ts';
 import { RecordRefused, startWithRecord } from './start-with-record.ts';
-import { factsOf, rowOf, type StartedFacts } from './started.ts';
 
 /** Longest wait for a write that is retried in the background. */
 export const RECORDED_MS = 1_000;
@@ -59,9 +58,9 @@ export interface Launched {
 }
 
 /**
- * One instance in this process: its live sandbox, the search for a recovered one, and the chain of its writes.
- * Only this class moves an instance through the states of `state.ts`. Each change is a compare-and-set on the
- * state and epoch of the record. So a late exit or a slow probe cannot undo a newer change.
+ * Owns the state of an instance in this process: its live sandbox, the search for a recovered one, and the
+ * chain of its writes. Each change is a compare-and-set on the state and epoch of the record. So a late exit
+ * or a slow probe cannot undo a newer change.
  */
 export class InstanceRunner {
   readonly id: string;
@@ -136,8 +135,8 @@ export class InstanceRunner {
   /**
    * Starts the sandbox of a locked CREATING instance, connects to its runtime and loads its code, within the
    * create budget. The instance is RUNNING afterwards and takes calls. Fails with the cause, with the reason
-   * of `signal`, with `deadline_exceeded`, or with `RecordRefused`. The sandbox is removed then. The record is
-   * deleted, or FAILED if the instance had a sandbox before.
+   * of `signal`, with `deadline_exceeded`, or with `RecordRefused`. The sandbox is removed then. The record
+   * is deleted, or FAILED if the instance had a sandbox before.
    */
   async start(record: StoredInstance, start: Start, signal: AbortSignal): Promise<Launched> {
     const { createTimeoutMs, metrics, reconcileSoon } = this.#parts;
@@ -174,7 +173,7 @@ export class InstanceRunner {
     }
   }
 
-  /** Returns the live instance, or makes a RUNNING instance of an earlier server live. See `Instances.adopt`. */
+  /** Makes a RUNNING instance of an earlier server live, unless it is. See `Instances.adopt`. */
   async adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     if (this.#live !== undefined) return this.#live;
     this.#adoption ??= this.#beginAdoption(record);

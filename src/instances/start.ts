@@ -1,7 +1,9 @@
+import type { SandboxFacts } from '../core/instance.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
-import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { AgentName, TakenName } from '../storage/queries/agents.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 
 /** Everything that `Instances.launch` needs to start an instance. */
 export interface Start {
@@ -13,8 +15,8 @@ export interface Start {
   /** Measures the steps of the start. */
   readonly stages?: ServerTiming;
   /**
-   * Inserts the record while the sandbox starts. False: the name or the idempotency key is taken; the start is
-   * undone then. Absent: the record was inserted before.
+   * Inserts the record while the sandbox starts. False: the name or the idempotency key is taken; the start
+   * is undone then. Absent: the record was inserted before.
    */
   readonly insert?: () => Promise<boolean>;
   /** Checks the result of loading the code before the instance takes calls. If it throws, the start fails. */
@@ -25,3 +27,16 @@ export interface Start {
 
 /** Agent whose name another agent has taken. The agent is STOPPING, and its sandbox must still be ended. */
 export type ReplacedAgent = NonNullable<TakenName['replaced']>;
+
+/** Columns about a sandbox that has started. */
+export type StartedFacts = Pick<StoredInstance, 'statusReason' | 'loadError' | 'startedAtMs' | 'sandbox'>;
+
+/** Returns the columns. `loadError`: why the code was not loaded; `''` if it was. */
+export function factsOf({ facts }: StartedSandbox, loadError: string, startedAtMs: number): StartedFacts {
+  return { statusReason: '', loadError, startedAtMs, sandbox: facts };
+}
+
+/** Returns the columns of a sandbox that has started. */
+export function rowOf(facts: { readonly sandbox: SandboxFacts } & object, { handle }: StartedSandbox, secret: string) {
+  return { ...facts, handle: JSON.stringify(handle), secret };
+}

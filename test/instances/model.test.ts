@@ -145,7 +145,7 @@ class Model {
     if (ids.size === 0 && failed !== undefined) throw failed.reason;
   }
 
-  /** Repeats the create of an agent: its idempotency key may be that of another request, or its name is taken. */
+  /** Repeats the create of an agent, whose name is taken. */
   async #repeat({ id, name }: Agent): Promise<void> {
     const spec = specOf(name, { handler: 'count' });
     await expect(this.bed.server.agents.create({ spec })).rejects.toMatchObject({ body: { instance_id: id } });
@@ -163,12 +163,13 @@ class Model {
 
   async #exit(agent: Agent): Promise<void> {
     if (!this.bed.driver.runningIds.includes(agent.id)) return;
+    const before = this.told;
     this.exits += 1;
     agent.state = 'failed';
     this.bed.driver.kill(agent.id);
     await vi.waitFor(async () => {
       const row = (await this.bed.rows()).find(({ id }) => id === agent.id);
-      expect(row?.status).toBe('FAILED');
+      expect([row?.status, this.told]).toEqual(['FAILED', before + 1]);
     });
   }
 
