@@ -1,6 +1,6 @@
 import { SERVICE_CODES } from '../core/codes.ts';
 import { messageOf, notFound, PartAway, ServiceError, unavailable } from '../core/error.ts';
-import type { Lease } from '../core/lease.ts';
+import { HELD_FOR_GOOD, type Lease, shardOf } from '../core/lease.ts';
 import { formatUrn, functionUrnOf, parseUrn } from '../core/urn.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
@@ -8,8 +8,27 @@ import type { Capacity } from './capacity.ts';
 import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
 import type { FunctionInstance, InstanceLauncher } from './function-instance.ts';
 import type { Clock, GroupKey } from './policy.ts';
-import { type FunctionShards, shardOfUrn } from './shards.ts';
 import { VersionScaler } from './version-scaler.ts';
+
+/**
+ * Ownership of functions by replicas. A shard has one owner at a time, which scales, keeps the
+ * sessions and applies the maximum.
+ */
+export interface FunctionShards {
+  /**
+   * Returns the lease under which this replica serves the functions of a shard. Null when another replica or
+   * none has the shard, or while it is being transferred.
+   */
+  held(shard: string): Lease | null;
+}
+
+/** Ownership of all functions, for a process without other replicas. */
+export const ALL_SHARDS: FunctionShards = { held: () => HELD_FOR_GOOD };
+
+/** Returns the shard of a function, from its URN or from the URN of a version. */
+export function shardOfUrn(urn: string): string {
+  return shardOf(functionUrnOf(urn));
+}
 
 export interface ActiveVersionsOptions {
   readonly catalog: FunctionCatalog;

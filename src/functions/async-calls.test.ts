@@ -8,10 +8,10 @@ import { CHECKED_BYTES } from '../runtime/call.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { listUntoldAsyncCalls } from '../storage/queries/async-calls.ts';
 import { type DurableWrites, openDurableWrites } from '../storage/writes/durable.ts';
-import { AsyncCalls, type AsyncCallsOptions, asyncAnswerJson } from './async-calls.ts';
+import { shardOfUrn } from './active-versions.ts';
+import { asyncAnswerJson, deliverWebhook } from './async-answer.ts';
+import { AsyncCalls, type AsyncCallsOptions } from './async-calls.ts';
 import type { FunctionInvocation, FunctionResult } from './function-invoker.ts';
-import { shardOfUrn } from './shards.ts';
-import { deliverWebhook } from './webhook.ts';
 
 /** Call that the invoker received and that waits for a slot. */
 interface Handed {

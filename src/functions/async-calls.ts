@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { CALL_CODES, SERVICE_CODES } from '../core/codes.ts';
-import { failedPrecondition, messageOf, notFound, ServiceError } from '../core/error.ts';
+import { SERVICE_CODES } from '../core/codes.ts';
+import { failedPrecondition, messageOf, notFound } from '../core/error.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
 import type { Lease } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import { sharedController } from '../lib/linked-signal.ts';
-import { checkedOutcome } from '../runtime/call.ts';
 import type { Database } from '../storage/database.ts';
 import {
   bytesOfEnd,
@@ -24,14 +23,13 @@ import {
   readAsyncCall,
   sumAsyncCallBytes,
 } from '../storage/queries/async-calls.ts';
-import type { AsyncCallStatus } from '../storage/schema/async-calls.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { mayPass, untilWritten } from '../storage/writes/until-written.ts';
-import { servedElsewhere } from './active-versions.ts';
+import { ALL_SHARDS, type FunctionShards, servedElsewhere, shardOfUrn } from './active-versions.ts';
+import { type AsyncAnswer, type CallEnd, endOf, toAsyncAnswer } from './async-answer.ts';
 import { AsyncQueue, type QueuedCall } from './async-queue.ts';
 import { AsyncUsage } from './async-usage.ts';
 import type { FunctionInvocation, FunctionResult } from './function-invoker.ts';
-import { ALL_SHARDS, type FunctionShards, shardOfUrn } from './shards.ts';
 
 export interface AsyncCallsOptions {
   readonly database: Database;
@@ -57,26 +55,6 @@ export interface AsyncCallsOptions {
   readonly log: { warn(fields: object, message: string): void };
 }
 
-/** Stored call, as the API answers it. */
-export interface AsyncAnswer {
-  readonly requestId: string;
-  readonly status: AsyncCallStatus;
-  /**
-   * JSON of the value as the runtime wrote it. Parsing and writing it again would lose digits of numbers, and
-   * fail for deep nesting.
-   */
-  readonly resultJson?: string;
-  readonly error?: { readonly code: number; readonly message: string };
-  readonly createdAt: string;
-  readonly completedAt?: string;
-}
-
-/** Returns the JSON of an answer. */
-export function asyncAnswerJson({ resultJson, ...answer }: AsyncAnswer): string {
-  const json = JSON.stringify(answer);
-  return resultJson === undefined ? json : `${json.slice(0, -1)},"result":${resultJson}}`;
-}
-
 export interface AsyncSubmission {
   readonly urn: string;
   readonly tenant: string;
@@ -86,7 +64,6 @@ export interface AsyncSubmission {
   readonly webhookUrl: string;
 }
 
-const RETRIED: ReadonlySet<number> = new Set(CALL_CODES.filter(row => row.isRetried).map(row => row.code));
 /** Pause of a function's calls after its queue was full. */
 const FULL_QUEUE_PAUSE_MS = 500;
 const READ_AGAIN = { firstMs: 100, longestMs: 5_000 };
@@ -95,14 +72,6 @@ const DROPPED_AT_ONCE = 1000;
 /** Maximum number of concurrent webhook deliveries. Above it, calls that end wait before they report. */
 const MAX_DELIVERIES = 256;
 const MAX_BYTES = 4 * 1024 * 1024 * 1024;
-
-interface CallEnd {
-  /** JSON text. */
-  readonly result?: string;
-  readonly error?: { readonly code: number; readonly message: string };
-  /** True if the call failed before it had a slot, and for a reason that may pass. */
-  readonly mayPass?: boolean;
-}
 
 /**
  * Durable queue behind `X-Invoke-Type: async`. A call is stored before it is acknowledged. It is marked as
@@ -144,7 +113,7 @@ export class AsyncCalls {
 
   /** Resumes the calls of an earlier server. With shards, `acquired` resumes them instead. */
   async start(): Promise<void> {
-    if (this.#options.shards === undefined) await this.#goOn(null);
+    if (this.#options.shards === undefined) await this.#resume(null);
     await this.dropOld();
   }
 
@@ -157,7 +126,7 @@ export class AsyncCalls {
       const held = shards.filter(shard => this.#shards.held(shard)?.isHeld());
       if (held.length === 0) return;
       try {
-        return await this.#goOn(held);
+        return await this.#resume(held);
       } catch (error) {
         if (failures === 1) {
           const fields = { shards: held.length, reason: messageOf(error) };
@@ -182,10 +151,10 @@ export class AsyncCalls {
   /** Drops the waiting calls of these shards, because another replica runs them. */
   lost(shards: readonly string[]): void {
     const among = new Set(shards);
-    for (const queued of this.#queue.drop(urn => among.has(shardOfUrn(urn)))) this.#close(queued);
+    for (const queued of this.#queue.drop(urn => among.has(shardOfUrn(urn)))) this.#forget(queued);
   }
 
-  async #goOn(shards: readonly string[] | null): Promise<void> {
+  async #resume(shards: readonly string[] | null): Promise<void> {
     const { database } = this.#options;
     const error = JSON.stringify({
       code: SERVICE_CODES.instanceEnded.code,
@@ -197,7 +166,7 @@ export class AsyncCalls {
       if (!this.#open.has(id)) this.#enqueue({ id, tenant, urn, createdAtMs: Math.min(created_at_ms, this.#now()) });
     }
     this.#pump();
-    if (this.#options.deliver !== null) void this.#tell(await listUntoldAsyncCalls(database, shards));
+    if (this.#options.deliver !== null) void this.#reportUnsent(await listUntoldAsyncCalls(database, shards));
   }
 
   #enqueue(queued: QueuedCall): void {
@@ -206,7 +175,7 @@ export class AsyncCalls {
     this.#queue.push(queued);
   }
 
-  #close({ id, tenant }: QueuedCall): void {
+  #forget({ id, tenant }: QueuedCall): void {
     this.#open.delete(id);
     this.#claims.delete(id);
     this.#usage.closed(tenant);
@@ -261,12 +230,12 @@ export class AsyncCalls {
       };
       await this.#options.durable.write(insertAsyncCall, row, lease.fence);
     } catch (error) {
-      this.#close(queued);
+      this.#forget(queued);
       this.#usage.stored(tenant, -bytes);
       throw error;
     }
     // If the shard was lost during the write, its new owner finds the call.
-    if (!this.#leaseOf(urn)) this.#close(queued);
+    if (!this.#leaseOf(urn)) this.#forget(queued);
     else this.#queue.push(queued);
     this.#pump();
     return id;
@@ -281,14 +250,7 @@ export class AsyncCalls {
     if (!row || (tenant !== null && row.tenant !== tenant)) {
       throw notFound(`no asynchronous call has the id ${id}`, { number: SERVICE_CODES.unknownId.code });
     }
-    return {
-      requestId: row.id,
-      status: row.status,
-      ...(row.result === null ? {} : { resultJson: row.result }),
-      ...(row.error === null ? {} : { error: JSON.parse(row.error) as { code: number; message: string } }),
-      createdAt: new Date(row.created_at_ms).toISOString(),
-      ...(row.completed_at_ms === null ? {} : { completedAt: new Date(row.completed_at_ms).toISOString() }),
-    };
+    return toAsyncAnswer(row);
   }
 
   #now(): number {
@@ -297,13 +259,13 @@ export class AsyncCalls {
 
   #pump(): void {
     while (!this.#isStopping && this.#running.size < this.#options.maxRunning) {
-      const next = this.#queue.take();
+      const next = this.#queue.next();
       if (!next) return;
       const running = this.#run(next)
         .catch((error: unknown) => {
           const fields = { requestId: next.id, reason: messageOf(error) };
           this.#options.log.warn(fields, 'cannot record asynchronous call');
-          this.#close(next);
+          this.#forget(next);
         })
         .finally(() => {
           this.#running.delete(running);
@@ -326,7 +288,7 @@ export class AsyncCalls {
     let eventBytes = 0;
     try {
       if (lease === null) {
-        this.#close(queued);
+        this.#forget(queued);
         return;
       }
       const row = await readAsyncCall(database, queued.id);
@@ -342,17 +304,17 @@ export class AsyncCalls {
         this.#pump();
       };
       const call = { header, body: Buffer.from(row.body) };
-      end = await this.#outcomeOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
+      end = await endOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
       // A call whose mark could not be stored returns to the queue. Otherwise it would hold an instance until
       // the disk has space.
       const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);
       if (!isPlaced && !lease.isHeld()) {
         // The call never ran here, so the next owner runs it.
-        this.#close(queued);
+        this.#forget(queued);
         return;
       }
-      if (!isPlaced && mayPass && this.#mayTryAgain(queued)) {
-        this.#putBack(queued, end.error?.code);
+      if (!isPlaced && mayPass && this.#mayRetry(queued)) {
+        this.#requeue(queued, end.error?.code);
         isPlaced = true;
         return;
       }
@@ -373,7 +335,7 @@ export class AsyncCalls {
         this.#options.log.warn(fields, 'cannot write end of asynchronous call; retrying');
       },
     );
-    this.#close(queued);
+    this.#forget(queued);
     this.#usage.stored(queued.tenant, bytesOfEnd(outcome) - eventBytes);
     this.#armSweep();
     await this.#deliver(queued.id, webhookUrl);
@@ -401,12 +363,12 @@ export class AsyncCalls {
    * Returns true if a call that never ran may wait longer. While the server stops it always may: the next
    * server runs it.
    */
-  #mayTryAgain({ createdAtMs }: QueuedCall): boolean {
+  #mayRetry({ createdAtMs }: QueuedCall): boolean {
     return this.#isStopping || this.#now() - createdAtMs < this.#options.keepMs;
   }
 
-  #putBack(queued: QueuedCall, code: number | undefined): void {
-    this.#queue.putBack(queued);
+  #requeue(queued: QueuedCall, code: number | undefined): void {
+    this.#queue.requeue(queued);
     // No pause after `waitedTooLong`: that call has already waited for an instance. A full queue is retried a
     // little later.
     if (code === SERVICE_CODES.waitedTooLong.code || this.#isStopping) return;
@@ -441,23 +403,10 @@ export class AsyncCalls {
    * Sends the reports that an earlier server has not sent. Runs in the background, since an address may
    * respond slowly.
    */
-  async #tell(untold: Awaited<ReturnType<typeof listUntoldAsyncCalls>>): Promise<void> {
+  async #reportUnsent(untold: Awaited<ReturnType<typeof listUntoldAsyncCalls>>): Promise<void> {
     for (const { id, webhook_url } of untold) {
       if (this.#isStopping) return;
       await this.#deliver(id, webhook_url);
-    }
-  }
-
-  async #outcomeOf(invoke: () => Promise<FunctionResult>): Promise<CallEnd> {
-    try {
-      const outcome = checkedOutcome((await invoke()).outcome);
-      if (outcome.ok) return { result: outcome.data.toString() };
-      return { error: { code: outcome.code, message: outcome.text } };
-    } catch (error) {
-      const code = error instanceof ServiceError ? (error.number ?? 500) : 500;
-      // These codes also mean that no instance could ever fit; waiting does not help then.
-      const isForGood = error instanceof ServiceError && error.code === 'failed_precondition';
-      return { error: { code, message: messageOf(error) }, mayPass: RETRIED.has(code) && !isForGood };
     }
   }
 

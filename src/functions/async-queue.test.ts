@@ -11,7 +11,7 @@ const callOf = (tenant: string, urn: string): QueuedCall => {
 /** Takes every call that may start now. */
 function takeAll(queue: AsyncQueue): QueuedCall[] {
   const taken: QueuedCall[] = [];
-  for (let call = queue.take(); call; call = queue.take()) taken.push(call);
+  for (let call = queue.next(); call; call = queue.next()) taken.push(call);
   return taken;
 }
 
@@ -57,7 +57,7 @@ describe('the order of asynchronous calls', () => {
     queue.push(first);
     queue.push(second);
     expect(takeAll(queue)).toEqual([first]);
-    queue.putBack(first);
+    queue.requeue(first);
     expect(takeAll(queue)).toEqual([first]);
   });
 

@@ -42,10 +42,10 @@ export class AsyncQueue {
   }
 
   /**
-   * Takes the next call; undefined when none may run. The call counts as unplaced until `placed` or
-   * `putBack`.
+   * Removes and returns the next call; undefined when none may run. The call counts as unplaced until
+   * `placed` or `requeue`.
    */
-  take(): QueuedCall | undefined {
+  next(): QueuedCall | undefined {
     for (const [tenant, queues] of this.#queues) {
       if (this.#unplacedOf.get(tenant) >= this.#bounds.maxUnplacedPerTenant) continue;
       for (const [urn, queue] of queues) {
@@ -72,7 +72,7 @@ export class AsyncQueue {
   }
 
   /** Returns a call without a slot to the queue, as the next of its function. */
-  putBack(call: QueuedCall): void {
+  requeue(call: QueuedCall): void {
     const queue = this.#queueOf(call);
     this.#count(queue, -1);
     const at = queue.calls.findIndex(({ createdAtMs }) => createdAtMs > call.createdAtMs);

@@ -8,8 +8,8 @@ import { Counter } from '../lib/counter.ts';
 import type { Call } from '../runtime/call.ts';
 import type { ActiveVersion } from './active-versions.ts';
 import type { Lease } from './group.ts';
-import type { Clock, GroupKey } from './policy.ts';
-import type { AcquireOptions, VersionScaler } from './version-scaler.ts';
+import type { AcquireOptions, Clock, GroupKey } from './policy.ts';
+import type { VersionScaler } from './version-scaler.ts';
 
 export interface CallSlotsOptions {
   readonly clock: Clock;

@@ -14,10 +14,10 @@ export interface Machine {
   isLargeEnough(key: GroupKey): boolean;
   /** Returns true if too much is reserved to start an instance of that size now. */
   isFull(key: GroupKey): boolean;
-  take(key: GroupKey): void;
-  give(key: GroupKey): void;
+  reserve(key: GroupKey): void;
+  release(key: GroupKey): void;
   /** Registers a listener that is called when resources are released after a refusal. */
-  onGiven(listener: () => void): void;
+  onReleased(listener: () => void): void;
 }
 
 /** Holder of instances that may want more. */
@@ -28,7 +28,7 @@ export interface CapacityUser {
   /** Ends one idle instance above its group's minimum. Returns false when there is none. */
   evictIdle(): boolean;
   /** True if the user still wants the capacity that it was refused. */
-  readonly wantsMore: boolean;
+  readonly hasDemand: boolean;
   /** Arrival time of its oldest waiting call; undefined when no call waits. */
   readonly waitingSinceMs: number | undefined;
 }
@@ -43,24 +43,24 @@ export class Capacity {
   /** Refused users, with the number of instances that each wanted and their size. */
   readonly #refused = new Map<CapacityUser, { readonly wanted: number; readonly key: GroupKey }>();
   /** Number of idle instances that are ending to release capacity. */
-  #leaving = 0;
+  #yielding = 0;
   readonly #perTenant = new Counter();
   #taken = 0;
 
   constructor(options: CapacityOptions) {
     this.#options = options;
-    options.machine.onGiven(() => this.#askAgain());
+    options.machine.onReleased(() => this.#retryRefused());
   }
 
   get taken(): number {
     return this.#taken;
   }
 
-  join(user: CapacityUser): void {
+  register(user: CapacityUser): void {
     this.#users.add(user);
   }
 
-  leave(user: CapacityUser): void {
+  unregister(user: CapacityUser): void {
     this.#users.delete(user);
     this.#refused.delete(user);
   }
@@ -76,27 +76,27 @@ export class Capacity {
   }
 
   /**
-   * Takes capacity for one of the `wanted` instances, or returns false. On refusal, idle instances that
+   * Reserves capacity for one of the `wanted` instances, or returns false. On refusal, idle instances that
    * occupy the capacity end now, or later when they become idle (`isWanted`). `user.onCapacity` is called
    * when capacity was released.
    */
-  tryTake(user: CapacityUser, wanted: number, key: GroupKey): boolean {
+  tryReserve(user: CapacityUser, wanted: number, key: GroupKey): boolean {
     if (this.isFull(user, key)) {
       const tenantFull = this.#isTenantFull(user);
       this.#refused.set(user, { wanted, key });
       for (const holder of this.#users) {
         if (tenantFull && holder.tenant !== user.tenant) continue;
-        while (this.#lacks() > 0 && holder.evictIdle()) this.#leaving += 1;
+        while (this.#shortage() > 0 && holder.evictIdle()) this.#yielding += 1;
       }
       return false;
     }
-    this.take(user, key);
+    this.reserve(user, key);
     return true;
   }
 
   /** Returns true if an idle instance of `holder` should end because another user waits for its capacity. */
   isWanted(holder: CapacityUser): boolean {
-    if (this.#refused.size === 0 || this.#lacks() <= 0) return false;
+    if (this.#refused.size === 0 || this.#shortage() <= 0) return false;
     for (const [user, { key }] of this.#refused) {
       if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#isMachineFull(key)) return true;
     }
@@ -107,38 +107,38 @@ export class Capacity {
    * Returns how many instances other users lack whose oldest call has waited since `sinceMs` or longer. Only
    * users count whom `holder` can help. Capacity that is already being released is subtracted.
    */
-  lackedSince(sinceMs: number, holder: CapacityUser): number {
-    if (this.#refused.size === 0 || this.#lacks() <= 0) return 0;
-    let lacked = -this.#leaving;
+  shortageSince(sinceMs: number, holder: CapacityUser): number {
+    if (this.#refused.size === 0 || this.#shortage() <= 0) return 0;
+    let shortage = -this.#yielding;
     for (const [user, { wanted, key }] of this.#refused) {
       if (user === holder || (user.waitingSinceMs ?? Number.POSITIVE_INFINITY) > sinceMs) continue;
-      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#isMachineFull(key)) lacked += wanted;
+      if (this.#isTenantFull(user) ? holder.tenant === user.tenant : this.#isMachineFull(key)) shortage += wanted;
     }
-    return lacked;
+    return shortage;
   }
 
   /** Counts an instance that ends to release capacity. */
-  yielded(): void {
-    this.#leaving += 1;
+  countYield(): void {
+    this.#yielding += 1;
   }
 
   /** Counts an instance, whatever the bounds say; also for instances that were adopted after a restart. */
-  take(user: CapacityUser, key: GroupKey): void {
-    this.#options.machine.take(key);
+  reserve(user: CapacityUser, key: GroupKey): void {
+    this.#options.machine.reserve(key);
     this.#taken += 1;
     this.#perTenant.add(user.tenant);
   }
 
-  give(user: CapacityUser, key: GroupKey): void {
+  release(user: CapacityUser, key: GroupKey): void {
     this.#taken -= 1;
-    if (this.#leaving > 0) this.#leaving -= 1;
+    if (this.#yielding > 0) this.#yielding -= 1;
     this.#perTenant.add(user.tenant, -1);
-    this.#options.machine.give(key);
-    this.#askAgain();
+    this.#options.machine.release(key);
+    this.#retryRefused();
   }
 
   /** Lets every refused user retry. */
-  #askAgain(): void {
+  #retryRefused(): void {
     const waiting = [...this.#refused.keys()];
     this.#refused.clear();
     const served: CapacityUser[] = [];
@@ -165,10 +165,10 @@ export class Capacity {
   }
 
   /** Returns how many instances are still wanted, beyond the capacity that is being released. */
-  #lacks(): number {
-    let wanted = -this.#leaving;
+  #shortage(): number {
+    let wanted = -this.#yielding;
     for (const [user, refused] of this.#refused) {
-      if (user.wantsMore) wanted += refused.wanted;
+      if (user.hasDemand) wanted += refused.wanted;
       else this.#refused.delete(user);
     }
     return wanted;

@@ -7,7 +7,13 @@ import type { Log } from '../lib/log.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import { type ActiveVersion, ActiveVersions, unknownFunction } from './active-versions.ts';
+import {
+  type ActiveVersion,
+  ActiveVersions,
+  ALL_SHARDS,
+  type FunctionShards,
+  unknownFunction,
+} from './active-versions.ts';
 import {
   AbandonedCall,
   CallSlots,
@@ -23,7 +29,6 @@ import { followedLogs, joinedLogs } from './log-merge.ts';
 import type { GroupKey } from './policy.ts';
 import type { Replica } from './replica.ts';
 import { type SessionCall, SessionCalls } from './session-calls.ts';
-import { ALL_SHARDS, type FunctionShards } from './shards.ts';
 
 export interface FunctionInvokerOptions extends CallSlotsOptions {
   readonly catalog: FunctionCatalog;

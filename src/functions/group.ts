@@ -1,7 +1,6 @@
-import { SERVICE_CODES } from '../core/codes.ts';
-import { failedPrecondition, resourceExhausted, type ServiceError, unavailable } from '../core/error.ts';
 import type { FunctionInstance } from './function-instance.ts';
-import type { GroupKey, ScalingPolicy, SessionRequest } from './policy.ts';
+import type { AcquireOptions, Clock, GroupKey, ScalingPolicy, SessionRequest } from './policy.ts';
+import { callerLeft, waitedTooLong } from './refusals.ts';
 import type { Replica, Session } from './replica.ts';
 
 type SlotOutcome = 'done' | 'failed' | 'replace';
@@ -23,18 +22,21 @@ export interface Lease {
   release(outcome: SlotOutcome): void;
 }
 
-export interface Waiter {
+interface Waiter {
   readonly session: SessionRequest | undefined;
   readonly sinceMs: number;
   /** Slots that the call needs on one instance. */
   readonly slots: number;
-  readonly settle: (outcome: Lease | Error) => void;
+  readonly resolve: (outcome: Lease | Error) => void;
 }
 
 /** Scaler of a group, as the group sees it. */
 export interface GroupOwner {
   readonly policy: ScalingPolicy;
+  readonly clock: Clock;
   now(): number;
+  /** Counts a call that begins (1) or ends (−1) to wait in the group. */
+  countWaiting(change: 1 | -1): void;
   /** Starts or ends instances after a change in the group. */
   rescale(group: Group): void;
   /**
@@ -47,7 +49,7 @@ export interface GroupOwner {
    * Returns true if an instance should end although calls of its group wait. Other calls have then waited
    * clearly longer for its capacity.
    */
-  givesWay(group: Group): boolean;
+  shouldYield(group: Group): boolean;
 }
 
 /**
@@ -110,23 +112,41 @@ export class Group {
    * Returns a free slot, or undefined when the call must wait. Never overtakes a call that waits for any
    * instance.
    */
-  tryTakeSlot(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
+  tryAcquireSlot(session: SessionRequest | undefined, sinceMs: number): Lease | undefined {
     if (session) return this.#slotForSession(session, sinceMs, this.#hasUnbound());
     if (this.isBusy) return undefined;
     const replica = this.#leastLoaded(1);
-    return replica && this.#takeShared(replica, undefined, sinceMs);
+    return replica && this.#acquireShared(replica, undefined, sinceMs);
   }
 
-  /** Adds a call to the waiting ones until it gets a slot, fails, or is called off. */
-  wait(session: SessionRequest | undefined, sinceMs: number, settle: Waiter['settle']): Waiter {
-    const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), settle };
-    this.#waiting.add(waiter);
-    if (session) this.#waitingForSession += 1;
-    return waiter;
-  }
-
-  callOff(waiter: Waiter): void {
-    if (this.#leave(waiter)) this.#owner.rescale(this);
+  /**
+   * Waits for a slot. Fails with `unavailable` when `maxWaitMs` has passed or the caller leaves, or with the
+   * error of `failWaiting`.
+   */
+  waitForSlot({ session, signal, maxWaitMs }: AcquireOptions, sinceMs: number): Promise<Lease> {
+    return new Promise((resolve, reject) => {
+      const onAbort = () => giveUp(callerLeft());
+      /** Called exactly once, by the slot, the timeout or the abort. */
+      const end = (outcome: Lease | Error) => {
+        cancelTimeout();
+        signal?.removeEventListener('abort', onAbort);
+        if (outcome instanceof Error) reject(outcome);
+        else resolve(outcome);
+      };
+      const giveUp = (error: Error) => {
+        end(error);
+        if (this.#remove(waiter)) this.#owner.rescale(this);
+      };
+      const waiter: Waiter = { session, sinceMs, slots: this.#slotsOf(session), resolve: end };
+      this.#waiting.add(waiter);
+      if (session) this.#waitingForSession += 1;
+      this.#owner.countWaiting(1);
+      const cancelTimeout = this.#owner.clock.after(maxWaitMs, () =>
+        giveUp(waitedTooLong(maxWaitMs, this.lastFailure)),
+      );
+      signal?.addEventListener('abort', onAbort);
+      this.#owner.rescale(this);
+    });
   }
 
   /** Gives free slots to waiting calls, oldest first. */
@@ -139,8 +159,8 @@ export class Group {
         ? this.#slotForSession(waiter.session, waiter.sinceMs, false)
         : this.#slotForPlain(waiter.sinceMs);
       if (lease) {
-        this.#leave(waiter);
-        waiter.settle(lease);
+        this.#remove(waiter);
+        waiter.resolve(lease);
       } else if (!bound) {
         // Later calls must not take these slots. Otherwise a request for many slots would wait forever.
         blocked = true;
@@ -153,8 +173,8 @@ export class Group {
   failWaiting(error: Error): void {
     for (const waiter of this.#waiting) {
       if (this.#isBound(waiter.session)) continue;
-      this.#leave(waiter);
-      waiter.settle(error);
+      this.#remove(waiter);
+      waiter.resolve(error);
     }
   }
 
@@ -265,9 +285,10 @@ export class Group {
     return this.#waiting.size > 0 && this.#hasUnbound();
   }
 
-  #leave(waiter: Waiter): boolean {
+  #remove(waiter: Waiter): boolean {
     if (!this.#waiting.delete(waiter)) return false;
     if (waiter.session) this.#waitingForSession -= 1;
+    this.#owner.countWaiting(-1);
     return true;
   }
 
@@ -290,7 +311,7 @@ export class Group {
 
   #slotForPlain(sinceMs: number): Lease | undefined {
     const replica = this.#leastLoaded(1);
-    return replica && this.#takeShared(replica, undefined, sinceMs);
+    return replica && this.#acquireShared(replica, undefined, sinceMs);
   }
 
   #slotForSession(request: SessionRequest, sinceMs: number, mustNotOvertake: boolean): Lease | undefined {
@@ -299,14 +320,14 @@ export class Group {
     // calls do not wait for its end.
     if (session?.replica.state !== 'ready') {
       const replica = mustNotOvertake ? undefined : this.#leastLoaded(this.#slotsOf(request));
-      return replica && this.#takeReserved(this.#bind(request, replica), sinceMs);
+      return replica && this.#acquireReserved(this.#bind(request, replica), sinceMs);
     }
     const replica = session.replica;
     if (session.reserved === 0 && replica.free >= this.#slotsOf(request))
       replica.reserve(session, this.#slotsOf(request));
     session.ttlMs = request.ttlMs;
-    if (session.inUse < session.reserved) return this.#takeReserved(session, sinceMs);
-    return replica.free > 0 ? this.#takeShared(replica, session, sinceMs) : undefined;
+    if (session.inUse < session.reserved) return this.#acquireReserved(session, sinceMs);
+    return replica.free > 0 ? this.#acquireShared(replica, session, sinceMs) : undefined;
   }
 
   #bind(request: SessionRequest, replica: Replica): Session {
@@ -337,7 +358,7 @@ export class Group {
     }
   }
 
-  #takeShared(replica: Replica, session: Session | undefined, sinceMs: number): Lease {
+  #acquireShared(replica: Replica, session: Session | undefined, sinceMs: number): Lease {
     replica.sharedInUse += 1;
     if (session) session.running += 1;
     return this.#lease(replica, session, sinceMs, () => {
@@ -345,7 +366,7 @@ export class Group {
     });
   }
 
-  #takeReserved(session: Session, sinceMs: number): Lease {
+  #acquireReserved(session: Session, sinceMs: number): Lease {
     const replica = session.replica;
     session.inUse += 1;
     session.running += 1;
@@ -359,7 +380,7 @@ export class Group {
     });
   }
 
-  #lease(replica: Replica, session: Session | undefined, sinceMs: number, giveBack: () => void): Lease {
+  #lease(replica: Replica, session: Session | undefined, sinceMs: number, free: () => void): Lease {
     const instance = replica.instance;
     if (!instance) throw new Error('a slot on an instance that is not there');
     let released = false;
@@ -370,7 +391,7 @@ export class Group {
       release: outcome => {
         if (released) return;
         released = true;
-        giveBack();
+        free();
         if (session) {
           session.running -= 1;
           session.lastUsedMs = this.#owner.now();
@@ -388,7 +409,7 @@ export class Group {
     }
     if (outcome === 'replace') replica.isStuck = true;
     const isOver = outcome === 'replace' || this.#owner.policy.oneshot;
-    if (replica.state === 'ready' && (isOver || (replica.reservedSlots === 0 && this.#owner.givesWay(this)))) {
+    if (replica.state === 'ready' && (isOver || (replica.reservedSlots === 0 && this.#owner.shouldYield(this)))) {
       this.drain(replica);
     }
     if (replica.inFlight === 0) {
@@ -400,39 +421,4 @@ export class Group {
       this.#owner.rescale(this);
     } else if (replica.inFlight === 0) this.#owner.becameIdle(this);
   }
-}
-
-const QUEUE_FULL = {
-  maximum: { number: SERVICE_CODES.queueFull.code, why: 'all instances are busy' },
-  machine: { number: SERVICE_CODES.machineFull.code, why: 'the machine has no room for another instance' },
-  starting: { number: SERVICE_CODES.queueFull.code, why: 'further instances are starting' },
-} as const;
-
-/** Returns the error of a call that finds a full queue, with the reason. */
-export function queueFull(cause: keyof typeof QUEUE_FULL, waiting: number): ServiceError {
-  const { number, why } = QUEUE_FULL[cause];
-  return resourceExhausted(`${why} and ${waiting} calls are waiting already`, { number, retryAfterSeconds: 1 });
-}
-
-/** Returns the error of a call that waits for a label whose reservation was deleted. */
-export function reservationGone(label: string): ServiceError {
-  return failedPrecondition(`the reservation of the label ${label} was deleted while the call waited for it`, {
-    number: SERVICE_CODES.unknownLabel.code,
-  });
-}
-
-export function noneMayRun(label: string): ServiceError {
-  const whose = label === '' ? 'of this function without a label' : `of the label ${label}`;
-  return resourceExhausted(`no instance ${whose} may run: the maximum is 0`, {
-    number: SERVICE_CODES.queueFull.code,
-    retryAfterSeconds: 60,
-  });
-}
-
-export function waitedTooLong(waitMs: number, lastFailure: Error | undefined): Error {
-  const why = lastFailure ? `; the last start failed: ${lastFailure.message}` : '';
-  return unavailable(`no instance was free within ${waitMs / 1000} s${why}`, {
-    number: SERVICE_CODES.waitedTooLong.code,
-    retryAfterSeconds: 1,
-  });
 }

@@ -1,3 +1,4 @@
+import type { CallSignal } from '../lib/call-signal.ts';
 import { afterMs } from '../lib/deadline.ts';
 
 /** Scaling rules of a function version, from its registered metadata and its reservations. */
@@ -50,6 +51,13 @@ export interface SessionRequest {
   readonly concurrency: number;
   /** Time that the slots are kept after the session's last call, milliseconds. */
   readonly ttlMs: number;
+}
+
+export interface AcquireOptions {
+  readonly session?: SessionRequest | undefined;
+  readonly signal?: CallSignal | undefined;
+  /** Longest time that the call may wait for a slot, milliseconds. */
+  readonly maxWaitMs: number;
 }
 
 /** Time of scalers and calls. Tests replace it. */

@@ -29,12 +29,12 @@ export class Quota {
   }
 
   /** Records that the maximum keeps `missing` instances from the group. */
-  refused(group: Group, missing: number): void {
+  recordShortage(group: Group, missing: number): void {
     this.#short.set(group, missing);
   }
 
   /** Removes the record of a group that lacks no instance or is about to ask again. */
-  forget(group: Group): void {
+  clearShortage(group: Group): void {
     this.#short.delete(group);
   }
 
@@ -42,29 +42,29 @@ export class Quota {
    * Returns true if groups of this label lack more instances than the maximum leaves after all ending
    * instances are removed.
    */
-  isLacking(label: string): boolean {
+  isShort(label: string): boolean {
     if (this.#short.size === 0) return false;
-    let lacking = 0;
+    let shortage = 0;
     for (const group of this.#groups.values()) {
-      if (group.key.label === label) lacking += (this.#short.get(group) ?? 0) - ending(group);
+      if (group.key.label === label) shortage += (this.#short.get(group) ?? 0) - ending(group);
     }
-    return lacking > Math.max(0, this.left(label));
+    return shortage > Math.max(0, this.left(label));
   }
 
   /**
    * Returns how many instances groups other than `group` lack whose oldest call has waited since `sinceMs` or
    * longer. Instances that are already ending are subtracted.
    */
-  lackedSince(sinceMs: number, group: Group): number {
+  shortageSince(sinceMs: number, group: Group): number {
     if (this.#short.size === 0) return 0;
-    let lacked = 0;
+    let shortage = 0;
     for (const other of this.#groups.values()) {
       if (other.key.label !== group.key.label) continue;
-      lacked -= ending(other);
+      shortage -= ending(other);
       const isOlder = other !== group && (other.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) <= sinceMs;
-      if (isOlder) lacked += this.#short.get(other) ?? 0;
+      if (isOlder) shortage += this.#short.get(other) ?? 0;
     }
-    return lacked;
+    return shortage;
   }
 }
 

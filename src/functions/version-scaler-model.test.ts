@@ -4,8 +4,7 @@ import { settle } from '../../test/fakes/fake-clock.ts';
 import { type FakeInstance, POLICY, session, World } from '../../test/functions/world.ts';
 import { propertyRuns } from '../../test/parts/property-runs.ts';
 import type { Lease } from './group.ts';
-import type { GroupKey } from './policy.ts';
-import type { AcquireOptions } from './version-scaler.ts';
+import type { AcquireOptions, GroupKey } from './policy.ts';
 
 describe('VersionScaler: model', () => {
   const event = fc.oneof(

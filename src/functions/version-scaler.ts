@@ -1,13 +1,34 @@
 import { SERVICE_CODES } from '../core/codes.ts';
-import { failedPrecondition, type ServiceError, unavailable } from '../core/error.ts';
-import { backoffMs } from '../lib/backoff.ts';
-import type { CallSignal } from '../lib/call-signal.ts';
+import { type ServiceError, unavailable } from '../core/error.ts';
 import type { Capacity, CapacityUser } from './capacity.ts';
 import type { FunctionInstance } from './function-instance.ts';
-import { Group, type GroupOwner, type Lease, noneMayRun, queueFull, reservationGone, waitedTooLong } from './group.ts';
-import { type Clock, formatGroupKey, type GroupKey, type ScalingPolicy, type SessionRequest } from './policy.ts';
+import { Group, type GroupOwner, type Lease } from './group.ts';
+import {
+  type AcquireOptions,
+  type Clock,
+  formatGroupKey,
+  type GroupKey,
+  type ScalingPolicy,
+  type SessionRequest,
+} from './policy.ts';
 import { Quota } from './quota.ts';
+import { callerLeft, largerThanMachine, noneMayRun, queueFull, reservationGone } from './refusals.ts';
 import { Replica } from './replica.ts';
+import {
+  clearlyOlderMs,
+  diedEarly,
+  failureInsteadOfWait,
+  idleAboveMinimum,
+  idleTooLong,
+  instancesAbove,
+  isDispensable,
+  minimumOf,
+  missingInstances,
+  nextEventMs,
+  oldestWaitMs,
+  recordFailure,
+  type ScalingState,
+} from './scaling.ts';
 
 export interface ScalerPorts {
   readonly tenant: string;
@@ -19,28 +40,6 @@ export interface ScalerPorts {
   readonly clock: Clock;
   readonly capacity: Capacity;
 }
-
-export interface AcquireOptions {
-  readonly session?: SessionRequest | undefined;
-  readonly signal?: CallSignal | undefined;
-  /** Longest time that the call may wait for a slot, milliseconds. */
-  readonly maxWaitMs: number;
-}
-
-/** Pause after the first failed start; each further failure doubles it. */
-const BACKOFF = { firstMs: 250, longestMs: 30_000 };
-/**
- * Time that a group without instances is kept after the pause of its last failure. A call within that time
- * finds the doubled pause.
- */
-const FAILURES_KEPT_MS = 30_000;
-/**
- * Threshold of two waits. After an early death, calls wait for the next start if it is due sooner than this.
- * Calls that have waited this much longer than others get the capacity of an instance that serves those.
- */
-const MAX_PATIENCE_MS = 1_000;
-/** Lifetime below which a death counts as a failed start, if no call has ended well on the instance. */
-const EARLY_DEATH_MS = 10_000;
 
 /**
  * Owns all instances of a revision of a function version. Decides where a call runs, how many instances
@@ -54,11 +53,12 @@ const EARLY_DEATH_MS = 10_000;
  */
 export class VersionScaler implements GroupOwner, CapacityUser {
   readonly tenant: string;
+  readonly clock: Clock;
+  /** Key of the group for calls without special demands, which `minInstances` applies to. */
+  readonly homeKey: GroupKey;
   readonly #ports: ScalerPorts;
   readonly #groups = new Map<string, Group>();
   readonly #quota = new Quota(this.#groups, () => this.#policy);
-  /** Key of the group that `minInstances` applies to. */
-  readonly #homeKey: GroupKey;
   readonly #homeText: string;
   #policy: ScalingPolicy;
   #draining = false;
@@ -71,16 +71,12 @@ export class VersionScaler implements GroupOwner, CapacityUser {
 
   constructor(policy: ScalingPolicy, homeKey: GroupKey, ports: ScalerPorts) {
     this.#policy = policy;
-    this.#homeKey = homeKey;
+    this.homeKey = homeKey;
     this.#homeText = formatGroupKey(homeKey);
     this.#ports = ports;
     this.tenant = ports.tenant;
-    ports.capacity.join(this);
-  }
-
-  /** The key of the group for calls without special demands. */
-  get homeKey(): GroupKey {
-    return this.#homeKey;
+    this.clock = ports.clock;
+    ports.capacity.register(this);
   }
 
   get policy(): ScalingPolicy {
@@ -101,8 +97,12 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     return this.#groups.values();
   }
 
+  countWaiting(change: 1 | -1): void {
+    this.#waiting += change;
+  }
+
   now(): number {
-    return this.#ports.clock.now();
+    return this.clock.now();
   }
 
   /** Starts the instances that must be kept warm. */
@@ -117,8 +117,8 @@ export class VersionScaler implements GroupOwner, CapacityUser {
    */
   setPolicy(policy: ScalingPolicy): void {
     this.#policy = policy;
-    if (policy.minInstances > 0) this.#group(this.#homeKey);
-    for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.#homeKey, label });
+    if (policy.minInstances > 0) this.#group(this.homeKey);
+    for (const [label, bounds] of policy.labels) if (bounds.min > 0) this.#group({ ...this.homeKey, label });
     for (const group of [...this.#groups.values()]) {
       this.#endAbove(group.key.label);
       this.#failWithoutReservation(group);
@@ -134,13 +134,17 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   acquire(key: GroupKey, options: AcquireOptions): Promise<Lease> {
     const sinceMs = this.now();
     const group = this.#group(key);
-    const lease = group.tryTakeSlot(options.session, sinceMs);
-    return lease === undefined ? this.#waitForSlot(group, options, sinceMs) : Promise.resolve(lease);
+    const lease = group.tryAcquireSlot(options.session, sinceMs);
+    if (lease !== undefined) return Promise.resolve(lease);
+    const refusal = this.#refuse(group, options);
+    if (refusal === undefined) return group.waitForSlot(options, sinceMs);
+    this.#dropIfEmpty(group);
+    return Promise.reject(refusal);
   }
 
   /** Returns a slot that is free now; undefined when the call would have to wait. */
   tryAcquire(key: GroupKey, session: SessionRequest | undefined): Lease | undefined {
-    return this.#groups.get(this.#textOf(key))?.tryTakeSlot(session, this.now());
+    return this.#groups.get(this.#textOf(key))?.tryAcquireSlot(session, this.now());
   }
 
   /**
@@ -159,13 +163,13 @@ export class VersionScaler implements GroupOwner, CapacityUser {
    */
   adopt(key: GroupKey, instance: FunctionInstance): void {
     const group = this.#group(key);
-    if (this.#quotaLeft(group) <= 0) {
+    if (this.#quota.left(group.key.label) <= 0) {
       this.#dropIfEmpty(group);
       void instance.stop();
       return;
     }
     const replica = new Replica(this.#policy.concurrency);
-    this.#ports.capacity.take(this, key);
+    this.#ports.capacity.reserve(this, key);
     group.replicas.push(replica);
     this.#join(group, replica, instance);
     group.serve();
@@ -193,37 +197,28 @@ export class VersionScaler implements GroupOwner, CapacityUser {
 
   /** Ends a session in whichever group has it. Returns false for an unknown session. */
   endSession(id: string): boolean {
-    for (const group of this.#groups.values()) if (group.endSession(id)) return true;
-    return false;
+    return [...this.#groups.values()].some(group => group.endSession(id));
   }
 
   hasSession(id: string): boolean {
-    for (const group of this.#groups.values()) if (group.sessions.has(id)) return true;
-    return false;
+    return [...this.#groups.values()].some(({ sessions }) => sessions.has(id));
   }
 
-  get wantsMore(): boolean {
-    for (const group of this.#groups.values()) if (this.#wants(group)) return true;
+  get hasDemand(): boolean {
+    for (const group of this.#groups.values()) if (this.#hasDemandIn(group)) return true;
     return false;
   }
 
   get waitingSinceMs(): number | undefined {
-    let since: number | undefined;
-    for (const { oldestWaitingSinceMs: oldest } of this.#groups.values()) {
-      if (oldest !== undefined && (since === undefined || oldest < since)) since = oldest;
-    }
-    return since;
+    return oldestWaitMs(this.#groups.values());
   }
 
   onCapacity(): void {
-    for (const group of this.#groups.values()) if (this.#wants(group)) this.rescale(group);
+    for (const group of this.#groups.values()) if (this.#hasDemandIn(group)) this.rescale(group);
   }
 
   evictIdle(): boolean {
-    for (const group of this.#groups.values()) {
-      if (this.#evictFrom(group)) return true;
-    }
-    return false;
+    return [...this.#groups.values()].some(group => this.#evictFrom(group));
   }
 
   /**
@@ -244,7 +239,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   rescale(group: Group): void {
     group.cancelTimer?.();
     group.cancelTimer = undefined;
-    this.#quota.forget(group);
+    this.#quota.clearShortage(group);
     if (group.expireSessions()) group.serve();
     this.#startFor(group);
     this.#scaleDown(group);
@@ -253,9 +248,9 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     else this.#dropIfEmpty(group);
   }
 
-  /** Most calls have no special demands: their key is the object `#homeKey` itself. */
+  /** Most calls have no special demands: their key is the object `homeKey` itself. */
   #textOf(key: GroupKey): string {
-    return key === this.#homeKey ? this.#homeText : formatGroupKey(key);
+    return key === this.homeKey ? this.#homeText : formatGroupKey(key);
   }
 
   #group(key: GroupKey): Group {
@@ -268,71 +263,32 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     return group;
   }
 
-  #waitForSlot(group: Group, options: AcquireOptions, sinceMs: number): Promise<Lease> {
-    const refusal = this.#refuse(group, options);
-    if (refusal) {
-      this.#dropIfEmpty(group);
-      return Promise.reject(refusal);
-    }
-    return new Promise((resolve, reject) => {
-      const { session, signal, maxWaitMs } = options;
-      const onAbort = () => giveUp(unavailable('the caller went away'));
-      /** Called exactly once, by the slot, the timeout or the abort. */
-      const settle = (outcome: Lease | Error) => {
-        this.#waiting -= 1;
-        cancelTimeout();
-        signal?.removeEventListener('abort', onAbort);
-        if (outcome instanceof Error) reject(outcome);
-        else resolve(outcome);
-      };
-      const giveUp = (error: Error) => {
-        settle(error);
-        group.callOff(waiter);
-      };
-      this.#waiting += 1;
-      const waiter = group.wait(session, sinceMs, settle);
-      const cancelTimeout = this.#ports.clock.after(maxWaitMs, () =>
-        giveUp(waitedTooLong(maxWaitMs, group.lastFailure)),
-      );
-      signal?.addEventListener('abort', onAbort);
-      this.rescale(group);
-    });
-  }
-
   /** Returns why a call without a slot may not wait; undefined when it may. */
   #refuse(group: Group, options: AcquireOptions): Error | undefined {
-    if (options.signal?.aborted) return unavailable('the caller went away');
+    if (options.signal?.aborted) return callerLeft();
     if (!this.#ports.capacity.fits(group.key)) {
-      // `failed_precondition`, unlike a full queue: waiting would not help.
-      return failedPrecondition(
-        `an instance with cpu ${group.key.cpuMillis} and memory ${group.key.memoryMb} is larger than the machine`,
-        { number: SERVICE_CODES.machineFull.code, retryAfterSeconds: 60 },
-      );
+      return largerThanMachine(group.key);
     }
     if (this.#quota.maximum(group.key.label) === 0) return noneMayRun(group.key.label);
     if (this.#waiting >= this.#policy.maxWaiting) return this.#queueFull(group);
-    // When starts are paused after failures and no instance exists, waiting would only hide the reason. A
-    // single early death fails other calls only if the pause is long: one call may have killed the instance.
-    if (!group.lastFailure || group.size > 0) return undefined;
-    const pauseMs = group.backoffUntilMs - this.now();
-    return pauseMs > (group.diedEarly ? MAX_PATIENCE_MS : 0) ? group.lastFailure : undefined;
+    return failureInsteadOfWait(group, this.now());
   }
 
   #queueFull(group: Group): ServiceError {
-    if (this.#quotaLeft(group) <= 0) return queueFull('maximum', this.#waiting);
+    if (this.#quota.left(group.key.label) <= 0) return queueFull('maximum', this.#waiting);
     return queueFull(this.#ports.capacity.isFull(this, group.key) ? 'machine' : 'starting', this.#waiting);
   }
 
   #minimum(group: Group): number {
-    if (this.#draining) return 0;
-    const { key } = group;
-    const home = this.#homeKey;
-    if (key.sessionContext !== '' || key.customResources !== home.customResources) return 0;
-    if (key.cpuMillis !== home.cpuMillis || key.memoryMb !== home.memoryMb) return 0;
-    return key.label === '' ? this.#policy.minInstances : (this.#policy.labels.get(key.label)?.min ?? 0);
+    return this.#draining ? 0 : minimumOf(group.key, this.homeKey, this.#policy);
   }
 
-  #wants(group: Group): boolean {
+  #stateOf(group: Group): ScalingState {
+    const minimum = this.#minimum(group);
+    return { nowMs: this.now(), policy: this.#policy, minimum, isDraining: this.#draining };
+  }
+
+  #hasDemandIn(group: Group): boolean {
     return group.waiting > 0 || group.size < this.#minimum(group);
   }
 
@@ -342,29 +298,15 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     else if (this.#quota.maximum(label) === 0) group.failWaiting(noneMayRun(label));
   }
 
-  /** Returns how many more instances this group may have. */
-  #quotaLeft(group: Group): number {
-    return this.#quota.left(group.key.label);
-  }
-
   #startFor(group: Group): void {
-    const now = this.now();
-    if (now < group.backoffUntilMs) return;
-    const starting = group.count('starting');
-    const { slaQuotaMs } = this.#policy;
-    // With a quota, only calls that have waited that long count. Without any ready or starting instance all
-    // calls count, because nothing would serve them.
-    const patient = slaQuotaMs !== null && (starting > 0 || group.count('ready') > 0);
-    const demand = group.demandInstances(patient ? now - slaQuotaMs : null);
-    const forMinimum = this.#minimum(group) - starting - group.count('ready');
-    let missing = Math.max(demand - starting, forMinimum);
+    let missing = missingInstances(group, this.#stateOf(group));
     while (missing > 0) {
-      if (this.#quotaLeft(group) <= 0) {
-        this.#quota.refused(group, missing);
+      if (this.#quota.left(group.key.label) <= 0) {
+        this.#quota.recordShortage(group, missing);
         this.#evictForMaximum(group);
         return;
       }
-      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryTake(this, missing, group.key)) return;
+      if (!this.#ports.capacity.fits(group.key) || !this.#ports.capacity.tryReserve(this, missing, group.key)) return;
       missing -= 1;
       this.#startReplica(group);
     }
@@ -397,8 +339,8 @@ export class VersionScaler implements GroupOwner, CapacityUser {
 
   #startFailed(group: Group, replica: Replica, error: Error): void {
     group.forget(replica);
-    this.#ports.capacity.give(this, group.key);
-    this.#backOff(group, error, false);
+    this.#ports.capacity.release(this, group.key);
+    recordFailure(group, error, false, this.now());
     // No instance is ready or starting. The calls fail with the reason now instead of waiting for the next
     // start.
     if (group.count('ready') === 0 && group.count('starting') === 0) group.failWaiting(error);
@@ -406,10 +348,13 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   }
 
   #ended(group: Group, replica: Replica, reason: string): void {
-    const early = replica.state === 'ready' && !replica.servedWell && this.now() - replica.readyAtMs < EARLY_DEATH_MS;
+    const isEarly = diedEarly(replica, this.now());
     group.forget(replica);
-    this.#ports.capacity.give(this, group.key);
-    if (early) this.#backOff(group, unavailable(reason, { number: SERVICE_CODES.instanceEnded.code }), true);
+    this.#ports.capacity.release(this, group.key);
+    if (isEarly) {
+      const error = unavailable(reason, { number: SERVICE_CODES.instanceEnded.code });
+      recordFailure(group, error, true, this.now());
+    }
     this.#rescaleAllFor(group);
   }
 
@@ -419,31 +364,14 @@ export class VersionScaler implements GroupOwner, CapacityUser {
    */
   #rescaleAllFor(group: Group): void {
     const since = (one: Group) => one.oldestWaitingSinceMs ?? Number.MAX_VALUE;
-    const groups = [...this.#groups.values()].filter(one => one === group || this.#wants(one));
+    const groups = [...this.#groups.values()].filter(one => one === group || this.#hasDemandIn(one));
     for (const one of groups.sort((a, b) => since(a) - since(b))) this.rescale(one);
-  }
-
-  #backOff(group: Group, error: Error, diedEarly: boolean): void {
-    group.lastFailure = error;
-    group.diedEarly = diedEarly;
-    // Instances that were started together and fail together count as one failure.
-    if (this.now() < group.backoffUntilMs) return;
-    group.failures += 1;
-    group.backoffUntilMs = this.now() + backoffMs(BACKOFF, group.failures);
   }
 
   #scaleDown(group: Group): void {
     if (group.isBusy) return;
     this.#yieldCapacity(group);
-    const now = this.now();
-    const idle = group.replicas.filter(replica => this.#isIdle(replica));
-    let spare = group.count('ready') + group.count('starting') - this.#minimum(group);
-    for (const replica of idle.sort((a, b) => a.idleSinceMs - b.idleSinceMs)) {
-      if (spare <= 0) return;
-      if (!this.#draining && now - replica.idleSinceMs < this.#policy.scaleDownMs) return;
-      this.stopReplica(replica);
-      spare -= 1;
-    }
+    for (const replica of idleTooLong(group, this.#stateOf(group))) this.stopReplica(replica);
   }
 
   /**
@@ -451,121 +379,69 @@ export class VersionScaler implements GroupOwner, CapacityUser {
    * have ended.
    */
   #endAbove(label: string): void {
-    const ready = [...this.#groups.values()]
-      .filter(({ key }) => key.label === label)
-      .flatMap(group => group.replicas.map(replica => ({ group, replica })))
-      .filter(({ replica }) => replica.state === 'ready');
-    const over = ready.length - this.#quota.maximum(label);
-    if (over <= 0) return;
-    ready.sort((a, b) => a.replica.inFlight - b.replica.inFlight || a.replica.idleSinceMs - b.replica.idleSinceMs);
-    for (const { group, replica } of ready.slice(0, over)) {
+    const groups = [...this.#groups.values()].filter(({ key }) => key.label === label);
+    for (const { group, replica } of instancesAbove(groups, this.#quota.maximum(label))) {
       group.drain(replica);
       if (replica.inFlight === 0) this.stopReplica(replica);
     }
   }
 
-  /**
-   * Sets the only timer of a group to its next event: end of a pause, failures to forget, a quota, an idle
-   * instance, a session.
-   */
+  /** Sets the only timer of a group to its next event. */
   #arm(group: Group): void {
-    const now = this.now();
-    let next = group.nextSessionEndMs();
-    const consider = (atMs: number) => {
-      next = Math.min(next ?? atMs, atMs);
-    };
-    if (group.backoffUntilMs > now && (group.waiting > 0 || this.#minimum(group) > 0)) consider(group.backoffUntilMs);
-    // Callers choose the keys, and a key may never be used again. Without this timer such groups would
-    // accumulate.
-    const forgetsAtMs = this.#forgetsAtMs(group);
-    if (group.size === 0 && group.waiting === 0 && forgetsAtMs > now) consider(forgetsAtMs);
-    const { slaQuotaMs } = this.#policy;
-    // The first call in the queue is no measure. It may be due already or wait for its instance alone, while
-    // calls behind it still need the timer.
-    const since = slaQuotaMs === null ? undefined : group.nextUnboundSinceMs(now - slaQuotaMs);
-    if (since !== undefined && slaQuotaMs !== null) consider(since + slaQuotaMs);
-    if (!group.isBusy && group.count('ready') + group.count('starting') > this.#minimum(group)) {
-      for (const replica of group.replicas) {
-        if (this.#isIdle(replica)) {
-          consider(Math.max(now, replica.idleSinceMs + this.#policy.scaleDownMs));
-        }
-      }
-    }
+    const state = this.#stateOf(group);
+    const next = nextEventMs(group, state);
     if (next === undefined) return;
     group.timerAtMs = next;
-    group.cancelTimer = this.#ports.clock.after(Math.max(1, next - now), () => this.rescale(group));
+    group.cancelTimer = this.clock.after(Math.max(1, next - state.nowMs), () => this.rescale(group));
   }
 
-  #isIdle(replica: Replica): boolean {
-    if (replica.state !== 'ready' || replica.inFlight > 0) return false;
-    // While the scaler drains, no call can arrive for a session. Its reserved slots would only keep the
-    // instance alive.
-    return replica.reservedSlots === 0 || this.#draining;
-  }
-
-  givesWay(group: Group): boolean {
-    // A call that waits here may be as old as those elsewhere. Only calls that have waited clearly longer
-    // take precedence.
-    const sinceMs = Math.min(this.now(), group.oldestWaitingSinceMs ?? Number.POSITIVE_INFINITY) - MAX_PATIENCE_MS;
-    if (this.#quota.lackedSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
-    if (this.#ports.capacity.lackedSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
+  shouldYield(group: Group): boolean {
+    const sinceMs = clearlyOlderMs(group, this.now());
+    if (this.#quota.shortageSince(sinceMs, group) > 0) return group.count('ready') > this.#minimum(group);
+    if (this.#ports.capacity.shortageSince(sinceMs, this) <= 0 || group.count('ready') <= this.#minimum(group))
       return false;
-    this.#ports.capacity.yielded();
+    this.#ports.capacity.countYield();
     return true;
   }
 
   #isCapacityWanted(group: Group): boolean {
-    return this.#quota.isLacking(group.key.label) || this.#ports.capacity.isWanted(this);
+    return this.#quota.isShort(group.key.label) || this.#ports.capacity.isWanted(this);
   }
 
   /** Ends idle instances whose capacity calls of another group or function wait for. */
   #yieldCapacity(group: Group): void {
-    while (this.#quota.isLacking(group.key.label)) if (!this.#evictFrom(group)) return;
+    while (this.#quota.isShort(group.key.label)) if (!this.#evictFrom(group)) return;
     while (this.#ports.capacity.isWanted(this)) {
       if (!this.#evictFrom(group)) return;
-      this.#ports.capacity.yielded();
+      this.#ports.capacity.countYield();
     }
   }
 
   #evictForMaximum(group: Group): void {
     for (const other of this.#groups.values()) {
       if (other === group || other.key.label !== group.key.label) continue;
-      while (this.#quota.isLacking(group.key.label)) if (!this.#evictFrom(other)) break;
+      while (this.#quota.isShort(group.key.label)) if (!this.#evictFrom(other)) break;
     }
   }
 
   /** Ends one idle instance above the minimum of its group. Returns false when there is none. */
   #evictFrom(group: Group): boolean {
-    if (group.isBusy || group.count('ready') <= this.#minimum(group)) return false;
-    for (const replica of group.replicas) {
-      if (this.#isIdle(replica)) {
-        this.stopReplica(replica);
-        return true;
-      }
-    }
-    return false;
+    const replica = idleAboveMinimum(group, this.#stateOf(group));
+    if (replica !== undefined) this.stopReplica(replica);
+    return replica !== undefined;
   }
 
   #dropIfEmpty(group: Group): void {
-    if (group.size > 0 || group.waiting > 0 || this.#minimum(group) > 0) return;
-    if (this.now() < this.#forgetsAtMs(group)) return;
+    if (!isDispensable(group, this.#stateOf(group))) return;
     group.cancelTimer?.();
-    this.#quota.forget(group);
+    this.#quota.clearShortage(group);
     this.#groups.delete(formatGroupKey(group.key));
-  }
-
-  /**
-   * Returns when an empty group may be dropped. A group with failures is kept longer, so that the next call
-   * finds its pause.
-   */
-  #forgetsAtMs(group: Group): number {
-    return group.failures === 0 ? group.backoffUntilMs : group.backoffUntilMs + FAILURES_KEPT_MS;
   }
 
   #checkDrained(): void {
     for (const group of this.#groups.values()) if (group.size > 0 || group.waiting > 0) return;
     for (const group of this.#groups.values()) group.cancelTimer?.();
-    this.#ports.capacity.leave(this);
+    this.#ports.capacity.unregister(this);
     this.#resolveDrained();
   }
 }

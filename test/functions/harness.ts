@@ -259,9 +259,9 @@ export function machineOf(cpuMillis: number, memoryMb: number): Machine {
   return {
     isLargeEnough: key => key.cpuMillis <= cpuMillis && key.memoryMb <= memoryMb,
     isFull: () => false,
-    take: () => undefined,
-    give: () => undefined,
-    onGiven: () => undefined,
+    reserve: () => undefined,
+    release: () => undefined,
+    onReleased: () => undefined,
   };
 }
 

@@ -2,8 +2,8 @@ import { ServiceError } from '../../src/core/error.ts';
 import { Capacity } from '../../src/functions/capacity.ts';
 import type { FunctionInstance } from '../../src/functions/function-instance.ts';
 import type { Lease } from '../../src/functions/group.ts';
-import type { GroupKey, ScalingPolicy, SessionRequest } from '../../src/functions/policy.ts';
-import { type AcquireOptions, VersionScaler } from '../../src/functions/version-scaler.ts';
+import type { AcquireOptions, GroupKey, ScalingPolicy, SessionRequest } from '../../src/functions/policy.ts';
+import { VersionScaler } from '../../src/functions/version-scaler.ts';
 import { FakeClock } from '../fakes/fake-clock.ts';
 import { machineOf } from './harness.ts';
 

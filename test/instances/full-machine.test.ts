@@ -38,9 +38,9 @@ async function serviceOf(bed: Everybody): Promise<FunctionInvoker> {
       machine: {
         isLargeEnough: key => ledger.isWithinMachine(key),
         isFull: key => !ledger.fits(sizeOf(key)),
-        take: key => ledger.take('function', sizeOf(key)),
-        give: key => ledger.give('function', sizeOf(key)),
-        onGiven: listener => ledger.onGiven(listener),
+        reserve: key => ledger.take('function', sizeOf(key)),
+        release: key => ledger.give('function', sizeOf(key)),
+        onReleased: listener => ledger.onGiven(listener),
       },
     },
     maxWaitMs: 30_000,

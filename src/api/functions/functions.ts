@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { notFound } from '../../core/error.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
-import { asyncAnswerJson } from '../../functions/async-calls.ts';
+import { asyncAnswerJson } from '../../functions/async-answer.ts';
 import { JSON_TYPE, withWarnings } from '../../http/answer.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { LogAnswers, readLogRequest } from '../log-answer.ts';

@@ -3,7 +3,7 @@ import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, functionDefinition, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import type { Lease } from '../core/lease.ts';
 import { SHARD_NAMES } from '../core/lease.ts';
-import { shardOfUrn } from './shards.ts';
+import { shardOfUrn } from './active-versions.ts';
 
 const SHARD = shardOfUrn(URN);
 const ELSEWHERE = { code: 'unavailable', number: 150431, retryAfterSeconds: 1 };
