@@ -7,25 +7,25 @@ function shown(...texts: readonly string[]): readonly string[] {
   return lines.all;
 }
 
-test('lines are put together from what comes, and the last one is shown before it ends', () => {
+test('lines are joined from chunks, and the last line is shown before its end', () => {
   expect(shown('one\ntw', 'o\n\nthr')).toEqual(['one', 'two', '', 'thr']);
 });
 
-test('orders for a terminal are taken out, and the text between them stays', () => {
+test('terminal sequences are removed, and the text between them is kept', () => {
   const link = (text: string) => `\u001b]8;;http://a.example/\u001b\\${text}\u001b]8;;\u001b\\`;
   expect(shown(`${link('one')} and ${link('other')}, \u001b[1;31mred\u001b[0m\u001b]0;title\u0007.\r\n`)).toEqual([
     'one and other, red.',
   ]);
 });
 
-test('many orders that do not end are looked at once each', () => {
+test('many unfinished terminal sequences are searched in linear time', () => {
   const [line = ''] = shown(`${'\u001b]'.repeat(8000)}\n`);
   expect(line.length).toBe(16_000);
   // Each of these would take seconds otherwise.
   expect(shown(`${'\u001b]'.repeat(8000)}\n`.repeat(200))).toHaveLength(131);
 });
 
-test('text without an end of a line is cut, and only the newest is kept', () => {
+test('text without a line end is split, and only the newest part is kept', () => {
   const lines = new LogLines();
   for (let at = 0; at < 80; at++) lines.add('word '.repeat(50_000));
   lines.add('the end');

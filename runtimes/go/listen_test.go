@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestListensWhereTheEnvironmentSaysAndHidesIt(t *testing.T) {
+func TestListensAtTheAddressOfTheEnvironmentAndHidesIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	t.Setenv(variableSocket, path)
 	t.Setenv(variableFD, "")
@@ -29,14 +29,14 @@ func TestListensWhereTheEnvironmentSaysAndHidesIt(t *testing.T) {
 	}
 }
 
-func TestASecretIsNeeded(t *testing.T) {
+func TestServeFailsWithoutASecret(t *testing.T) {
 	t.Setenv(variableSecret, "")
 	if _, _, err := listenFromEnvironment(); err == nil || !strings.Contains(err.Error(), variableSecret) {
 		t.Fatal(err)
 	}
 }
 
-func TestReplacesASocketThatNobodyListensOn(t *testing.T) {
+func TestReplacesASocketWithoutAListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := net.Listen("unix", path)
 	if err != nil {

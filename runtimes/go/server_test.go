@@ -217,7 +217,7 @@ func TestCallsOfAllConnectionsRunOneByOneInTheOrderOfArrival(t *testing.T) {
 	close(release)
 }
 
-func TestAtMostSoManyCallsRunAtOnce(t *testing.T) {
+func TestConcurrencyLimitsTheCallsThatRunAtOnce(t *testing.T) {
 	begun := make(chan string, 10)
 	p := startInstance(t, untilCancelled(begun)).connect().ready(func(m *initMessage) { m.Concurrency = 3 })
 	for n := range 5 {

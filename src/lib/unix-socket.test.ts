@@ -47,7 +47,7 @@ function heard(path: string): Promise<string> {
   });
 }
 
-test('a socket is connected to, also where its path is longer than the kernel takes', async () => {
+test('connects to a socket, also by a path longer than the kernel accepts', async () => {
   expect(await heard(await listen('mine'))).toBe('mine');
   const deep = join(directory, 'd'.repeat(120));
   mkdirSync(deep);
@@ -67,7 +67,7 @@ test('a symbolic link to another socket is not followed, from any owner', async 
   }
 });
 
-test('a socket that is replaced by a link while the service knows it is not followed either', async () => {
+test('a link that replaces a known socket is not followed', async () => {
   const other = await listen('other');
   const path = await listen('runtime.sock');
   expect(await heard(path)).toBe('runtime.sock');
@@ -76,7 +76,7 @@ test('a socket that is replaced by a link while the service knows it is not foll
   expect(await heard(path)).toMatch(/not a socket/);
 });
 
-test('a path that is no socket is not opened, and an error says when nothing is there', async () => {
+test('a path that is no socket is not opened, and a missing path is an error', async () => {
   const file = join(directory, 'file');
   writeFileSync(file, '');
   expect(await heard(file)).toMatch(/not a socket/);

@@ -336,10 +336,10 @@ class Initialization(unittest.TestCase):
     def test_no_such_module(self):
         self.fails({}, 4001, 'module main not found: neither <code>/main.py nor <code>/main/__init__.py exists')
 
-    def test_a_module_that_is_only_elsewhere_on_the_path(self):
+    def test_a_module_outside_of_the_code_path_is_not_loaded(self):
         self.fails({}, 4001, 'module json not found', handler='json.dumps')
 
-    def test_no_code_path_and_no_directory(self):
+    def test_a_missing_code_path_or_directory_is_reported(self):
         self.fails({}, 4001, 'codePath is empty', codePath='')
         self.fails({}, 4001, 'the code directory /nowhere does not exist', codePath='/nowhere')
 
@@ -358,7 +358,7 @@ class Initialization(unittest.TestCase):
     def test_not_a_function(self):
         self.fails({'main.py': 'handler = 7'}, 4001, 'not callable but of type int')
 
-    def test_a_syntax_error(self):
+    def test_a_syntax_error_is_reported(self):
         self.fails({'main.py': 'x = 1\ndef handler(:\n'}, 4001, '<code>/main.py:2: SyntaxError')
 
     def test_an_import_error_names_the_line_of_the_users_code(self):

@@ -56,11 +56,11 @@ class ImageTest(unittest.TestCase):
         self.assertEqual(connection.receive().kind, protocol.HELLO_OK)
         return connection
 
-    def test_serves_and_leaves_no_orders(self):
+    def test_serves_and_removes_the_orders(self):
         self.connect(self.start())
         self.assertEqual(os.listdir(self.directory), ['runtime.sock'])
 
-    def test_hides_where_it_is_from_the_code_and_what_the_daemon_has_added(self):
+    def test_hides_its_path_and_the_daemons_variables_from_the_code(self):
         self.write('code/main.py', TELL)
         process = self.start({'HOSTNAME': 'box', 'KEPT': 'yes'}, unset=['HOSTNAME', 'NOT_THERE'])
         connection = self.connect(process)
@@ -79,7 +79,7 @@ class ImageTest(unittest.TestCase):
         process = self.start({'PYTHONPATH': os.path.join(self.directory, 'own')})
         self.assertEqual(process.stdout.read().decode(), 'own %s\n' % client.SECRET)
 
-    def test_does_not_use_one_of_another_protocol_or_that_is_broken(self):
+    def test_does_not_use_a_runtime_of_another_protocol_or_a_broken_one(self):
         for text in ('VERSION = 0\n', 'VERSION = \n', 'raise RuntimeError\n'):
             self.write('own/rookery_runtime/__init__.py', '')
             self.write('own/rookery_runtime/protocol.py', text)
@@ -93,7 +93,7 @@ class ImageTest(unittest.TestCase):
         self.assertEqual(self.start(version='3.1').wait(client.TIMEOUT_SECONDS), 79)
         self.assertTrue(os.path.exists(self.orders))
 
-    def test_any_version_will_do_when_none_is_named(self):
+    def test_accepts_any_version_when_none_is_named(self):
         self.connect(self.start(version=None))
 
     def test_the_exit_code_names_a_program_that_is_not_there_or_is_none(self):

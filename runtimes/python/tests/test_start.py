@@ -72,7 +72,7 @@ class Start(unittest.TestCase):
     def init(self):
         return protocol.json_frame(protocol.INIT, 0, self.message)
 
-    def test_greeting_initialization_and_calls_that_come_in_one_write_are_answered_in_order(self):
+    def test_greeting_initialization_and_calls_in_one_write_are_answered_in_order(self):
         self.start('def handler(event, context):\n    return event\n')
         call = protocol.frame(protocol.CALL, 7, b'\0\2{}[1]')
         data, state = self.connect('data', self.init(), call)
@@ -103,17 +103,17 @@ class Start(unittest.TestCase):
         self.assertEqual(data.receive().kind, protocol.INIT_OK)
         self.assertEqual(data.call(1).value, 1)
 
-    def test_code_that_does_not_load_is_given_up_at_its_deadline(self):
+    def test_code_that_does_not_load_fails_at_its_deadline(self):
         self.start(BLOCKED, initTimeoutMs=1)
         data, _ = self.connect('data', self.init())
         self.assertEqual(data.receive().error, (4001, 'cannot load the handler main.handler: it did not load within 0.001 s'))
 
-    def test_it_stops_with_0_before_anybody_has_connected(self):
+    def test_a_runtime_stops_with_0_before_the_first_connection(self):
         self.start('import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\ndef handler(event, context):\n    pass\n')
         ended = wait_until(lambda: os.waitid(os.P_PID, self.child, os.WEXITED | os.WNOHANG | os.WNOWAIT))
         self.assertEqual((ended.si_code, ended.si_status), (os.CLD_EXITED, 0))
 
-    def test_a_wrong_secret_is_refused_by_whoever_greets(self):
+    def test_a_wrong_secret_is_refused_and_the_runtime_continues(self):
         self.start('def handler(event, context):\n    return event\n')
         stranger = Connection(os.path.join(self.directory, 'runtime.sock'))
         self.addCleanup(stranger.close)
@@ -187,7 +187,7 @@ class Code(unittest.TestCase):
 
 
 class Prepared(unittest.TestCase):
-    def test_one_that_is_discarded_leaves_the_listener_as_it_was(self):
+    def test_a_discarded_runtime_leaves_the_listener_unchanged(self):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             before = os.listdir('/proc/self/fd')
             rookery_runtime.prepare(listener).discard()

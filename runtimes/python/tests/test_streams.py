@@ -95,7 +95,7 @@ class Streams(unittest.TestCase):
         for _, data, _ in self.each('values', 'values_async'):
             self.assertEqual(data.call().value, ['text', None, {'a': 1}])
 
-    def test_a_generators_bytes_are_4007_with_and_without_a_stream(self):
+    def test_bytes_of_a_generator_fail_with_4007_with_and_without_a_stream(self):
         code = '''
             def plain(event, context):
                 yield b'x'
@@ -160,7 +160,7 @@ class Streams(unittest.TestCase):
             data.call('keep', stream=True, credit=10)
             self.assertIn('the stream has ended', data.call('late').error[1])
 
-    def test_no_chunk_of_a_thread_that_was_left_behind_follows_the_answer(self):
+    def test_no_chunk_of_an_abandoned_thread_follows_the_answer(self):
         for _, data, _ in self.each('leave'):
             for _ in range(200):
                 call_id = data.start(stream=True, credit=1 << 30)
@@ -178,7 +178,7 @@ class Streams(unittest.TestCase):
 
 
 class Concurrency(unittest.TestCase):
-    def test_as_many_calls_run_at_once_as_asked_and_not_one_more(self):
+    def test_the_concurrency_limits_the_calls_that_run_at_once(self):
         code = '''
             import asyncio, os, threading, time
             lock = threading.Lock()

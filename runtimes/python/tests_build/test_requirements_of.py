@@ -6,7 +6,7 @@ from rookery_build import requirements_of
 
 class Wanted(unittest.TestCase):
 
-    def test_the_dependencies_of_the_project_are_taken_as_they_are(self):
+    def test_dependencies_of_a_project_are_used_unchanged(self):
         project = {'project': {'dependencies': ['six>=1', 'idna ; python_version > "3"']}}
         self.assertEqual(requirements_of._wanted(project), ['six>=1', 'idna ; python_version > "3"'])
 

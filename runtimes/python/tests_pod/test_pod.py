@@ -93,14 +93,14 @@ class Connections(InDirectory):
     def test_who_proves_the_key_is_heard(self):
         self.assertEqual(self.ask({'op': 'wait'})['code'], 'failed_precondition')
 
-    def test_a_wrong_proof_ends_the_connection_before_a_request_is_heard(self):
+    def test_a_wrong_proof_ends_the_connection_before_its_first_request(self):
         connection, mine, facts = self.greeted()
         for wrong in (os.urandom(proof.PROOF_BYTES), proof.prove(self.key, proof.SERVER, *facts)):
             connection, mine, facts = self.greeted()
             connection.sendall(wrong)
             self.assertEqual(self.rest_of(connection, {'op': 'stats'}), b'')
 
-    def test_the_proof_of_one_connection_is_none_on_another(self):
+    def test_the_proof_of_a_connection_is_invalid_on_another(self):
         _connection, mine, _facts = self.greeted()
         other, _own, _facts = self.greeted()
         other.sendall(mine)
@@ -120,7 +120,7 @@ class Connections(InDirectory):
         self.assertEqual(self.ask({'op': 'wait'})['code'], 'failed_precondition')
         self.assertEqual(silent[0].recv(1), b'')
 
-    def test_a_frame_that_is_too_long_or_no_request_ends_its_connection_only(self):
+    def test_a_frame_that_is_too_long_or_invalid_ends_only_its_connection(self):
         for sent in (b'\xff\xff\xff\xff', frames.packed(b'[1'), frames.packed(b'[]'), frames.packed(b'{"op": "start"}'), frames.packed(b'{"op": "no"}')):
             connection, mine, _facts = self.greeted()
             connection.sendall(mine + sent)
@@ -193,7 +193,7 @@ class Cleaning(InDirectory):
         self.assertEqual(os.listdir(top), [])
         self.assertEqual(os.listdir(outside), ['stays'])
 
-    def test_what_is_mounted_in_a_place_is_a_place_of_its_own(self):
+    def test_a_mount_inside_a_writable_place_is_a_place_of_its_own(self):
         os.makedirs(self.path('top', 'a', 'mounted'))
         cleaning.clean([self.path('top'), self.path('top', 'a', 'mounted')])
         self.assertTrue(os.path.isdir(self.path('top', 'a', 'mounted')))
@@ -208,7 +208,7 @@ class Cleaning(InDirectory):
         with self.assertRaises(cleaning.Dirty):
             cleaning.find_places()
 
-    def test_changed_limits_are_seen(self):
+    def test_changed_limits_are_detected(self):
         child = os.fork()
         if child == 0:
             code = 1

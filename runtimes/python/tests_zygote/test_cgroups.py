@@ -24,7 +24,7 @@ class Places(unittest.TestCase):
     def find(self, own, mounts):
         return cgroups.find_places(self.write('own', own), self.write('mounts', mounts))
 
-    def test_version_1_has_a_place_per_controller_below_the_own_group(self):
+    def test_version_1_yields_a_group_per_controller_below_the_own_group(self):
         os.makedirs(self.path('memory', 'mine'))
         os.makedirs(self.path('cpu'))
         places = self.find(
@@ -37,14 +37,14 @@ class Places(unittest.TestCase):
         self.assertEqual(places['cpu'].parent, self.path('cpu', 'rookery'))
         self.assertEqual(places['cpu'].version, 1)
 
-    def test_a_mount_that_shows_a_part_of_the_hierarchy_is_the_root_of_that_part(self):
+    def test_a_mount_of_a_part_of_the_hierarchy_is_the_root_of_that_part(self):
         os.makedirs(self.path('pids'))
         places = self.find(
             '3:pids:/docker/abc\n', '30 1 0:1 /docker/abc %s rw - cgroup cgroup rw,pids\n' % self.path('pids')
         )
         self.assertEqual(places['pids'].parent, self.path('pids', 'rookery'))
 
-    def test_version_2_needs_the_controllers_to_be_on_for_children(self):
+    def test_version_2_requires_controllers_enabled_for_children(self):
         self.write('unified/mine/cgroup.controllers', 'cpu memory pids\n')
         self.write('unified/mine/cgroup.subtree_control', 'memory pids\n')
         self.write('unified/mine/rookery/cgroup.subtree_control', 'memory pids\n')
@@ -53,11 +53,11 @@ class Places(unittest.TestCase):
         self.assertEqual(places['memory'].version, 2)
         self.assertEqual(places['memory'].parent, self.path('unified', 'mine', 'rookery'))
 
-    def test_version_2_without_controllers_is_no_place(self):
+    def test_version_2_without_controllers_yields_no_control_group(self):
         self.write('unified/cgroup.controllers', '\n')
         self.assertEqual(self.find('0::/\n', '30 1 0:1 / %s rw - cgroup2 cgroup2 rw\n' % self.path('unified')), {})
 
-    def test_a_file_that_cannot_be_read_is_no_place(self):
+    def test_an_unreadable_file_yields_no_control_group(self):
         self.assertEqual(cgroups.find_places('/no/such/file', '/no/such/file'), {})
 
 
@@ -66,7 +66,7 @@ class Counts(unittest.TestCase):
         self.root = tempfile.mkdtemp(prefix='rookery-limits-')
         self.addCleanup(shutil.rmtree, self.root)
 
-    def test_kills_for_want_of_memory_are_counted_in_both_versions(self):
+    def test_out_of_memory_kills_are_counted_in_both_versions(self):
         for name in ('memory.oom_control', 'memory.events'):
             path = os.path.join(self.root, name)
             with open(path, 'w') as target:

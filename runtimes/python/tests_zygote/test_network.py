@@ -12,7 +12,7 @@ from forked import Forked
 
 
 class Addresses(unittest.TestCase):
-    def test_the_native_program_is_told_the_range_and_which_is_the_hosts(self):
+    def test_the_native_program_gets_the_range_and_the_address_of_the_host(self):
         addresses = network.Range("10.213.7.9/24")
         networks = network.Networks(None)
         networks.range = addresses
@@ -20,7 +20,7 @@ class Addresses(unittest.TestCase):
         found = [socket.inet_ntoa(struct.pack(">I", facts[name])) for name in ("first", "gateway", "last")]
         self.assertEqual(found, ["10.213.7.0", "10.213.7.1", "10.213.7.255"])
 
-    def test_a_range_that_the_host_routes_elsewhere_is_refused(self):
+    def test_a_range_with_another_route_on_the_host_is_refused(self):
         with open("/proc/net/route") as table:
             rows = [line.split() for line in list(table)[1:]]
         rows = [row for row in rows if row[7] != "00000000" and not row[0].startswith("rk")]
@@ -33,7 +33,7 @@ class Addresses(unittest.TestCase):
         self.assertIn(rows[0][0], str(refused.exception))
         network_rules.check_range(network.Range("203.0.113.0/24"))
 
-    def test_without_a_range_there_are_none(self):
+    def test_without_a_range_there_are_no_networks(self):
         networks = network.Networks(None)
         networks.find(None, lambda: self.fail("there is nothing to try"))
         self.assertEqual((networks.always, networks.missing is None), (False, False))
@@ -51,17 +51,17 @@ class Names(unittest.TestCase):
             target.write(text)
         return path
 
-    def test_servers_that_others_reach_too_stay(self):
+    def test_name_servers_reachable_from_a_sandbox_are_kept(self):
         usual = self._file("usual", "# nameserver 127.0.0.1\nsearch example\nnameserver 127.0.0.1\nnameserver 192.0.2.53\n")
         upstream = self._file("upstream", "nameserver 192.0.2.54\n")
         self.assertEqual(network_names.resolvers_file(usual, upstream), usual)
 
-    def test_instead_of_a_resolver_on_loopback_those_that_it_asks(self):
+    def test_a_resolver_on_loopback_is_replaced_by_its_upstream_servers(self):
         usual = self._file("usual", "nameserver 127.0.0.53\noptions edns0\n")
         upstream = self._file("upstream", "nameserver 192.0.2.53\n")
         self.assertEqual(network_names.resolvers_file(usual, upstream), upstream)
 
-    def test_where_nothing_else_is_known_a_sentence_says_so(self):
+    def test_the_facts_say_when_no_name_server_is_known(self):
         usual = self._file("usual", "nameserver ::1\n")
         missing = os.path.join(self.directory, "missing")
         networks = network.Networks(None)

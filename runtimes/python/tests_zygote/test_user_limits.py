@@ -65,7 +65,7 @@ class UserLimits(Forked):
         self.fork(self.make_forks(), self.tell(ids)).ready()
         self.assertEqual(self.heard(), EVERY_ID)
 
-    def test_the_users_process_has_every_right_there_and_none_on_the_host(self):
+    def test_the_users_process_has_capabilities_inside_and_no_rights_on_the_host(self):
         test = os.getpid()
 
         def try_all():
@@ -81,13 +81,13 @@ class UserLimits(Forked):
         self.fork(self.make_forks(self.changed('seccomp')), self.tell(try_all)).ready()
         self.assertEqual(self.heard(), [False, True, True, True])
 
-    def test_its_first_process_is_outside_until_it_starts_something(self):
+    def test_the_first_process_of_a_namespace_is_outside_until_it_starts_another(self):
         worker = self.fork(self.make_forks(), self.tell(lambda: int(os.readlink('/proc/self'))))
         first, user = worker.ready(), self.heard()
         self.assertEqual(link(first, 'user'), link('self', 'user'))
         self.assertNotEqual(link(user, 'user'), link('self', 'user'))
 
-    def test_two_are_not_the_same_and_owners_of_processes_that_live_differ(self):
+    def test_two_namespaces_differ_and_so_do_the_owners_of_live_processes(self):
         forks = self.make_forks()
         found, owners = set(), set()
         for _ in range(3):
@@ -101,7 +101,7 @@ class UserLimits(Forked):
         self.assertEqual((len(found), len(owners)), (3, 3))
         self.assertLess(FIRST_OWNER + 32 * MOST_PIDS, LAST_OWNER)
 
-    def test_where_the_machine_forbids_it_the_worker_goes_on_and_says_so(self):
+    def test_a_worker_continues_and_reports_it_where_the_machine_forbids_a_user_namespace(self):
         def forbidden():
             # The setting applies to this namespace only.
             with open('/proc/sys/user/max_user_namespaces', 'w') as limit:
@@ -118,7 +118,7 @@ class UserLimits(Forked):
         self.assertEqual(len(answer['warnings']), 1)
         self.assertRegex(answer['warnings'][0], r'^user_limits is not available here \([^)]+\): all sandboxes of one user share ')
 
-    def test_a_users_process_that_has_ended_is_an_end_without_an_answer(self):
+    def test_an_ended_process_of_the_user_is_an_end_without_an_answer(self):
         worker = self.fork(self.make_forks())
         (user,) = children(worker.ready())
         os.kill(user, signal.SIGKILL)
