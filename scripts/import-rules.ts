@@ -57,7 +57,7 @@ const ENTRY = [
 ];
 const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/driver.ts', 'runtime/call.ts'];
 /** Commands that do not call a service over HTTP: they start one, or work on a data directory. */
-const LOCAL_COMMANDS = ['serve', 'backup', 'machine-stop', 'restore', 'recover', 'upgrade'];
+const LOCAL_COMMANDS = ['serve', 'data-dir', 'machine-stop', 'upgrade'];
 
 /** The code archive, ignore rules and log readers, which the command line shares with the client package. */
 const CLIENT = '../clients/typescript/src/';

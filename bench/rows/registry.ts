@@ -8,7 +8,7 @@ import { readRegister } from '../../src/core/function.ts';
 import { formatUrn, LATEST } from '../../src/core/urn.ts';
 import { toStored } from '../../src/registry/function-record.ts';
 import { openDatabase } from '../../src/storage/database.ts';
-import { insertVersion } from '../../src/storage/queries/function-changes.ts';
+import { insertVersion } from '../../src/storage/queries/functions.ts';
 import { type Bed, type BenchRow, interleave } from '../bed.ts';
 import { type LoadResult, load } from '../load.ts';
 import { atLeast, type Measurement, median, type Target } from '../measure.ts';

@@ -1,4 +1,4 @@
-import { AnswerHead } from './answer-head.ts';
+import { AnswerHead } from './head.ts';
 
 /** Receiver of an answer in parts: the head, its body in chunks, and then its end or its break. */
 export interface AnswerSink {

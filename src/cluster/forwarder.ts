@@ -4,9 +4,8 @@ import type { Socket } from 'node:net';
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
 import { FORWARD_WAIT_MS, type Outgoing, type Replica, type Sender } from '../http/forwarding.ts';
 import { pause } from '../lib/backoff.ts';
-import { AnswerHead } from './answer-head.ts';
 import type { AnswerSink } from './answer-reader.ts';
-import { type ForwardMark, NOT_HERE_STATUS, requestHead, requestText } from './head.ts';
+import { AnswerHead, type ForwardMark, NOT_HERE_STATUS, requestHead, requestText } from './head.ts';
 import { PeerConnection } from './peer-connection.ts';
 import type { Peers } from './peers.ts';
 

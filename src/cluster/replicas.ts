@@ -1,11 +1,12 @@
 import { messageOf } from '../core/error.ts';
+import { SHARD_NAMES } from '../core/lease.ts';
 import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import { ClusterDatabase } from '../storage/postgres/cluster-database.ts';
 import { trimFeed } from '../storage/queries/feed.ts';
 import { TOPIC_LEASES } from '../storage/queries/leases.ts';
 import { removeDeadNodes, TOPIC_NODES } from '../storage/queries/nodes.ts';
-import type { Cluster, Joining, LeaseOwner } from './contract.ts';
+import type { Cluster, Joining, LeaseName, LeaseOwner } from './contract.ts';
 import { NodeFeed } from './feed.ts';
 import { type MembershipTimes, NodeMembership } from './membership.ts';
 import { NodeShards, type ShardTimes } from './shards.ts';
@@ -117,4 +118,31 @@ export class Replica implements Cluster {
       this.#log.warn({ problem: messageOf(error) }, 'cannot remove old changes; retrying');
     }
   }
+}
+
+/** Returns `ClusterStatus` of `api/admin/cluster.ts` from memory, without a query to the database. */
+export function clusterStatus(cluster: Cluster, storage: 'sqlite' | 'postgres') {
+  const { membership, shards, feed, nodeId } = cluster;
+  const idOf = (name: LeaseName) => shards.ownerOf(name)?.id ?? null;
+  const owners = SHARD_NAMES.map(idOf);
+  const named = { jobs: idOf('jobs'), sweeper: idOf('sweeper') };
+  return {
+    node_id: nodeId,
+    storage,
+    is_member: membership.isMember(),
+    heartbeat_age_ms: Math.max(0, Math.round(membership.heartbeatAgeMs())),
+    feed_behind_ms: Math.round(feed.behindMs()),
+    shards: { total: SHARD_NAMES.length, owned: owners.filter(id => id !== null).length },
+    ...named,
+    nodes: membership.living().map(({ id, epoch, advertise, roles, version, joinedAtMs }) => ({
+      id,
+      epoch,
+      address: advertise,
+      roles: [...roles],
+      version,
+      joined_at: new Date(joinedAtMs).toISOString(),
+      shards: owners.filter(owner => owner === id).length,
+      leases: (['jobs', 'sweeper'] as const).filter(name => named[name] === id),
+    })),
+  };
 }

@@ -1,7 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { SHARD_NAMES } from '../core/lease.ts';
 import type { LeaseName } from './contract.ts';
-import { singleReplica } from './single.ts';
+import { singleReplica } from './membership.ts';
 
 test('a single replica holds every lease immediately, has no fence and starts no timer', async () => {
   const timers = vi.spyOn(globalThis, 'setTimeout');

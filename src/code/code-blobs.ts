@@ -11,7 +11,7 @@ import {
   putCodePackagePart,
   readCodePackagePart,
 } from '../storage/queries/code-packages.ts';
-import type { CodePackageTable } from '../storage/schema/code-packages.ts';
+import type { CodePackageTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 
 export interface CodeBlobsOptions {

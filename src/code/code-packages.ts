@@ -30,7 +30,7 @@ import {
   putCodePackage,
   useCodePackage,
 } from '../storage/queries/code-packages.ts';
-import type { CodePackageTable } from '../storage/schema/code-packages.ts';
+import type { CodePackageTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { CodeBlobs, type CodeBlobsOptions } from './code-blobs.ts';
 import type { PackageArchives } from './code-store.ts';

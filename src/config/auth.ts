@@ -1,6 +1,6 @@
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { isLoopback } from './contradictions.ts';
-import { checkPrivate, checkSecret, type Result, readSecretFile, readWhole } from './secret-file.ts';
+import { checkPrivate, checkSecret, type Result, readSecretFile, readWhole } from './secret-keys.ts';
 import type { Values } from './settings.ts';
 
 /** The verification of tokens. The key decides the algorithm; a token never does. */

@@ -1,6 +1,6 @@
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../core/error.ts';
-import { checkPrivate, readSecretFile, readWhole } from './secret-file.ts';
+import { checkPrivate, readSecretFile, readWhole } from './secret-keys.ts';
 import type { Values } from './settings.ts';
 
 /** The identity that replicas prove to each other (`ClusterIdentity` of `cluster/tls.ts`). */

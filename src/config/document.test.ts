@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { configurationPage, sampleFile } from './document.ts';
+import { readYaml } from './env.ts';
 import { SETTINGS, variableOf } from './settings.ts';
-import { readYaml } from './yaml-source.ts';
 
 const paths = Object.keys(SETTINGS) as (keyof typeof SETTINGS)[];
 

@@ -1,16 +1,15 @@
 import { DRIVER_NAMES } from '../core/sandbox-types.ts';
 import type { Setting, SettingValues } from '../core/setting.ts';
 import { DRIVERS } from '../sandbox/definitions.ts';
-import { CLUSTER_SETTINGS } from './cluster-settings.ts';
-import { CODE_SETTINGS } from './code-settings.ts';
-import { DEPENDENCY_SETTINGS } from './dependency-settings.ts';
-import { FUNCTION_SETTINGS } from './function-settings.ts';
-import { JOB_SETTINGS } from './job-settings.ts';
-import { LOG_SETTINGS } from './log-settings.ts';
-import { POOL_SETTINGS } from './pool-settings.ts';
-import { SECRET_SETTINGS } from './secret-settings.ts';
-import { SERVICE_SETTINGS } from './service-settings.ts';
-import { STORAGE_SETTINGS } from './storage-settings.ts';
+import { LOG_SETTINGS, SERVICE_SETTINGS } from './service-settings.ts';
+import { CLUSTER_SETTINGS, SECRET_SETTINGS, STORAGE_SETTINGS } from './storage-settings.ts';
+import {
+  CODE_SETTINGS,
+  DEPENDENCY_SETTINGS,
+  FUNCTION_SETTINGS,
+  JOB_SETTINGS,
+  POOL_SETTINGS,
+} from './workload-settings.ts';
 
 type DriverDefinitions = typeof DRIVERS;
 type DriverPath = {

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { storedInstance } from '../../test/parts/stored-instance.ts';
 import { type Database, openDatabase } from '../storage/database.ts';
 import { insertInstance } from '../storage/queries/instances.ts';
-import { listSandboxIds } from '../storage/queries/node-rows.ts';
+import { listSandboxIds } from '../storage/queries/nodes.ts';
 import { backUp } from './backup.ts';
 import { openDataDir } from './data-dir.ts';
 import { restore } from './restore.ts';

@@ -10,7 +10,6 @@ import { failedPrecondition, messageOf } from '../core/error.ts';
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { flushDirectory, streamToFile } from '../lib/file-writes.ts';
 import { isAbsent } from '../lib/system-errors.ts';
-import { measuring } from './backup.ts';
 import {
   type BackedUpFile,
   type BackupManifest,
@@ -18,8 +17,9 @@ import {
   isArchive,
   MANIFEST,
   MAX_MANIFEST_BYTES,
+  measuring,
   readManifest,
-} from './backup-manifest.ts';
+} from './backup.ts';
 import { DATABASE, readFacts } from './data-dir-facts.ts';
 
 /** May exist in the root of a separate file system, which still counts as empty. */

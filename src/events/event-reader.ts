@@ -1,6 +1,13 @@
 import type { Writable } from 'node:stream';
-import { formatId, laterOf, parseId, type SeenEvents } from './event-id.ts';
-import type { EventLog, EventPosition, LoggedEvent } from './event-log.ts';
+import {
+  type EventLog,
+  type EventPosition,
+  formatId,
+  type LoggedEvent,
+  laterOf,
+  parseId,
+  type SeenEvents,
+} from './event-log.ts';
 
 /** Text format of events for one kind of readers. */
 export interface EventFormat {

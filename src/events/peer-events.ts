@@ -2,8 +2,7 @@ import type { Writable } from 'node:stream';
 import { messageOf } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import { parseId } from './event-id.ts';
-import { EVENT_TYPES, type EventLog, type ToldEvent } from './event-log.ts';
+import { EVENT_TYPES, type EventLog, parseId, type ToldEvent } from './event-log.ts';
 import { type EventFormat, EventReader, HEARTBEAT_MS } from './event-reader.ts';
 
 /**

@@ -3,7 +3,7 @@ import { messageOf, ServiceError } from '../core/error.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
 import { checkedOutcome } from '../runtime/call.ts';
 import type { findAsyncCall } from '../storage/queries/async-calls.ts';
-import type { AsyncCallStatus } from '../storage/schema/async-calls.ts';
+import type { AsyncCallStatus } from '../storage/schema.ts';
 import type { FunctionResult } from './function-invoker.ts';
 
 /** Stored call, as the API answers it. */

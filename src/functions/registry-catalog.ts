@@ -10,7 +10,7 @@ import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Database } from '../storage/database.ts';
-import { listWarmVersions } from '../storage/queries/warm-functions.ts';
+import { listWarmVersions } from '../storage/queries/functions.ts';
 import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
 
 const DEFAULT_SCALE_DOWN_MS = 60_000;

@@ -20,7 +20,7 @@ import {
   type StoredJob,
   setJobStopReason,
 } from '../storage/queries/jobs.ts';
-import type { StopReason } from '../storage/schema/jobs.ts';
+import type { StopReason } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { untilWritten } from '../storage/writes/until-written.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
@@ -28,9 +28,14 @@ import type { JobChanges } from './job-changes.ts';
 import type { JobFiles, PlacedFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
 import type { JobMetrics } from './job-metrics.ts';
-import { type JobParts, type JobSandboxRules, type PlacedEnvironment, toJobSandbox } from './job-sandbox.ts';
+import {
+  type JobParts,
+  type JobPython,
+  type JobSandboxRules,
+  type PlacedEnvironment,
+  toJobSandbox,
+} from './job-sandbox.ts';
 import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd, TRY_LATER_MS } from './outcome.ts';
-import type { JobPython } from './python.ts';
 import type { PythonEnvironments } from './python-environments.ts';
 
 export interface JobRunnerOptions {

@@ -3,7 +3,7 @@ import type { JobErrorType, JobRules } from '../core/job.ts';
 import { backoffMs } from '../lib/backoff.ts';
 import { describeExit, type ExitResult } from '../sandbox/driver.ts';
 import type { JobEnd } from '../storage/queries/jobs.ts';
-import type { StopReason } from '../storage/schema/jobs.ts';
+import type { StopReason } from '../storage/schema.ts';
 
 export const RUNNING_MESSAGE = 'Job is currently running.';
 export const NOT_STARTED = 'Job has not started yet.';

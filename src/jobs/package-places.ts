@@ -15,7 +15,7 @@ import {
   replacePackagesOfNode,
   useJobPackage,
 } from '../storage/queries/job-packages.ts';
-import type { JobPackageTable } from '../storage/schema/job-packages.ts';
+import type { JobPackageTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { type JobNode, ownerOf } from './cluster.ts';
 

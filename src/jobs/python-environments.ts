@@ -2,9 +2,8 @@ import { createHash } from 'node:crypto';
 import { type BuildOutput, Layers, type LayersOptions, type Recipe } from '../builds/layers.ts';
 import { VENV_SCRIPT } from '../builds/python.ts';
 import type { PipRequirements } from '../core/runtime-env.ts';
-import type { PlacedEnvironment } from './job-sandbox.ts';
+import type { JobPython, PlacedEnvironment } from './job-sandbox.ts';
 import { ENVIRONMENT, type JobPaths } from './paths.ts';
-import type { JobPython } from './python.ts';
 
 export interface PythonEnvironmentsOptions extends Omit<LayersOptions, 'directory' | 'inside'> {
   readonly paths: JobPaths;

@@ -19,7 +19,7 @@ import {
   listJobSchedules,
   putJobSchedule,
 } from '../storage/queries/job-schedules.ts';
-import type { JobScheduleTable } from '../storage/schema/job-schedules.ts';
+import type { JobScheduleTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { untilWritten } from '../storage/writes/until-written.ts';
 import type { JobNode } from './cluster.ts';

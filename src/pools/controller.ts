@@ -5,8 +5,7 @@ import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import type { PoolBackend } from '../sandbox/pools.ts';
-import type { PoolAction } from './actions.ts';
-import { decide, type Plan } from './policy.ts';
+import { decide, type Plan, type PoolAction } from './policy.ts';
 
 export interface PoolControllerOptions {
   readonly records: PoolRecords;

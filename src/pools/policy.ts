@@ -1,8 +1,5 @@
 import { POOL_STATUS, type Pool, type PoolSpec, type PoolStatus } from '../core/pool.ts';
-import type { PoolPod, PoolSet, PoolView } from '../sandbox/pools.ts';
-import type { PoolAction } from './actions.ts';
-import { isFree, isOverdue, isPending, members, overdueAtMs } from './members.ts';
-import { lowered } from './shrinking.ts';
+import type { PoolBackend, PoolPod, PoolSet, PoolView } from '../sandbox/pools.ts';
 
 /** State of a pool at one moment. */
 export interface PoolSnapshot {
@@ -211,4 +208,98 @@ function isSame(made: PoolSpec | null, asked: PoolSpec): boolean {
 
 function count(number: number, noun: string): string {
   return `${number} ${noun}${number === 1 ? '' : 's'}`;
+}
+
+/** Action of the controller on a pool. */
+export type PoolAction =
+  | { readonly do: 'apply'; readonly replicas: number }
+  | { readonly do: 'scale'; readonly from: number; readonly to: number }
+  | { readonly do: 'keepAtLeast'; readonly replicas: number }
+  | { readonly do: 'retire' | 'remove' | 'repair'; readonly pod: PoolPod }
+  | { readonly do: 'disband' };
+
+/** Number of a pool's pods in each state. */
+export interface PodCounts {
+  readonly pool: string;
+  readonly free: number;
+  readonly claimed: number;
+  readonly starting: number;
+  /** Starting pods that have been pending for longer than the pool's threshold. */
+  readonly overdue: number;
+}
+
+export function countPods(backend: Pick<PoolBackend, 'ids' | 'view'>, nowMs: number): readonly PodCounts[] {
+  return [...backend.ids()].map(pool => {
+    const { set, pods } = backend.view(pool);
+    const free = members(pods).filter(isFree);
+    const threshold = set?.spec?.pod_pending_duration_threshold ?? Number.POSITIVE_INFINITY;
+    return {
+      pool,
+      free: free.filter(({ state }) => state === 'ready').length,
+      claimed: pods.filter(pod => !isFree(pod)).length,
+      starting: free.filter(({ state }) => state !== 'ready').length,
+      overdue: free.filter(pod => isOverdue(pod, threshold, nowMs)).length,
+    };
+  });
+}
+
+/** Returns the pods that the cluster counts for a pool. */
+export function members(pods: readonly PoolPod[]): PoolPod[] {
+  return pods.filter(({ isMember, state }) => isMember && state !== 'ending' && state !== 'failed');
+}
+
+export function isFree({ instanceId }: PoolPod): boolean {
+  return instanceId === null;
+}
+
+/** Returns true if a pod has been pending for longer than the threshold. */
+export function isOverdue(pod: PoolPod, thresholdSeconds: number, nowMs: number): boolean {
+  return isPending(pod) && overdueAtMs(pod, thresholdSeconds) <= nowMs;
+}
+
+export function isPending(pod: PoolPod): boolean {
+  return pod.isMember && pod.state === 'pending' && isFree(pod);
+}
+
+export function overdueAtMs({ createdAtMs }: PoolPod, thresholdSeconds: number): number {
+  return createdAtMs + thresholdSeconds * 1000;
+}
+
+/**
+ * Returns the actions that shrink a pool without ending a pod that holds an instance or is being assigned
+ * one.
+ * The cluster's controller chooses which pods end, from a state that may be outdated: it may consider a pod
+ * free that was claimed a moment ago. So the surplus pods are retired first. Retired pods cannot be claimed,
+ * and the controller ends them first. The number is lowered only after the controller has seen them all as
+ * retired (`inService`), and only by as many.
+ * The controller would end pods that are not ready before all others. So each pod that it has seen as not
+ * ready must be retired too. It must also have no pod to make, since a new pod is not ready either.
+ */
+export function lowered(set: PoolSet, pods: readonly PoolPod[], target: number, alsoStarting: boolean): PoolAction[] {
+  const present = members(pods);
+  const free = present.filter(pod => isFree(pod));
+  const retired = free.filter(({ isRetired }) => isRetired);
+  const surplus = Math.min(set.replicas, present.length) - target - retired.length;
+  const candidates = free.filter(({ isRetired }) => !isRetired).sort(byUse);
+  const starting = alsoStarting ? candidates.filter(({ isReady }) => !isReady).length : 0;
+  const victims = candidates.slice(0, Math.max(surplus, surplus > 0 ? starting : 0));
+  if (victims.length > 0) return victims.map(pod => ({ do: 'retire', pod }));
+  const { seen } = set;
+  const to = Math.max(target, seen.inService);
+  const unready = retired.filter(({ isReady }) => !isReady).length;
+  const isComplete = seen.pods === present.length && (seen.pods === set.replicas || set.problem !== null);
+  const isSeen = seen.isCurrent && isComplete && seen.pods - seen.ready <= unready;
+  return isSeen && to < set.replicas ? [{ do: 'scale', from: set.replicas, to }] : [];
+}
+
+/**
+ * Orders pods by use, least useful first: those that do not run, then outdated ones, then those that rest
+ * longest.
+ */
+function byUse(a: PoolPod, b: PoolPod): number {
+  return (
+    Number(a.isReady) - Number(b.isReady) ||
+    Number(a.isUpToDate) - Number(b.isUpToDate) ||
+    a.restsSinceMs - b.restsSinceMs
+  );
 }

@@ -1,19 +1,26 @@
 import { codePackageOf, type FunctionSpec, type FunctionUpdate, mergeUpdate } from '../core/function.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { PublishRequest } from '../core/revision.ts';
-import { DEFAULT_VERSION_GAP_MS, defaultVersionNumber, formatTimestamp, nextRevisionId } from '../core/revision.ts';
+import {
+  DEFAULT_VERSION_GAP_MS,
+  defaultVersionNumber,
+  formatTimestamp,
+  nextRevisionId,
+  type PublishRequest,
+} from '../core/revision.ts';
 import { formatUrn, isVersionNumber, LATEST, VERSION_FORMAT } from '../core/urn.ts';
 import type { WriteTransaction } from '../storage/database.ts';
 import { useCodePackage } from '../storage/queries/code-packages.ts';
 import {
   aloneWithFunction,
   deleteVersions,
+  hasVersion,
   holdLatest,
   insertVersion,
+  type NewFunctionRow,
   noteDefaultPublish,
+  publishedVersions,
   updateLatest,
-} from '../storage/queries/function-changes.ts';
-import { hasVersion, type NewFunctionRow, publishedVersions } from '../storage/queries/functions.ts';
+} from '../storage/queries/functions.ts';
 import { deleteReservations } from '../storage/queries/reservations.ts';
 import { missingSecret } from '../storage/queries/secrets.ts';
 import { publishChange } from './change-feed.ts';

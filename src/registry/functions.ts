@@ -1,13 +1,13 @@
 import { isAbsolute } from 'node:path';
+import { LRUCache } from 'lru-cache';
 import { ServiceError } from '../core/error.ts';
 import type { FunctionSpec, FunctionUpdate, FunctionVersion } from '../core/function.ts';
-import type { PublishRequest } from '../core/revision.ts';
-import { formatTimestamp, nextRevisionId } from '../core/revision.ts';
+import { formatTimestamp, nextRevisionId, type PublishRequest } from '../core/revision.ts';
 import { formatUrn, LATEST } from '../core/urn.ts';
 import type { PathExists } from '../lib/path-lookup.ts';
-import type { FunctionStore } from '../storage/queries/functions.ts';
+import type { FunctionFilter, FunctionStore } from '../storage/queries/functions.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
-import type { ChangeFeed } from './change-feed.ts';
+import { type ChangeFeed, RecordCache } from './change-feed.ts';
 import { functionNotFound, versionNotFound, wrongForStored } from './errors.ts';
 import { asUnavailable, fromStored, toStored } from './function-record.ts';
 import {
@@ -17,7 +17,6 @@ import {
   updateFunction,
   type WrittenFunction,
 } from './function-writes.ts';
-import { RecordCache } from './record-cache.ts';
 
 /** Fields that determine the dependencies of a version. */
 const PREPARED = ['dependencies', 'codePath', 'storageType', 'rootfs', 'runtime'] as const;
@@ -153,5 +152,47 @@ export class FunctionRegistry {
     const { store } = this.#options;
     const known = version !== LATEST && (await store.exists({ tenant, name, version: LATEST }));
     return known ? versionNotFound(name, version, await store.publishedVersions(tenant, name)) : functionNotFound(name);
+  }
+}
+
+/** Renders a page as response bytes, from the total and the records' JSON texts. */
+export type RenderPage = (total: number, records: readonly string[]) => Buffer;
+
+interface KeptPage {
+  readonly bytes: Buffer;
+  readonly lastChange: number;
+}
+
+const MAX_KEPT_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Cached pages of the function list. A page is cached as response bytes, until the tenant's next change. Each
+ * read checks the store for a newer change, because other processes may write to it.
+ */
+export class FunctionListing {
+  readonly #store: FunctionStore;
+  readonly #render: RenderPage;
+  readonly #pages = new LRUCache<string, KeptPage>({
+    maxSize: MAX_KEPT_BYTES,
+    sizeCalculation: (page, key) => page.bytes.length + key.length + 1,
+  });
+
+  constructor(store: FunctionStore, render: RenderPage) {
+    this.#store = store;
+    this.#render = render;
+  }
+
+  /** Returns a page as response bytes; `pageIndex` counts from 1. */
+  async page(filter: FunctionFilter, pageIndex: number, pageSize: number): Promise<Buffer> {
+    // Read before the page: a change in between makes the page newer than its mark, never older.
+    const { total, lastChange } = await this.#store.totals(filter);
+    const key = JSON.stringify([filter.tenant, filter.version, filter.namePart, pageIndex, pageSize]);
+    const kept = this.#pages.get(key);
+    if (kept?.lastChange === lastChange) return kept.bytes;
+    const records = await this.#store.page(filter, pageSize, (pageIndex - 1) * pageSize);
+    const found = filter.namePart === '' ? total : await this.#store.countFound(filter);
+    const bytes = this.#render(found, records);
+    this.#pages.set(key, { bytes, lastChange });
+    return bytes;
   }
 }

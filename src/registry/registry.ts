@@ -5,8 +5,7 @@ import { FunctionStore } from '../storage/queries/functions.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { createFunctionResolver } from './agent-functions.ts';
 import { ChangeFeed, type ChangeListener } from './change-feed.ts';
-import { FunctionListing, type RenderPage } from './function-listing.ts';
-import { FunctionRegistry, type FunctionRegistryOptions } from './functions.ts';
+import { FunctionListing, FunctionRegistry, type FunctionRegistryOptions, type RenderPage } from './functions.ts';
 import { PoolRegistry } from './pools.ts';
 import { ReservationRegistry } from './reservations.ts';
 

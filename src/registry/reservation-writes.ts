@@ -8,7 +8,7 @@ import {
 } from '../core/reservation.ts';
 import { LATEST } from '../core/urn.ts';
 import type { WriteTransaction } from '../storage/database.ts';
-import { aloneWithFunction } from '../storage/queries/function-changes.ts';
+import { aloneWithFunction } from '../storage/queries/functions.ts';
 import {
   deleteReservations,
   holdVersion,

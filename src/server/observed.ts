@@ -1,3 +1,5 @@
+import type { ServerResponse } from 'node:http';
+import type { ClusterNode } from '../cluster/cluster-node.ts';
 import type { Config } from '../config/config.ts';
 import type { Environment } from '../core/environment.ts';
 import { ServiceError } from '../core/error.ts';
@@ -6,15 +8,17 @@ import { LATEST } from '../core/urn.ts';
 import type { Finding } from '../doctor/checks.ts';
 import { EventLog } from '../events/event-log.ts';
 import { OwnerEvents } from '../events/owner-events.ts';
+import { EVENTS_PATH, PeerEvents, tellEvents } from '../events/peer-events.ts';
 import type { InstanceChange } from '../instances/changes.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { functionKey } from '../telemetry/function-metrics.ts';
-import { type Levels, MetricsHistory } from '../telemetry/history.ts';
+import { HISTORY_PATH, HistoryOfNodes, type Levels, MetricsHistory } from '../telemetry/history.ts';
+import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import { MachineLoad } from './machine-load.ts';
+import { MachineLoad } from './machine.ts';
 
 /** Current events and past metrics, for dashboards and the API; for server.ts. */
 
@@ -109,4 +113,56 @@ function levelsOf({ ledger, agents, functions, jobs }: Counted, machine: Size): 
     machine_cpu_millis: machine.cpuMillis,
     machine_memory_mb: machine.memoryMb,
   };
+}
+
+export interface ReplicasObservedOptions {
+  readonly nodeId: string;
+  readonly log: EventLog;
+  readonly history: MetricsHistory;
+  /** Cluster of this replica. null: there are no other replicas. */
+  readonly cluster: ClusterNode | null;
+  readonly logger: Logger;
+}
+
+/** Events and metrics that replicas exchange, so that each can show those of all; for server.ts. */
+export class ReplicasObserved {
+  readonly history: HistoryOfNodes;
+  readonly #log: EventLog;
+  readonly #events: PeerEvents | null;
+
+  constructor({ nodeId, log, history, cluster, logger }: ReplicasObservedOptions) {
+    const living = () => cluster?.others() ?? [];
+    this.#log = log;
+    this.#events =
+      cluster &&
+      new PeerEvents(log, { living, open: (address, path) => cluster.open(address, path) }, (text, fields) =>
+        logger.warn(fields, text),
+      );
+    const read = async (address: string, path: string) => await cluster?.read(address, path);
+    this.history = new HistoryOfNodes({ nodeId, history, others: { living, read } });
+  }
+
+  /** Answers a request of another replica. Returns false if the path is unknown. */
+  readonly answer = (url: string, response: ServerResponse): boolean => {
+    const [path, text] = url.split('?', 2);
+    const query = new URLSearchParams(text);
+    if (path === EVENTS_PATH) {
+      response.writeHead(200, { 'Content-Type': 'application/jsonl' });
+      tellEvents(this.#log, query.get('after'), response);
+      return true;
+    }
+    const history = path === HISTORY_PATH ? this.history.answer(query) : null;
+    if (history === null) return false;
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(history));
+    return true;
+  };
+
+  /** Resolves when this replica has the events of the others, or after a short wait. */
+  async start(): Promise<void> {
+    await this.#events?.start();
+  }
+
+  close(): void {
+    this.#events?.close();
+  }
 }

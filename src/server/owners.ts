@@ -2,14 +2,14 @@ import { join } from 'node:path';
 import { Agents } from '../agents/agents.ts';
 import { PreviousLogs } from '../agents/previous-logs.ts';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
+import type { Cluster } from '../cluster/contract.ts';
 import type { CodePackages } from '../code/code-packages.ts';
 import type { CodeStore } from '../code/code-store.ts';
 import type { Config } from '../config/config.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
-import type { HostPathPolicy } from '../core/host-path.ts';
-import { checkHostPath } from '../core/host-path.ts';
+import { checkHostPath, type HostPathPolicy } from '../core/host-path.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { runsImages } from '../core/sandbox-types.ts';
 import { MEBIBYTE } from '../core/units.ts';
@@ -21,6 +21,7 @@ import { createCatalog } from '../functions/registry-catalog.ts';
 import { SandboxLauncher } from '../functions/sandbox-launcher.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { Ledger } from '../instances/ledger.ts';
+import type { JobCluster } from '../jobs/cluster.ts';
 import { createJobs } from '../jobs/create-jobs.ts';
 import { openPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
@@ -31,6 +32,7 @@ import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { Interpreters } from '../sandbox/host/interpreters.ts';
 import type { Database } from '../storage/database.ts';
+import { TOPIC_JOBS } from '../storage/queries/jobs.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -42,7 +44,6 @@ import {
   functionMachine,
   jobLimits,
 } from './configured-parts.ts';
-import { jobClusterOf } from './job-cluster.ts';
 import type { Observed } from './observed.ts';
 
 export interface OwnersParts {
@@ -209,4 +210,35 @@ async function driverForBuilds(drivers: Drivers): Promise<SandboxDriver> {
   if (!probe.capabilities.mounts)
     throw failedPrecondition('dependencies need mounts, which this machine does not allow');
   return driver;
+}
+
+/**
+ * Returns the cluster's interface for jobs. The owner of leases must call `woken` after each join, and when
+ * the lease `jobs` is acquired or lost.
+ */
+export function jobClusterOf(cluster: Cluster): { readonly jobs: JobCluster; woken(): void } {
+  const listeners: (() => void)[] = [];
+  const woken = () => {
+    for (const listener of listeners) listener();
+  };
+  let epoch = 0;
+  return {
+    woken,
+    jobs: {
+      epoch: () => {
+        // Without membership the last epoch stays: writes about jobs are checked against their records.
+        if (cluster.membership.isMember()) epoch = cluster.membership.fence()?.nodeEpoch ?? 0;
+        return epoch;
+      },
+      isHeld: () => cluster.shards.holds('jobs'),
+      fence: () => cluster.shards.fence('jobs'),
+      livingNodes: () => new Set(cluster.membership.living().map(({ id }) => id)),
+      onChange: listener => {
+        listeners.push(listener);
+        cluster.feed.subscribe(TOPIC_JOBS, key => {
+          if (key === null || key === cluster.nodeId) listener();
+        });
+      },
+    },
+  };
 }

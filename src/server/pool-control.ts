@@ -3,7 +3,7 @@ import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
 import { CLUSTER_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { PoolController } from '../pools/controller.ts';
-import { countPods } from '../pools/counts.ts';
+import { countPods } from '../pools/policy.ts';
 import type { PoolRegistry } from '../registry/pools.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { installationImage } from '../sandbox/kubernetes/definition.ts';

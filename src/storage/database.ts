@@ -1,21 +1,26 @@
 import { Kysely, Migrator, sql, type Transaction } from 'kysely';
 import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
-import type { AddressKeyTable } from './schema/address-key.ts';
-import type { AsyncCallTable } from './schema/async-calls.ts';
-import type { CodePackagePartTable, CodePackageTable } from './schema/code-packages.ts';
-import type { FeedCounterTable, FeedTable } from './schema/feed.ts';
-import type { FunctionTable, FunctionTotalTable } from './schema/functions.ts';
-import type { InstallationTable } from './schema/installation-id.ts';
-import type { InstanceTable } from './schema/instances.ts';
-import type { JobPackageTable } from './schema/job-packages.ts';
-import type { JobScheduleTable } from './schema/job-schedules.ts';
-import type { JobTable } from './schema/jobs.ts';
-import type { LeaseTable } from './schema/leases.ts';
-import type { NodeTable } from './schema/nodes.ts';
-import type { PoolTable } from './schema/pools.ts';
-import type { ReservationTable } from './schema/reservations.ts';
-import type { SecretTable } from './schema/secrets.ts';
+import type {
+  AddressKeyTable,
+  AsyncCallTable,
+  CodePackagePartTable,
+  CodePackageTable,
+  FeedCounterTable,
+  FeedTable,
+  FunctionTable,
+  FunctionTotalTable,
+  InstallationTable,
+  InstanceTable,
+  JobPackageTable,
+  JobScheduleTable,
+  JobTable,
+  LeaseTable,
+  NodeTable,
+  PoolTable,
+  ReservationTable,
+  SecretTable,
+} from './schema.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
 /** All tables by name. `schema/` has the record types; `queries/` has the queries, one file per table. */

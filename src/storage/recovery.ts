@@ -5,7 +5,7 @@ import { messageOf } from '../core/error.ts';
 import { takeDataDir, writeNodeId } from '../data-dir/data-dir.ts';
 import { type DataDirFacts, RUNNING, readFacts } from '../data-dir/data-dir-facts.ts';
 import { connect, openDatabase } from './database.ts';
-import { listNodeIds, listSandboxIds } from './queries/node-rows.ts';
+import { listNodeIds, listSandboxIds } from './queries/nodes.ts';
 
 /** The problems of a data directory and the steps that repair it. */
 export interface Recovery {

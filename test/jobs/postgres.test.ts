@@ -4,7 +4,7 @@ import type { LeaseName } from '../../src/cluster/contract.ts';
 import { Replica } from '../../src/cluster/replicas.ts';
 import { readJobSubmission } from '../../src/core/job.ts';
 import { readSchedule } from '../../src/jobs/schedules.ts';
-import { jobClusterOf } from '../../src/server/job-cluster.ts';
+import { jobClusterOf } from '../../src/server/owners.ts';
 import { WRITE_OPERATIONS } from '../../src/server/write-operations.ts';
 import { openStores } from '../../src/storage/stores.ts';
 import type { Stores } from '../../src/storage/stores-contract.ts';

@@ -1,6 +1,5 @@
 import { POOL_STATUS, type Pool, readPool } from '../../src/core/pool.ts';
-import type { PoolAction } from '../../src/pools/actions.ts';
-import { decide } from '../../src/pools/policy.ts';
+import { decide, type PoolAction } from '../../src/pools/policy.ts';
 import type { PoolPod, PoolSet, PoolView } from '../../src/sandbox/pools.ts';
 import { Random } from '../parts/random.ts';
 

@@ -1,7 +1,7 @@
 import type { V1Pod } from '@kubernetes/client-node';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { POOL_STATUS } from '../../src/core/pool.ts';
-import { countPods } from '../../src/pools/counts.ts';
+import { countPods } from '../../src/pools/policy.ts';
 import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
 import { describeWith } from '../probe.ts';
 import { asked, type TestPools, testPools } from './pools.ts';

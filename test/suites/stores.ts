@@ -13,7 +13,6 @@ import {
   readAsyncCall,
   sumAsyncCallBytes,
 } from '../../src/storage/queries/async-calls.ts';
-import { readInstallationId } from '../../src/storage/queries/installation-id.ts';
 import { findInstance, insertInstance, updateInstance } from '../../src/storage/queries/instances.ts';
 import {
   deleteJobSchedule,
@@ -32,6 +31,7 @@ import {
   markJobRunning,
   readJob,
 } from '../../src/storage/queries/jobs.ts';
+import { readInstallationId } from '../../src/storage/queries/nodes.ts';
 import type { DurableWrites } from '../../src/storage/writes/durable.ts';
 import { storedInstance } from '../parts/stored-instance.ts';
 

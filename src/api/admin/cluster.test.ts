@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { testFrontend } from '../../../test/http/frontend.ts';
-import { singleReplica } from '../../cluster/single.ts';
-import { clusterStatus } from '../../cluster/status.ts';
+import { singleReplica } from '../../cluster/membership.ts';
+import { clusterStatus } from '../../cluster/replicas.ts';
 
 const SELF = { id: 'node-1', advertise: '', roles: ['frontend', 'meta', 'worker'], version: '1.2.3' };
 const status = () => clusterStatus(singleReplica(SELF), 'sqlite');

@@ -6,7 +6,7 @@ import { PUBLISH, readPublish } from '../../core/revision.ts';
 import { LATEST } from '../../core/urn.ts';
 import { JSON_TYPE, withWarnings } from '../../http/answer.ts';
 import { wrongRequest } from '../../registry/errors.ts';
-import { knownName, type NamedFunction, readFunctionName } from '../../registry/function-name.ts';
+import { knownName, type NamedFunction, readFunctionName } from '../../registry/function-record.ts';
 import type { Registry } from '../../registry/registry.ts';
 import { FUNCTION_DOCS } from './docs.ts';
 import {

@@ -14,7 +14,7 @@ import { unknownFieldWarnings } from '../../core/unknown-names.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName } from '../../core/urn.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { wrongRequest } from '../../registry/errors.ts';
-import { knownName, readFunctionName } from '../../registry/function-name.ts';
+import { knownName, readFunctionName } from '../../registry/function-record.ts';
 import type { Registry } from '../../registry/registry.ts';
 import { RESERVATION_DOCS } from './docs.ts';
 import { accept, queryText, readOptionalObject, readRequest } from './requests.ts';

@@ -123,7 +123,7 @@ export function register(program: Command, context: Context): void {
     .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
     .option('-T, --no-tty', 'use pipes, also on a terminal')
     .action(async (id, command, options) => {
-      const { shellInAgent } = await import('./shell.ts');
+      const { shellInAgent } = await import('./command.ts');
       context.exitCode = await shellInAgent(io, id, command, options);
     });
 

@@ -1,15 +1,14 @@
 import { LIMITS } from '../../core/limits.ts';
 import { outputText } from '../../lib/output-text.ts';
-import { parsePairs } from '../deploy/variables.ts';
+import { parsePairs } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
-import { usageError } from '../shared/exit.ts';
+import { CliError, usageError } from '../shared/exit.ts';
 import { readJsonArgument } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { prettyJson, withSpinner } from '../shared/print.ts';
+import { parseDurationMs } from '../shared/units.ts';
 import { type CommandOptions, commandQuery, converse, type OutputSink, toStreams } from './command.ts';
 import { agentArguments, resolveAgent } from './records.ts';
-import { withTraceback } from './traceback.ts';
 
 interface ForOne extends ClientOptions {
   readonly namespace: string;
@@ -152,4 +151,19 @@ class KeptOutput {
 
 function timedOut(seconds: number): string {
   return `The command was ended after ${seconds} s.\n`;
+}
+
+/** Matches failures that user code raised in a call or while it was loaded. */
+const OF_CODE = /\bFail to run user call handler\b|\bcode[=":\s]+400[12]\b/;
+
+/** Adds to a failed call the command that prints the traceback, and the trace id of its lines. */
+export async function withTraceback<T>(command: string, call: () => Promise<T>): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    if (!(error instanceof CliError) || !OF_CODE.test(error.message)) throw error;
+    const { message, exitCode, status, traceId } = error;
+    const trace = traceId === null ? '' : ` (trace id ${traceId})`;
+    throw new CliError(`${message}\nThe traceback: ${command}${trace}`, exitCode, status, traceId);
+  }
 }

@@ -9,11 +9,10 @@ import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { type Io, pump } from '../shared/io.ts';
 import { notLeft } from '../shared/scratch.ts';
-import type { CopyProgress } from './cp-progress.ts';
-import { copyName, joinRemote, listRemote, type Remote } from './cp-remote.ts';
+import { type CopyProgress, copyName, joinRemote, listRemote, type Remote } from './cp-remote.ts';
 import { hasTar, notCopied, receiveTar } from './cp-tar.ts';
 
-const MAX_FILES = 100_000;
+const MAX_DOWNLOADED = 100_000;
 const DEFAULT_MODE = 0o644;
 /** Lets the copy write into the directory. The directory gets its own mode afterwards. */
 const WRITABLE_DIRECTORY = 0o700;
@@ -60,17 +59,18 @@ async function openRemote({ client, base }: Remote, path: string): Promise<Incom
   }
 }
 
-interface Walk {
+interface DownloadWalk {
   readonly remote: Remote;
   readonly progress: CopyProgress;
   count: number;
 }
 
-async function saveDirectory(walk: Walk, source: string, place: string): Promise<void> {
+async function saveDirectory(walk: DownloadWalk, source: string, place: string): Promise<void> {
   const { remote, progress } = walk;
   for (const { name, type, mode, isUtf8 } of await listRemote(remote, source)) {
     walk.count += 1;
-    if (walk.count > MAX_FILES) throw new CliError(`More than ${MAX_FILES} files are too many: pack them first.`);
+    if (walk.count > MAX_DOWNLOADED)
+      throw new CliError(`More than ${MAX_DOWNLOADED} files are too many: pack them first.`);
     const from = joinRemote(source, name);
     const to = join(place, name);
     if (!isUtf8) progress.warn(`${from} is left out: its name is not UTF-8, and only a tar inside could copy it`);

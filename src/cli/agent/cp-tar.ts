@@ -6,8 +6,7 @@ import { pipeline } from 'node:stream/promises';
 import tar, { type Header, type Pack } from 'tar-stream';
 import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
-import type { CopyProgress } from './cp-progress.ts';
-import type { Remote } from './cp-remote.ts';
+import type { CopyProgress, Remote } from './cp-remote.ts';
 
 const MAX_FILES = 100_000;
 const STDERR = 2;

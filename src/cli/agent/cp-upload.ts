@@ -6,8 +6,7 @@ import { Readable } from 'node:stream';
 import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
-import type { CopyProgress } from './cp-progress.ts';
-import { copyName, isRemoteDirectory, joinRemote, type Remote } from './cp-remote.ts';
+import { type CopyProgress, copyName, isRemoteDirectory, joinRemote, type Remote } from './cp-remote.ts';
 import { hasTar, notCopied, sendAsTar } from './cp-tar.ts';
 
 const MAX_FILES = 100_000;

@@ -2,7 +2,7 @@ import { Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { downloadTo } from './cp-download.ts';
-import { CopyProgress } from './cp-progress.ts';
+import { CopyProgress } from './cp-remote.ts';
 import { uploadFrom } from './cp-upload.ts';
 import { resolveAgent } from './records.ts';
 

@@ -2,19 +2,17 @@ import { resolve } from 'node:path';
 import { isCodeUrl } from '../../core/code-package.ts';
 import { installerOf } from '../../core/dependencies.ts';
 import { runsImages } from '../../core/sandbox-types.ts';
-import { codeDirectory } from '../code/archive.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from '../code/dependencies.ts';
 import { runtimeOf } from '../code/runtime.ts';
-import { mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
-import { type VariableOptions, variablesOf } from '../deploy/variables.ts';
+import { codeDirectory, mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
+import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
+import { readRequestFile } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { coloured, printable, printJson, withSpinner } from '../shared/print.ts';
-import { readRequestFile } from '../shared/request-file.ts';
 import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
-import { addressFor, parseExpose } from './public-address.ts';
-import { type Agent, agentArguments, tellLoadError } from './records.ts';
+import { type Agent, addressFor, agentArguments, parseExpose, tellLoadError } from './records.ts';
 
 export interface CreateOptions extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
   readonly file?: string;

@@ -1,13 +1,15 @@
+import { isLoopback } from '../../config/contradictions.ts';
+import { ACCESSES, type Access } from '../../core/address.ts';
 import { isCodeUrl } from '../../core/code-package.ts';
 import type { Variables } from '../../core/secret.ts';
-import { shownVariable } from '../deploy/variables.ts';
+import { shownVariable } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import {
   age,
   coloured,
+  oneOf,
   printable,
   printFields,
   printJson,
@@ -15,8 +17,8 @@ import {
   printWarnings,
   withSpinner,
 } from '../shared/print.ts';
+import { parseDurationMs } from '../shared/units.ts';
 import { printList, type WatchOptions } from '../wait/watched-list.ts';
-import { addressFor, type Exposed } from './public-address.ts';
 
 /** A record of `GET /api/agent/{id}`. A service of another version may omit fields. */
 export interface Agent {
@@ -301,4 +303,32 @@ function printAgent(io: Io, client: Client, agent: Agent): void {
 function policyOf({ restart_policy: given }: Agent): string | undefined {
   if (given === undefined) return undefined;
   return given.max_restarts == null ? given.policy : `${given.policy}, at most ${given.max_restarts} in a row`;
+}
+
+/** The member `expose` of a record. */
+export interface Exposed {
+  readonly port: number;
+  readonly access: Access;
+  readonly address: string | null;
+  readonly path: string;
+}
+
+/**
+ * Returns the address that works from this machine. Names below localhost lead to this machine, but the
+ * service may run on another.
+ */
+export function addressFor({ addresses }: Pick<Client, 'addresses'>, { address, path }: Exposed): string {
+  const isHere = isLoopback(addresses.frontend.hostname.replace(/^\[|\]$/g, ''));
+  const isLocal = address !== null && /^http:\/\/[^/]+\.localhost(:|\/)/.test(address);
+  return address === null || (isLocal && !isHere) ? new URL(path, addresses.frontend).href : address;
+}
+
+/** Parses `8000` or `8000:public`. */
+export function parseExpose(text: string): { readonly port: number; readonly access?: Access } {
+  const [, port = '', access] = /^(\d{1,5})(?::(\w+))?$/.exec(text) ?? [];
+  const known = ACCESSES.find(each => each === access);
+  if (port === '' || (access !== undefined && known === undefined)) {
+    throw usageError(`--expose must be a port, or port:access with ${oneOf(ACCESSES)}, not ${JSON.stringify(text)}.`);
+  }
+  return { port: Number(port), ...(known && { access: known }) };
 }

@@ -1,7 +1,9 @@
 import { createReadStream } from 'node:fs';
 import { join } from 'node:path';
 import { Transform } from 'node:stream';
+import * as client from '../../../clients/typescript/src/code-archive.ts';
 import { IGNORE_FILE, type Packed, type PackOptions } from '../../../clients/typescript/src/code-archive.ts';
+import { RookeryError } from '../../../clients/typescript/src/error.ts';
 import { isLoopback } from '../../config/contradictions.ts';
 import { codeUrl } from '../../core/code-package.ts';
 import type { Client } from '../shared/client.ts';
@@ -9,7 +11,6 @@ import { CliError, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printWarning, withSpinner } from '../shared/print.ts';
 import { withScratch } from '../shared/scratch.ts';
-import { codeDirectory, packDirectory } from './archive.ts';
 
 export interface UploadOptions {
   /** True: upload even to a service on this machine. */
@@ -102,4 +103,18 @@ function progress(io: Io, bytes: number): Transform {
 
 export function sizeText(bytes: number): string {
   return bytes < 1024 * 1024 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 1024 / 1024).toFixed(1)} MiB`;
+}
+
+/** Packs a directory as the client package does. A problem of the directory is a usage error. */
+export function packDirectory(directory: string, archive: string, options: client.PackOptions): Promise<client.Packed> {
+  return client.packDirectory(directory, archive, options).catch(refuse);
+}
+
+/** Returns the absolute path of a directory. Fails with a usage error when it is none. */
+export function codeDirectory(code: string, flag = '--code'): Promise<string> {
+  return client.codeDirectory(code, flag).catch(refuse);
+}
+
+function refuse(error: unknown): never {
+  throw error instanceof RookeryError ? usageError(error.message) : error;
 }

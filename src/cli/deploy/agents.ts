@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { MASK } from '../../core/environment.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
 import type { Variables } from '../../core/secret.ts';
-import { addressFor, type Exposed } from '../agent/public-address.ts';
+import { addressFor, type Exposed } from '../agent/records.ts';
 import { CliError } from '../shared/exit.ts';
 import type { DeployedAgent } from './file.ts';
 import { differences, nothing, type Planning, type Step } from './step.ts';

@@ -3,9 +3,9 @@ import { readRegister } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
 import { askMeta, callMeta, metaFailure, metaPath } from '../function/meta-call.ts';
-import { expandName, functionUrl } from '../function/name.ts';
+import { expandName, functionUrl } from '../function/records.ts';
 import { CliError } from '../shared/exit.ts';
-import { refuseProblems } from '../shared/request-file.ts';
+import { refuseProblems } from '../shared/input.ts';
 import type { DeployedFunction } from './file.ts';
 import { differences, nothing, type Planning, type Step } from './step.ts';
 

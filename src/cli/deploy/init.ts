@@ -1,5 +1,4 @@
-import type { Command } from 'commander';
-import { Argument } from 'commander';
+import { Argument, type Command } from 'commander';
 import { usageError } from '../shared/exit.ts';
 import type { Context } from '../shared/io.ts';
 import { oneOf } from '../shared/print.ts';

@@ -4,7 +4,7 @@ import type { Style } from '../../lib/ansi.ts';
 import { asksForDependencies, installDependencies } from '../code/dependencies.ts';
 import { nameOfCode, uploadCode, type What } from '../code/upload.ts';
 import { watchTree } from '../code/watch-tree.ts';
-import { nameOfDirectory, uploadDirectory } from '../job/package.ts';
+import { nameOfDirectory, uploadDirectory } from '../job/submit.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
@@ -13,9 +13,7 @@ import { planAgent } from './agents.ts';
 import { type Deployment, readDeployment } from './file.ts';
 import { planFunction } from './functions.ts';
 import { planJob } from './jobs.ts';
-import { planPool } from './pools.ts';
-import { missingSecrets } from './secrets.ts';
-import type { Action, Planning, Step } from './step.ts';
+import { type Action, missingSecrets, type Planning, planPool, type Step } from './step.ts';
 
 export interface DeployOptions extends ClientOptions {
   readonly file: string;

@@ -1,8 +1,14 @@
 import { isDeepStrictEqual } from 'node:util';
 import { ENVIRONMENTS, MASK } from '../../core/environment.ts';
-import { isJsonObject } from '../../core/json.ts';
+import { isJsonObject, type JsonObject } from '../../core/json.ts';
+import { readPool } from '../../core/pool.ts';
+import { secretsOf } from '../../core/secret.ts';
+import { callMeta, metaPath } from '../function/meta-call.ts';
+import { secretsOfService } from '../secret/secret.ts';
 import type { Client } from '../shared/client.ts';
-import type { DeployedAgent, Deployment } from './file.ts';
+import { CliError } from '../shared/exit.ts';
+import { refuseProblems } from '../shared/input.ts';
+import type { DeployedAgent, DeployedPool, Deployment } from './file.ts';
 
 export type Action = 'create' | 'update' | 'replace' | 'unchanged';
 
@@ -70,4 +76,65 @@ function compare(wanted: unknown, found: unknown, isEnvironment: boolean): Compa
 
 export async function nothing(): Promise<string> {
   return '';
+}
+
+/** Returns the sentence about secrets that the file needs and the service lacks, or null. */
+export async function missingSecrets(client: Client, deployment: Deployment): Promise<string | null> {
+  const { secrets, agents, functions, jobs } = deployment;
+  const used = [agents, functions, jobs].flatMap(all => Object.values(all).flatMap(({ env }) => secretsOf(env)));
+  const wanted = [...new Set([...secrets, ...used])];
+  if (wanted.length === 0) return null;
+  const there = new Set((await secretsOfService(client)).map(({ name }) => name));
+  const missing = wanted.filter(name => !there.has(name));
+  if (missing.length === 0) return null;
+  const which = missing.length === 1 ? 'The secret' : 'The secrets';
+  return `${which} ${missing.join(', ')} must be there first: rookery secret set ${missing[0]}`;
+}
+
+const CHANGEABLE = ['size', 'max_size'];
+
+export async function planPool({ client, deployment }: Planning, id: string, pool: DeployedPool): Promise<Step> {
+  const { group, size, maxSize, resources, image, labels, env } = pool;
+  const body = {
+    ...{ id, group, size, max_size: maxSize, resources, image },
+    ...(Object.keys(labels).length === 0 ? {} : { labels }),
+    ...(Object.keys(env).length === 0 ? {} : { environment: env }),
+  };
+  const read = readPool(body);
+  if (!read.ok) refuseProblems(`${deployment.file}: pools.${id}`, read.problems);
+  const { result } = await callMeta(client, 'GET', metaPath('/podpools', { id, offset: '1', limit: '1' }));
+  const [found] = (result as { readonly pools: readonly JsonObject[] }).pools;
+  const step = { kind: 'pool', name: id } as const;
+  if (found === undefined) {
+    return {
+      ...step,
+      action: 'create',
+      changes: [],
+      async apply() {
+        await callMeta(client, 'POST', '/podpools', { pools: [body] });
+        return '';
+      },
+    };
+  }
+  const wanted = Object.fromEntries(
+    Object.keys(body).map(field => [field, read.value[field as keyof typeof read.value]]),
+  );
+  const { changes, hidden } = differences(wanted, found);
+  const differing = [...changes, ...hidden];
+  if (differing.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
+  return {
+    ...step,
+    action: 'update',
+    changes,
+    hidden,
+    async apply() {
+      const fixed = differing.filter(field => !CHANGEABLE.includes(field));
+      if (fixed.length > 0) {
+        throw new CliError(`its ${fixed.join(' and ')} cannot change: delete it first (rookery pool delete ${id})`);
+      }
+      const sent = { size: read.value.size, max_size: read.value.max_size };
+      await callMeta(client, 'PUT', `/podpools/${encodeURIComponent(id)}`, sent);
+      return '';
+    },
+  };
 }

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ServerEvent, serverEvents } from '../../../clients/typescript/src/server-events.ts';
 import { backoffMs } from '../../lib/backoff.ts';
-import { withTraceback } from '../agent/traceback.ts';
+import { withTraceback } from '../agent/call.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { readJsonArgument } from '../shared/input.ts';

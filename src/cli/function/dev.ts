@@ -1,21 +1,19 @@
 import { randomBytes } from 'node:crypto';
 import { basename, join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { codeDirectory } from '../code/archive.ts';
 import { runtimeOf } from '../code/runtime.ts';
+import { codeDirectory } from '../code/upload.ts';
 import { watchTree } from '../code/watch-tree.ts';
-import { type VariableOptions, variablesOf } from '../deploy/variables.ts';
+import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import { readJsonArgument } from '../shared/input.ts';
 import { type Io, pump } from '../shared/io.ts';
 import { parseFault } from '../shared/parse-check.ts';
 import { coloured, prettyJson, printError } from '../shared/print.ts';
-import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
+import { parseCpuMillis, parseDurationMs, parseMemoryMb } from '../shared/units.ts';
 import { callMeta } from './meta-call.ts';
-import { expandName } from './name.ts';
-import { functionPath } from './records.ts';
+import { expandName, functionPath } from './records.ts';
 
 interface DevOptions extends ClientOptions, VariableOptions {
   readonly handler: string;

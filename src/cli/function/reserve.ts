@@ -3,7 +3,7 @@ import { usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printTable } from '../shared/print.ts';
 import { callMeta, metaPath } from './meta-call.ts';
-import { parseNamedVersion } from './name.ts';
+import { parseNamedVersion } from './records.ts';
 
 interface ReserveOptions extends ClientOptions {
   readonly label?: string;

@@ -7,16 +7,15 @@ import { checkHandler, isOfImage, missingImage } from '../agent/create.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from '../code/dependencies.ts';
 import { runtimeOf } from '../code/runtime.ts';
 import { mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
-import { type VariableOptions, variablesOf } from '../deploy/variables.ts';
+import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { usageError } from '../shared/exit.ts';
+import { readRequestFile, refuseProblems } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printWarning, withSpinner } from '../shared/print.ts';
-import { readRequestFile, refuseProblems } from '../shared/request-file.ts';
-import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
+import { parseCpuMillis, parseDurationMs, parseMemoryMb } from '../shared/units.ts';
 import { callMeta, forEach, metaPath } from './meta-call.ts';
-import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVersion } from './name.ts';
+import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVersion } from './records.ts';
 
 interface FunctionFlags extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
   readonly file?: string;

@@ -2,8 +2,8 @@ import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printTable } from '../shared/print.ts';
-import { type JobOptions, jobBody } from './body.ts';
 import { forEach, momentOf } from './records.ts';
+import { type JobOptions, jobBody } from './submit.ts';
 
 interface Schedule {
   readonly schedule_id: string;

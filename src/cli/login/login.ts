@@ -1,10 +1,16 @@
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
-import { readHidden } from '../secret/hidden-input.ts';
 import { Client, checkToken, DEFAULT_ADDRESSES, parseAddress, readToken } from '../shared/client.ts';
-import { checkContextName, readContexts, type Server, serverOf, writeContexts } from '../shared/contexts.ts';
+import {
+  checkContextName,
+  contextInForce,
+  readContexts,
+  type Server,
+  serverOf,
+  writeContexts,
+} from '../shared/contexts.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
-import { readStdin } from '../shared/input.ts';
+import { readHidden, readStdin } from '../shared/input.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { printWarning } from '../shared/print.ts';
 
@@ -16,7 +22,7 @@ interface LoginOptions {
   readonly tenant?: string;
 }
 
-export function register(program: Command, context: Context): void {
+export function registerLogin(program: Command, context: Context): void {
   program
     .command('login')
     .summary('keep a server and a token for all commands')
@@ -117,4 +123,26 @@ async function checkMeta(io: Io, server: Server, token: string | undefined): Pro
     const what = 'Commands about functions and pools will fail: say where the meta_service is with --meta-address.';
     printWarning(io, `${error.message.split('. ')[0]}. ${what}`);
   }
+}
+
+export function registerLogout(program: Command, { io }: Context): void {
+  program
+    .command('logout')
+    .summary('forget the token of a server')
+    .description(
+      'Forgets the token of the current or the named context. The context stays until "rookery context remove".',
+    )
+    .argument('[context]', 'the name of a context')
+    .action(async (given: string | undefined) => {
+      const found = await contextInForce(given, io.environment);
+      if (found === null)
+        throw usageError(
+          'There is no current context, so there is no token to forget. "rookery context list" shows all contexts.',
+        );
+      const { name, server } = found;
+      const { token: _, ...rest } = server;
+      const contexts = await readContexts(io.environment);
+      await writeContexts(io.environment, { ...contexts, servers: { ...contexts.servers, [name]: rest } });
+      io.err.write(`The token of ${name} is forgotten here. It stays valid until it expires.\n`);
+    });
 }

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
 import { isTenant, TENANT_RULE } from '../../core/tenant.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
+import { parseDurationMs } from '../shared/units.ts';
 
 const ROLES = ['developer', 'user', 'viewer'];
 
@@ -60,7 +60,7 @@ async function createToken(io: Io, options: CreateOptions): Promise<void> {
 }
 
 async function readSecret({ environment }: Io, flag: string | undefined): Promise<Uint8Array> {
-  const { checkSecret, readSecretFile } = await import('../../config/secret-file.ts');
+  const { checkSecret, readSecretFile } = await import('../../config/secret-keys.ts');
   const file = flag ?? environment.ROOKERY_JWT_SECRET_FILE;
   const text = environment.ROOKERY_JWT_SECRET;
   if (!file && !text) {

@@ -1,13 +1,12 @@
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { readPool } from '../../core/pool.ts';
-import { parsePairs } from '../deploy/variables.ts';
+import { parsePairs } from '../deploy/file.ts';
 import { askMeta, callMeta, forEach, type MetaAnswer, metaFailure, metaPath } from '../function/meta-call.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
-import { readJsonArgument } from '../shared/input.ts';
+import { readJsonArgument, readRequestFile, refuseProblems } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printTable } from '../shared/print.ts';
-import { readRequestFile, refuseProblems } from '../shared/request-file.ts';
 
 interface CreateOptions extends ClientOptions {
   readonly file?: string;

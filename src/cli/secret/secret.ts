@@ -3,10 +3,9 @@ import { isSecretName, SECRET_NAME_RULE } from '../../core/secret.ts';
 import { forEach } from '../function/meta-call.ts';
 import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
-import { readStdin, readTextFile } from '../shared/input.ts';
+import { readHidden, readStdin, readTextFile } from '../shared/input.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { age, printJson, printTable } from '../shared/print.ts';
-import { readHidden } from './hidden-input.ts';
 
 interface SetOptions extends ClientOptions {
   readonly fromFile?: string;

@@ -2,9 +2,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { loadConfig } from '../../config/env.ts';
 import { findContainers } from '../../sandbox/docker/machine-containers.ts';
 import { findProcesses, type MachineProcess, treeOf } from '../../sandbox/host/machine-sandboxes.ts';
-import { counted } from '../shared/counted.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
+import { counted } from '../shared/units.ts';
 
 /** Time for a service to stop: its default time for running calls, and a margin. */
 const SERVICES_MS = 60_000;

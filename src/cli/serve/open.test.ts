@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { addressFor, parseExpose } from '../agent/public-address.ts';
+import { addressFor, parseExpose } from '../agent/records.ts';
 
 describe('--expose', () => {
   test.each([

@@ -32,7 +32,7 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
       import('../../telemetry/logger.ts'),
       import('../../server/server.ts'),
       import('./run-server.ts'),
-      import('./service-manager.ts'),
+      import('./run-server.ts'),
     ]);
   const { isTerminal } = io.err;
   const hasColours = isTerminal && !io.environment.NO_COLOR;

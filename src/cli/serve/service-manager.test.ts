@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createServiceManager } from './service-manager.ts';
+import { createServiceManager } from './run-server.ts';
 
 let directory: string;
 beforeEach(() => {

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
-import { usageError } from './exit.ts';
-import type { Io } from './io.ts';
+import { CliError, usageError } from './exit.ts';
+import type { Io, Terminal } from './io.ts';
 
 /** More than any request may carry. The service enforces its own, lower limits. */
 const MAX_BYTES = 64 * 1024 * 1024;
@@ -60,4 +60,41 @@ async function readArgument(io: Io, given: string): Promise<string> {
   if (given === '-' || given === '@-') return readStdin(io);
   if (!given.startsWith('@')) return given;
   return readTextFile(given.slice(1));
+}
+
+/** Returns the value of a YAML or JSON file; `-` is stdin. `next` is the advice for a missing file. */
+export async function readRequestFile(io: Io, file: string, next = ''): Promise<unknown> {
+  const content = file === '-' ? await readStdin(io) : await readTextFile(file, next);
+  const { parse } = await import('yaml');
+  try {
+    return parse(content);
+  } catch (error) {
+    throw usageError(`${file} is neither YAML nor JSON: ${(error as Error).message}`);
+  }
+}
+
+/** Reports every problem of a request at once, a line for each. `where` is the file, or `The request`. */
+export function refuseProblems(where: string, problems: readonly string[]): never {
+  const count = problems.length === 1 ? 'a problem' : `${problems.length} problems`;
+  throw usageError([`${where} has ${count}:`, ...problems.map(problem => `  - ${problem}`)].join('\n'));
+}
+
+/** Reads a line from the terminal without showing the typed text. */
+export async function readHidden(io: Io, terminal: Terminal, question: string): Promise<string> {
+  io.err.write(question);
+  terminal.setRaw(true);
+  let typed = '';
+  try {
+    for await (const chunk of io.stdin as AsyncIterable<Buffer | string>) {
+      for (const key of chunk.toString()) {
+        if (key === '\r' || key === '\n' || key === '\x04') return typed;
+        if (key === '\x03') throw new CliError('Interrupted.');
+        typed = key === '\x7f' || key === '\b' ? typed.slice(0, -1) : typed + key;
+      }
+    }
+    return typed;
+  } finally {
+    terminal.setRaw(false);
+    io.err.write('\n');
+  }
 }

@@ -1,15 +1,15 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { MEBIBYTE } from '../../core/units.ts';
+import { linkedTo } from '../../lib/linked-signal.ts';
 import { forEachOf } from '../../lib/parallel.ts';
 import { allAgents } from '../agent/records.ts';
 import { allFunctions } from '../function/read.ts';
 import { functionPath } from '../function/records.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { CliError, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { clearScreen, printFields, printJson, printTable } from '../shared/print.ts';
-import { KEY_HELP, KEY_HINT, TopKeys } from './top-keys.ts';
+import { parseDurationMs } from '../shared/units.ts';
 import type { Sort } from './top-sorts.ts';
 
 interface TopOptions extends ClientOptions {
@@ -271,3 +271,53 @@ async function orNull<T>(answer: Promise<T>): Promise<T | null> {
     throw error;
   }
 }
+
+const SORT_KEYS: Readonly<Record<string, Sort>> = { c: 'cpu', m: 'memory', k: 'calls', e: 'errors', n: 'name' };
+const CTRL_C = '\x03';
+
+/** The choices that the keys of `rookery top` have made. */
+export class TopKeys {
+  sort: Sort;
+  isHelpShown = false;
+  /** Aborts when the user presses q or Ctrl-C, or when the command ends otherwise. */
+  readonly signal: AbortSignal;
+  readonly #ending: ReturnType<typeof linkedTo>;
+  readonly #io: Io;
+  readonly #onKeys = (chunk: Buffer | string) => this.#read(String(chunk));
+  /** Draws again after a key has changed the view. */
+  #changed: () => void = () => undefined;
+
+  constructor(io: Io, sort: Sort) {
+    this.#io = io;
+    this.sort = sort;
+    this.#ending = linkedTo(io.signal);
+    this.signal = this.#ending.controller.signal;
+  }
+
+  /** Reads keys until `stop`. Does nothing without a terminal. */
+  start(changed: () => void): void {
+    if (this.#io.terminal === undefined) return;
+    this.#changed = changed;
+    this.#io.terminal.setRaw(true);
+    this.#io.stdin.on('data', this.#onKeys);
+  }
+
+  stop(): void {
+    this.#ending.unlink();
+    if (this.#io.terminal === undefined) return;
+    this.#io.stdin.off('data', this.#onKeys).pause();
+    this.#io.terminal.setRaw(false);
+  }
+
+  #read(keys: string): void {
+    for (const key of keys) {
+      if (key === 'q' || key === 'Q' || key === CTRL_C) this.#ending.controller.abort();
+      else if (key === 'h' || key === '?') this.isHelpShown = !this.isHelpShown;
+      else this.sort = SORT_KEYS[key] ?? this.sort;
+    }
+    if (!this.signal.aborted) this.#changed();
+  }
+}
+
+export const KEY_HELP = 'q: quit   sort by c: CPU, m: memory, k: calls, e: errors, n: name   h: hide this';
+export const KEY_HINT = 'q: quit   h: keys';

@@ -1,5 +1,4 @@
-import type { Command } from 'commander';
-import { Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { addClientOptions } from '../shared/client.ts';
 import type { Context } from '../shared/io.ts';
 import { SORTS } from './top-sorts.ts';

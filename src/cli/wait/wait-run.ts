@@ -2,14 +2,13 @@ import { META_CODES } from '../../core/codes.ts';
 import { findAgent } from '../agent/records.ts';
 import { Changes, RELOOK_MS } from '../deploy/changes.ts';
 import { askMeta, metaFailure, metaPath } from '../function/meta-call.ts';
-import { functionUrl, parseNamedVersion } from '../function/name.ts';
-import { functionPath } from '../function/records.ts';
+import { functionPath, functionUrl, parseNamedVersion } from '../function/records.ts';
 import { type JobRecord, jobPath } from '../job/records.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
-import { parseDurationMs } from '../shared/duration.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { oneOf, printable } from '../shared/print.ts';
+import { parseDurationMs } from '../shared/units.ts';
 import { WAITS, type WaitKind } from './wait-names.ts';
 
 interface WaitOptions extends ClientOptions {

@@ -11,9 +11,8 @@ import {
 } from 'kysely';
 import type { PoolClient } from 'pg';
 import { internal } from '../../core/error.ts';
-import type { Connections } from './postgres-connections.ts';
+import { type Connections, toPostgres } from './postgres-connections.ts';
 import { isRefused, lost, readable } from './postgres-errors.ts';
-import { toPostgres } from './postgres-values.ts';
 
 /** Throws when writes are no longer allowed. */
 export type CheckWrite = () => void;

@@ -3,7 +3,7 @@ import type { InstanceStatus } from '../../core/instance.ts';
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { prepare } from '../prepared.ts';
-import type { InstanceTable } from '../schema/instances.ts';
+import type { InstanceTable } from '../schema.ts';
 import { publish } from './feed.ts';
 import {
   type InstancePatch,

@@ -1,7 +1,7 @@
 import { type Kysely, sql } from 'kysely';
 import type { LeaseFence } from '../../core/lease.ts';
 import type { Database, Tables, WriteTransaction } from '../database.ts';
-import type { AsyncCallTable } from '../schema/async-calls.ts';
+import type { AsyncCallTable } from '../schema.ts';
 import { fence } from './leases.ts';
 
 /**

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { codeUrl } from '../../core/code-package.ts';
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
-import type { CodePackagePartTable, CodePackageTable } from '../schema/code-packages.ts';
+import type { CodePackagePartTable, CodePackageTable } from '../schema.ts';
 
 /**
  * Result of `dropCodePackage`. `user`: the function or agent that refers to the package, so that it stays.

@@ -3,7 +3,7 @@ import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../..
 import type { LeaseFence } from '../../core/lease.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { type Prepared, prepare, type Queries } from '../prepared.ts';
-import type { InstanceTable } from '../schema/instances.ts';
+import type { InstanceTable } from '../schema.ts';
 import { fence } from './leases.ts';
 
 /** An instance as stored; `spec` and `handle` are JSON. */

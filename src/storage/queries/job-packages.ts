@@ -1,6 +1,6 @@
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
-import type { JobPackageTable } from '../schema/job-packages.ts';
+import type { JobPackageTable } from '../schema.ts';
 
 /** Lock and feed topic of the packages: one transaction at a time changes and publishes their locations. */
 export const PACKAGES = 'jobs: packages';

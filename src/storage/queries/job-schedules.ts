@@ -2,7 +2,7 @@ import type { Kysely } from 'kysely';
 import { isFromWrongClock } from '../../lib/stored-time.ts';
 import { alone } from '../alone.ts';
 import type { Database, Tables, WriteTransaction } from '../database.ts';
-import type { JobScheduleTable } from '../schema/job-schedules.ts';
+import type { JobScheduleTable } from '../schema.ts';
 import { SUBMITS } from './jobs.ts';
 import { type LackingSecret, lackingSecret } from './secrets.ts';
 

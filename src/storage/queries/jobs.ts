@@ -2,7 +2,7 @@ import type { Kysely, Selectable } from 'kysely';
 import type { Job, JobErrorType, JobSpec } from '../../core/job.ts';
 import { alone } from '../alone.ts';
 import type { Database, Tables, WriteTransaction } from '../database.ts';
-import type { JobTable, StopReason } from '../schema/jobs.ts';
+import type { JobTable, StopReason } from '../schema.ts';
 import { publish } from './feed.ts';
 import { insertInstance, type StoredInstance } from './instances.ts';
 

@@ -1,6 +1,6 @@
 import { type Kysely, sql } from 'kysely';
-import { ServiceError } from '../../core/error.ts';
-import type { Tables, WriteTransaction } from '../database.ts';
+import { internal, ServiceError } from '../../core/error.ts';
+import type { Database, Tables, WriteTransaction } from '../database.ts';
 
 /** A life of a node, named by everything that the node writes. */
 export interface NodeLife {
@@ -163,3 +163,36 @@ function ofLife<Q extends { where(column: any, operator: any, value: any): Q }>(
 
 /** Feed topic: nodes joined or left. */
 export const TOPIC_NODES = 'nodes';
+
+/**
+ * Returns the nodes with stored instances or jobs. More than one in SQLite means that files of several
+ * installations were mixed.
+ */
+export async function listNodeIds(database: Database): Promise<readonly string[]> {
+  const rows = await Promise.all([
+    database.selectFrom('instances').select('node_id').distinct().execute(),
+    database.selectFrom('jobs').select('node_id').distinct().execute(),
+  ]);
+  return [...new Set(rows.flat().map(({ node_id }) => node_id))].sort();
+}
+
+/** Returns the ids of recorded sandboxes, of a node or of all (null). */
+export async function listSandboxIds(database: Database, nodeId: string | null = null): Promise<readonly string[]> {
+  const query = database.selectFrom('instances').select('id');
+  const rows = await (nodeId === null ? query : query.where('node_id', '=', nodeId)).execute();
+  return rows.map(({ id }) => id);
+}
+
+/** Returns the id that all replicas over this database share and that no other installation has. */
+export async function readInstallationId(database: Database): Promise<string> {
+  const row = await database.selectFrom('installation').select('id').where('singleton', '=', 1).executeTakeFirst();
+  if (row === undefined) throw internal('the id of the installation is missing in the database');
+  return row.id;
+}
+
+/** Returns the key that signs links to public URLs. Fails with `internal` when the database has none. */
+export async function readAddressKey(database: Database): Promise<Buffer> {
+  const row = await database.selectFrom('address_key').select('key').where('singleton', '=', 1).executeTakeFirst();
+  if (row === undefined) throw internal('the key of addresses is missing in the database');
+  return Buffer.from(row.key, 'base64url');
+}

@@ -1,7 +1,7 @@
 import { type Kysely, type Selectable, sql } from 'kysely';
 import type { Pool, PoolSpec } from '../../core/pool.ts';
 import type { Tables } from '../database.ts';
-import type { PoolTable } from '../schema/pools.ts';
+import type { PoolTable } from '../schema.ts';
 
 /** Feed topic: callers changed pools. */
 export const TOPIC_POOLS = 'pools';

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { type SecretRef, secretsOf, type Variables } from '../../core/secret.ts';
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
-import type { SecretTable } from '../schema/secrets.ts';
+import type { SecretTable } from '../schema.ts';
 
 /** Result of `dropSecret`. `user`: the thing that refers to the secret, so that it stays. */
 export type DroppedSecret =

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { parseDurationMs } from './duration.ts';
+import { parseDurationMs } from './units.ts';
 
 test.each([
   ['500ms', 500],

@@ -1,5 +1,5 @@
 import { expect, test, vi } from 'vitest';
-import { MachineLoad } from './machine-load.ts';
+import { MachineLoad } from './machine.ts';
 
 test('MachineLoad ignores CPU time that the process used before the measurement began', () => {
   const usage = vi.spyOn(process, 'cpuUsage');
