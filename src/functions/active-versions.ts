@@ -96,9 +96,9 @@ export class ActiveVersions {
   async start(): Promise<void> {
     const { catalog, launcher } = this.#options;
     this.#stopListening = catalog.onChange((functionUrn, mayBeWarm) => this.#changed(functionUrn, mayBeWarm));
-    for (const instance of await launcher.adopt(late => void this.#inheritLate(late))) this.#inherit(instance);
+    for (const instance of await launcher.adopt(late => void this.#adoptLate(late))) this.#inherit(instance);
     // A version adopts its instances before it starts missing ones.
-    for (const urn of [...this.#inherited.keys()]) await this.#settle(urn);
+    for (const urn of [...this.#inherited.keys()]) await this.#endUnadopted(urn);
     this.#isStarted = true;
     await this.#warmUp(null);
   }
@@ -115,7 +115,7 @@ export class ActiveVersions {
    */
   async release(shards: readonly string[], graceMs: number): Promise<void> {
     const scalers = this.#retireAll(new Set(shards));
-    await this.#ended(scalers, graceMs);
+    await this.#awaitDrained(scalers, graceMs);
   }
 
   /**
@@ -137,11 +137,11 @@ export class ActiveVersions {
     this.#isStopping = true;
     this.#stopListening?.();
     for (const { fn, scaler } of this.#current.values()) this.#drain(scaler, fn.urn);
-    await this.#ended([...this.#draining.keys()], graceMs);
+    await this.#awaitDrained([...this.#draining.keys()], graceMs);
   }
 
   /** Waits for draining scalers, and ends those that have not ended within `graceMs`. Never rejects. */
-  async #ended(scalers: readonly VersionScaler[], graceMs: number): Promise<void> {
+  async #awaitDrained(scalers: readonly VersionScaler[], graceMs: number): Promise<void> {
     const drained = Promise.all(scalers.map(scaler => scaler.drained));
     if (!(await endsWithin(drained, graceMs))) {
       for (const scaler of scalers) scaler.endAll();
@@ -291,11 +291,11 @@ export class ActiveVersions {
       if (loading) loading.isStale = true;
       this.#uncache(urn);
     }
-    if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#follow(functionUrn, urns, mayBeWarm);
+    if (!this.#isStopping && (urns.length > 0 || mayBeWarm)) void this.#applyChange(functionUrn, urns, mayBeWarm);
   }
 
   /** Applies the catalog's changes to the scalers. Calls that arrive meanwhile wait for it. */
-  async #follow(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
+  async #applyChange(functionUrn: string, urns: readonly string[], mayBeWarm: boolean): Promise<void> {
     for (const urn of urns) {
       await this.load(urn).catch((error: unknown) => {
         if ((error as Partial<ServiceError>).number === SERVICE_CODES.unknownFunction.code) return;
@@ -331,13 +331,13 @@ export class ActiveVersions {
     } else this.#inherited.set(urn, [...(this.#inherited.get(urn) ?? []), instance]);
   }
 
-  async #inheritLate(instance: FunctionInstance): Promise<void> {
+  async #adoptLate(instance: FunctionInstance): Promise<void> {
     this.#inherit(instance);
-    await this.#settle(instance.urn);
+    await this.#endUnadopted(instance.urn);
   }
 
   /** Ends the recovered instances that no version adopts. */
-  async #settle(urn: string): Promise<void> {
+  async #endUnadopted(urn: string): Promise<void> {
     if (!this.#inherited.has(urn)) return;
     await this.load(urn).catch(() => undefined);
     for (const instance of this.#inherited.get(urn) ?? []) void instance.stop();

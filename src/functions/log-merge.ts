@@ -9,10 +9,10 @@ const NEWLINE = 0x0a;
 /** Bytes of all merged logs that their readers have not consumed. */
 const WAITING = new HeldBytes(LIMITS.waitingLogBytes);
 
-/** Chunk of a source. `taken` lets the source continue. */
+/** Chunk of a source. `resume` lets the source continue. */
 interface Waiting {
   readonly chunk: Buffer;
-  taken(): void;
+  resume(): void;
 }
 
 /**
@@ -51,8 +51,8 @@ export class LogMerge implements Holder {
           try {
             yield next.chunk;
           } finally {
-            this.#hold(-next.chunk.length);
-            next.taken();
+            this.#countBytes(-next.chunk.length);
+            next.resume();
           }
         } else {
           await new Promise<void>(resolve => {
@@ -80,15 +80,15 @@ export class LogMerge implements Holder {
   async #pump(source: AsyncIterable<Buffer>): Promise<void> {
     for await (const chunk of source) {
       if (this.#isOver) return;
-      await new Promise<void>(taken => {
-        this.#waiting.push({ chunk, taken });
-        this.#hold(chunk.length);
+      await new Promise<void>(resume => {
+        this.#waiting.push({ chunk, resume });
+        this.#countBytes(chunk.length);
         this.#wakeReader?.();
       });
     }
   }
 
-  #hold(bytes: number): void {
+  #countBytes(bytes: number): void {
     this.#heldBytes += bytes;
     if (this.#isOver || this.#heldBytes === 0) WAITING.release(this);
     else WAITING.hold(this, this.#heldBytes);
@@ -96,7 +96,7 @@ export class LogMerge implements Holder {
 
   #dropAll(): void {
     WAITING.release(this);
-    for (const { taken } of this.#waiting.splice(0)) taken();
+    for (const { resume } of this.#waiting.splice(0)) resume();
   }
 }
 
