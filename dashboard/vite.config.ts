@@ -1,6 +1,6 @@
 import { defineConfig } from 'vite';
 
-/** The build of the dashboard: static files with a hash in each name, nothing inline (the page's policy forbids it). */
+/** Builds the dashboard: files with a hash in each name, without inline code, which the policy forbids. */
 export default defineConfig({
   root: import.meta.dirname,
   base: '/',

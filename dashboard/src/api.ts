@@ -1,7 +1,7 @@
 import { signal } from '@preact/signals';
 import { type Operations, PATHS } from '../../clients/typescript/src/generated.ts';
 
-/** The client of the service: paths and types come from its OpenAPI documents. */
+/** Client of the service. Its paths and types come from the OpenAPI documents. */
 
 export interface Session {
   readonly authentication: boolean;
@@ -11,12 +11,12 @@ export interface Session {
   readonly version: string;
 }
 
-/** undefined: not known yet; null: somebody has to log in. */
+/** The current session. Undefined while it is read, null when a login is required. */
 export const session = signal<Session | null | undefined>(undefined);
-/** For whom is asked where the session is for every tenant. */
+/** Tenant of the requests, if the session may act for every tenant. */
 export const tenant = signal(sessionStorage.getItem('tenant') ?? 'default');
 
-/** An answer that says no. */
+/** Error of an answer without success. Status 0: the service did not answer. */
 export class ApiError extends Error {
   readonly status: number;
 
@@ -49,13 +49,16 @@ export function pathOf<N extends Name>(name: N, { params, query }: CallOptions<N
   return `${path}?${new URLSearchParams(given.map(([key, value]) => [key, String(value)]))}`;
 }
 
-/** A browser takes dots, encoded or not, for steps to another path. */
+/** Encodes a segment of a path. Rejects `.` and `..`, which browsers resolve even when encoded. */
 function segmentOf(text: string): string {
   if (/^\.{0,2}$/.test(text)) throw new ApiError(404, `nothing can have the name “${text}”`);
   return encodeURIComponent(text);
 }
 
-/** One operation, its answer as JSON. Fails with `ApiError`, also for an answer of the registry that carries a code. */
+/**
+ * Calls an operation and returns its JSON answer. Fails with `ApiError`, also if an answer of the registry
+ * has a code other than 0.
+ */
 export async function call<N extends Name>(name: N, options: CallOptions<N> = {}): Promise<Answer<N>> {
   const { body, signal: ends } = options;
   const response = await ask(pathOf(name, options), {
@@ -70,7 +73,7 @@ export async function call<N extends Name>(name: N, options: CallOptions<N> = {}
   return value as Answer<N>;
 }
 
-/** Any request. Fails with `ApiError` when the answer is none of success. */
+/** Sends a request. Fails with `ApiError` if the answer is not a success. */
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const response = await raw(path, init);
   if (response.ok) return response;
@@ -80,13 +83,13 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
     const parsed = JSON.parse(text) as { message?: unknown };
     if (typeof parsed.message === 'string') message = parsed.message;
   } catch {
-    // It is shown as it came.
+    // The text is shown as received.
   }
   if (response.status === 401 && session.value) session.value = null;
   throw new ApiError(response.status, message);
 }
 
-/** The answer whatever it says. */
+/** Sends a request and returns any answer. */
 export async function raw(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (session.value?.tenant === null && tenant.value !== 'default') headers.set('X-Tenant-Id', tenant.value);
@@ -118,10 +121,10 @@ export async function loadSession(): Promise<void> {
   }
 }
 
-/** Tabs of one browser have one cookie. */
+/** Notifies other tabs of the browser, which share the session cookie. */
 const otherTabs = new BroadcastChannel('session');
 
-/** Somebody has logged in or out in another tab: what is shown here is perhaps not for this one. */
+/** Calls `listener` after a login or logout in another tab. Returns a function that unsubscribes. */
 export function onSessionElsewhere(listener: () => void): () => void {
   otherTabs.addEventListener('message', listener);
   return () => otherTabs.removeEventListener('message', listener);

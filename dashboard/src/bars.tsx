@@ -1,4 +1,4 @@
-/** One bar. `from` and `length` are parts of the whole width, 0 to 1. */
+/** A bar of a bar chart. `from` and `length` are fractions of the width, 0 to 1. */
 export interface Bar {
   readonly name: string;
   readonly from: number;
@@ -7,7 +7,7 @@ export interface Bar {
   readonly tone: string;
 }
 
-/** Bars under each other, between their names and their values, as wide as there is room. */
+/** A chart of horizontal bars with their names and values. */
 export function Bars({
   title,
   bars,
@@ -27,7 +27,7 @@ export function Bars({
             <span class="track">
               <span
                 class={`bar ${bar.tone}`}
-                // The page's policy lets no style stand in it.
+                // The content security policy forbids style attributes in the markup.
                 ref={element => {
                   element?.style.setProperty('margin-left', `${bar.from * 100}%`);
                   element?.style.setProperty('width', `${bar.length * 100}%`);

@@ -5,7 +5,7 @@ import 'uplot/dist/uPlot.min.css';
 export interface Line {
   readonly name: string;
   readonly values: readonly (number | null)[];
-  /** One of the colours of the page: `--line-1` … `--line-4`, `--bad`. */
+  /** Name of a colour of the page: `line-1` … `line-4`, or `bad`. */
   readonly colour: string;
   readonly isDashed?: boolean;
 }
@@ -18,19 +18,19 @@ export interface ChartProps {
   readonly lines: readonly Line[];
 }
 
-/** A chart with its newest values as text, for those who do not see it. Loaded when the first one is shown. */
+/** A line chart with its newest values as text for screen readers. Loaded with the first chart. */
 export default function Chart({ title, unit, start, step, lines }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const first = firstShown(lines);
   const data = [
     (lines[0]?.values ?? []).map((_, at) => start + at * step).slice(first),
-    ...lines.map(line => line.values.slice(first)),
+    ...lines.map(line => bridged(line.values.slice(first))),
   ];
   const latest = useRef(data);
   latest.current = data;
   const shape = lines.map(line => line.name).join();
-  // It is made anew when its lines are others; their values come below
+  // Recreates the plot when the set of lines changes. A second effect updates the values.
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
@@ -77,10 +77,14 @@ export default function Chart({ title, unit, start, step, lines }: ChartProps) {
 }
 
 const HEIGHT = 150;
-/** A service that has just begun has a short past: no less than so many points are shown of it. */
+/** Width of a character on an axis at most, in pixels. */
+const AXIS_CHAR_PX = 6.5;
+/** Least number of points shown, for a service that has just started. */
 const LEAST_POINTS = 30;
-/** Of fewer each one is marked: a line needs two. */
+/** Lines with fewer points than this mark each point. */
 const MARKED = 24;
+/** Longest run of missing points that a line bridges. A longer one is a gap. */
+const BRIDGED = 5;
 
 function firstShown(lines: readonly Line[]): number {
   const begins = lines.map(line => line.values.findIndex(value => value !== null)).filter(at => at >= 0);
@@ -89,7 +93,27 @@ function firstShown(lines: readonly Line[]): number {
 }
 
 function known(values: ArrayLike<number | null | undefined> = []): number {
-  return Array.from(values).filter(value => value !== null).length;
+  return Array.from(values).filter(value => value !== null && value !== undefined).length;
+}
+
+/** Returns the values with short runs of null as undefined, over which uPlot continues the line. */
+function bridged(values: readonly (number | null)[]): (number | null | undefined)[] {
+  const result: (number | null | undefined)[] = [...values];
+  let last = -1;
+  for (const [at, value] of values.entries()) {
+    if (value === null) continue;
+    if (last >= 0 && at - last - 1 <= BRIDGED) result.fill(undefined, last + 1, at);
+    last = at;
+  }
+  return result;
+}
+
+/** Returns the positions of points between two gaps, which no line would show. */
+function isolated(values: ArrayLike<number | null | undefined>): number[] {
+  const isGap = (at: number) => at < 0 || at >= values.length || values[at] === null;
+  return Array.from(values).flatMap((value, at) =>
+    typeof value === 'number' && isGap(at - 1) && isGap(at + 1) ? [at] : [],
+  );
 }
 
 function newest(values: readonly (number | null)[], unit: string): string {
@@ -117,7 +141,7 @@ function optionsOf(element: HTMLElement, unit: string, lines: readonly Line[]): 
     height: HEIGHT,
     legend: { show: false },
     cursor: { points: { size: 5 }, y: false },
-    // The last time on the axis stands half beyond it.
+    // Space for the right half of the last time on the axis.
     padding: [8, 18, 0, 0],
     scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), (high ?? 0) > 0 ? (high ?? 1) * 1.1 : 1] } },
     axes: [
@@ -127,7 +151,11 @@ function optionsOf(element: HTMLElement, unit: string, lines: readonly Line[]): 
         size: 26,
         values: (_, ticks) => ticks.map(tick => new Date(tick * 1000).toTimeString().slice(0, tick % 60 === 0 ? 5 : 8)),
       },
-      { ...axis, size: 54, values: (_, ticks) => ticks.map(tick => shown(tick, unit)) },
+      {
+        ...axis,
+        size: (_, texts) => Math.max(40, ...(texts ?? []).map(text => text.length * AXIS_CHAR_PX + 16)),
+        values: (_, ticks) => ticks.map(tick => shown(tick, unit)),
+      },
     ],
     series: [
       {},
@@ -138,9 +166,10 @@ function optionsOf(element: HTMLElement, unit: string, lines: readonly Line[]): 
         ...(line.isDashed ? { dash: [5, 4] } : {}),
         points: {
           show: (self: uPlot, series: number) => known(self.data[series]) < MARKED,
+          filter: (self: uPlot, series: number, isShown: boolean) =>
+            isShown ? null : isolated(self.data[series] as ArrayLike<number | null | undefined>),
           size: 4,
         },
-        spanGaps: true,
       })),
     ],
   };

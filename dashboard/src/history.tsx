@@ -8,13 +8,13 @@ import { Failure, Loading, Note } from './parts.tsx';
 export type History = AnswerOf<'getMetricsHistory'>;
 type Range = '1h' | '24h';
 
-/** The library comes with the first chart. */
+/** A chart, whose library is loaded with the first one. */
 export const LazyChart = lazy<ChartProps>(
   () => import('./chart.tsx'),
   ({ title }) => <figure class="chart">{title}</figure>,
 );
 
-/** Reads the history, again with each new point; `of` names an agent or a function, absent: the service. */
+/** Reads the history of an agent, a function or the service, and reads it again with each new point. */
 export function useHistory(
   range: Range,
   of: { readonly agent?: string; readonly function?: string; readonly node?: string } = {},
@@ -24,7 +24,7 @@ export function useHistory(
   );
   const at = sample.value?.at ?? null;
   const { reload } = loaded;
-  // The newest point is why it is read again
+  // Reads the history again when the newest point changes.
   useEffect(() => {
     if (at !== null) reload();
   }, [at]);
@@ -44,18 +44,18 @@ export function RangeChoice({ range, set }: { readonly range: Range; readonly se
   );
 }
 
-/** Whose numbers they are, where there are several replicas. */
+/** A note that names the replicas behind the numbers, if there are several. */
 export function OfNodes({ history: { nodes, silent_nodes: silent } }: { readonly history: History }) {
   if (nodes.length + silent.length < 2) return null;
   return (
     <Note>
-      {nodes.length > 1 ? `Sums of ${nodes.length} replicas; p50 and p99 are the highest of any of them. ` : ''}
+      {nodes.length > 1 ? `Sums of ${nodes.length} replicas; p50 and p99 are those of the slowest replica. ` : ''}
       {silent.length > 0 ? `Without ${silent.join(', ')}, which did not answer.` : ''}
     </Note>
   );
 }
 
-/** Calls, latencies and, of a function, instances. */
+/** Charts of calls and latency, and of instances for a function. */
 export function CallCharts({ of }: { readonly of: { readonly agent?: string; readonly function?: string } }) {
   const [range, setRange] = useState<Range>('1h');
   const { value, error } = useHistory(range, of);

@@ -1,6 +1,6 @@
 /**
- * The elements of a JSON array as they come, in batches: a list of megabytes is never one piece of work, so that the page can draw between two
- * of them. Fails with a `SyntaxError` where it is no such array.
+ * Yields the elements of a JSON array in batches while it arrives. The page can draw between two batches
+ * of a long list. Fails with a `SyntaxError` if the body is not such an array.
  */
 export async function* elementsOf<T>(body: ReadableStream<Uint8Array<ArrayBuffer>>): AsyncGenerator<readonly T[]> {
   const splitter = new ArraySplitter();
@@ -9,14 +9,14 @@ export async function* elementsOf<T>(body: ReadableStream<Uint8Array<ArrayBuffer
     for (let at = 0; at < chunk.value.length; at += PIECE_CHARS) {
       const found = splitter.add(chunk.value.slice(at, at + PIECE_CHARS));
       if (found !== '') yield JSON.parse(`[${found}]`) as T[];
-      // The next piece is a task of its own.
+      // Lets the browser draw before the next piece.
       await nextTask();
     }
   }
   if (!splitter.isOver) throw new SyntaxError('the list ends before its end');
 }
 
-/** About a millisecond of work. */
+/** Characters of a piece, about a millisecond of work. */
 const PIECE_CHARS = 64 * 1024;
 
 function nextTask(): Promise<void> {
@@ -37,7 +37,7 @@ const BACKSLASH = '\\'.charCodeAt(0);
 const OPEN_OBJECT = '{'.charCodeAt(0);
 const CLOSE_OBJECT = '}'.charCodeAt(0);
 
-/** Cuts the text of an array of objects behind the last one that is whole. */
+/** Splits the text of an array of objects after its last complete object. */
 class ArraySplitter {
   isOver = false;
   #rest = '';
@@ -45,7 +45,7 @@ class ArraySplitter {
   #isInText = false;
   #isEscaped = false;
 
-  /** The objects that are whole by now, with commas between them. */
+  /** Returns the objects that `piece` completes, with commas between them, or `''`. */
   add(piece: string): string {
     const text = this.#rest + piece;
     let end = 0;
@@ -67,7 +67,7 @@ class ArraySplitter {
       this.#rest = text;
       return '';
     }
-    // What stands before the first object: the bracket, or the comma behind the last one.
+    // Skips the opening bracket, or the comma after the previous object.
     const begin = text.indexOf('{');
     this.#rest = text.slice(end);
     return text.slice(begin, end);

@@ -4,8 +4,8 @@ import { useEffect } from 'preact/hooks';
 import { Failure } from './parts.tsx';
 
 /**
- * A component whose file comes when it is first shown; `meanwhile` stands there until then. A page that was open when the service got another
- * version asks for a file that is not there any more, and says so.
+ * Returns a component whose file is loaded when it is first shown. `meanwhile` renders until then. Shows an
+ * error if the file is missing, because the service was upgraded after the page was opened.
  */
 export function lazy<P extends object>(
   load: () => Promise<{ readonly default: FunctionComponent<P> }>,
@@ -32,5 +32,4 @@ export function lazy<P extends object>(
   };
 }
 
-const MISSING =
-  'This part of the page could not be loaded. Reload the page: the service may have another version by now.';
+const MISSING = 'This part of the page could not be loaded. Reload the page: the service may have been upgraded.';

@@ -2,22 +2,22 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, messageOf, tenant } from './api.ts';
 import { type LiveEvent, onEvents, untilSilent } from './live.ts';
 
-/** Where a list comes from. */
+/** Source of a list. */
 export interface ListSource<T> {
-  /** All of it, piece by piece. */
+  /** Reads the whole list in batches. */
   readonly all: (signal: AbortSignal) => AsyncIterable<readonly T[]>;
-  /** One of it. */
+  /** Reads a single item. */
   readonly one: (id: string, signal: AbortSignal) => Promise<T>;
   readonly idOf: (item: T) => string;
-  /** Which of it an event is about; undefined: none. */
+  /** Returns the id of the item that an event changes, or undefined. */
   readonly about: (event: LiveEvent) => string | undefined;
 }
 
 const SOON_MS = 300;
-/** Of more changes at once the whole list is read. */
+/** Above this number of changed items, the whole list is read again. */
 const MAX_ONES = 30;
 
-/** A list that may be long: read once, and kept as it is by reading again what events are about. New ones stand first. */
+/** Reads a list once, then reads the items that events change. New items are placed first. */
 export function useList<T>(source: ListSource<T>): {
   readonly value: readonly T[] | undefined;
   readonly error: string;
@@ -94,7 +94,10 @@ export function useList<T>(source: ListSource<T>): {
 
 const PAGE = 1000;
 
-/** All of a list that is answered in numbered pages: what changes meanwhile moves to the first page, and what was there to the next. */
+/**
+ * Reads all pages of a numbered list. An item that moves to the next page during the read appears once,
+ * because items are kept by id.
+ */
 export async function allPages<T>(
   idOf: (item: T) => string,
   read: (pageIndex: number, pageSize: number) => Promise<readonly T[]>,
@@ -118,7 +121,7 @@ async function orNone<T>(read: Promise<T>): Promise<T | undefined> {
 
 const texts = new WeakMap<object, string>();
 
-/** What an item is searched in, made once for each. */
+/** Returns the text in which a search looks for an item. Cached for each item. */
 export function searchText<T extends object>(item: T, textOf: (item: T) => string): string {
   let text = texts.get(item);
   if (text === undefined) {

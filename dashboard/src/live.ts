@@ -3,11 +3,11 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError, messageOf, raw, session, tenant } from './api.ts';
 import { SilenceWatch } from './silence.ts';
 
-/** What happens in the service: one stream for the whole page. */
+/** Events and metrics of the service: a single stream for the whole page. */
 
 export interface LiveEvent {
   readonly id: string;
-  /** The replica that it happened on. */
+  /** Replica that reported the event. */
   readonly node?: string;
   readonly type: string;
   readonly at: string;
@@ -27,18 +27,21 @@ export interface LiveEvent {
 export type Sample = Readonly<Record<string, number | null>>;
 
 const KEPT = 200;
-/** The service says something every 15 seconds, if only that it is there. */
+/** Time without a message after which the connection counts as lost. The service sends one every 15 s. */
 const SILENT_MS = 40_000;
 const RETRY_MS = 2000;
 const MAX_RETRY_MS = 15_000;
 
 export const isLive = signal(false);
 export const recent = signal<readonly LiveEvent[]>([]);
-/** The newest point of the service's metrics; null: none came yet, or they are not shown to this caller. */
+/** The newest point of the service's metrics. Null before the first, or if the caller may not see them. */
 export const sample = signal<Sample | null>(null);
 const listeners = new Set<(event: LiveEvent | null) => void>();
 
-/** Calls `listener` with each event; null: events before may be missing. The returned function ends it. */
+/**
+ * Calls `listener` with each event, or with null if earlier events may be missing. Returns a function that
+ * unsubscribes.
+ */
 export function onEvents(listener: (event: LiveEvent | null) => void): () => void {
   listeners.add(listener);
   return () => void listeners.delete(listener);
@@ -46,30 +49,33 @@ export function onEvents(listener: (event: LiveEvent | null) => void): () => voi
 
 let network = new AbortController();
 
-/** `ends`, or the moment when the service has fallen silent: what was asked before is answered no more. */
+/** Returns a signal that aborts with `ends`, or when the service becomes silent. */
 export function untilSilent(ends: AbortSignal): AbortSignal {
   return AbortSignal.any([ends, network.signal]);
 }
 
-function giveUpOpenReads(): void {
+function abortOpenReads(): void {
   const before = network;
   network = new AbortController();
   before.abort(new ApiError(0, 'the service does not answer'));
 }
 
-/** Follows until `ends` aborts; comes back behind the last event when the connection breaks, or nothing comes over it any more. */
+/**
+ * Reads events until `ends` aborts. Reconnects after the last event when the connection breaks or becomes
+ * silent.
+ */
 export async function follow(ends: AbortSignal): Promise<void> {
   let last = '';
   let retryMs = RETRY_MS;
   let wasSilent = false;
-  // Those of another tenant, or of somebody who was logged in before, are not for this one.
+  // Drops events of the previous tenant or user.
   recent.value = [];
   sample.value = null;
   while (!ends.aborted) {
     const cut = new AbortController();
     const watch = new SilenceWatch(SILENT_MS, () => {
       wasSilent = true;
-      giveUpOpenReads();
+      abortOpenReads();
       cut.abort();
     });
     try {
@@ -83,8 +89,8 @@ export async function follow(ends: AbortSignal): Promise<void> {
       if (!response.ok || response.body === null) throw new Error(`the events answered ${response.status}`);
       isLive.value = true;
       retryMs = RETRY_MS;
-      // What was asked meanwhile may wait on a connection that leads nowhere.
-      if (wasSilent) giveUpOpenReads();
+      // Requests sent during the silence may wait on a dead connection.
+      if (wasSilent) abortOpenReads();
       wasSilent = false;
       let rest = '';
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -92,23 +98,23 @@ export async function follow(ends: AbortSignal): Promise<void> {
         watch.heard();
         const blocks = (rest + chunk.value).split('\n\n');
         rest = blocks.pop() ?? '';
-        last = take(blocks) ?? last;
+        last = publish(blocks) ?? last;
       }
     } catch {
-      // It is tried again.
+      // The loop reconnects.
     } finally {
       watch.end();
     }
-    // Another one follows by now.
+    // The next call of `follow` may have started.
     if (ends.aborted) return;
     isLive.value = false;
-    // Pages that lost the service in one moment do not come back in one.
+    // A random part spreads the reconnects of many pages.
     await pause(retryMs * (0.5 + Math.random() / 2));
     retryMs = Math.min(MAX_RETRY_MS, retryMs * 2);
   }
 }
 
-/** Shorter when the browser says that there is a network again. */
+/** Waits for `ms`, or until the browser reports a network again. */
 function pause(ms: number): Promise<void> {
   return new Promise(resolve => {
     const over = new AbortController();
@@ -122,8 +128,8 @@ function pause(ms: number): Promise<void> {
   });
 }
 
-/** Takes events in; answers the id of the last one. */
-function take(blocks: readonly string[]): string | undefined {
+/** Publishes the events of the blocks. Returns the id of the last event. */
+function publish(blocks: readonly string[]): string | undefined {
   let last: string | undefined;
   const added: LiveEvent[] = [];
   for (const block of blocks) {
@@ -146,7 +152,7 @@ function take(blocks: readonly string[]): string | undefined {
 
 export interface Loaded<T> {
   readonly value: T | undefined;
-  /** Why it could not be read; `''`: it could. */
+  /** Error of the last read, or `''`. */
   readonly error: string;
   readonly reload: () => void;
 }
@@ -154,8 +160,8 @@ export interface Loaded<T> {
 const SOON_MS = 300;
 
 /**
- * Reads something, and reads it again when an event says that it may have changed: at most a few times a second, less often when reading it
- * takes long. `key` names what is read.
+ * Reads a value, and reads it again after an event that may change it: a few times a second at most, less
+ * often if a read takes long. `key` identifies the value.
  */
 export function useLoaded<T>(
   key: string,

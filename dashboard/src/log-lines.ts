@@ -1,22 +1,22 @@
-/** Lines of a log as the page shows them: what a sandbox prints is input, of any length and with whatever it likes in it. */
+/** Lines of a log, as the page shows them. The output of a sandbox is untrusted and of any length. */
 
 const MAX_LINES = 5000;
-/** Of all lines together: what is longer, the browser lays out for many seconds. */
+/** Maximum of all lines together. The layout of a longer text takes the browser many seconds. */
 const MAX_CHARS = 2 * 1024 * 1024;
-/** What is longer goes on in the next line. */
+/** Maximum of a line. The rest of a longer line is shown as further lines. */
 const MAX_LINE_CHARS = 16 * 1024;
 /**
- * Orders for a terminal. No piece passes the next ESC: from each of many beginnings it would look through all others, and of two links the text
- * between them would be taken for one.
+ * Control sequences of terminals. No alternative matches beyond the next ESC, which keeps the search linear
+ * and the text between two links.
  */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is taken out
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these characters are removed
 const ESCAPES = /\u001b\[[0-9;?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]*(?:\u0007|\u001b\\)|[\u0000-\u0008\u000b-\u001a]/g;
 
-/** The newest lines of what was added. */
+/** Keeps the newest lines of the added text. */
 export class LogLines {
   #lines: string[] = [];
   #chars = 0;
-  /** The last line, which has no end yet. */
+  /** The last line, which is incomplete. */
   #rest = '';
 
   add(text: string): void {

@@ -4,7 +4,7 @@ import { onEvents, untilSilent } from './live.ts';
 import { LogLines } from './log-lines.ts';
 import { counted, Failure, Input } from './parts.tsx';
 
-/** Takes in what comes, and shows it a frame at a time. */
+/** Collects text and shows its lines at most once per frame. */
 function collect(show: (lines: readonly string[]) => void) {
   const lines = new LogLines();
   let frame = 0;
@@ -21,8 +21,8 @@ function collect(show: (lines: readonly string[]) => void) {
 }
 
 /**
- * A log that goes on: over HTTP, or over a WebSocket. The newest lines are kept; a search shows those that have the text. One that has ended is read
- * anew when the service is there again.
+ * Follows a log over HTTP (`path`) or a WebSocket (`socket`) and keeps the newest lines. Reads an ended log
+ * again when the service returns.
  */
 export function LogFollower({
   path,
@@ -48,7 +48,7 @@ export function LogFollower({
       }),
     [],
   );
-  // `turn` reads it anew
+  // A change of `turn` reads the log again.
   useEffect(() => {
     hasEnded.current = false;
     const end = () => {
@@ -94,7 +94,7 @@ export function LogFollower({
     };
   }, [path, socket, turn]);
   const shown = search === '' ? lines : lines.filter(line => line.toLowerCase().includes(search.toLowerCase()));
-  // New lines are why it scrolls
+  // Scrolls when lines are added.
   useEffect(() => {
     if (follows && box.current !== null) box.current.scrollTop = box.current.scrollHeight;
   }, [shown.length, follows]);
@@ -111,7 +111,7 @@ export function LogFollower({
         </span>
       </div>
       <Failure text={error} />
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard */}
       <section class="text log" aria-label={label} tabIndex={0} ref={box}>
         <pre>{shown.join('\n')}</pre>
       </section>

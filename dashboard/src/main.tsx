@@ -3,7 +3,7 @@ import { type ComponentChildren, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { loadSession, login, logout, may, messageOf, onSessionElsewhere, session, tenant } from './api.ts';
 import { follow, isLive } from './live.ts';
-import { Action, Failure, Input, Loading, Note, showCurrent, Title } from './parts.tsx';
+import { Action, Failure, Input, Loading, Note, showCurrent, Title, zoneNow } from './parts.tsx';
 import './styles.css';
 import { AgentView } from './views/agent.tsx';
 import { AgentCreateView } from './views/agent-create.tsx';
@@ -66,7 +66,7 @@ function viewOf(parts: readonly string[]): ComponentChildren {
       return (
         <>
           <Title text="Not found" />
-          <Note>There is no such page.</Note>
+          <Note>This page does not exist. Choose a page of the menu.</Note>
         </>
       );
   }
@@ -75,8 +75,8 @@ function viewOf(parts: readonly string[]): ComponentChildren {
 function App() {
   const [problem, setProblem] = useState('');
   useEffect(() => {
-    const show = (begun: Promise<void>) => begun.catch(error => setProblem(messageOf(error)));
-    void show(begin());
+    const show = (loading: Promise<void>) => loading.catch(error => setProblem(messageOf(error)));
+    void show(openSession());
     return onSessionElsewhere(() => {
       session.value = undefined;
       void show(loadSession());
@@ -87,8 +87,8 @@ function App() {
   return session.value === null ? <Login /> : <Console />;
 }
 
-/** A one-time link has its code behind the `#`, which no server and no log sees. */
-async function begin(): Promise<void> {
+/** Logs in with the code of a one-time link. The code is in the fragment, which no server or log sees. */
+async function openSession(): Promise<void> {
   const code = /^#\/login\?code=([\w-]+)$/.exec(location.hash)?.[1];
   if (code !== undefined) {
     history.replaceState(null, '', '#/');
@@ -97,7 +97,7 @@ async function begin(): Promise<void> {
       await login({ code });
       return;
     } catch {
-      // Perhaps somebody is logged in already; else a token is asked for.
+      // The browser may have a session already. Otherwise the page asks for a token.
     }
   }
   await loadSession();
@@ -156,7 +156,7 @@ function Console() {
   const now = session.value;
   const path = parts.join('/');
   useEffect(() => {
-    // Where a screen reader goes on after a change of the page.
+    // A screen reader continues here after a change of the page.
     document.querySelector<HTMLElement>('main')?.focus();
     showCurrent(document.querySelector('header nav'));
     scrollTo(0, 0);
@@ -192,6 +192,7 @@ function Console() {
           {now?.tenant === null ? <TenantChoice /> : <span>{now?.tenant}</span>}
           <span>{now?.role}</span>
           <span class="faint">{now?.version}</span>
+          <span>Times: {zoneNow()}</span>
           {now?.authentication ? <Action text="Log out" work={logout} /> : null}
         </div>
       </header>
@@ -202,7 +203,7 @@ function Console() {
   );
 }
 
-/** What is no encoding stands for itself: people type and cut off addresses. */
+/** Returns the parts of the address. Parts with an invalid encoding are returned as typed. */
 function partsOf(path: string): string[] {
   const parts = path.replace(/^#\/?|\/+$/g, '').split('/');
   try {

@@ -2,7 +2,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { messageOf } from './api.ts';
 
-/** The pieces that all views are made of. Texts of callers and sandboxes are always text nodes. */
+/** Components that the views share. Texts of callers and sandboxes are always rendered as text nodes. */
 
 export function Title({ text, children }: { readonly text: string; readonly children?: ComponentChildren }) {
   useEffect(() => {
@@ -37,12 +37,12 @@ const TONES: Readonly<Record<string, string>> = {
   'RUNNING (code not loaded)': 'bad',
 };
 
-/** A state by its word; the colour only repeats it. */
+/** A state as a word. The colour only repeats the word. */
 export function Status({ text }: { readonly text: string }) {
   return <span class={`status ${TONES[text] ?? 'calm'}`}>{text}</span>;
 }
 
-/** An agent whose code could not be loaded runs, and answers every call with that error. */
+/** Returns the state of an agent. An agent whose code failed to load runs and fails every call. */
 export function agentStatus({ status, load_error }: { readonly status: string; readonly load_error?: string }): string {
   return load_error ? `${status} (code not loaded)` : status;
 }
@@ -55,7 +55,7 @@ export function Failure({ text }: { readonly text: string }) {
   );
 }
 
-/** In place of a view whose record is not there yet, or could not be read. */
+/** Replaces a view while its record is read, or when the read failed. */
 export function Missing({ title, error }: { readonly title: string; readonly error: string }) {
   return (
     <>
@@ -71,22 +71,23 @@ export function Note({ children }: { readonly children: ComponentChildren }) {
 }
 
 export interface Column<T> {
+  /** An empty title is a column of actions, which only screen readers hear. */
   readonly title: string;
   readonly cell: (item: T) => ComponentChildren;
-  /** Numbers stand under each other. */
+  /** Right-aligned, with digits of equal width. */
   readonly isNumber?: boolean;
-  /** Left out where there is little room. */
+  /** Hidden on narrow screens. */
   readonly isWide?: boolean;
   readonly isMono?: boolean;
 }
 
 const ROW_PX = 30;
-/** Rows beyond those that are seen. While fewer than half of them have gone by, nothing is drawn anew. */
+/** Rows drawn above and below the visible ones. A scroll by fewer than half of them draws nothing. */
 const OVERSCAN = 8;
 const STEP_ROWS = OVERSCAN / 2;
 const WINDOWED = 150;
 
-/** A table; of a long one only the rows that are seen are in the page. */
+/** A table. A long table has only the rows near the visible ones in the page. */
 export function Table<T>(props: {
   readonly label: string;
   readonly columns: readonly Column<T>[];
@@ -100,7 +101,7 @@ export function Table<T>(props: {
   if (rows.length === 0) return <Note>{empty}</Note>;
   const isLong = rows.length > WINDOWED;
   const drawn = isLong ? Math.ceil((box.current?.clientHeight ?? 800) / ROW_PX) + 2 * OVERSCAN : rows.length;
-  // Where the list has become shorter, what was seen may be behind its end.
+  // The list may have become shorter than the scroll position.
   const first = Math.max(0, Math.min(seen - OVERSCAN, rows.length - drawn));
   const last = Math.min(rows.length, first + drawn);
   const gap = (count: number) =>
@@ -113,7 +114,7 @@ export function Table<T>(props: {
     <section
       class={isLong ? 'table long' : 'table'}
       aria-label={label}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard
       tabIndex={0}
       ref={box}
       onScroll={isLong ? event => setSeen(firstSeen(event.currentTarget.scrollTop)) : undefined}
@@ -123,7 +124,7 @@ export function Table<T>(props: {
           <tr>
             {columns.map(column => (
               <th key={column.title} scope="col" class={classOf(column)}>
-                {column.title}
+                {column.title === '' ? <span class="unseen">Actions</span> : column.title}
               </th>
             ))}
           </tr>
@@ -131,8 +132,8 @@ export function Table<T>(props: {
         <tbody>
           {gap(first)}
           {/*
-            A row of a long table that comes takes the elements of one that goes: to make new ones costs most of a step. A cell that keeps
-            something of its row (an `Action`) has a key.
+            A long table reuses the elements of rows that scroll out, because new elements cost most of a
+            step. A cell with state of its own (an `Action`) has a key.
           */}
           {rows.slice(first, last).map((row, index) => (
             <tr key={isLong ? (first + index) % (last - first) : keyOf(row)} aria-rowindex={first + index + 2}>
@@ -175,12 +176,12 @@ export function Fields({ rows }: { readonly rows: readonly (readonly [name: stri
 
 const BRIEF_CHARS = 400;
 
-/** What a list shows of a text that callers wrote as long as they liked. */
+/** Returns the beginning of a text of any length, for a list. */
 export function brief(text: string): string {
   return text.length > BRIEF_CHARS ? `${text.slice(0, BRIEF_CHARS)} …` : text;
 }
 
-/** All of such a text; a long one scrolls in itself. */
+/** A whole text. A long text scrolls in its own box. */
 export function Value({
   text,
   label,
@@ -216,7 +217,7 @@ export function Tabs({
   );
 }
 
-/** Where a row of links is wider than the screen, the one of this page is in it. */
+/** Scrolls a row of links to the link of the current page. */
 export function showCurrent(row: HTMLElement | null): void {
   row?.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
 }
@@ -275,7 +276,7 @@ export function Input(props: {
   );
 }
 
-/** A button whose work is shown while it runs; with `sure` it is asked for first. */
+/** A button that runs `work` and shows its progress and error. With `sure` it asks for a confirmation. */
 export function Action(props: {
   readonly text: string;
   readonly work: () => Promise<void>;
@@ -353,14 +354,14 @@ export function Json({ value, label }: { readonly value: unknown; readonly label
 
 export function Text({ text, label }: { readonly text: string; readonly label: string }) {
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keyboard
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling region must be reachable by keyboard
     <section class="text" aria-label={label} tabIndex={0}>
       <pre>{text}</pre>
     </section>
   );
 }
 
-/** `unless`: why there is nothing to wait for, `''` when there is. */
+/** Shows that a value is being read. Renders nothing if `unless` has an error. */
 export function Loading({ unless = '' }: { readonly unless?: string }) {
   return unless !== '' ? null : (
     <p class="note" role="status">
@@ -369,7 +370,7 @@ export function Loading({ unless = '' }: { readonly unless?: string }) {
   );
 }
 
-/** How many rows of a list are shown; nothing while it is read. */
+/** Number of rows of a list that match. Empty while the list is read. */
 export function Shown({
   rows,
   of,
@@ -395,18 +396,41 @@ export function ago(at: string | number | null | undefined): string {
   return `${Math.floor(seconds / 86_400)} d`;
 }
 
-/** A moment in the time of who looks. */
+/** Returns a time in the browser's zone, as `2026-01-31 13:05:00 UTC+01:00`. */
 export function moment(at: string | number): string {
   const date = new Date(at);
-  // Swedish writes what all can read: 2026-01-31 13:05:00.
-  return Number.isNaN(date.getTime()) ? String(at) : date.toLocaleString('sv-SE');
+  return Number.isNaN(date.getTime()) ? String(at) : `${dayOf(date)} ${timeOf(date)} ${zoneOf(date)}`;
+}
+
+/** Returns the zone of the times of this page. */
+export function zoneNow(): string {
+  return zoneOf(new Date());
+}
+
+function zoneOf(date: Date): string {
+  const minutes = -date.getTimezoneOffset();
+  if (minutes === 0) return 'UTC';
+  const amount = Math.abs(minutes);
+  return `UTC${minutes < 0 ? '−' : '+'}${twoDigits(Math.floor(amount / 60))}:${twoDigits(amount % 60)}`;
+}
+
+function dayOf(date: Date): string {
+  return `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`;
+}
+
+function timeOf(date: Date): string {
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(':');
+}
+
+function twoDigits(value: number): string {
+  return String(value).padStart(2, '0');
 }
 
 export function counted(count: number, noun: string): string {
   return count === 1 ? `1 ${noun}` : `${count} ${noun}s`;
 }
 
-/** A sentence of the documents: names stand between backticks in it. */
+/** A sentence of the documents, with its names between backticks as code. */
 export function Prose({ text }: { readonly text: string }) {
   return <>{text.split('`').map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part))}</>;
 }
@@ -424,7 +448,9 @@ export function short(value: number | null | undefined, unit = ''): string {
   return `${text}${unit}`;
 }
 
+/** Returns the time of day in the browser's zone, after the day if that is not today. */
 export function clock(at: string): string {
   const date = new Date(at);
-  return Number.isNaN(date.getTime()) ? at : date.toLocaleTimeString(undefined, { hour12: false });
+  if (Number.isNaN(date.getTime())) return at;
+  return dayOf(date) === dayOf(new Date()) ? timeOf(date) : `${dayOf(date)} ${timeOf(date)}`;
 }

@@ -1,9 +1,9 @@
-/** How often it is looked whether anything came. */
-const LOOK_MS = 5000;
+/** Interval between checks. */
+const CHECK_MS = 5000;
 
 /**
- * Tells when nothing was heard for too long: a connection that is cut without a word never ends by itself. It goes by the time of day, which
- * runs on while the machine sleeps.
+ * Calls `onSilence` when no message has arrived for `mostMs`. A connection that is cut without a packet never
+ * ends by itself. Uses the time of day, which continues while the machine sleeps.
  */
 export class SilenceWatch {
   #heardAt = Date.now();
@@ -11,11 +11,11 @@ export class SilenceWatch {
 
   constructor(mostMs: number, onSilence: () => void) {
     this.#timer = setInterval(() => {
-      // A clock that was put back says nothing about the time since.
+      // A clock that was set back also ends the wait.
       if (Math.abs(Date.now() - this.#heardAt) <= mostMs) return;
       this.end();
       onSilence();
-    }, LOOK_MS);
+    }, CHECK_MS);
   }
 
   heard(): void {

@@ -5,8 +5,8 @@ import '@xterm/xterm/css/xterm.css';
 import { socketUrl } from './api.ts';
 
 /**
- * The terminal writes its colours into `style` elements and attributes, which the page's policy forbids. In their place the same text goes
- * into sheets and properties, which scripts may change. Nothing else of this page makes either.
+ * Replaces `style` elements and attributes by style sheets and properties of scripts. The terminal library
+ * uses both, and the content security policy forbids them. No other part of the page uses either.
  */
 function allowStyles(): void {
   const make = document.createElement.bind(document);
@@ -20,7 +20,7 @@ function allowStyles(): void {
 }
 allowStyles();
 
-/** An element whose text is a sheet of the page, for as long as it is in it. */
+/** Returns an element whose text is a style sheet of the page until the element is removed. */
 function standIn(element: HTMLElement): HTMLElement {
   const sheet = new CSSStyleSheet();
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
@@ -34,12 +34,12 @@ function standIn(element: HTMLElement): HTMLElement {
   return element;
 }
 
-/** A shell in a sandbox. Loaded when it is opened. */
+/** A shell in a sandbox. Its file is loaded when the tab is opened. */
 export default function Shell({ id }: { readonly id: string }) {
   const box = useRef<HTMLDivElement>(null);
   const [state, setState] = useState('connecting');
   const [turn, setTurn] = useState(0);
-  // `turn` asks for a new one
+  // A change of `turn` opens a new shell.
   useEffect(() => {
     const element = box.current;
     if (element === null) return;
@@ -79,7 +79,7 @@ export default function Shell({ id }: { readonly id: string }) {
     terminal.onResize(size => {
       if (isOpen()) socket.send(JSON.stringify({ type: 'resize', cols: size.cols, rows: size.rows }));
     });
-    // Tab belongs to the shell; with Escape and then Tab one leaves it.
+    // The shell gets the Tab key. Escape and then Tab leaves the terminal.
     let mayLeave = false;
     terminal.attachCustomKeyEventHandler(event => {
       if (event.type !== 'keydown') return true;

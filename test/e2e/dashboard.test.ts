@@ -435,7 +435,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await using opened = await open(views.versions as string);
     const { page, complaints } = opened;
     await page.getByLabel('New version').fill('v1');
-    await page.getByLabel('Description of it').fill('the first that lasts');
+    await page.getByLabel('Description', { exact: true }).fill('the first that lasts');
     await page.getByRole('button', { name: 'Publish' }).click();
     await page.getByRole('cell', { name: 'the first that lasts' }).waitFor();
     await page.getByLabel('Version', { exact: true }).selectOption('v1');
@@ -466,7 +466,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     );
     await using opened = await open(`functions/${encodeURIComponent(name)}`);
     const { page, complaints } = opened;
-    await page.getByText('None is there: the next call starts one.').waitFor();
+    await page.getByText('No instance runs. The next call starts one.').waitFor();
     const path = `/serverless/v1/functions/${urn.replace('seen', 'scaled')}/invocations`;
     const calls = Promise.all([bed.ask('POST', path, {}), bed.ask('POST', path, {})]);
     const instances = page.getByRole('region', { name: 'Instances' }).locator('tbody tr');

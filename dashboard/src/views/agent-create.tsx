@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { call, messageOf } from '../api.ts';
 import { Failure, Input, Note, Title } from '../parts.tsx';
 
-/** What the newest create of this page has warned of: no other answer has all of it. */
+/** Warnings of the newest create on this page. No later answer contains all of them. */
 const lastCreated = signal<{ readonly id: string; readonly warnings: readonly string[] }>({ id: '', warnings: [] });
 
 export function CreateWarnings({ id }: { readonly id: string }) {
@@ -11,7 +11,7 @@ export function CreateWarnings({ id }: { readonly id: string }) {
   if (lastId !== id || warnings.length === 0) return null;
   return (
     <div class="warnings" role="status">
-      <p>It was created with warnings:</p>
+      <p>The agent was created with warnings:</p>
       <ul>
         {warnings.map(text => (
           <li key={text}>{text}</li>
@@ -51,7 +51,7 @@ const BEGIN: Form = {
   variables: '',
 };
 
-/** Where the code of the host stands inside. */
+/** Path of the host's code in the sandbox. */
 const CODE = '/code';
 
 function bodyOf(form: Form): Record<string, unknown> {
@@ -128,20 +128,20 @@ export function AgentCreateView() {
               <Input label="Namespace" {...field('namespace')} isRequired />
               <Input label="Runtime" {...field('runtime')} hint="python3.11, go, java17, http, …" isRequired />
               <Input label="Handler" {...field('handler')} hint="module.function" />
-              <Input label="Code" {...field('code')} hint={`A directory of the host; it is ${CODE} inside.`} />
+              <Input label="Code" {...field('code')} hint={`A directory of the host, mounted at ${CODE}.`} />
               <Input
                 label="Sandbox"
                 {...field('sandbox')}
                 options={['', 'docker', 'supervisor', 'kubernetes']}
-                hint="any: the default executor"
+                hint="any: the default driver"
               />
-              <Input label="Image" {...field('image')} isRequired hint="On the default executor it is recorded only." />
+              <Input label="Image" {...field('image')} isRequired hint="The default driver only records the image." />
               <Input label="User" {...field('user')} hint="Empty: root." />
               <Input label="CPU" {...field('cpu')} type="number" hint="Millicores." isRequired />
               <Input label="Memory" {...field('memory')} type="number" hint="MB." isRequired />
               <Input label="Ports" {...field('ports')} hint="tcp:8080, udp:53" />
             </div>
-            <Input label="Environment" {...field('variables')} lines={4} hint="NAME=value, one on a line." />
+            <Input label="Environment" {...field('variables')} lines={4} hint="NAME=value, one per line." />
           </>
         )}
         <div class="actions">
@@ -153,7 +153,7 @@ export function AgentCreateView() {
           </a>
         </div>
         <Failure text={error} />
-        <Note>The answer comes when its sandbox runs and its code was loaded, or could not be.</Note>
+        <Note>The agent opens when its code is loaded, or has failed to load.</Note>
       </form>
     </>
   );

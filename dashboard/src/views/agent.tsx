@@ -62,7 +62,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
             <Action
               text="Delete"
               isDangerous
-              sure={`Delete the agent ${value.namespace}/${value.name}? Its sandbox ends, and its log goes with it.`}
+              sure={`Delete the agent ${value.namespace}/${value.name}, its sandbox and its log?`}
               work={async () => {
                 await call('deleteAgent', { params: { instanceId: id } });
                 location.hash = '#/agents';
@@ -71,7 +71,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
           </>
         ) : null}
       </Title>
-      {/* It may have gone since. */}
+      {/* A later read may have failed. */}
       <Failure text={error} />
       <Failure text={value.status_reason ?? ''} />
       <Failure text={value.load_error ?? ''} />
@@ -89,7 +89,7 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
     case 'logs':
       return (
-        // The log of what has ended ends, and the next one goes on with it.
+        // The log ends with a run of the agent, and the next run continues it.
         <LogFollower
           key={agent.restarts}
           path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
@@ -100,13 +100,13 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return agent.status === 'RUNNING' ? (
         <LazyShell id={id} />
       ) : (
-        <Note>It does not run: there is nothing to log in to.</Note>
+        <Note>The agent does not run, so it has no terminal.</Note>
       );
     case 'files':
       return agent.status === 'RUNNING' ? (
-        <Files id={id} />
+        <Files id={id} start={agent.codePath || agent.rootfs.workspace || '/'} />
       ) : (
-        <Note>It does not run: its files cannot be reached.</Note>
+        <Note>The agent does not run, so its files cannot be read.</Note>
       );
     case 'ports':
       return <Ports agent={agent} />;
@@ -152,7 +152,7 @@ function Record({ agent }: { readonly agent: Agent }) {
               ['Sandbox id', agent.sandbox_id],
               ['Address', agent.sandbox_ip],
               ['Isolation', agent.isolation.join(', ')],
-              ['Files', rootfs.type === 'image' ? rootfs.imageurl : 'those of the host'],
+              ['Files', rootfs.type === 'image' ? rootfs.imageurl : 'files of the host'],
               ['User', rootfs.user],
               ['Workspace', rootfs.workspace],
               ['Warnings', agent.warnings?.join(' ')],
@@ -165,7 +165,7 @@ function Record({ agent }: { readonly agent: Agent }) {
               ([name, value]) => [name, typeof value === 'string' ? value : `the secret ${value.secret}`] as const,
             )}
           />
-          {Object.keys(agent.env_vars).length === 0 ? <Note>It was given none.</Note> : null}
+          {Object.keys(agent.env_vars).length === 0 ? <Note>The agent has no environment variables.</Note> : null}
         </Panel>
       </div>
       <Panel title="Mounts">
@@ -173,22 +173,22 @@ function Record({ agent }: { readonly agent: Agent }) {
           label="Mounts"
           rows={rootfs.mounts}
           keyOf={mount => mount.target}
-          empty="It has none."
+          empty="The agent has no mounts."
           columns={[
-            { title: 'Of the host', cell: mount => mount.source, isMono: true },
-            { title: 'Inside', cell: mount => mount.target, isMono: true },
+            { title: 'Host', cell: mount => mount.source, isMono: true },
+            { title: 'Sandbox', cell: mount => mount.target, isMono: true },
             { title: 'Access', cell: mount => (mount.readonly ? 'read only' : 'read and write') },
           ]}
         />
       </Panel>
-      <Panel title="What happened">
+      <Panel title="Events">
         <EventList most={20} isAbout={event => event.instance_id === id} />
       </Panel>
     </>
   );
 }
 
-/** What it uses now; read again with each new point of the service's metrics. */
+/** Current use of memory, CPU and processes, read again with each new point of the metrics. */
 function Usage({ agent }: { readonly agent: Agent }) {
   const [cores, setCores] = useState<number | null>(null);
   const before = useRef<{ readonly atMs: number; readonly micros: number } | null>(null);
@@ -197,7 +197,7 @@ function Usage({ agent }: { readonly agent: Agent }) {
     return await call('agentStats', { params: { instanceId: agent.instance_id }, signal: ends });
   });
   const at = sample.value?.at ?? null;
-  // The newest point is why it is read again
+  // Reads the use again when the newest point changes.
   useEffect(() => {
     if (at !== null) reload();
   }, [at]);
@@ -216,7 +216,7 @@ function Usage({ agent }: { readonly agent: Agent }) {
         ['Memory', `${bytes(value.memory_bytes)} of ${agent.resources.memory} MB`],
         [
           'Processor',
-          `${short(cores === null ? null : cores * 1000)} of ${agent.resources.cpu} millicores; ${short(value.cpu_micros / 1e6, ' s')} in all`,
+          `${short(cores === null ? null : cores * 1000)} of ${agent.resources.cpu} millicores; ${short(value.cpu_micros / 1e6, ' s')} in total`,
         ],
         ['Processes', value.processes],
       ]}
@@ -237,9 +237,9 @@ function Ports({ agent }: { readonly agent: Agent }) {
         label="Ports"
         rows={agent.port_mappings}
         keyOf={port => `${port.protocol}:${port.container_port}`}
-        empty="It has no published ports."
+        empty="The agent has no published ports."
         columns={[
-          { title: 'Inside', cell: port => `${port.protocol}:${port.container_port}`, isMono: true },
+          { title: 'Sandbox', cell: port => `${port.protocol}:${port.container_port}`, isMono: true },
           { title: 'Address', cell: port => `${port.host_ip}:${port.host_port}`, isMono: true },
           {
             title: 'Through the service',
@@ -251,14 +251,14 @@ function Ports({ agent }: { readonly agent: Agent }) {
         <Fields
           rows={[
             ['Exposed port', agent.expose.port],
-            ['Who may come', agent.expose.access],
+            ['Access', agent.expose.access],
             ['Address', agent.expose.address && <code>{agent.expose.address}</code>],
             ['Path', <code key="path">{agent.expose.path}</code>],
           ]}
         />
       )}
       <Note>
-        What listens there is the agent's own: open it in a browser that is not logged in here. Cookies know no ports.
+        Open these addresses in a browser without a login here: browsers send cookies to every port of a host.
       </Note>
     </>
   );

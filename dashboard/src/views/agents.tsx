@@ -84,7 +84,7 @@ export function AgentsView() {
             { title: 'MB', cell: agent => agent.resources.memory, isNumber: true, isWide: true },
             { title: 'Restarts', cell: agent => agent.restarts, isNumber: true, isWide: true },
             { title: 'Age', cell: agent => ago(agent.start_time), isNumber: true },
-            { title: 'Why', cell: agent => brief(agent.status_reason ?? agent.load_error ?? ''), isWide: true },
+            { title: 'Reason', cell: agent => brief(agent.status_reason ?? agent.load_error ?? ''), isWide: true },
           ]}
         />
       )}

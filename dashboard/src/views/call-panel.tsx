@@ -24,7 +24,10 @@ const SHOWN_HEADERS = [
 ];
 const POLL_MS = 1000;
 
-/** Tries a call: the body as it is sent, and the answer as it comes. A function can also stream, or be called without waiting. */
+/**
+ * A form that calls an agent or a function and shows the answer while it arrives. Calls of a function may
+ * also stream or be asynchronous.
+ */
 export function CallPanel({ path, isFunction = false }: { readonly path: string; readonly isFunction?: boolean }) {
   const [body, setBody] = useState('{}');
   const [headers, setHeaders] = useState('');
@@ -84,7 +87,7 @@ export function CallPanel({ path, isFunction = false }: { readonly path: string;
         >
           <div class="grid two">
             <Input label="Body" value={body} onInput={setBody} lines={8} hint="JSON." />
-            <Input label="Headers" value={headers} onInput={setHeaders} lines={8} hint="Name: value, one on a line." />
+            <Input label="Headers" value={headers} onInput={setHeaders} lines={8} hint="Name: value, one per line." />
           </div>
           <div class="actions">
             {isFunction ? (

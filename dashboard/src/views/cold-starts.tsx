@@ -8,7 +8,7 @@ interface Stage {
   readonly name: string;
   readonly count: number;
   readonly sum: number;
-  /** Calls at most so long, the shortest first. */
+  /** Numbers of starts up to a duration, the shortest first. */
   readonly buckets: readonly { readonly upTo: number; readonly count: number }[];
 }
 
@@ -17,7 +17,7 @@ const METRICS = [
   { name: 'rookery_create_seconds', label: 'driver', title: (driver: string) => `sandbox: ${driver}` },
 ] as const;
 
-/** The histograms of starts in the text of Prometheus. */
+/** Returns the histograms of starts in a text of Prometheus. */
 export function stagesOf(text: string): readonly Stage[] {
   return METRICS.flatMap(({ name, label, title }) => {
     const found = new Map<string, { count: number; sum: number; buckets: { upTo: number; count: number }[] }>();
@@ -55,7 +55,7 @@ export function ColdStartsView() {
     stagesOf(await (await ask('/metrics', { signal })).text()),
   );
   const at = sample.value?.at ?? null;
-  // The newest point is why it is read again
+  // Reads the metrics again when the newest point changes.
   useEffect(() => {
     if (at !== null) reload();
   }, [at]);
@@ -71,7 +71,7 @@ export function ColdStartsView() {
             label="Stages of starts"
             rows={value}
             keyOf={stage => stage.name}
-            empty="Nothing was started yet."
+            empty="The service has started no instance yet."
             columns={[
               { title: 'Stage', cell: stage => stage.name },
               { title: 'Starts', cell: stage => stage.count, isNumber: true },
@@ -80,8 +80,8 @@ export function ColdStartsView() {
                 cell: stage => short(stage.count === 0 ? null : (stage.sum / stage.count) * 1000, ' ms'),
                 isNumber: true,
               },
-              { title: 'Half within', cell: stage => short(quantileMs(stage, 0.5), ' ms'), isNumber: true },
-              { title: '99 % within', cell: stage => short(quantileMs(stage, 0.99), ' ms'), isNumber: true },
+              { title: 'p50 at most', cell: stage => short(quantileMs(stage, 0.5), ' ms'), isNumber: true },
+              { title: 'p99 at most', cell: stage => short(quantileMs(stage, 0.99), ' ms'), isNumber: true },
             ]}
           />
           {value
@@ -94,7 +94,7 @@ export function ColdStartsView() {
         </>
       )}
       <Note>
-        Since its start, on the replica that answers. A call that is tried on a function's page shows its own stages.
+        Starts on the replica that answers, since it started. The Call tab of a function shows the stages of one call.
       </Note>
     </>
   );

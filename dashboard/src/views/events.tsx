@@ -34,18 +34,27 @@ export function EventList({
       label="Events"
       rows={rows}
       keyOf={event => event.id}
-      empty="Nothing has happened yet."
+      empty="No events yet."
       columns={[
         { title: 'Time', cell: event => clock(event.at), isMono: true },
-        { title: 'What', cell: event => <Status text={event.type === 'job' ? (event.status ?? 'job') : event.type} /> },
-        { title: 'About', cell: event => <About event={event} /> },
-        { title: 'Why', cell: event => brief(event.reason ?? event.message ?? '') },
+        {
+          title: 'Event',
+          cell: event => <Status text={event.type === 'job' ? (event.status ?? 'job') : event.type} />,
+        },
+        { title: 'Subject', cell: event => <About event={event} /> },
+        { title: 'Reason', cell: event => brief(reasonOf(event)) },
         ...(hasNodes
           ? [{ title: 'Replica', cell: ({ node }: LiveEvent) => node ?? '', isMono: true, isWide: true }]
           : []),
       ]}
     />
   );
+}
+
+/** Returns why an event happened. The message of a job that has not failed only repeats its status. */
+function reasonOf({ type, status, reason, message }: LiveEvent): string {
+  const repeatsStatus = type === 'job' && status !== 'FAILED' && status !== 'STOPPED';
+  return reason ?? (repeatsStatus ? '' : (message ?? ''));
 }
 
 function About({ event }: { readonly event: LiveEvent }) {
@@ -65,7 +74,7 @@ function About({ event }: { readonly event: LiveEvent }) {
   );
 }
 
-/** `0@service@name` of the URN of a version. */
+/** Returns the function name (`0@service@name`) of a version's URN. */
 export function nameOf(urn: string): string {
   return urn.split(':')[5] ?? urn;
 }

@@ -5,10 +5,10 @@ import { ago, bytes, Failure, Input, Loading, Note, Table } from '../parts.tsx';
 
 type File = AnswerOf<'listFiles'>['files'][number];
 
-/** The files inside a sandbox. */
-export function Files({ id }: { readonly id: string }) {
-  const [path, setPath] = useState('/');
-  const [typed, setTyped] = useState('/');
+/** The files in a sandbox, beginning with the directory `start`. */
+export function Files({ id, start }: { readonly id: string; readonly start: string }) {
+  const [path, setPath] = useState(start);
+  const [typed, setTyped] = useState(start);
   const [problem, setProblem] = useState('');
   const upload = useRef<HTMLInputElement>(null);
   const { value, error, reload } = useLoaded(`files ${id} ${path}`, ends =>
@@ -40,6 +40,17 @@ export function Files({ id }: { readonly id: string }) {
       link.download = file.name;
       link.click();
       URL.revokeObjectURL(url);
+    });
+  /** Opens a link as a directory, or downloads it if it leads to a file. */
+  const openLink = (file: File) =>
+    run(async () => {
+      try {
+        await call('listFiles', { params: { instanceId: id }, query: { path: file.path } });
+      } catch {
+        fetchFile(file);
+        return;
+      }
+      go(file.path);
     });
   return (
     <>
@@ -96,17 +107,21 @@ export function Files({ id }: { readonly id: string }) {
                   <button type="button" class="link" onClick={() => fetchFile(file)}>
                     {file.name}
                   </button>
+                ) : file.type === 'symlink' ? (
+                  <button type="button" class="link" onClick={() => openLink(file)}>
+                    {file.name}@
+                  </button>
                 ) : (
                   file.name
                 ),
             },
             { title: 'Size', cell: file => (file.type === 'file' ? bytes(file.size) : ''), isNumber: true },
-            { title: 'Mode', cell: file => file.mode, isMono: true },
+            { title: 'Mode', cell: file => file.mode, isMono: true, isWide: true },
             { title: 'Changed', cell: file => `${ago(file.modified_at)} ago`, isNumber: true },
           ]}
         />
       )}
-      {value?.truncated ? <Note>There are more files than are shown.</Note> : null}
+      {value?.truncated ? <Note>The list shows only a part of the directory.</Note> : null}
     </>
   );
 }

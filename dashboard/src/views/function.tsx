@@ -119,20 +119,20 @@ function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
           label="Instances"
           rows={instances.value ?? []}
           keyOf={instance => instance.instance_id}
-          empty="None is there: the next call starts one."
+          empty="No instance runs. The next call starts one."
           columns={[
             { title: 'Id', cell: instance => instance.instance_id, isMono: true },
             { title: 'Status', cell: instance => <Status text={instance.status} /> },
             { title: 'Running calls', cell: instance => instance.running_calls, isNumber: true },
-            { title: 'Label', cell: instance => instance.label },
-            { title: 'Millicores', cell: instance => instance.cpu, isNumber: true },
-            { title: 'MB', cell: instance => instance.memory, isNumber: true },
+            { title: 'Label', cell: instance => instance.label, isWide: true },
+            { title: 'Millicores', cell: instance => instance.cpu, isNumber: true, isWide: true },
+            { title: 'MB', cell: instance => instance.memory, isNumber: true, isWide: true },
             { title: 'Age', cell: instance => ago(instance.start_time), isNumber: true },
           ]}
         />
       </Panel>
       <div class="columns">
-        <Panel title="How it scales">
+        <Panel title="Scaling">
           <EventList most={20} isAbout={event => event.type === 'scaled' && isOwn(event)} />
         </Panel>
         <Panel title="Version">
@@ -167,7 +167,7 @@ function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
         label="Versions"
         rows={versions}
         keyOf={each => each.functionVersionUrn}
-        empty="There is none."
+        empty="The function has no version."
         columns={[
           { title: 'Version', cell: each => each.versionNumber },
           { title: 'Revision', cell: each => each.revisionId, isMono: true },
@@ -179,7 +179,7 @@ function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
         <Panel title="Publish">
           <div class="filters">
             <Input label="New version" value={version} onInput={setVersion} />
-            <Input label="Description of it" value={text} onInput={setText} />
+            <Input label="Description" value={text} onInput={setText} />
             <Action
               text="Publish"
               isMain
@@ -199,7 +199,7 @@ function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
             />
           </div>
           <Note>
-            It freezes {LATEST} as it is now, revision {latest.revisionId}.
+            Publishing freezes {LATEST} as it is now, revision {latest.revisionId}.
           </Note>
         </Panel>
       ) : null}
@@ -229,7 +229,7 @@ function Reserved({ fn }: { readonly fn: FunctionVersion }) {
         label="Reserved instances"
         rows={rows}
         keyOf={row => `${row.instanceLabel}/${row.clusterId}`}
-        empty="None is reserved of this version."
+        empty="This version has no reserved instances."
         columns={[
           { title: 'Label', cell: row => row.instanceLabel || '(none)' },
           { title: 'Cluster', cell: row => row.clusterId },
@@ -266,7 +266,7 @@ function Reserved({ fn }: { readonly fn: FunctionVersion }) {
                   body: {
                     ...query,
                     instanceLabel: label,
-                    // Of the first cluster of this installation, whatever it is called.
+                    // Without a clusterId the service uses its first cluster.
                     instanceConfigInfos: [{ minInstance: Number(least), maxInstance: Number(most) }],
                   },
                 });

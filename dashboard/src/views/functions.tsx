@@ -4,7 +4,7 @@ import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
 import { Failure, Input, Loading, moment, Note, Shown, Table, Title } from '../parts.tsx';
 
-/** A version of a function, as far as it is shown. */
+/** A version of a function, with the fields that the page shows. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
 
 const readAll = (signal: AbortSignal) =>
@@ -42,7 +42,7 @@ export function FunctionsView() {
           keyOf={fn => fn.functionVersionUrn}
           empty={
             value.length === 0
-              ? 'There is no function yet: “rookery function register” makes one.'
+              ? 'There is no function yet. Run “rookery function register” to create one.'
               : 'No function matches.'
           }
           columns={[

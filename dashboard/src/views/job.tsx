@@ -1,7 +1,7 @@
 import { call, may, pathOf, socketUrl } from '../api.ts';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
-import { Action, ago, Failure, Fields, Json, Missing, Panel, Status, Title, Value } from '../parts.tsx';
+import { Action, ago, Failure, Fields, Json, Missing, moment, Panel, Status, Title, Value } from '../parts.tsx';
 
 export function JobView({ id }: { readonly id: string }) {
   const { value, error } = useLoaded(
@@ -40,26 +40,30 @@ export function JobView({ id }: { readonly id: string }) {
         <Fields
           rows={[
             ['Command', <Value key="command" text={value.entrypoint} label="Command" isMono />],
-            ['Message', value.message],
+            ['Message', value.status === 'FAILED' ? '' : value.message],
             ['Attempt', `${value.attempt} of at most ${value.max_attempts}`],
-            ['Submitted', `${ago(Number(value.start_time))} ago`],
-            ['Ended', value.end_time === null ? '' : `${ago(Number(value.end_time))} ago`],
+            ['Submitted', `${moment(Number(value.start_time))} (${ago(Number(value.start_time))} ago)`],
+            [
+              'Ended',
+              value.end_time === null ? '' : `${moment(Number(value.end_time))} (${ago(Number(value.end_time))} ago)`,
+            ],
             ['Exit code', value.driver_exit_code],
             ['Node', value.driver_node_id],
           ]}
         />
       </Panel>
       <Panel title="Log">
-        {/* Another attempt has another log. */}
+        {/* Each attempt has its own log. */}
         <LogFollower
           key={value.attempt}
           socket={socketUrl(`${pathOf('getJobLogs', { params: { id } })}/tail`)}
           label="Log"
         />
       </Panel>
-      <Panel title="Record">
-        <Json value={value} label="Record" />
-      </Panel>
+      <details class="panel">
+        <summary>Record as JSON</summary>
+        <Json value={value} label="Record as JSON" />
+      </details>
     </>
   );
 }

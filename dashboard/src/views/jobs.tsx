@@ -64,13 +64,18 @@ export function JobsView() {
             { title: 'Command', cell: job => brief(job.entrypoint), isMono: true },
             { title: 'Attempt', cell: job => job.attempt, isNumber: true, isWide: true },
             { title: 'Submitted', cell: job => `${ago(Number(job.start_time))} ago`, isNumber: true },
-            { title: 'Why', cell: job => brief(job.message ?? ''), isWide: true },
+            { title: 'Reason', cell: job => (hasReason(job) ? brief(job.message ?? '') : ''), isWide: true },
           ]}
         />
       )}
       <Schedules />
     </>
   );
+}
+
+/** The message of another status only repeats the status. */
+function hasReason({ status }: Job): boolean {
+  return status === 'FAILED' || status === 'STOPPED';
 }
 
 function Submit() {
@@ -120,6 +125,7 @@ function Schedules() {
             title: 'Command',
             cell: schedule => brief(String((schedule.job as { entrypoint?: unknown }).entrypoint ?? '')),
             isMono: true,
+            isWide: true,
           },
           {
             title: '',
@@ -128,7 +134,7 @@ function Schedules() {
                 <Action
                   key={schedule.schedule_id}
                   text="Remove"
-                  sure={`Remove the schedule ${schedule.schedule_id}? Jobs that it has submitted stay.`}
+                  sure={`Remove the schedule ${schedule.schedule_id}? The jobs that it has submitted remain.`}
                   work={async () => {
                     await call('deleteJobSchedule', { params: { id: schedule.schedule_id } });
                     reload();

@@ -6,7 +6,7 @@ import { ago, Failure, Fields, Loading, Note, Table, Title } from '../parts.tsx'
 export function NodesView() {
   const { value, error, reload } = useLoaded('nodes', signal => call('getCluster', { signal }));
   const at = sample.value?.at ?? null;
-  // The newest point is why it is read again
+  // Reads the cluster again when the newest point changes.
   useEffect(() => {
     if (at !== null) reload();
   }, [at]);
@@ -21,12 +21,12 @@ export function NodesView() {
           <Fields
             rows={[
               ['Answered by', value.node_id],
-              ['Storage', value.storage === 'sqlite' ? 'embedded, so there is one replica' : 'PostgreSQL'],
-              ['Member', value.is_member ? 'yes' : 'no: it has lost its place'],
+              ['Storage', value.storage === 'sqlite' ? 'SQLite, for a single replica' : 'PostgreSQL'],
+              ['Member', value.is_member ? 'yes' : 'no: the cluster removed this replica'],
               ['Shards', `${value.shards.owned} of ${value.shards.total} are owned`],
-              ['Behind the feed', `${value.feed_behind_ms} ms`],
-              ['Dispatches jobs', value.jobs ?? 'nobody, for the moment'],
-              ['Cleans up', value.sweeper ?? 'nobody, for the moment'],
+              ['Delay of the change feed', `${value.feed_behind_ms} ms`],
+              ['Dispatches jobs', value.jobs ?? 'no replica at the moment'],
+              ['Cleans up', value.sweeper ?? 'no replica at the moment'],
             ]}
           />
           <Table
@@ -44,7 +44,7 @@ export function NodesView() {
               { title: 'Age', cell: node => ago(node.joined_at), isNumber: true },
             ]}
           />
-          <Note>The overview shows the numbers of all of them together, or of one.</Note>
+          <Note>The overview shows the numbers of all replicas, or of one.</Note>
         </>
       )}
     </>

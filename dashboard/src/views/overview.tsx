@@ -11,7 +11,7 @@ export function OverviewView() {
     <>
       <Title text="Overview" />
       {session.value?.sees_service ? <Service /> : <Own />}
-      <Panel title="What happened last" actions={<a href="#/events">All events</a>}>
+      <Panel title="Recent events" actions={<a href="#/events">All events</a>}>
         <EventList most={12} />
       </Panel>
     </>
@@ -48,7 +48,7 @@ function Service() {
 
 function Tiles({ history: { series, step_seconds: step } }: { readonly history: History }) {
   const last = (name: string) => series[name]?.findLast(value => value !== null) ?? null;
-  // The newest step has just begun: the one before it is whole.
+  // The newest step is incomplete; the steps before it are complete.
   const recent = (name: string, steps: number) =>
     (series[name] ?? []).slice(-steps).reduce<number>((sum, value) => sum + (value ?? 0), 0);
   const steps = Math.max(1, Math.round(60 / step));
@@ -80,12 +80,12 @@ function Tiles({ history: { series, step_seconds: step } }: { readonly history: 
       <Tile
         name="CPU"
         value={share('cpu_millis', 'machine_cpu_millis')}
-        more={`${share('promised_cpu_millis', 'machine_cpu_millis')} promised`}
+        more={`${share('promised_cpu_millis', 'machine_cpu_millis')} reserved`}
       />
       <Tile
         name="Memory"
         value={share('memory_mb', 'machine_memory_mb')}
-        more={`${share('promised_memory_mb', 'machine_memory_mb')} promised`}
+        more={`${share('promised_memory_mb', 'machine_memory_mb')} reserved`}
       />
     </ul>
   );
@@ -125,7 +125,7 @@ function MachineLines({ history: { series, start, step_seconds: step } }: { read
         lines={[
           line('machine', 'cpu_millis', 'line-1', 0.001),
           line('service', 'service_cpu_millis', 'line-2', 0.001),
-          line('promised', 'promised_cpu_millis', 'line-3', 0.001, true),
+          line('reserved', 'promised_cpu_millis', 'line-3', 0.001, true),
         ]}
       />
       <LazyChart
@@ -135,7 +135,7 @@ function MachineLines({ history: { series, start, step_seconds: step } }: { read
         lines={[
           line('machine', 'memory_mb', 'line-1', 1 / 1024),
           line('service', 'service_memory_mb', 'line-2', 1 / 1024),
-          line('promised', 'promised_memory_mb', 'line-3', 1 / 1024, true),
+          line('reserved', 'promised_memory_mb', 'line-3', 1 / 1024, true),
         ]}
       />
       <LazyChart
@@ -150,7 +150,7 @@ function MachineLines({ history: { series, start, step_seconds: step } }: { read
       />
       <LazyChart
         {...common}
-        title="Jobs and calls that wait or run"
+        title="Jobs and open calls"
         unit=""
         lines={[
           line('jobs running', 'jobs_running', 'line-1'),
@@ -162,7 +162,7 @@ function MachineLines({ history: { series, start, step_seconds: step } }: { read
   );
 }
 
-/** For who sees its own tenant only. */
+/** Overview of a tenant that may not see the numbers of the whole service. */
 function Own() {
   const { value, error } = useLoaded(
     'own',
@@ -181,11 +181,11 @@ function Own() {
       <ul class="tiles">
         <Tile name="Agents running" value={agents('RUNNING')} href="#/agents" />
         <Tile name="Agents failed" value={agents('FAILED')} />
-        <Tile name="Agents without their code" value={agents('RUNNING (code not loaded)')} />
+        <Tile name="Agents without code" value={agents('RUNNING (code not loaded)')} />
         <Tile name="Jobs running" value={jobs('RUNNING')} href="#/jobs" />
         <Tile name="Jobs waiting" value={jobs('PENDING')} />
       </ul>
-      <Note>The numbers of the whole service are shown to the tenants that the setting metrics.tenants names.</Note>
+      <Note>Tenants in the setting metrics.tenants also see the numbers of the whole service.</Note>
     </>
   );
 }

@@ -44,9 +44,9 @@ export function PoolsView() {
             { title: 'Group', cell: pool => pool.group },
             { title: 'Status', cell: pool => <Status text={STATES[pool.status] ?? String(pool.status)} /> },
             { title: 'Ready', cell: pool => `${pool.ready_count} of ${pool.size}`, isNumber: true },
-            { title: 'At most', cell: pool => pool.max_size, isNumber: true },
-            { title: 'Image', cell: pool => pool.image, isMono: true },
-            { title: 'Why', cell: pool => pool.msg, isWide: true },
+            { title: 'At most', cell: pool => pool.max_size, isNumber: true, isWide: true },
+            { title: 'Image', cell: pool => pool.image, isMono: true, isWide: true },
+            { title: 'Reason', cell: pool => pool.msg, isWide: true },
             {
               title: '',
               cell: pool =>
@@ -65,7 +65,7 @@ export function PoolsView() {
           ]}
         />
       )}
-      <Note>Pools keep pods warm on Kubernetes. They belong to all tenants.</Note>
+      <Note>A pool keeps pods ready on Kubernetes, for all tenants.</Note>
     </>
   );
 }

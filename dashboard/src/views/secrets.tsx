@@ -5,7 +5,7 @@ import { Action, ago, Failure, Input, Loading, Note, Panel, Table, Title } from 
 
 type Secret = AnswerOf<'listSecrets'>['secrets'][number];
 
-/** Names only: no route answers a value. */
+/** Names and times of secrets. No route returns a value. */
 export function SecretsView() {
   const { value, error, reload } = useLoaded(
     'secrets',
@@ -27,7 +27,10 @@ export function SecretsView() {
             { title: 'Name', cell: secret => secret.name, isMono: true },
             { title: 'Created', cell: secret => ago(secret.created_at), isNumber: true },
             { title: 'Written', cell: secret => ago(secret.updated_at), isNumber: true },
-            { title: 'Why', cell: secret => (secret.readable ? '' : 'Its key is not there: write it again.') },
+            {
+              title: 'Problem',
+              cell: secret => (secret.readable ? '' : 'The key is missing. Write the secret again.'),
+            },
             {
               title: '',
               cell: secret =>
@@ -48,8 +51,7 @@ export function SecretsView() {
       )}
       {may('write') ? <WriteSecret written={reload} /> : null}
       <Note>
-        Environments refer to a secret as {'{"secret": "name"}'}. Its value stands in no record, and nobody reads it
-        back.
+        An environment refers to a secret as {'{"secret": "name"}'}. No record and no answer contains its value.
       </Note>
     </>
   );
@@ -74,7 +76,7 @@ function WriteSecret({ written }: { readonly written: () => void }) {
   return (
     <Panel title="Write a secret">
       <form onSubmit={event => void submit(event)} autocomplete="off">
-        <Input label="Name" value={name} onInput={setName} isRequired hint="One that is there gets another value." />
+        <Input label="Name" value={name} onInput={setName} isRequired hint="An existing secret gets the new value." />
         <Input label="Value" type="password" value={text} onInput={setText} isRequired />
         <button type="submit" class="main">
           Write

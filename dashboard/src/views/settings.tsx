@@ -1,7 +1,9 @@
 import { useState } from 'preact/hooks';
-import { call } from '../api.ts';
+import { type AnswerOf, call } from '../api.ts';
 import { useLoaded } from '../live.ts';
-import { Action, Failure, Input, Loading, Panel, Prose, Status, Table, Title } from '../parts.tsx';
+import { Action, counted, Failure, Input, Loading, Note, Panel, Prose, Status, Table, Title } from '../parts.tsx';
+
+type Setting = AnswerOf<'getSettings'>['settings'][number];
 
 export function SettingsView() {
   const [text, setText] = useState('');
@@ -17,8 +19,8 @@ export function SettingsView() {
     <>
       <Title text="Settings" />
       <Panel
-        title="What works on this machine"
-        actions={<Action text="Look again" work={async () => findings.reload()} />}
+        title="Checks of this machine"
+        actions={<Action text="Check again" work={async () => findings.reload()} />}
       >
         <Failure text={findings.error} />
         {findings.value === undefined ? (
@@ -28,12 +30,12 @@ export function SettingsView() {
             label="Findings"
             rows={findings.value}
             keyOf={finding => finding.name}
-            empty="Nothing was found."
+            empty="No check has run."
             columns={[
-              { title: 'What', cell: finding => finding.name },
+              { title: 'Check', cell: finding => finding.name },
               { title: 'Status', cell: finding => <Status text={finding.status} /> },
-              { title: 'Found', cell: finding => finding.text },
-              { title: 'Notes', cell: finding => finding.notes.join(' ') },
+              { title: 'Result', cell: finding => finding.text },
+              { title: 'Notes', cell: finding => finding.notes.join(' '), isWide: true },
             ]}
           />
         )}
@@ -47,18 +49,44 @@ export function SettingsView() {
               checked={onlyChanged}
               onChange={event => setOnlyChanged(event.currentTarget.checked)}
             />
-            Only those that were set
+            Only changed settings
           </label>
         </div>
         <Failure text={settings.error} />
         {settings.value === undefined ? (
           <Loading unless={settings.error} />
         ) : (
+          <Groups rows={rows} isOpen={text !== '' || onlyChanged} />
+        )}
+      </Panel>
+    </>
+  );
+}
+
+/** Settings in a closed group for each first part of a name, because a single table is many screens long. */
+function Groups({ rows, isOpen }: { readonly rows: readonly Setting[]; readonly isOpen: boolean }) {
+  if (rows.length === 0) return <Note>No setting matches.</Note>;
+  const groups = new Map<string, Setting[]>();
+  for (const setting of rows) {
+    const { name } = setting;
+    const group = name.includes('.') ? name.slice(0, name.indexOf('.')) : GENERAL;
+    groups.set(group, [...(groups.get(group) ?? []), setting]);
+  }
+  return (
+    <>
+      {[...groups].map(([group, settings]) => (
+        <details key={group} open={isOpen || groups.size === 1}>
+          <summary>
+            {group}{' '}
+            <span class="count">
+              {counted(settings.length, 'setting')}, {settings.filter(setting => !setting.is_default).length} changed
+            </span>
+          </summary>
           <Table
-            label="Settings"
-            rows={rows}
+            label={`Settings: ${group}`}
+            rows={settings}
             keyOf={setting => setting.name}
-            empty="No setting matches."
+            empty=""
             columns={[
               { title: 'Name', cell: setting => <code>{setting.name}</code> },
               {
@@ -67,11 +95,14 @@ export function SettingsView() {
                   <code class={setting.is_default ? '' : 'changed'}>{JSON.stringify(setting.value)}</code>
                 ),
               },
-              { title: 'Means', cell: setting => <Prose text={setting.doc} />, isWide: true },
+              { title: 'Meaning', cell: setting => <Prose text={setting.doc} />, isWide: true },
             ]}
           />
-        )}
-      </Panel>
+        </details>
+      ))}
     </>
   );
 }
+
+/** Group of settings without a dot in their name. */
+const GENERAL = 'service';

@@ -5,7 +5,7 @@ interface Stage {
   readonly ms: number;
 }
 
-/** The stages of `Server-Timing`, in their order. */
+/** Returns the stages of a header `Server-Timing`, in order. */
 export function stagesOf(timing: string): readonly Stage[] {
   return timing.split(',').flatMap(part => {
     const name = part.split(';', 1)[0]?.trim() ?? '';
@@ -14,7 +14,7 @@ export function stagesOf(timing: string): readonly Stage[] {
   });
 }
 
-/** Where the time of a call went, one stage after the other. */
+/** Chart of the stages of a call. */
 export function Waterfall({ timing, totalMs }: { readonly timing: string; readonly totalMs: number }) {
   const stages = stagesOf(timing);
   if (stages.length === 0) return null;
