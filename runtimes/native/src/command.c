@@ -8,13 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "access.h"
 #include "frames.h"
 #include "moment.h"
 #include "program.h"
 #include "reason.h"
 #include "refusals.h"
 #include "rights.h"
-#include "access.h"
 
 enum {
     CHUNK = 65536,
@@ -191,6 +191,10 @@ _Noreturn void serve_command(int connection, const struct sandbox *sandbox)
     refuse_when_without_memory(connection, "the memory of the sandbox is not enough for the command and its output");
     if (!read_message(connection, LARGEST_FRAME, &held, &request)) {
         refuse(connection, "internal", "the request for a command must be a JSON object");
+        _exit(1);
+    }
+    if (json_get(&request, "argv")->kind != JSON_ARRAY) {
+        refuse(connection, "internal", "the request for a command must have argv");
         _exit(1);
     }
     start(&command, connection, sandbox, &request);

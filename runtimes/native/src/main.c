@@ -2,7 +2,8 @@
  * The first process of a sandbox. It makes the sandbox in advance, starts the requested instance, and becomes
  * its init. `init <descriptor> <told>` makes a sandbox: the descriptor has the facts that all workers of a
  * zygote share, and `told` is what `runtimes/native/fork` reports of this one. `init <descriptor>` continues
- * in a sandbox that exists: the descriptor has what `worker.c` reads.
+ * in a sandbox that exists: the descriptor has what `worker.c` reads. `init --access <descriptor>` and `init
+ * --container <connection>` serve one access (`entry.h`).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "entry.h"
 #include "init.h"
 #include "making.h"
 #include "rights.h"
@@ -26,6 +28,10 @@ int main(int count, char *arguments[])
     if (count == 2 && strcmp(arguments[1], "--check") == 0)
         return 0;
     signal(SIGPIPE, SIG_IGN);
+    if (count == 3 && strcmp(arguments[1], "--access") == 0)
+        serve_access_from_facts(atoi(arguments[2]));
+    if (count == 3 && strcmp(arguments[1], "--container") == 0)
+        serve_container(atoi(arguments[2]));
     int descriptor = count > 1 ? atoi(arguments[1]) : -1;
     char *told = count == 3 ? copy_text(arguments[2], strlen(arguments[2])) : NULL;
     if (told == NULL && (count != 2 || !worker_read(&worker, descriptor))) {

@@ -44,15 +44,27 @@ static int *descriptor_at(const struct worker *worker, int index)
     return (int *)((char *)worker + DESCRIPTORS[index].field);
 }
 
+/* Reads a whole file, and closes it. */
+static bool read_whole(int descriptor, struct buffer *text)
+{
+    ssize_t count;
+    lseek(descriptor, 0, SEEK_SET);
+    while ((count = read(descriptor, buffer_room(text, CHUNK), CHUNK - 1)) > 0)
+        text->size += (size_t)count;
+    close(descriptor);
+    return count == 0;
+}
+
+bool read_object(struct json *facts, int descriptor)
+{
+    static struct buffer held;
+    return read_whole(descriptor, &held) && json_read(facts, held.data, held.size) && facts->kind == JSON_OBJECT;
+}
+
 bool worker_read(struct worker *worker, int descriptor)
 {
     static struct buffer held;
-    ssize_t count;
-    lseek(descriptor, 0, SEEK_SET);
-    while ((count = read(descriptor, buffer_room(&held, CHUNK), CHUNK - 1)) > 0)
-        held.size += (size_t)count;
-    close(descriptor);
-    return count == 0 && worker_read_from(worker, &held);
+    return read_whole(descriptor, &held) && worker_read_from(worker, &held);
 }
 
 bool worker_read_from(struct worker *worker, struct buffer *told)

@@ -23,6 +23,8 @@ struct worker {
  * no descriptor.
  */
 bool worker_read(struct worker *worker, int descriptor);
+/* Reads one JSON object from this descriptor, and closes it. Its texts stay in memory. */
+bool read_object(struct json *facts, int descriptor);
 /* Reads the facts from a buffer, which must stay: texts refer to it. */
 bool worker_read_from(struct worker *worker, struct buffer *told);
 /* Executes this program again with `facts` and the same descriptors. Returns only on failure, with errno. */

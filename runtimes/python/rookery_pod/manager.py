@@ -15,7 +15,7 @@ import sys
 import time
 
 from rookery_runtime import unix_path
-from rookery_zygote import access, ending, execute, frames, process, sandbox, seccomp, syscalls, user_process, waiting
+from rookery_zygote import access, ending, frames, process, sandbox, seccomp, syscalls, user_process, waiting
 from rookery_zygote.failure import Refusal, StartFailure, code_of
 
 from . import cleaning, gate, keys, measures, orders, put
@@ -57,6 +57,7 @@ class Manager:
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         self._keys = keys.Keys(self._run)
         self._measures = measures.Measures()
+        self._access = access.Server()
         self._bearing = cleaning.Bearing()
         self._is_asked_to_end = False
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -82,8 +83,8 @@ class Manager:
         self._cause = None
         self._deadline = None
         self._waiting = []
-        #: The children that serve accesses, as `{pid: way}`, and the connections to the runtime.
-        self._ways = {}
+        #: The children that serve accesses, as `{pid: kind}`, and the connections to the runtime.
+        self._accesses = {}
         self._runtimes = set()
         self._has_children = True
 
@@ -270,22 +271,24 @@ class Manager:
                 os.seteuid(0)
                 os.setegid(0)
 
-    def _open_way(self, link, request):
+    def _open_access(self, link, request):
         self._demand_running()
-        way = request.get("way")
+        kind = request.get("way")
         # Reaps first, so that ended accesses free their slots.
         self._reap()
-        refusal = access.refusal_when_full(way, list(self._ways.values()).count(way))
+        refusal = access.refusal_when_full(kind, list(self._accesses.values()).count(kind))
         if refusal is not None:
             raise refusal
-        self._fork(link, way, lambda connection: access.serve(connection, self._instance, way))
+        self._access.prepare()
+        self._fork(link, kind, lambda connection: self._access.serve(connection, self._instance, kind))
 
     def _execute(self, link, _request):
         self._demand_running()
         self._reap()
-        if list(self._ways.values()).count("command") >= _MOST_COMMANDS:
+        if list(self._accesses.values()).count("command") >= _MOST_COMMANDS:
             raise Refusal("resource_exhausted", "too many commands run in this sandbox (%d)" % _MOST_COMMANDS)
-        self._fork(link, "command", lambda connection: execute.serve(connection, self._instance))
+        self._access.prepare()
+        self._fork(link, "command", lambda connection: self._access.serve(connection, self._instance, "command"))
 
     def _put(self, link, request):
         if self._instance is not None or self._resetting is not None:
@@ -293,7 +296,7 @@ class Manager:
         identity, _warnings = orders.find_identity("" if request["readonly"] else request["user"])
         self._fork(link, "put", lambda connection: _serve_put(connection, request, identity))
 
-    def _fork(self, link, way, serve):
+    def _fork(self, link, kind, serve):
         """Serves the link in a child, and counts the child."""
         ours, theirs = socket.socketpair()
         try:
@@ -309,7 +312,7 @@ class Manager:
             finally:
                 os._exit(1)
         theirs.close()
-        self._ways[child] = way
+        self._accesses[child] = kind
         link.join(ours)
 
     def _demand_running(self):
@@ -323,7 +326,7 @@ class Manager:
         "reset": _reset,
         "stats": _stats,
         "runtime": _open_runtime,
-        "access": _open_way,
+        "access": _open_access,
         "exec": _execute,
         "put": _put,
     }
@@ -348,7 +351,7 @@ class Manager:
         self._look_for_end()
 
     def _has_ended(self, pid, status):
-        self._ways.pop(pid, None)
+        self._accesses.pop(pid, None)
         if self._worker is None or pid != self._worker.pid:
             return
         if self._instance is None:

@@ -1,14 +1,12 @@
 """
-Access to a running sandbox: a child of its init becomes the user and serves one connection.
-
-`files`, `dial` and `stream` do the work in any process that calls them. They depend only on the connection,
-the request and their surroundings, not on a sandbox.
+Access to the instance of a pod or to a container. The native program serves each connection, so that the same
+code does it in every kind of sandbox.
 """
 
+import json
 import os
-import signal
 
-from . import command, dial, files, frames, process, stream, syscalls, user_process
+from . import frames, native, process
 from .failure import Refusal
 
 #: Limits of open accesses of each kind in one sandbox, and their names. For commands as in
@@ -18,7 +16,8 @@ _MOST_OPEN = {
     "dial": (256, "connections to ports"),
     "files": (64, "files and directories"),
 }
-_REQUEST_SECONDS = 10
+_TITLE = "rookery: access"
+_EXIT_BROKEN = 70
 
 
 def refuse(connection, code, message):
@@ -29,63 +28,75 @@ def refuse(connection, code, message):
         pass
 
 
-def refuse_when_full(connection, way, count):
-    """Returns True if there is no free slot, and sends the refusal to the caller."""
-    refusal = refusal_when_full(way, count)
-    if refusal is not None:
-        refuse(connection, refusal.code, refusal.message)
-    return refusal is not None
-
-
-def refusal_when_full(way, count):
+def refusal_when_full(kind, count):
     """Returns the Refusal if there is no free slot, or None."""
-    if way not in _MOST_OPEN:
-        return Refusal("internal", "there is no way %s into a sandbox" % way)
-    most, what = _MOST_OPEN[way]
+    if kind not in _MOST_OPEN:
+        return Refusal("internal", "a sandbox has no access of kind %s" % kind)
+    most, what = _MOST_OPEN[kind]
     if count < most:
         return None
     return Refusal("resource_exhausted", "too many %s are open in this sandbox (%d)" % (what, most))
 
 
-def serve(connection, sandbox, way):
-    """Becomes the user, reads the request and handles it. Ends the process."""
-    code = 1
-    try:
-        _enter(connection, sandbox)
-        connection.settimeout(_REQUEST_SECONDS)
-        request = frames.read_message(connection)
-        if request is not None:
-            command.enter_directory(sandbox.working_dir)
-            _do(connection, sandbox, way, request)
-        code = 0
-    # Every failure is answered: otherwise the caller would take the closed connection for the end of the
-    # sandbox.
-    except Refusal as refusal:
-        refuse(connection, refusal.code, refusal.message)
-    except frames.FrameError as error:
-        refuse(connection, "internal", "the request to the sandbox is none: %s" % error)
-    except OSError:
-        # The caller has disconnected.
-        pass
-    finally:
-        os._exit(code)
+class Server:
+    """The native program, which a child executes to serve one access."""
+
+    def __init__(self):
+        self._program = None
+
+    def prepare(self):
+        """Loads the program. Called before the fork, so that it is loaded once. Raises Refusal."""
+        try:
+            if self._program is None:
+                self._program = native.Program()
+        except OSError as error:
+            raise Refusal("unavailable", "a sandbox cannot be entered: %s" % error)
+
+    def serve(self, connection, sandbox, kind):
+        """
+        Serves one access as the user of this sandbox. Ends the process.
+
+        `kind`: exec, dial, files, or command: one whose output is sent after its end.
+        """
+        facts = dict(_facts_of(sandbox), kind=kind, connection=connection.fileno())
+        self._execute(connection, "--access", lambda: native.memory_file(json.dumps(facts).encode()))
+
+    def serve_container(self, connection):
+        """Serves one access to the container that the connection names. Ends the process."""
+        self._execute(connection, "--container", connection.fileno)
+
+    def _execute(self, connection, mode, open_argument):
+        try:
+            argument = open_argument()
+            process.close_all_but([0, 1, 2, connection.fileno(), argument, self._program.fileno()])
+            for descriptor in (connection.fileno(), argument):
+                os.set_inheritable(descriptor, True)
+            self._program.execute([_TITLE, mode, str(argument)])
+        except OSError as error:
+            refuse(connection, "unavailable", "the sandbox cannot be entered: %s" % error.strerror)
+        finally:
+            os._exit(_EXIT_BROKEN)
 
 
-def _enter(connection, sandbox):
-    """Becomes the user of the sandbox. Raises Refusal."""
-    try:
-        keep_only(connection)
-        command.reset_signals()
-        # A write to a closed connection then fails with an error, so that the operation can be undone.
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        os.setsid()
-        os.umask(0o022)
-        user_process.become(sandbox.layers, dict(user_process.identity_orders(sandbox), map=False), sandbox.limits)
-        _be_the_first_to_die()
-        # The process runs with the rights of the user, but the user must not inspect it.
-        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    except OSError as error:
-        raise Refusal("unavailable", "the sandbox cannot be entered: %s" % error.strerror)
+def _facts_of(sandbox):
+    """Returns how a process becomes the user of the sandbox, as `runtimes/native/src/entry.c` expects it."""
+    has = sandbox.layers.has
+    return {
+        "env": sandbox.env,
+        "workingDir": sandbox.working_dir,
+        "uid": sandbox.identity.uid,
+        "gid": sandbox.identity.gid,
+        "groups": sandbox.identity.groups,
+        "setsIds": os.geteuid() == 0 and not has("user"),
+        "memoryMb": sandbox.limits["memoryMb"],
+        "maxOpenFiles": sandbox.limits["maxOpenFiles"],
+        "maxProcesses": sandbox.limits["maxProcesses"],
+        "hasPid": has("pid"),
+        "hasUser": has("user"),
+        "hasCapabilities": has("capabilities"),
+        "hasMemoryGroup": has("cgroup.memory"),
+        "hasPidsGroup": has("cgroup.pids"),
+    }
 
 
 def keep_only(connection):
@@ -94,31 +105,3 @@ def keep_only(connection):
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     process.close_all_but([0, 1, 2, connection.fileno()])
-
-
-def _do(connection, sandbox, way, request):
-    try:
-        if way == "exec":
-            env = dict(sandbox.env)
-            env.update(request["env"])
-            stream.serve(connection, dict(request, env=env, workingDir=sandbox.working_dir, askedDir=request["workingDir"]))
-        elif way == "dial":
-            dial.serve(connection, request)
-        else:
-            files.serve(connection, request)
-    except Refusal as refusal:
-        refuse(connection, refusal.code, refusal.message)
-
-
-def _be_the_first_to_die():
-    """
-    Makes the kernel kill this process first, and not the agent, when memory is exhausted, for example by
-    /tmp.
-    """
-    try:
-        adjustment = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(adjustment, b"1000")
-        os.close(adjustment)
-    except OSError:
-        # Without a writable /proc the kernel chooses.
-        pass

@@ -4,7 +4,6 @@ import os
 import signal
 
 from . import process
-from .failure import Refusal
 
 _RESET = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
@@ -37,14 +36,6 @@ def arrange(descriptors):
     process.close_all_but(range(len(descriptors)))
 
 
-def open_pipes():
-    """Opens three pipes, each `(reader, writer)`. Raises Refusal."""
-    try:
-        return os.pipe(), os.pipe(), os.pipe()
-    except OSError as error:
-        raise Refusal("unavailable", "no pipes can be opened inside: %s" % error.strerror)
-
-
 def run(argv, env, working_dir, asked_dir=""):
     """
     Executes the program. Writes a line with the reason to standard error and exits with 127 if that fails.
@@ -65,14 +56,6 @@ def run(argv, env, working_dir, asked_dir=""):
         reason = getattr(error, "strerror", None) or str(error)
         os.write(2, ("cannot run %s: %s\n" % (what, reason)).encode("utf-8", "replace"))
     os._exit(127)
-
-
-def fail_to_run(reason):
-    """Ends a child that cannot become the program: writes the reason to standard error and exits with 127."""
-    try:
-        os.write(2, ("the command cannot be run: %s\n" % reason).encode("utf-8", "replace"))
-    finally:
-        os._exit(127)
 
 
 def enter_directory(path):

@@ -1,9 +1,9 @@
 """Access to containers for a server that is root on their machine.
 
 Reads one line of JSON from standard input, which names the socket to listen on. Each connection is one
-request. A child enters the needed namespaces, becomes the user of the container without any capability, and
-serves the request. The child does not enter the container's pid namespace, so that no process inside can see,
-trace or stop it.
+request. A child executes the native program, which enters the needed namespace, becomes the user of the
+container without any capability, and serves the request. It does not enter the container's pid namespace, so
+that no process inside can see, trace or stop it.
 """
 
 import json
@@ -15,13 +15,13 @@ import sys
 
 from rookery_runtime import unix_path
 
-from . import access, inside, process, waiting
+from . import access, process, waiting
+from .failure import Refusal
 
 _BACKLOG = 128
 #: Limit of children for all containers together. Later requests fail. The server limits those of each
 #: container.
 _MOST_CHILDREN = 1024
-_REQUEST_SECONDS = 10
 _READY = 3
 
 
@@ -39,6 +39,7 @@ def main():
     os.write(_READY, b"{\"ok\": true}\n")
     os.close(_READY)
     wake = waiting.Wakeup()
+    server = access.Server()
     # The server ends this process. A Ctrl-C in the server's terminal must not.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     poll = select.poll()
@@ -56,10 +57,10 @@ def main():
                 _forget(path)
                 return
             else:
-                children += _accept(listener, children)
+                children += _accept(listener, children, server)
 
 
-def _accept(listener, children):
+def _accept(listener, children, server):
     """Accepts a connection. Returns 1 when a child serves it, otherwise 0."""
     try:
         connection, _address = listener.accept()
@@ -70,27 +71,17 @@ def _accept(listener, children):
             access.refuse(connection, "resource_exhausted", "too many accesses to containers are open (%d)" % _MOST_CHILDREN)
             return 0
         try:
+            server.prepare()
             child = os.fork()
+        except Refusal as refusal:
+            access.refuse(connection, refusal.code, refusal.message)
+            return 0
         except OSError as error:
             access.refuse(connection, "unavailable", "no process can be started: %s" % error.strerror)
             return 0
         if child == 0:
-            _child(connection)
+            server.serve_container(connection)
     return 1
-
-
-def _child(connection):
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        process.close_all_but([1, 2, connection.fileno()])
-        connection.settimeout(_REQUEST_SECONDS)
-        inside.serve(connection)
-        code = 0
-    finally:
-        os._exit(code)
 
 
 def _forget(path):

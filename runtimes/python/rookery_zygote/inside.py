@@ -1,52 +1,13 @@
-"""Handles one request of the server inside a container: enters it as its user, and serves."""
+"""Enters a container of this machine, as its user."""
 
 import os
 import sys
-import threading
 
-from . import access, command, dial, files, frames, syscalls
-from .container import Container
+from . import syscalls
 from .failure import Refusal
-
-#: Namespaces that each kind of access needs. The pid namespace is left out, so that no process inside sees
-#: this one.
-_NAMESPACES = {"dial": ("net",), "files": ("mnt",)}
-_WAYS = {"dial": dial.serve, "files": files.serve}
 
 # Loads the codec now: the first connection by name needs it, and inside the container it cannot be imported.
 "".encode("idna")
-
-
-def serve(connection):
-    """
-    Reads the container, the kind of access and the request from this connection, and handles the request.
-    """
-    try:
-        place = frames.read_message(connection)
-        request = frames.read_message(connection)
-        if place is None or request is None:
-            return
-        try:
-            container = Container(place["pid"])
-            enter(place, _NAMESPACES[place["way"]])
-            threading.Thread(target=_end_with, args=(container,), daemon=True).start()
-            command.enter_directory(place["workingDir"])
-            _WAYS[place["way"]](connection, request)
-        except Refusal as refusal:
-            access.refuse(connection, refusal.code, refusal.message)
-    except (OSError, frames.FrameError):
-        # The caller has disconnected.
-        pass
-
-
-def _end_with(container):
-    """
-    Ends this process with the container.
-
-    Otherwise open files would keep the container's file system alive.
-    """
-    container.wait()
-    os._exit(0)
 
 
 def enter(place, namespaces):

@@ -32,12 +32,12 @@ class Program:
 
     def __init__(self):
         """Loads the program. Raises OSError."""
-        path = os.path.join(_DIRECTORY, "init-" + syscalls.MACHINE)
+        self._path = os.path.join(_DIRECTORY, "init-" + syscalls.MACHINE)
         try:
-            with open(path, "rb") as source:
+            with open(self._path, "rb") as source:
                 content = source.read()
         except OSError as error:
-            raise OSError(error.errno, "%s: %s; %s" % (path, error.strerror, _HOW))
+            raise OSError(error.errno, "%s: %s; %s" % (self._path, error.strerror, _HOW))
         try:
             # Kernels before 6.3 do not know the last flag, and do not need it.
             self._descriptor = _make(_CLOSE_ON_EXEC | _ALLOW_SEALING | _MAY_BE_EXECUTED)
@@ -49,6 +49,14 @@ class Program:
 
     def fileno(self):
         return self._descriptor
+
+    def execute(self, arguments):
+        """Replaces this process with the program, without an environment. Raises OSError."""
+        try:
+            os.execve(self._descriptor, arguments, {})
+        except PermissionError:
+            # The kernel may forbid to execute memory files (vm.memfd_noexec).
+            os.execve(self._path, arguments, {})
 
 
 def library():

@@ -125,12 +125,6 @@ def _fail(error):
     os._exit(70)
 
 
-def become_command(sandbox, standard):
-    """Turns a child of init into a process of the user, with these descriptors as 0, 1 and 2."""
-    command.detach(standard)
-    become(sandbox.layers, dict(identity_orders(sandbox), map=False), sandbox.limits)
-
-
 def become(layers, identity, limits):
     """Sets the user's limits and ids, and drops all capabilities."""
     _limit(layers, limits)

@@ -4,7 +4,7 @@ import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
 import type { AccessConnection, OpenWay } from './access-connection.ts';
 
-/** The first byte of each frame, as in `runtimes/python/rookery_zygote/stream.py`. */
+/** The first byte of each frame, as in `runtimes/native/src/stream.c`. */
 const STDIN = 0;
 const STDOUT = 1;
 const STDERR = 2;
