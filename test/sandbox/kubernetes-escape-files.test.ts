@@ -20,6 +20,6 @@ describeWith(['kubernetes'], 'with a cluster', () => {
     };
   };
   // The platform's process is a fork of the pod's manager and writes to the disk of the node.
-  const facts = { isSeen: true, program: '/rookery/bin/python3', holdsFiles: false };
+  const facts = { isSeen: true, program: 'rookery: access', holdsFiles: false };
   describeEscapeFiles('a pod', facts, create, KUBERNETES_START_MS);
 });
