@@ -154,7 +154,8 @@ static bool become_user_of(const char *status)
 }
 
 /*
- * Enters a namespace of the container. The pid namespace is left out, so that no process inside sees this one.
+ * Enters a namespace of the container. The pid namespace is left out, so that no process inside sees this
+ * one.
  */
 static void enter(int connection, const char *id, const char *namespace)
 {
