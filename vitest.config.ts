@@ -3,22 +3,6 @@ import { defineConfig } from 'vitest/config';
 import { FileOrder } from './test/parts/file-order.ts';
 import { currentScope, filesOutside } from './test/scope.ts';
 
-/** Tests that start the built program: `node dist/main.js`. */
-const BUILT = [
-  'test/e2e/**/*.test.ts',
-  'test/cli/**/*.test.ts',
-  'test/jobs/**/*.test.ts',
-  'test/openapi/**/*.test.ts',
-  'test/docs/commands.test.ts',
-  'test/docs/pictures.test.ts',
-];
-
-/**
- * Tests that start no program. Files share a worker, which loads modules once: that saves half of the
- * processor time of most files.
- */
-const UNITS = ['src/**/*.test.ts', 'test/{agents,instances}/**/*.test.ts'];
-
 /** Files that replace a module or measure their whole process. Each has a worker of its own. */
 const ALONE = [
   'src/cluster/tls.test.ts',
@@ -30,7 +14,10 @@ const ALONE = [
 ];
 
 /** Files outside of the scope of this run. */
-const OUTSIDE = filesOutside(currentScope(), import.meta.dirname);
+const OUTSIDE = [...filesOutside(currentScope(), import.meta.dirname)];
+
+/** Set-ups of what the tests of a run share. */
+const PARTS = ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'];
 
 /** Tests that end parts which the tests of a run share. */
 const FAULTS = 'test/faults/**/*.test.ts';
@@ -40,8 +27,8 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 120_000,
     teardownTimeout: 60_000,
-    // As long as `test/parts/patience.ts` has it for `vi.waitFor`.
-    expect: { poll: { timeout: 30_000 } },
+    // As `test/parts/patience.ts` has it for `vi.waitFor`.
+    expect: { poll: { timeout: 30_000, interval: 20 } },
     setupFiles: 'test/parts/patience.ts',
     // `test/agents/memory.test.ts` counts objects by an experimental function of Node.
     execArgv: ['--disable-warning=ExperimentalWarning'],
@@ -56,38 +43,26 @@ export default defineConfig({
     projects: [
       {
         extends: true,
-        test: { name: 'units', include: UNITS, exclude: [...ALONE, ...OUTSIDE], isolate: false },
-      },
-      {
-        extends: true,
         test: {
-          name: 'parts',
-          include: [
-            ...ALONE,
-            '{dashboard,scripts,clients}/**/*.test.ts',
-            'test/!(agents|instances)/**/*.test.ts',
-            'test/*.test.ts',
-          ],
-          exclude: [...BUILT, FAULTS, ...OUTSIDE],
-          globalSetup: ['test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
+          name: 'shared',
+          include: ['{src,test,dashboard,scripts,clients}/**/*.test.ts'],
+          exclude: [...ALONE, FAULTS, ...OUTSIDE],
+          globalSetup: PARTS,
+          // Files share a worker, which loads modules once. That saves half of the processor time of most files.
+          isolate: false,
         },
       },
       {
         extends: true,
-        test: {
-          name: 'built',
-          include: BUILT,
-          exclude: [...OUTSIDE],
-          globalSetup: ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
-        },
+        test: { name: 'alone', include: ALONE, exclude: OUTSIDE, globalSetup: PARTS },
       },
       {
         extends: true,
         test: {
           name: 'faults',
           include: [FAULTS],
-          exclude: [...OUTSIDE],
-          globalSetup: ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'],
+          exclude: OUTSIDE,
+          globalSetup: PARTS,
           // What they end, all other tests use: they come after those, one after the other.
           sequence: { groupOrder: 1 },
           maxWorkers: 1,
