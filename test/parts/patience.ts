@@ -5,6 +5,13 @@ import { vi } from 'vitest';
  */
 const PATIENCE_MS = 30_000;
 
+/** Interval between checks. Vitest's 50 ms add up to seconds in files with many waits. */
+const CHECK_EVERY_MS = 20;
+
 const { waitFor } = vi;
 vi.waitFor = (condition, options) =>
-  waitFor(condition, typeof options === 'number' ? options : { timeout: PATIENCE_MS, ...options });
+  waitFor(condition, {
+    timeout: PATIENCE_MS,
+    interval: CHECK_EVERY_MS,
+    ...(typeof options === 'number' ? { timeout: options } : options),
+  });
