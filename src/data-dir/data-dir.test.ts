@@ -104,7 +104,7 @@ describe('data directory', () => {
     const open = join(directory, 'open');
     await mkdir(open);
     await chmod(open, 0o777);
-    await expect(openDataDir(join(open, 'data'))).rejects.toThrow(`is in ${open}, where everybody may put another`);
+    await expect(openDataDir(join(open, 'data'))).rejects.toThrow(`is in ${open}, in which every user may replace it`);
     // With the sticky bit, as on /tmp, other users cannot replace the directory.
     await chmod(open, 0o1777);
     (await openDataDir(join(open, 'data'))).release();
