@@ -48,7 +48,7 @@ export default defineConfig({
           include: ['{src,test,dashboard,scripts,clients}/**/*.test.ts'],
           exclude: [...ALONE, FAULTS, ...OUTSIDE],
           globalSetup: PARTS,
-          // Files share a worker, which loads modules once. That saves half of the processor time of most files.
+          // Files share a worker, which loads modules once: half of the processor time of most files.
           isolate: false,
         },
       },
