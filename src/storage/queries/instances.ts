@@ -189,11 +189,9 @@ export async function listInstancesOfNode(database: Database, nodeId: string): P
 
 type States = readonly InstanceStatus[];
 
-/** Prepares one query for each list of states, of which only a few exist. */
-function forStates<P extends object>(
-  build: (from: States) => Prepared<P, unknown>,
-): (from: States) => Prepared<P, unknown> {
-  const known = new WeakMap<States, Prepared<P, unknown>>();
+/** Prepares queries once for each list of states, of which only a few exist. */
+function forStates<T>(build: (from: States) => T): (from: States) => T {
+  const known = new WeakMap<States, T>();
   return from => {
     const prepared = known.get(from) ?? build(from);
     known.set(from, prepared);
@@ -201,18 +199,30 @@ function forStates<P extends object>(
   };
 }
 
-const moveFrom = forStates(from =>
-  prepare((db, p: OwnedInstanceRef & { readonly status: InstanceStatus }) =>
-    db
-      .updateTable('instances')
-      .set({ status: p.status })
-      .where('id', '=', p.id)
-      .where('epoch', '=', p.epoch)
-      .where('node_id', '=', p.nodeId)
-      .where('status', 'in', from)
-      .returning('id'),
-  ),
-);
+/** Columns of an update, and the conditions `whereId`, `whereEpoch` and `whereNodeId`. */
+type UpdateParameters = Readonly<Record<string, string | number | null>>;
+
+/** Prepares one query for each list of states and set of columns: building it costs more than running it. */
+const updateFrom = forStates(from => {
+  const known = new Map<string, Prepared<UpdateParameters, unknown>>();
+  const updateColumns = (columns: readonly string[]) =>
+    prepare((db, p: UpdateParameters) =>
+      db
+        .updateTable('instances')
+        .set(Object.fromEntries(columns.map(column => [column, p[column]])))
+        .where('id', '=', p.whereId as string)
+        .where('epoch', '=', p.whereEpoch as number)
+        .where('node_id', '=', p.whereNodeId as string)
+        .where('status', 'in', from)
+        .returning('id'),
+    );
+  return (columns: readonly string[]) => {
+    const key = columns.join();
+    const prepared = known.get(key) ?? updateColumns(columns);
+    known.set(key, prepared);
+    return prepared;
+  };
+});
 
 const deleteFrom = forStates(from =>
   prepare((db, p: OwnedInstanceRef) =>
@@ -236,18 +246,10 @@ export async function updateInstance(
   from: States,
   patch: InstancePatch,
 ): Promise<boolean> {
-  const { status, ...more } = patch;
-  if (status !== undefined && Object.keys(more).length === 0)
-    return (await moveFrom(from)(queries, { id, epoch, nodeId, status })).length === 1;
-  const { numUpdatedRows } = await queries
-    .updateTable('instances')
-    .set(toColumns(patch))
-    .where('id', '=', id)
-    .where('epoch', '=', epoch)
-    .where('node_id', '=', nodeId)
-    .where('status', 'in', from)
-    .executeTakeFirst();
-  return numUpdatedRows === 1n;
+  const columns = Object.entries(toColumns(patch)).filter(([, value]) => value !== undefined);
+  const update = updateFrom(from)(columns.map(([column]) => column));
+  const conditions = { whereId: id, whereEpoch: epoch, whereNodeId: nodeId };
+  return (await update(queries, { ...(Object.fromEntries(columns) as UpdateParameters), ...conditions })).length === 1;
 }
 
 /** Deletes the instance under the conditions of `updateInstance`. Returns false when they do not hold. */
@@ -285,7 +287,7 @@ export function toStored(row: Selectable<InstanceTable>): StoredInstance {
   };
 }
 
-/** Absent members become `undefined`, which Kysely omits. */
+/** Absent members become `undefined`. */
 function toColumns(patch: InstancePatch) {
   return {
     status: patch.status,
