@@ -288,10 +288,21 @@ test('a call is one CALL frame with the remaining time in its header and the bod
 
 test('a call that waited before gets the remaining time, and its error names the full timeout', async () => {
   const channel = await open();
-  const call = channel.call({ ...CALL, timeoutMs: 3_600_000, waitedMs: 3_599_980 });
-  await expect(call).rejects.toMatchObject({ code: 'deadline_exceeded', message: 'timed out after 3600 s' });
-  const payload = runtime.frames[0]?.payload as Buffer;
+  const received = new Promise<Buffer>(resolve => {
+    runtime.onFrame = ({ payload }) => resolve(payload);
+  });
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  const onError = vi.fn();
+  const call = channel.call({ ...CALL, timeoutMs: 3_600_000, waitedMs: 3_599_980 }).catch(onError);
+  const payload = await received;
   expect(JSON.parse(payload.subarray(2, 2 + payload.readUInt16BE(0)).toString())).toMatchObject({ remainingMs: 20 });
+  await vi.advanceTimersByTimeAsync(19);
+  expect(onError).not.toHaveBeenCalled();
+  await vi.advanceTimersByTimeAsync(1);
+  await call;
+  expect(onError).toHaveBeenCalledWith(
+    expect.objectContaining({ code: 'deadline_exceeded', message: 'timed out after 3600 s' }),
+  );
   channel.close();
 });
 
