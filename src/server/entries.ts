@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
 import type { EventRoutesOptions } from '../api/events/events.ts';
-import { createFrontend } from '../api/frontend-app.ts';
+import { createFrontend, type FrontendOptions, type SharedEntryOptions } from '../api/frontend-app.ts';
 import { addMetaRoutes, createMeta } from '../api/meta-app.ts';
 import type { HistoryRoutesOptions } from '../api/metrics/history.ts';
 import { metaErrors } from '../api/registry/requests.ts';
@@ -16,6 +16,7 @@ import type { HostPathPolicy } from '../core/host-path.ts';
 import { MEBIBYTE } from '../core/units.ts';
 import type { DataDir } from '../data-dir/data-dir.ts';
 import type { TokenVerifier } from '../http/access/credentials.ts';
+import type { ForwardingOptions } from '../http/forwarding.ts';
 import type { Instances } from '../instances/instances.ts';
 import { findPath } from '../lib/opened-path.ts';
 import { realPathOf } from '../lib/path-lookup.ts';
@@ -59,16 +60,45 @@ export interface EntriesParts
   readonly logger: Logger;
 }
 
+type SharedOptions = Omit<SharedEntryOptions, 'hosts' | 'metrics' | 'forwarding'>;
+
 /** Creates the HTTP entries that the settings enable; for server.ts. null: the entry is disabled. */
 export async function createEntries(
   config: Config,
   parts: EntriesParts,
 ): Promise<{ readonly frontend: FastifyInstance | null; readonly meta: FastifyInstance | null }> {
-  const { agents, asyncCalls, codeStore, dependencies, functions, jobs, packages, observed } = parts;
-  const { instances, registry, secrets, executors, mountPolicy, drivers, environment, dataDir } = parts;
-  const { cluster, replica, storage, database, metrics, tracer, verifier, started, ready, logger } = parts;
-  const poolTenants = config.auth === null ? null : config.pools.tenants;
-  const shared = {
+  const { cluster, metrics, registry, database } = parts;
+  const shared = sharedOptions(config, parts);
+  const forwarding = forwardingOf(parts);
+  if (cluster !== null) {
+    metrics.readFrom({ cluster: () => cluster.gauges(), peerConnections: () => cluster.openConnections });
+  }
+  // Other replicas forward to the frontend, even if it is closed to clients.
+  const frontend =
+    config.frontend.enabled || forwarding !== null
+      ? createFrontend({
+          ...shared,
+          forwarding,
+          addresses: { domain: addressDomain(config), key: await readAddressKey(database) },
+          ...frontendOptions(config, parts),
+        })
+      : null;
+  const meta = config.meta.enabled
+    ? createMeta({
+        ...shared,
+        hosts: { boundHost: config.metaHost, allowedHosts: config.allowedHosts },
+        metrics: metrics.entry('meta_service'),
+        registry,
+        poolTenants: poolTenantsOf(config),
+      })
+    : null;
+  return { frontend, meta };
+}
+
+/** Returns the options that both entries have in common. */
+function sharedOptions(config: Config, parts: EntriesParts): SharedOptions {
+  const { verifier, started, ready, logger, dataDir } = parts;
+  return {
     version: VERSION,
     auth: verifier,
     started,
@@ -76,7 +106,7 @@ export async function createEntries(
     log: logger,
     slowMs: config.slowCallMs,
     ownDirectories: [dataDir.path, realPathOf(dataDir.path), fileURLToPath(new URL('..', import.meta.url))],
-    metricsTenants: config.auth === null ? null : config.metrics.tenants,
+    metricsTenants: metricsTenantsOf(config),
     bounds: {
       maxConnections: config.maxConnections,
       maxConnectionsOfAddress: Math.max(1, Math.floor((config.maxConnections * config.connectionShare) / 100)),
@@ -87,7 +117,11 @@ export async function createEntries(
       keepAliveMs: config.keepAliveMs,
     },
   };
-  const forwarding =
+}
+
+/** Returns the options that forward requests to other replicas. null: there are no other replicas. */
+function forwardingOf({ cluster, instances, database, jobs, metrics }: EntriesParts): ForwardingOptions | null {
+  return (
     cluster?.forwarding(
       {
         isLive: id => instances.isLive(id),
@@ -95,64 +129,78 @@ export async function createEntries(
         nodeOfJob: (tenant, id, what) => jobs.jobs.nodeOf(tenant, id, what),
       },
       metrics.forwards,
-    ) ?? null;
-  if (cluster !== null) {
-    metrics.readFrom({ cluster: () => cluster.gauges(), peerConnections: () => cluster.openConnections });
-  }
-  // Other replicas forward to the frontend, even if it is closed to clients.
-  const frontend =
-    config.frontend.enabled || forwarding !== null
-      ? createFrontend({
-          ...shared,
-          forwarding,
-          hosts: { boundHost: config.host, allowedHosts: config.allowedHosts },
-          addresses: { domain: addressDomain(config), key: await readAddressKey(database) },
-          metrics: metrics.entry('frontend'),
-          tracer,
-          invoked: metrics.invoked,
-          instances: agents,
-          functions: registry.resolver,
-          executors,
-          mountPolicy,
-          findPath,
-          jobs,
-          packages,
-          code: { packages, unpacker: codeStore },
-          builds: { dependencies, executors },
-          secrets,
-          cluster: {
-            status: () => clusterStatus(replica, storage),
-            visibleTo: config.auth === null ? null : config.metrics.tenants,
-          },
-          observed: {
-            ...observed,
-            visibleTo: config.auth === null ? null : config.metrics.tenants,
-            settings: () => settingsInForce(config),
-            findings: () => findingsOf(config, environment, drivers),
-          },
-          dashboard: fileURLToPath(new URL('dashboard', import.meta.url)),
-          documents: fileURLToPath(new URL('docs', import.meta.url)),
-          ...(config.meta.enabled && {
-            meta: { add: (scope: FastifyInstance) => addMetaRoutes(scope, registry, poolTenants), errors: metaErrors },
-          }),
-          service: {
-            functions,
-            asyncCalls,
-            business: config.business,
-            ownTenantOnly: config.auth !== null,
-            webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
-            tracer,
-          },
-        })
-      : null;
-  const meta = config.meta.enabled
-    ? createMeta({
-        ...shared,
-        hosts: { boundHost: config.metaHost, allowedHosts: config.allowedHosts },
-        metrics: metrics.entry('meta_service'),
-        registry,
-        poolTenants,
-      })
-    : null;
-  return { frontend, meta };
+    ) ?? null
+  );
+}
+
+/** Returns the options of the frontend alone. */
+function frontendOptions(
+  config: Config,
+  parts: EntriesParts,
+): Omit<FrontendOptions, keyof SharedOptions | 'forwarding' | 'addresses'> {
+  const { agents, codeStore, dependencies, jobs, packages } = parts;
+  const { registry, secrets, executors, mountPolicy, replica, storage, metrics, tracer } = parts;
+  return {
+    hosts: { boundHost: config.host, allowedHosts: config.allowedHosts },
+    metrics: metrics.entry('frontend'),
+    tracer,
+    invoked: metrics.invoked,
+    instances: agents,
+    functions: registry.resolver,
+    executors,
+    mountPolicy,
+    findPath,
+    jobs,
+    packages,
+    code: { packages, unpacker: codeStore },
+    builds: { dependencies, executors },
+    secrets,
+    cluster: { status: () => clusterStatus(replica, storage), visibleTo: metricsTenantsOf(config) },
+    observed: observedOptions(config, parts),
+    dashboard: fileURLToPath(new URL('dashboard', import.meta.url)),
+    documents: fileURLToPath(new URL('docs', import.meta.url)),
+    ...(config.meta.enabled && {
+      meta: {
+        add: (scope: FastifyInstance) => addMetaRoutes(scope, registry, poolTenantsOf(config)),
+        errors: metaErrors,
+      },
+    }),
+    service: serviceOptions(config, parts),
+  };
+}
+
+function observedOptions(
+  config: Config,
+  { observed, environment, drivers }: EntriesParts,
+): Required<FrontendOptions>['observed'] {
+  return {
+    ...observed,
+    visibleTo: metricsTenantsOf(config),
+    settings: () => settingsInForce(config),
+    findings: () => findingsOf(config, environment, drivers),
+  };
+}
+
+function serviceOptions(
+  config: Config,
+  { functions, asyncCalls, tracer }: EntriesParts,
+): Required<FrontendOptions>['service'] {
+  return {
+    functions,
+    asyncCalls,
+    business: config.business,
+    ownTenantOnly: config.auth !== null,
+    webhookPrefixes: config.functions.webhookPrefixes.length > 0 ? config.functions.webhookPrefixes : null,
+    tracer,
+  };
+}
+
+/** Returns the tenants that see all metrics. null: every tenant, because authentication is off. */
+function metricsTenantsOf(config: Config): readonly string[] | null {
+  return config.auth === null ? null : config.metrics.tenants;
+}
+
+/** Returns the tenants that may change pools. null: every tenant, because authentication is off. */
+function poolTenantsOf(config: Config): readonly string[] | null {
+  return config.auth === null ? null : config.pools.tenants;
 }

@@ -12,171 +12,34 @@ const AGENT = 'the id of the agent, or its name';
 
 /** Describes the commands. The other files of this folder implement them. */
 export function register(program: Command, context: Context): void {
-  const { io } = context;
   const agent = program
     .command('agent')
     .summary('create, call and look after agents')
     .description('Resident agent instances.')
     .enablePositionalOptions();
-  const add = (usage: string): Command => agent.command(usage);
-  const addForOne = (usage: string): Command =>
-    add(usage).option('-n, --namespace <namespace>', 'the namespace of the name', 'default');
-
-  addCreate(add('create')).action(async (name, options) => {
-    const { createAgent } = await import('./create.ts');
-    context.exitCode = await createAgent(io, name, options);
-  });
-
-  addForOne('invoke')
-    .summary('call the handler of an agent')
-    .description('Calls the handler and prints what it returns, as JSON. Without data the event is {}.')
-    .argument('<agent>', AGENT)
-    .argument('[data]', 'the event, as JSON')
-    .option('-d, --data <json>', 'the event: JSON, @file, or - for stdin')
-    .option('--timeout <time>', 'the time limit: 500ms, 30s, 5m')
-    .option('--trace-id <id>', 'the trace id for handler and log')
-    .option('--json', 'print the whole answer of the service')
-    .action(async (id, data, options) => {
-      const { invokeAgent } = await import('./call.ts');
-      await invokeAgent(io, id, data, options);
-    });
-
-  add('list')
-    .alias('ls')
-    .summary('list agents')
-    .description('Lists the agents of the tenant.')
-    .option('-n, --namespace <namespace>', 'only those of this namespace')
-    .option('--name <name>', 'only the one of this name')
-    .option('--status <status>', 'CREATING, RUNNING, STOPPING or FAILED')
-    .option('--limit <count>', 'at most so many', '1000')
-    .option('-w, --watch', 'print it again at each change, until Ctrl-C')
-    .option('--json', 'print JSON')
-    .option('-q, --quiet', 'print ids only')
-    .action(async options => {
-      const { listAgents } = await import('./records.ts');
-      await listAgents(io, options);
-    });
-
-  addForOne('get')
-    .summary('show an agent')
-    .description('Shows everything that the service knows about an agent.')
-    .argument('<agent>', AGENT)
-    .option('--json', 'print JSON')
-    .action(async (id, options) => {
-      const { getAgent } = await import('./records.ts');
-      await getAgent(io, id, options);
-    });
-
-  addForOne('delete')
-    .alias('rm')
-    .summary('end and remove agents')
-    .description('Runs pre_stop, ends the sandbox and removes it.')
-    .argument('<agents...>', 'ids or names')
-    .option('--grace <time>', 'how long pre_stop and the end may take: 10s')
-    .option('--json', 'print JSON')
-    .action(async (ids, options) => {
-      const { deleteAgents } = await import('./records.ts');
-      await deleteAgents(io, ids, options);
-    });
-
-  addForOne('restart')
-    .summary('give an agent a new sandbox')
-    .description('Starts a new sandbox under the same id and name, also for an agent that FAILED or is stuck.')
-    .argument('<agent>', AGENT)
-    .option('--json', 'print JSON')
-    .action(async (id, options) => {
-      const { restartAgent } = await import('./records.ts');
-      context.exitCode = await restartAgent(io, id, options);
-    });
-
+  addCreate(agent, context);
+  addInvoke(agent, context);
+  addList(agent, context);
+  addGet(agent, context);
+  addDelete(agent, context);
+  addRestart(agent, context);
   addLogs(agent, context);
-
-  addForOne('exec')
-    .summary('run a command in the sandbox of an agent')
-    .description(
-      'Runs a command in the sandbox and returns its exit code. Put options before the command: rookery agent exec hello -w / ls -l',
-    )
-    .argument('<agent>', AGENT)
-    .argument('<command...>', 'the command and its arguments')
-    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
-    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
-    .option('-i, --stdin', 'send stdin to it')
-    .option('--timeout <time>', 'the time limit; the exit code is then 124', '300s')
-    .passThroughOptions()
-    .option('--json', 'print JSON')
-    .action(async (id, words, _options, self) => {
-      const { execInAgent } = await import('./call.ts');
-      const command = commandOf(self, words);
-      context.exitCode = await execInAgent(io, id, command, self.opts());
-    });
-
-  addForOne('shell')
-    .summary('open a shell in the sandbox of an agent')
-    .description(
-      'Opens a login shell, or runs a command, with the terminal of this process; without a terminal, with pipes. Returns its exit code.\n\n' +
-        '  rookery agent shell hello\n' +
-        '  rookery agent shell hello -- python3 -i',
-    )
-    .argument('<agent>', AGENT)
-    .argument('[command...]', 'the command after --; else a login shell')
-    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
-    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
-    .option('-T, --no-tty', 'use pipes, also on a terminal')
-    .action(async (id, command, options) => {
-      const { shellInAgent } = await import('./command.ts');
-      context.exitCode = await shellInAgent(io, id, command, options);
-    });
-
-  addForOne('cp')
-    .summary('copy files into and out of the sandbox of an agent')
-    .description(
-      'Copies a file or a directory, with modes. A path in an agent is <agent>:<path>; - is stdin or stdout.\n\n' +
-        '  rookery agent cp ./data hello:/tmp/data\n' +
-        '  rookery agent cp hello:/tmp/result.json -',
-    )
-    .argument('<source>', 'what is copied: <agent>:<path>, a path here, or -')
-    .argument('<target>', 'the copy; in an existing directory under its own name')
-    .action(async (source, target, options) => {
-      const { copyFiles } = await import('./cp.ts');
-      await copyFiles(io, source, target, options);
-    });
-
-  addForOne('port-forward')
-    .summary('reach ports inside the sandbox of an agent')
-    .description(
-      'Listens on 127.0.0.1 and forwards each connection to a port in the sandbox, until Ctrl-C.\n\n' +
-        '  rookery agent port-forward hello 8080\n' +
-        '  rookery agent port-forward hello 8081:80 :5432',
-    )
-    .argument('<agent>', AGENT)
-    .argument('<ports...>', '[LOCAL:]REMOTE; :REMOTE takes any free port here')
-    .action(async (id, ports, options) => {
-      const { forwardPorts } = await import('./port-forward.ts');
-      await forwardPorts(io, id, ports, options);
-    });
-
+  addExec(agent, context);
+  addShell(agent, context);
+  addCopy(agent, context);
+  addPortForward(agent, context);
   // Client options are added last, so that the help begins with the command's own options.
   for (const command of agent.commands) addClientOptions(command);
 }
 
-/**
- * Returns the command among the words after the agent. Options may precede the command, because no program
- * has such a name. A `--` before the command is not part of it.
- */
-function commandOf(self: Pick<Command, 'parseOptions'>, words: readonly string[]): readonly string[] {
-  const end = words.indexOf('--');
-  if (end === 0) return words.slice(1);
-  if (!words[0]?.startsWith('-')) return words;
-  const { operands, unknown } = self.parseOptions(end === -1 ? [...words] : words.slice(0, end));
-  const rest = [...operands, ...unknown];
-  if (rest[0]?.startsWith('-')) throw usageError(`"${rest[0]}" is no option of "rookery agent exec".`);
-  const command = end === -1 ? rest : [...rest, ...words.slice(end + 1)];
-  if (command.length === 0) throw usageError('The command is missing: rookery agent exec <agent> -- <command...>.');
-  return command;
+/** Adds a command whose arguments are ids of agents, or their names in a namespace. */
+function addAgentCommand(agent: Command, name: string): Command {
+  return agent.command(name).option('-n, --namespace <namespace>', 'the namespace of the name', 'default');
 }
 
-function addCreate(command: Command): Command {
-  return command
+function addCreate(agent: Command, context: Context): void {
+  agent
+    .command('create')
     .summary('create an agent')
     .description(
       'Creates an agent and prints its id.\n\n' +
@@ -215,5 +78,170 @@ function addCreate(command: Command): Command {
     .option('--urn <urn>', 'create it from a registered function instead')
     .option('--idempotency-key <key>', 'the same key and request give the same agent')
     .option('--replace', 'replace the agent of this name once the code is loaded')
-    .option('--json', 'print JSON');
+    .option('--json', 'print JSON')
+    .action(async (name, options) => {
+      const { createAgent } = await import('./create.ts');
+      context.exitCode = await createAgent(context.io, name, options);
+    });
+}
+
+function addInvoke(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'invoke')
+    .summary('call the handler of an agent')
+    .description('Calls the handler and prints what it returns, as JSON. Without data the event is {}.')
+    .argument('<agent>', AGENT)
+    .argument('[data]', 'the event, as JSON')
+    .option('-d, --data <json>', 'the event: JSON, @file, or - for stdin')
+    .option('--timeout <time>', 'the time limit: 500ms, 30s, 5m')
+    .option('--trace-id <id>', 'the trace id for handler and log')
+    .option('--json', 'print the whole answer of the service')
+    .action(async (id, data, options) => {
+      const { invokeAgent } = await import('./call.ts');
+      await invokeAgent(io, id, data, options);
+    });
+}
+
+function addList(agent: Command, { io }: Context): void {
+  agent
+    .command('list')
+    .alias('ls')
+    .summary('list agents')
+    .description('Lists the agents of the tenant.')
+    .option('-n, --namespace <namespace>', 'only those of this namespace')
+    .option('--name <name>', 'only the one of this name')
+    .option('--status <status>', 'CREATING, RUNNING, STOPPING or FAILED')
+    .option('--limit <count>', 'at most so many', '1000')
+    .option('-w, --watch', 'print it again at each change, until Ctrl-C')
+    .option('--json', 'print JSON')
+    .option('-q, --quiet', 'print ids only')
+    .action(async options => {
+      const { listAgents } = await import('./records.ts');
+      await listAgents(io, options);
+    });
+}
+
+function addGet(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'get')
+    .summary('show an agent')
+    .description('Shows everything that the service knows about an agent.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { getAgent } = await import('./records.ts');
+      await getAgent(io, id, options);
+    });
+}
+
+function addDelete(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'delete')
+    .alias('rm')
+    .summary('end and remove agents')
+    .description('Runs pre_stop, ends the sandbox and removes it.')
+    .argument('<agents...>', 'ids or names')
+    .option('--grace <time>', 'how long pre_stop and the end may take: 10s')
+    .option('--json', 'print JSON')
+    .action(async (ids, options) => {
+      const { deleteAgents } = await import('./records.ts');
+      await deleteAgents(io, ids, options);
+    });
+}
+
+function addRestart(agent: Command, context: Context): void {
+  addAgentCommand(agent, 'restart')
+    .summary('give an agent a new sandbox')
+    .description('Starts a new sandbox under the same id and name, also for an agent that FAILED or is stuck.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { restartAgent } = await import('./records.ts');
+      context.exitCode = await restartAgent(context.io, id, options);
+    });
+}
+
+function addExec(agent: Command, context: Context): void {
+  addAgentCommand(agent, 'exec')
+    .summary('run a command in the sandbox of an agent')
+    .description(
+      'Runs a command in the sandbox and returns its exit code. Put options before the command: rookery agent exec hello -w / ls -l',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<command...>', 'the command and its arguments')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
+    .option('-i, --stdin', 'send stdin to it')
+    .option('--timeout <time>', 'the time limit; the exit code is then 124', '300s')
+    .passThroughOptions()
+    .option('--json', 'print JSON')
+    .action(async (id, words, _options, self) => {
+      const { execInAgent } = await import('./call.ts');
+      const command = commandOf(self, words);
+      context.exitCode = await execInAgent(context.io, id, command, self.opts());
+    });
+}
+
+/**
+ * Returns the command among the words after the agent. Options may precede the command, because no program
+ * has such a name. A `--` before the command is not part of it.
+ */
+function commandOf(self: Pick<Command, 'parseOptions'>, words: readonly string[]): readonly string[] {
+  const end = words.indexOf('--');
+  if (end === 0) return words.slice(1);
+  if (!words[0]?.startsWith('-')) return words;
+  const { operands, unknown } = self.parseOptions(end === -1 ? [...words] : words.slice(0, end));
+  const rest = [...operands, ...unknown];
+  if (rest[0]?.startsWith('-')) throw usageError(`"${rest[0]}" is no option of "rookery agent exec".`);
+  const command = end === -1 ? rest : [...rest, ...words.slice(end + 1)];
+  if (command.length === 0) throw usageError('The command is missing: rookery agent exec <agent> -- <command...>.');
+  return command;
+}
+
+function addShell(agent: Command, context: Context): void {
+  addAgentCommand(agent, 'shell')
+    .summary('open a shell in the sandbox of an agent')
+    .description(
+      'Opens a login shell, or runs a command, with the terminal of this process; without a terminal, with pipes. Returns its exit code.\n\n' +
+        '  rookery agent shell hello\n' +
+        '  rookery agent shell hello -- python3 -i',
+    )
+    .argument('<agent>', AGENT)
+    .argument('[command...]', 'the command after --; else a login shell')
+    .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
+    .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
+    .option('-T, --no-tty', 'use pipes, also on a terminal')
+    .action(async (id, command, options) => {
+      const { shellInAgent } = await import('./command.ts');
+      context.exitCode = await shellInAgent(context.io, id, command, options);
+    });
+}
+
+function addCopy(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'cp')
+    .summary('copy files into and out of the sandbox of an agent')
+    .description(
+      'Copies a file or a directory, with modes. A path in an agent is <agent>:<path>; - is stdin or stdout.\n\n' +
+        '  rookery agent cp ./data hello:/tmp/data\n' +
+        '  rookery agent cp hello:/tmp/result.json -',
+    )
+    .argument('<source>', 'what is copied: <agent>:<path>, a path here, or -')
+    .argument('<target>', 'the copy; in an existing directory under its own name')
+    .action(async (source, target, options) => {
+      const { copyFiles } = await import('./cp.ts');
+      await copyFiles(io, source, target, options);
+    });
+}
+
+function addPortForward(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'port-forward')
+    .summary('reach ports inside the sandbox of an agent')
+    .description(
+      'Listens on 127.0.0.1 and forwards each connection to a port in the sandbox, until Ctrl-C.\n\n' +
+        '  rookery agent port-forward hello 8080\n' +
+        '  rookery agent port-forward hello 8081:80 :5432',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<ports...>', '[LOCAL:]REMOTE; :REMOTE takes any free port here')
+    .action(async (id, ports, options) => {
+      const { forwardPorts } = await import('./port-forward.ts');
+      await forwardPorts(io, id, ports, options);
+    });
 }

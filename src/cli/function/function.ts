@@ -12,14 +12,25 @@ const VERSION = `${FUNCTION}; with :<version>, else the latest`;
 
 /** Describes the commands. `write.ts`, `read.ts` and `reserve.ts` implement them. */
 export function register(program: Command, context: Context): void {
-  const { io } = context;
-  const fn = program
+  const noun = program
     .command('function')
     .summary('register, publish, call and look after functions')
     .description('Versioned functions: what agents and the function service are made from.');
-  const add = (usage: string): Command => fn.command(usage);
+  addRegister(noun, context);
+  addUpdate(noun, context);
+  addPublish(noun, context);
+  addGet(noun, context);
+  addVersions(noun, context);
+  addList(noun, context);
+  addDelete(noun, context);
+  addReserve(noun, context);
+  addServiceCommands(noun, context);
+  // Client options are added last, so that the help begins with the command's own options.
+  for (const command of noun.commands) addClientOptions(command);
+}
 
-  addFunctionFlags(add('register'))
+function addRegister(noun: Command, { io }: Context): void {
+  addFunctionFlags(noun.command('register'))
     .summary('register a function')
     .description(
       'Registers a function and prints the URN of its latest version. Everything that is wrong is reported at once.\n\n' +
@@ -33,8 +44,10 @@ export function register(program: Command, context: Context): void {
       const { registerFunction } = await import('./write.ts');
       await registerFunction(io, name, options, command.getOptionValueSource('kind') === 'default');
     });
+}
 
-  addFunctionFlags(add('update'))
+function addUpdate(noun: Command, { io }: Context): void {
+  addFunctionFlags(noun.command('update'))
     .summary('change the latest revision of a function')
     .description(
       'Changes what is given; everything else is kept, each variable of the environment too. A map or a list of a file replaces the old one ' +
@@ -47,8 +60,11 @@ export function register(program: Command, context: Context): void {
       const { updateFunction } = await import('./write.ts');
       await updateFunction(io, name, options);
     });
+}
 
-  add('publish')
+function addPublish(noun: Command, { io }: Context): void {
+  noun
+    .command('publish')
     .summary('publish the latest revision as a version')
     .description('Makes a version of the latest revision, which never changes, and prints its URN.')
     .argument('<name>', FUNCTION)
@@ -60,8 +76,11 @@ export function register(program: Command, context: Context): void {
       const { publishFunction } = await import('./write.ts');
       await publishFunction(io, name, options);
     });
+}
 
-  add('get')
+function addGet(noun: Command, { io }: Context): void {
+  noun
+    .command('get')
     .summary('show one version of a function')
     .description('Shows what a version of a function says.')
     .argument('<name>', VERSION)
@@ -70,8 +89,11 @@ export function register(program: Command, context: Context): void {
       const { getFunction } = await import('./read.ts');
       await getFunction(io, name, options);
     });
+}
 
-  add('versions')
+function addVersions(noun: Command, { io }: Context): void {
+  noun
+    .command('versions')
     .summary('list the versions of a function')
     .description('Lists the latest revision of a function and what was published of it, the newest change first.')
     .argument('<name>', FUNCTION)
@@ -81,8 +103,11 @@ export function register(program: Command, context: Context): void {
       const { listVersions } = await import('./read.ts');
       await listVersions(io, name, options);
     });
+}
 
-  add('list')
+function addList(noun: Command, { io }: Context): void {
+  noun
+    .command('list')
     .alias('ls')
     .summary('list functions')
     .description('Lists all versions of all functions of the tenant, the newest change first.')
@@ -96,8 +121,11 @@ export function register(program: Command, context: Context): void {
       const { listFunctions } = await import('./read.ts');
       await listFunctions(io, options);
     });
+}
 
-  add('delete')
+function addDelete(noun: Command, { io }: Context): void {
+  noun
+    .command('delete')
     .alias('rm')
     .summary('delete functions, or one version of each')
     .description('With :<version> only that version; without, or with :latest, the function and all its versions.')
@@ -107,8 +135,11 @@ export function register(program: Command, context: Context): void {
       const { deleteFunctions } = await import('./write.ts');
       await deleteFunctions(io, names, options);
     });
+}
 
-  add('reserve')
+function addReserve(noun: Command, { io }: Context): void {
+  noun
+    .command('reserve')
     .summary('keep instances of a version ready')
     .description(
       'Creates or changes the reserved instances of a label; without --min and --max it lists them.\n\n' +
@@ -125,11 +156,6 @@ export function register(program: Command, context: Context): void {
       const { reserve } = await import('./reserve.ts');
       await reserve(io, name, options);
     });
-
-  addServiceCommands(fn, context);
-
-  // Client options are added last, so that the help begins with the command's own options.
-  for (const command of fn.commands) addClientOptions(command);
 }
 
 function addFunctionFlags(command: Command): Command {

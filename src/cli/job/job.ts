@@ -6,13 +6,23 @@ import type { Context } from '../shared/io.ts';
 
 /** Describes the commands. `submit.ts`, `records.ts` and `schedules.ts` implement them. */
 export function register(program: Command, context: Context): void {
-  const { io } = context;
   const job = program
     .command('job')
     .summary('submit batch jobs and look after them')
     .description('Batch jobs. `ray job` of the Ray client works with this service too.')
     .enablePositionalOptions();
+  addSubmit(job, context);
+  addList(job, context);
+  addGet(job, context);
+  addLogs(job, context);
+  addStop(job, context);
+  addDelete(job, context);
+  // Client options are added last, so that the help begins with the command's own options.
+  for (const command of job.commands) addClientOptions(command);
+  addSchedules(job, context);
+}
 
+function addSubmit(job: Command, context: Context): void {
   addJobOptions(job.command('submit'))
     .summary('submit a job')
     .description(
@@ -27,9 +37,11 @@ export function register(program: Command, context: Context): void {
     .action(async (words, _options, self: Command) => {
       const command = takeOptions(self, words);
       const { submitJob } = await import('./submit.ts');
-      context.exitCode = await submitJob(io, command, self.opts());
+      context.exitCode = await submitJob(context.io, command, self.opts());
     });
+}
 
+function addList(job: Command, { io }: Context): void {
   job
     .command('list')
     .alias('ls')
@@ -43,7 +55,9 @@ export function register(program: Command, context: Context): void {
       const { listJobs } = await import('./records.ts');
       await listJobs(io, options);
     });
+}
 
+function addGet(job: Command, { io }: Context): void {
   job
     .command('get')
     .summary('show a job')
@@ -54,7 +68,9 @@ export function register(program: Command, context: Context): void {
       const { getJob } = await import('./records.ts');
       await getJob(io, id, options);
     });
+}
 
+function addLogs(job: Command, { io }: Context): void {
   job
     .command('logs')
     .summary('print what a job wrote')
@@ -65,7 +81,9 @@ export function register(program: Command, context: Context): void {
       const { printJobLog } = await import('./records.ts');
       await printJobLog(io, id, options);
     });
+}
 
+function addStop(job: Command, { io }: Context): void {
   job
     .command('stop')
     .summary('stop jobs')
@@ -75,7 +93,9 @@ export function register(program: Command, context: Context): void {
       const { stopJobs } = await import('./records.ts');
       await stopJobs(io, ids, options);
     });
+}
 
+function addDelete(job: Command, { io }: Context): void {
   job
     .command('delete')
     .alias('rm')
@@ -86,13 +106,22 @@ export function register(program: Command, context: Context): void {
       const { deleteJobs } = await import('./records.ts');
       await deleteJobs(io, ids, options);
     });
+}
 
+/** Describes the commands below `job schedule`. `schedules.ts` implements them. */
+function addSchedules(job: Command, context: Context): void {
   const schedule = job
     .command('schedule')
     .summary('submit jobs by the clock')
     .description('Jobs that are submitted by the clock.')
     .enablePositionalOptions();
+  addScheduleCreate(schedule, context);
+  addScheduleList(schedule, context);
+  addScheduleDelete(schedule, context);
+  for (const command of schedule.commands) addClientOptions(command);
+}
 
+function addScheduleCreate(schedule: Command, { io }: Context): void {
   addJobOptions(schedule.command('create'))
     .summary('submit a job again and again')
     .description(
@@ -112,7 +141,9 @@ export function register(program: Command, context: Context): void {
       const { createSchedule } = await import('./schedules.ts');
       await createSchedule(io, id, cron, command, self.opts());
     });
+}
 
+function addScheduleList(schedule: Command, { io }: Context): void {
   schedule
     .command('list')
     .alias('ls')
@@ -123,7 +154,9 @@ export function register(program: Command, context: Context): void {
       const { listSchedules } = await import('./schedules.ts');
       await listSchedules(io, options);
     });
+}
 
+function addScheduleDelete(schedule: Command, { io }: Context): void {
   schedule
     .command('delete')
     .alias('rm')
@@ -134,10 +167,6 @@ export function register(program: Command, context: Context): void {
       const { deleteSchedules } = await import('./schedules.ts');
       await deleteSchedules(io, ids, options);
     });
-
-  for (const command of [...job.commands.filter(each => each !== schedule), ...schedule.commands]) {
-    addClientOptions(command);
-  }
 }
 
 /**
