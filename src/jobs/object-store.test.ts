@@ -164,7 +164,10 @@ describeWith(['s3'], 'jobs over an object store', () => {
       expect((await a.jobs.untilEnded('x')).status).toBe('SUCCEEDED');
       expect(await b.jobs.service.jobs.nodeOf(TENANT, 'x', 'log')).toBe('a');
       expect(await logOn(a, 'x')).toBe('hello\n');
-      await vi.waitFor(() => expect(a.jobs.warnings.join()).toContain('are not in the object store yet'), WAIT);
+      await vi.waitFor(
+        () => expect(a.jobs.warnings.join()).toContain('cannot upload job logs to the object store'),
+        WAIT,
+      );
       await a.jobs.stopServer();
     } finally {
       await server.start();

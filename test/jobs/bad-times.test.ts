@@ -93,7 +93,7 @@ describeWith(['root', 'namespaces'], 'a full disk', () => {
       for (let status = 200; status === 200; ) {
         ({ status } = await jobs.ask('POST', '/api/jobs/', { entrypoint: 'true', entrypoint_num_gpus: 1 }));
       }
-      await vi.waitFor(() => expect(server.output).toContain('its new state could not be written yet'), {
+      await vi.waitFor(() => expect(server.output).toContain('cannot write new state of job; retrying'), {
         timeout: WAIT_MS,
       });
       const refused = await jobs.ask('POST', '/api/jobs/', {
