@@ -57,10 +57,10 @@ export async function measures(): Promise<readonly Measure[]> {
       `${withState.length} files`,
     ),
     measure('lines of src/ without tests', sum(sources, 'lines'), 84_200, ''),
-    measure('files of src/ without tests', sources.length, 574, ''),
+    measure('files of src/ without tests', sources.length, 575, ''),
     measure('lines of the longest function', largest.lines, 80, `${largest.file}:${largest.line}`),
     measure('functions of more than 80 lines', functions.filter(({ lines }) => lines > 80).length, 0, ''),
-    measure('lines of the longest file', longest.lines, 580, longest.file),
+    measure('lines of the longest file', longest.lines, 449, longest.file),
     measure('circles of imports', circles.length, 0, circles.map(each => each.join(' ↔ ')).join('; ')),
     measure('files at the root of src/', atRoot, 2, ''),
   ];

@@ -1,71 +1,26 @@
 import { randomUUID } from 'node:crypto';
-import { failedPrecondition, messageOf, ServiceError } from '../core/error.ts';
+import { messageOf } from '../core/error.ts';
 import type { Job } from '../core/job.ts';
-import { type ResolvedVariables, resolveVariables, type SecretSource } from '../core/secret.ts';
 import type { Command } from '../instances/command.ts';
 import type { Instances } from '../instances/instances.ts';
 import { sharedController } from '../lib/linked-signal.ts';
-import type { Log } from '../lib/log.ts';
 import { newSecret } from '../lib/random-ids.ts';
 import { msUntilStored } from '../lib/stored-time.ts';
-import type { ExitResult, SandboxDriver } from '../sandbox/driver.ts';
-import type { Database } from '../storage/database.ts';
-import {
-  claimJob,
-  finishJob,
-  type JobEnd,
-  markJobRunning,
-  readJob,
-  requeueJob,
-  type StoredJob,
-  setJobStopReason,
-} from '../storage/queries/jobs.ts';
+import type { ExitResult, SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
+import { type StoredJob, setJobStopReason } from '../storage/queries/jobs.ts';
 import type { StopReason } from '../storage/schema.ts';
-import type { DurableWrites } from '../storage/writes/durable.ts';
-import { untilWritten } from '../storage/writes/until-written.ts';
-import { type JobNode, ownerOf } from './cluster.ts';
-import type { JobChanges } from './job-changes.ts';
-import type { JobFiles, PlacedFiles } from './job-files.ts';
-import type { JobLogs } from './job-logs.ts';
-import type { JobMetrics } from './job-metrics.ts';
-import {
-  type JobParts,
-  type JobPython,
-  type JobSandboxRules,
-  type PlacedEnvironment,
-  toJobSandbox,
-} from './job-sandbox.ts';
-import { endOf, failedEnd, NOT_STARTED, RUNNING_MESSAGE, retryDelayMs, stoppedEnd, TRY_LATER_MS } from './outcome.ts';
-import type { PythonEnvironments } from './python-environments.ts';
+import { type JobParts, toJobSandbox } from './job-sandbox.ts';
+import { JobSetup, type JobSetupOptions, type Setup, StartPatience } from './job-setup.ts';
+import { JobStates, type JobStatesOptions, type RunResult } from './job-states.ts';
+import { endOf, failedEnd } from './outcome.ts';
 
-export interface JobRunnerOptions {
-  readonly database: Database;
-  readonly writes: DurableWrites;
-  readonly node: JobNode;
+export interface JobRunnerOptions extends JobStatesOptions, JobSetupOptions {
   readonly instances: Instances;
   readonly driver: () => Promise<SandboxDriver>;
-  readonly files: JobFiles;
-  readonly environments: PythonEnvironments;
-  /** Checks what this machine can do, before the first job. */
-  readonly prepare: () => Promise<void>;
-  /** Returns the interpreter of jobs; null: this machine has none. */
-  readonly python: () => Promise<JobPython | null>;
-  /** Absent: no secrets exist. */
-  readonly secrets?: SecretSource;
-  readonly logs: JobLogs;
-  readonly changes: JobChanges;
-  readonly metrics: JobMetrics;
-  readonly rules: JobSandboxRules;
   readonly startTimeoutMs: number;
   readonly stopGraceMs: number;
-  readonly log: Log;
 }
-
-/**
- * Outcome of a run. `over`: the job has ended. `left`: the server ends, and the next one continues.
- * `againAtMs`: the job must run again at that time.
- */
-export type RunResult = 'over' | 'left' | { readonly againAtMs: number };
 
 interface Live {
   readonly job: Job;
@@ -75,12 +30,16 @@ interface Live {
   isStopped: boolean;
 }
 
-/** Time for which failed starts are retried when the reason may pass. */
-const PATIENCE_MS = 300_000;
-/**
- * Gap between failed starts, in addition to the duration of a start, above which they have separate causes.
- */
-const PAUSE_BETWEEN_MS = 60_000;
+/** Sandbox of a job before its start. */
+interface Draft {
+  readonly driver: SandboxDriver;
+  readonly sandbox: SandboxSpec;
+  readonly intent: StoredInstance;
+}
+
+/** Outcome of a start: the command that runs, or the result of a run that goes no further. */
+type Started = { readonly command: Command } | { readonly result: RunResult };
+
 const LAST_LINES = 10;
 const MAX_STOP_GRACE_MS = 3_600_000;
 
@@ -89,17 +48,21 @@ const MAX_STOP_GRACE_MS = 3_600_000;
  */
 export class JobRunner {
   readonly #options: JobRunnerOptions;
+  readonly #patience: StartPatience;
+  readonly #setup: JobSetup;
+  readonly #states: JobStates;
   readonly #live = new Map<number, Live>();
   readonly #running = new Set<number>();
   /** Jobs that exceeded their timeout. */
   readonly #late = new Set<number>();
   readonly #closing = sharedController();
   #startsMore = true;
-  /** Times of the first and the last of consecutive failed starts; undefined after a successful start. */
-  #failing: { readonly sinceMs: number; lastMs: number } | undefined;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
+    this.#patience = new StartPatience(options.startTimeoutMs);
+    this.#setup = new JobSetup(options, this.#patience);
+    this.#states = new JobStates(options, this.#closing.signal);
   }
 
   /** Number of jobs that are RUNNING. Jobs whose files or sandboxes are being prepared do not count. */
@@ -108,85 +71,24 @@ export class JobRunner {
   }
 
   /** Runs a waiting job. `signal` aborts when the job was stopped before it started. */
-  async run(stored: StoredJob, signal: AbortSignal): Promise<RunResult> {
-    const { job } = stored;
-    const { pip } = job.spec.runtimeEnv;
-    const { environments, files } = this.#options;
-    let python: JobPython | null = null;
-    let environment: PlacedEnvironment | null = null;
-    let result: RunResult = 'left';
-    try {
-      let placed: PlacedFiles;
-      let variables: ResolvedVariables;
-      try {
-        const notYet = await this.#notPrepared(job);
-        if (notYet !== null) {
-          if (signal.aborted) result = 'over';
-          else if (this.#startsMore) result = await this.#tryLater(job, notYet);
-          return result;
-        }
-        variables = await resolveVariables(job.tenant, job.spec.runtimeEnv.envVars, this.#options.secrets);
-        placed = await files.place(job);
-        python = await this.#options.python();
-        if (pip !== null) environment = await this.#environment(job, pip, python);
-      } catch (error) {
-        if (!signal.aborted && this.#startsMore) {
-          const message = `runtime_env setup failed: ${messageOf(error)}`;
-          result = await this.#end(job, failedEnd('RUNTIME_ENV_SETUP_FAILURE', message));
-        } else if (signal.aborted) result = 'over';
-        return result;
-      }
-      if (signal.aborted) result = 'over';
-      else if (this.#startsMore) result = await this.#start(job, { files: placed, python, environment, variables });
-    } catch (error) {
-      result = await this.#fault(job, error);
-    } finally {
-      if (environment !== null && pip !== null && python !== null) environments.release(job.tenant, pip, python);
-      if (result !== 'left') await this.#removeFiles(job);
-    }
+  async run({ job }: StoredJob, signal: AbortSignal): Promise<RunResult> {
+    const setup = await this.#setup.prepare(job);
+    const result = await this.#afterSetup(job, setup, signal).catch(error => this.#fault(job, error));
+    this.#setup.release(job, setup);
+    if (result !== 'left') await this.#removeFiles(job);
     return result;
   }
 
   /** Continues a job that an earlier server had started or was starting. */
   async adopt(stored: StoredJob): Promise<RunResult> {
     const { job } = stored;
-    const { pip } = job.spec.runtimeEnv;
-    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
-    this.#live.set(job.sequence, live);
+    const live = this.#track(job);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
-    let result: RunResult = 'left';
-    // Runs concurrently, because a running job needs neither a zygote nor an interpreter of this service.
-    const held = pip === null ? null : this.#options.python();
-    void held?.then(python => python && pip && this.#options.environments.hold(job.tenant, pip, python));
-    try {
-      const found = await this.#options.instances.commands.recover(job.instanceId, this.#closing.signal);
-      // A job that had begun would be RUNNING or still have its instance. The server died before it could
-      // requeue the job.
-      if (found === 'never' || (found === 'gone' && job.status === 'PENDING')) {
-        result = await this.#neverBegan(job);
-        return result;
-      }
-      if (found === 'gone') {
-        result = await this.#end(job, endOf({ ...GONE, atMs: Date.now() }, stored.stopReason, job.spec.rules, ''));
-        return result;
-      }
-      live.command = found;
-      if (job.status === 'PENDING' && !(await this.#begin(job, pidOf(found)))) {
-        result = this.#giveUp(found);
-        return result;
-      }
-      // Read again: a stop that arrived before the job was live here has only stored its reason.
-      const now = await this.#stored(job);
-      if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
-      else if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
-      result = await this.#watch(job, found);
-    } catch (error) {
-      result = await this.#fault(job, error);
-    } finally {
-      this.#forget(job);
-      void held?.then(python => python && pip && this.#options.environments.release(job.tenant, pip, python));
-      if (result !== 'left') await this.#removeFiles(job);
-    }
+    const release = this.#setup.hold(job);
+    const result = await this.#recover(stored, live).catch(error => this.#fault(job, error));
+    this.#forget(job);
+    release();
+    if (result !== 'left') await this.#removeFiles(job);
     return result;
   }
 
@@ -232,94 +134,36 @@ export class JobRunner {
     this.#closing.abort();
   }
 
-  /**
-   * Returns why this machine cannot run jobs yet. Null when it can. Throws when retrying is not worthwhile.
-   */
-  async #notPrepared(job: Job): Promise<unknown> {
-    try {
-      await this.#options.prepare();
-      return null;
-    } catch (error) {
-      this.#warn(job, error, 'cannot create sandbox of job');
-      const mayPass = error instanceof ServiceError && error.code === 'unavailable';
-      if (mayPass && this.#isPatient()) return error;
-      throw error;
-    }
-  }
-
-  /** Returns true while a failure that may pass is worth retrying, for at most `PATIENCE_MS`. */
-  #isPatient(): boolean {
-    const nowMs = performance.now();
-    // A long gap without failures means that this is a new shortage.
-    const apartMs = this.#options.startTimeoutMs + PAUSE_BETWEEN_MS;
-    if (this.#failing === undefined || nowMs - this.#failing.lastMs > apartMs)
-      this.#failing = { sinceMs: nowMs, lastMs: nowMs };
-    this.#failing.lastMs = nowMs;
-    return nowMs - this.#failing.sinceMs < PATIENCE_MS;
-  }
-
-  /** Requeues a job of which nothing has run. The next try is not another attempt. */
-  async #tryLater(job: Job, why: unknown): Promise<RunResult> {
-    const notBeforeMs = Date.now() + TRY_LATER_MS;
-    const message = `${NOT_STARTED} Its sandbox could not be started yet; the service retries: ${messageOf(why)}`;
-    return await this.#requeue(job, { attempt: job.attempt, notBeforeMs, message });
-  }
-
-  async #environment(job: Job, pip: NonNullable<Job['spec']['runtimeEnv']['pip']>, python: JobPython | null) {
-    if (this.#options.rules.rootfs === 'image') {
-      throw failedPrecondition('pip is not possible where jobs run in an image: put the packages into the image');
-    }
-    if (python === null) throw new Error('pip needs Python, and none was found on this machine');
-    const { logs, environments } = this.#options;
-    await logs.beginSetup(job.sequence, job.attempt);
-    try {
-      return await environments.get(job.tenant, pip, python, text => logs.addSetup(job.sequence, job.attempt, text));
-    } finally {
-      logs.endSetup(job.sequence, job.attempt);
-    }
+  async #afterSetup(job: Job, setup: Setup, signal: AbortSignal): Promise<RunResult> {
+    if (signal.aborted) return 'over';
+    if (!this.#startsMore) return 'left';
+    if (setup.kind === 'ready') return await this.#start(job, setup.parts);
+    if (setup.kind === 'notYet') return await this.#states.tryLater(job, setup.why);
+    const message = `runtime_env setup failed: ${messageOf(setup.why)}`;
+    return await this.#states.end(job, failedEnd('RUNTIME_ENV_SETUP_FAILURE', message));
   }
 
   async #start(job: Job, parts: JobParts): Promise<RunResult> {
-    const { instances, writes, driver: getDriver, rules, startTimeoutMs } = this.#options;
+    const { instances, driver: getDriver, rules } = this.#options;
     const driver = await getDriver();
-    const secret = newSecret();
     const claimed: Job = { ...job, instanceId: randomUUID() };
-    const sandbox = toJobSandbox(job, claimed.instanceId, secret, parts, rules);
+    const sandbox = toJobSandbox(job, claimed.instanceId, newSecret(), parts, rules);
     const owner = { kind: 'job', key: String(job.sequence) } as const;
     const intent = instances.draft({ owner, tenant: job.tenant, sandboxType: driver.name, sandbox });
-    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
-    this.#live.set(job.sequence, live);
+    const live = this.#track(job);
     const release = instances.hold(intent.id);
     try {
       // Stored before the start: after a crash only the sandbox itself can tell whether it has begun.
-      const claim = () => writes.write(claimJob, job.sequence, ownerOf(this.#options.node), intent);
-      if (!(await this.#written(job, claim))) return 'over';
+      if (!(await this.#states.claim(job, intent))) return 'over';
       if (!this.#startsMore) {
-        await this.#requeue(claimed, { attempt: job.attempt, notBeforeMs: 0, message: job.message });
+        await this.#states.requeueUnchanged(claimed);
         return 'left';
       }
-      let command: Command | null;
-      try {
-        command = await instances.commands.run(
-          intent,
-          { driver, sandbox },
-          AbortSignal.timeout(startTimeoutMs),
-          this.#closing.signal,
-        );
-      } catch (error) {
-        if (this.#closing.signal.aborted) return 'left';
-        // `unavailable` from the driver guarantees that nothing of the job has run.
-        const mayPass = error instanceof ServiceError && error.code === 'unavailable';
-        if (mayPass && this.#isPatient()) return await this.#tryLater(claimed, error);
-        return await this.#end(
-          claimed,
-          failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', `Job could not be started: ${messageOf(error)}`),
-        );
-      }
-      if (command === null) return 'left';
-      this.#failing = undefined;
+      const started = await this.#startCommand(claimed, { driver, sandbox, intent });
+      if ('result' in started) return started.result;
+      const { command } = started;
       live.command = command;
-      if (!(await this.#begin(claimed, pidOf(command)))) return this.#giveUp(command);
+      if (!(await this.#begin(claimed, command))) return this.#giveUp(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
       return await this.#watch(claimed, command);
     } finally {
@@ -328,20 +172,47 @@ export class JobRunner {
     }
   }
 
+  async #startCommand(job: Job, { driver, sandbox, intent }: Draft): Promise<Started> {
+    const { instances, startTimeoutMs } = this.#options;
+    const closing = this.#closing.signal;
+    let command: Command | null;
+    try {
+      command = await instances.commands.run(intent, { driver, sandbox }, AbortSignal.timeout(startTimeoutMs), closing);
+    } catch (error) {
+      if (closing.aborted) return { result: 'left' };
+      if (this.#patience.shouldRetry(error)) return { result: await this.#states.tryLater(job, error) };
+      const message = `Job could not be started: ${messageOf(error)}`;
+      return { result: await this.#states.end(job, failedEnd('JOB_SUPERVISOR_ACTOR_START_FAILURE', message)) };
+    }
+    if (command === null) return { result: 'left' };
+    this.#patience.reset();
+    return { command };
+  }
+
+  /** Continues with what an earlier server left of a job. */
+  async #recover({ job, stopReason }: StoredJob, live: Live): Promise<RunResult> {
+    const found = await this.#options.instances.commands.recover(job.instanceId, this.#closing.signal);
+    // A job that had begun would be RUNNING or still have its instance. The server died before it could
+    // requeue the job.
+    if (found === 'never' || (found === 'gone' && job.status === 'PENDING'))
+      return await this.#states.requeueUnchanged(job);
+    if (found === 'gone')
+      return await this.#states.end(job, endOf({ ...GONE, atMs: Date.now() }, stopReason, job.spec.rules, ''));
+    live.command = found;
+    if (job.status === 'PENDING' && !(await this.#begin(job, found))) return this.#giveUp(found);
+    // Read again: a stop that arrived before the job was live here has only stored its reason.
+    const now = await this.#states.read(job);
+    if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
+    else if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
+    return await this.#watch(job, found);
+  }
+
   /** Marks a job as RUNNING. Returns false when another process took or ended it during the start. */
-  async #begin(job: Job, pid: string): Promise<boolean> {
-    const { database, metrics, changes } = this.#options;
+  async #begin(job: Job, command: Command): Promise<boolean> {
     const startedAtMs = Date.now();
-    const running = {
-      instanceId: job.instanceId,
-      pid,
-      message: RUNNING_MESSAGE,
-      startedAtMs,
-    };
-    if (!(await this.#written(job, () => markJobRunning(database, job.sequence, running)))) return false;
+    if (!(await this.#states.storeStart(job, pidOf(command), startedAtMs))) return false;
     this.#running.add(job.sequence);
-    if (job.attempt === 1) metrics.started(Math.max(0, startedAtMs - job.submittedAtMs));
-    changes.changed(job, { status: 'RUNNING', message: RUNNING_MESSAGE });
+    this.#states.reportStart(job, startedAtMs);
     return true;
   }
 
@@ -369,11 +240,11 @@ export class JobRunner {
     const never = new AbortController().signal;
     // Stored before the end is reported, so that a client that sees the end finds the whole log.
     const keep = () => this.#options.logs.archive(job.sequence, job.attempt, command.logs(all, never));
-    await this.#written(job, keep).catch(error => this.#warn(job, error, 'cannot keep log of job'));
+    await this.#states.write(job, keep).catch(error => this.#states.warn(job, error, 'cannot keep log of job'));
     if (this.#closing.signal.aborted) return 'left';
     const isGood = exit.code === 0 && exit.signal === null;
     const lastLines = isGood ? '' : await textOf(command.logs({ ...all, tail: LAST_LINES }, never));
-    const stored = await this.#stored(job);
+    const stored = await this.#states.read(job);
     const asked = stored?.stopReason || this.#unwrittenReason(job);
     // If no server ran meanwhile, the timeout may have passed only after the command had ended in time.
     const isInTime = asked === 'timeout' && endedInTime(exit, stored?.job.startedAtMs, job.spec.rules.timeoutMs);
@@ -381,7 +252,7 @@ export class JobRunner {
     const end = endOf(exit, stopReason, job.spec.rules, lastLines);
     const startedAtMs = stored?.job.startedAtMs ?? end.endedAtMs;
     this.#options.metrics.attempted(end.status, Math.max(0, end.endedAtMs - startedAtMs));
-    const result = await this.#end(job, end, stopReason === '');
+    const result = await this.#states.end(job, end, stopReason === '');
     void this.#options.instances.commands.remove(command);
     return result;
   }
@@ -392,66 +263,6 @@ export class JobRunner {
     return this.#late.has(sequence) ? 'timeout' : '';
   }
 
-  /** Stores the end of a job, or requeues it when it failed and has attempts left. */
-  async #end(job: Job, end: JobEnd, mayRetry = false): Promise<RunResult> {
-    const { writes, node, changes, metrics } = this.#options;
-    const { rules } = job.spec;
-    if (mayRetry && end.status === 'FAILED' && job.attempt <= rules.retries) {
-      const delayMs = retryDelayMs(rules, job.attempt);
-      const again = {
-        attempt: job.attempt + 1,
-        notBeforeMs: Date.now() + delayMs,
-        message: `Attempt ${job.attempt} of ${rules.retries + 1} failed; the next one starts in ${delayMs} ms. ${end.message}`,
-      };
-      return await this.#requeue(job, again);
-    }
-    if (await this.#written(job, () => writes.write(finishJob, job.sequence, node.id, end))) {
-      metrics.ended(end.status);
-      changes.changed(job, end);
-    } else changes.emit(job.sequence);
-    return 'over';
-  }
-
-  /** Requeues a job whose server died before anything of the job had run. */
-  async #neverBegan(job: Job): Promise<RunResult> {
-    const again = { attempt: job.attempt, notBeforeMs: 0, message: job.message };
-    return await this.#requeue(job, again);
-  }
-
-  async #requeue(job: Job, again: Parameters<typeof requeueJob>[3]): Promise<RunResult> {
-    const { writes, node, changes, metrics } = this.#options;
-    const stopped = stoppedEnd();
-    const requeued = await this.#written(job, () => writes.write(requeueJob, job.sequence, node.id, again, stopped));
-    if (requeued === 'waits') {
-      changes.changed(job, { status: 'PENDING', message: again.message, attempt: again.attempt });
-      return { againAtMs: again.notBeforeMs };
-    }
-    if (requeued === 'stopped') {
-      metrics.ended('STOPPED');
-      changes.changed(job, stopped);
-    } else changes.emit(job.sequence);
-    return 'over';
-  }
-
-  /** Repeats a write about a job until it succeeds. The job keeps its slot meanwhile. */
-  #written<T>(job: Job, write: () => Promise<T>): Promise<T> {
-    return untilWritten(write, this.#closing.signal, error =>
-      this.#warn(job, error, 'cannot write new state of job; retrying'),
-    );
-  }
-
-  /**
-   * Reads the record of a job, and retries while the database is unavailable. A failed read does not fail the
-   * job.
-   */
-  #stored(job: Job): Promise<StoredJob | null> {
-    return untilWritten(
-      () => readJob(this.#options.database, job.sequence),
-      this.#closing.signal,
-      error => this.#warn(job, error, 'cannot read job; retrying'),
-    );
-  }
-
   /**
    * Ends the job when its timeout has passed. The returned function cancels the timer, and resolves after the
    * last write of a timeout that has begun.
@@ -459,7 +270,7 @@ export class JobRunner {
   async #armTimeout(job: Job): Promise<() => Promise<void>> {
     const { timeoutMs } = job.spec.rules;
     if (timeoutMs === 0) return async () => undefined;
-    const stored = await this.#stored(job);
+    const stored = await this.#states.read(job);
     const startedAtMs = stored?.job.startedAtMs ?? Date.now();
     let ending: Promise<void> | undefined;
     const end = async () => {
@@ -467,7 +278,7 @@ export class JobRunner {
       this.#late.add(job.sequence);
       await this.#options.writes
         .write(setJobStopReason, job.sequence, 'timeout')
-        .catch(error => this.#warn(job, error, 'cannot write why job is stopped'));
+        .catch(error => this.#states.warn(job, error, 'cannot write why job is stopped'));
       this.stop(job);
     };
     const timer = setTimeout(
@@ -480,6 +291,12 @@ export class JobRunner {
       clearTimeout(timer);
       await ending;
     };
+  }
+
+  #track(job: Job): Live {
+    const live: Live = { job, command: null, stopGraceMs: null, isStopped: false };
+    this.#live.set(job.sequence, live);
+    return live;
   }
 
   #stopLive(live: Live, graceMs: number): void {
@@ -505,7 +322,7 @@ export class JobRunner {
     this.#options.log.error({ job: job.id, tenant: job.tenant, err: error }, 'job run failed');
     const command = this.#live.get(job.sequence)?.command;
     try {
-      return await this.#end(
+      return await this.#states.end(
         job,
         failedEnd('JOB_SUPERVISOR_ACTOR_DIED', 'Job was given up because of an internal error.'),
       );
@@ -517,17 +334,15 @@ export class JobRunner {
   }
 
   async #removeFiles(job: Job): Promise<void> {
-    await this.#options.files.remove(job.sequence).catch(error => this.#warn(job, error, 'cannot remove files of job'));
+    await this.#options.files
+      .remove(job.sequence)
+      .catch(error => this.#states.warn(job, error, 'cannot remove files of job'));
   }
 
   #forget(job: Job): void {
     this.#live.delete(job.sequence);
     this.#running.delete(job.sequence);
     this.#late.delete(job.sequence);
-  }
-
-  #warn(job: Job, error: unknown, message: string): void {
-    this.#options.log.warn({ job: job.id, tenant: job.tenant, err: error }, message);
   }
 }
 

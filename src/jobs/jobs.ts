@@ -37,7 +37,7 @@ import { type JobNode, ownerOf } from './cluster.ts';
 import type { JobChanges } from './job-changes.ts';
 import type { JobFiles } from './job-files.ts';
 import type { JobLogs } from './job-logs.ts';
-import type { JobMetrics } from './job-metrics.ts';
+import type { JobMetrics } from './job-states.ts';
 import type { NodeJobs } from './node-jobs.ts';
 import { pendingMessage, stoppedEnd } from './outcome.ts';
 import type { JobPackages } from './packages.ts';

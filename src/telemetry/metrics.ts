@@ -25,7 +25,7 @@ export interface InstanceMetrics {
   exited(driver: string): void;
 }
 
-/** Reports of jobs (`JobMetrics` of `jobs/job-metrics.ts`). */
+/** Reports of jobs (`JobMetrics` of `jobs/job-states.ts`). */
 export interface JobMetrics {
   started(waitedMs: number): void;
   attempted(status: string, ranMs: number): void;
