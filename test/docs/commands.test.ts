@@ -141,6 +141,8 @@ async function follow(page: Page): Promise<void> {
   cpSync(join(ROOT, 'examples'), join(here, 'examples'), { recursive: true });
   for (const link of ['dist', 'runtimes']) symlinkSync(join(ROOT, link), join(here, link));
   mkdirSync(join(root, 'bin'));
+  // The pages are about a machine with a data directory.
+  mkdirSync(join(root, 'data'), { mode: 0o700 });
   writeFileSync(
     join(root, 'bin/rookery'),
     `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, 'dist/main.js')}" "$@"\n`,
