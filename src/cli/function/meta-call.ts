@@ -12,7 +12,7 @@ export async function callMeta(client: Client, method: string, path: string, bod
   const answer = await askMeta(client, method, path, body);
   if (answer.code === 0) return answer;
   const failure = metaFailure(answer);
-  const advice = ADVICE[Number(answer.code)] ?? answer.advice;
+  const advice = ADVICE[Number(answer.code)] ?? answer.advice ?? LISTS[Number(answer.code)];
   throw typeof advice !== 'string' ? failure : new CliError(`${failure.message}\n${advice}`, failure.exitCode);
 }
 
@@ -34,6 +34,10 @@ const ADVICE: Readonly<Record<number, string>> = {
     'A published version never changes: publish under another name (--as v2), or delete that version first (rookery function delete NAME:VERSION).',
   [META_CODES.staleRevision.code]:
     'Another client changed the function: read it (rookery function get NAME), then repeat the command without --revision, or with the current one.',
+};
+
+/** Advice for errors to which the service adds none. */
+const LISTS: Readonly<Record<number, string>> = {
   [META_CODES.notFound.code]: '"rookery function list" shows those that exist.',
   [META_CODES.poolNotFound.code]: '"rookery pool list" shows those that exist.',
 };
