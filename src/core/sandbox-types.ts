@@ -9,6 +9,8 @@ interface DriverTraits {
    * - Another replica adopts the sandboxes when the machine of the service fails.
    */
   readonly isCluster: boolean;
+  /** True if a start takes milliseconds, so that a create starts the sandbox before its record is durable. */
+  readonly isCheap: boolean;
 }
 
 /**
@@ -17,10 +19,10 @@ interface DriverTraits {
  * folder in `sandbox/`.
  */
 export const SANDBOX_FACTS = {
-  process: { rootfs: 'host', isCluster: false },
-  docker: { rootfs: 'image', isCluster: false },
-  supervisor: { rootfs: 'host', isCluster: false },
-  kubernetes: { rootfs: 'image', isCluster: true },
+  process: { rootfs: 'host', isCluster: false, isCheap: true },
+  docker: { rootfs: 'image', isCluster: false, isCheap: false },
+  supervisor: { rootfs: 'host', isCluster: false, isCheap: true },
+  kubernetes: { rootfs: 'image', isCluster: true, isCheap: false },
 } as const satisfies Readonly<Record<string, DriverTraits>>;
 
 /** The name of a driver. */
@@ -42,6 +44,9 @@ export const SANDBOX_TYPES = DRIVER_NAMES.filter(name => name !== 'process') as 
 export const CLUSTER_SANDBOX_TYPES = DRIVER_NAMES.filter(
   name => SANDBOX_FACTS[name].isCluster,
 ) as readonly ClusterDriver[];
+
+/** Drivers whose sandboxes start in milliseconds. */
+export const CHEAP_SANDBOX_TYPES: readonly DriverName[] = DRIVER_NAMES.filter(name => SANDBOX_FACTS[name].isCheap);
 
 /**
  * Returns true if sandboxes of this type run in a cluster instead of on the machine of the service.

@@ -9,7 +9,7 @@ describe('access to an instance', () => {
     const { instanceId } = await call(harness);
     const inside = {} as SandboxAccess;
     const instance = harness.launcher.launched[0] as FakeInstance & { access?: () => SandboxAccess };
-    expect(() => harness.invoker.access(null, instanceId)).toThrow('have no ways in');
+    expect(() => harness.invoker.access(null, instanceId)).toThrow('do not support commands, files and ports');
     instance.access = () => inside;
     expect(harness.invoker.access(null, instanceId)).toBe(inside);
     expect(harness.invoker.access(instance.urn.split(':')[3] ?? '', instanceId)).toBe(inside);

@@ -8,6 +8,7 @@ import { removeLocalToken } from '../config/local-token.ts';
 import { checkHostPath } from '../core/host-path.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
+import { CHEAP_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { type DataDir, openDataDir } from '../data-dir/data-dir.ts';
 import { SECRETS_KEY } from '../data-dir/data-dir-facts.ts';
 import { codeSubjectOf } from '../functions/registry-catalog.ts';
@@ -193,7 +194,7 @@ function createInstances(config: Config, logger: Logger, base: Base, changed: Ob
   const { database, writes, cluster, drivers, sweptDrivers, nodeId, metrics } = base;
   return new Instances(database, {
     ...(cluster !== null && { isLost: (id: string) => cluster.isLost(id) }),
-    cheapDrivers: ['process', 'supervisor'],
+    cheapDrivers: CHEAP_SANDBOX_TYPES,
     drivers: (name: SandboxType) => drivers.get(name),
     sweptDrivers,
     nodeId,

@@ -89,7 +89,7 @@ test('recover accepts a lost write-ahead log only when the step is applied', asy
   for (const end of ['-wal', '-shm']) await rm(join(directory, `rookery.db${end}`), { force: true });
   for (let round = 0; round < 2; round++) {
     expect((await look()).steps.map(step => step.text)).toEqual([
-      expect.stringContaining('go on with the database as it is'),
+      expect.stringContaining('continue with the database as it is'),
     ]);
     await expect(openDataDir(directory)).rejects.toThrow('write-ahead log');
   }

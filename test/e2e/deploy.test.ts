@@ -130,7 +130,7 @@ describe('rookery deploy', () => {
     const wrong = await deploy();
     expect(wrong).toMatchObject({
       code: 1,
-      out: expect.stringMatching(/nightly\d+: failed: the old schedule goes on/),
+      out: expect.stringMatching(/nightly\d+: failed: the former schedule stays in force/),
     });
     edit('rookery.yaml', '0 99', '0 4');
     expect((await deploy()).out).toContain('Nothing has changed.');

@@ -152,7 +152,7 @@ describe('spans', () => {
   });
 
   it('are lost while the collector rejects them, with one log message, and calls continue', async () => {
-    const said = () => bed.server.output.match(/spans could not be sent/g)?.length ?? 0;
+    const said = () => bed.server.output.match(/cannot send spans/g)?.length ?? 0;
     expect(said()).toBe(0);
     collector.answerWith(400);
     for (let round = 1; round <= 3; round++) {

@@ -57,6 +57,6 @@ test('a flood of them ends the service in order, with exit code 1, and its agent
   const ended = once(bed.server.process, 'exit');
   process.kill(bed.server.pid, 'SIGPWR');
   expect(await ended).toEqual([1, null]);
-  expect(bed.server.output).toContain('more than 100 faults that nobody caught');
+  expect(bed.server.output).toContain('more than 100 uncaught errors');
   expect(bed.server.output).toContain('stopped: 1 agent lives on and is adopted at the next start');
 });
