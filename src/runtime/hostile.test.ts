@@ -213,7 +213,7 @@ describe('before the code is loaded', () => {
   });
 
   test('data on a connection whose other half is not open yet is not read', async () => {
-    let greetControl: () => void = () => undefined;
+    let greetControl: (() => void) | undefined;
     let backlog: net.Socket | undefined;
     runtime.answer = hello => {
       const greeting = json(FRAME.HELLO_OK, 0, HELLO_OK);
@@ -232,7 +232,8 @@ describe('before the code is loaded', () => {
     await vi.waitFor(() => expect(backlog?.writableNeedDrain).toBe(true));
     await new Promise(resolve => setImmediate(resolve));
     expect(backlog?.writableLength).toBeGreaterThan(48 * 1024 * 1024);
-    greetControl();
+    await vi.waitFor(() => expect(greetControl).toBeDefined());
+    greetControl?.();
     const channel = await opening;
     await channel.closed;
     expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
