@@ -14,8 +14,8 @@ const EVENT = { name: 'Ada' };
  */
 const PAUSE_MS = 20;
 /** Largest ratio of a create and of a delete to the floor, at the median. */
-const CREATE_RATIO = 1.5;
-const DELETE_RATIO = 1.5;
+const CREATE_RATIO = 0.56;
+const DELETE_RATIO = 3.3;
 
 /**
  * Measures the time from a create to the first result of new code, and the delete. Creates run one at a time,
