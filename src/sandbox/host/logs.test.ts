@@ -2,11 +2,17 @@ import { setMaxListeners } from 'node:events';
 import { appendFileSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 import type { LogRequest } from '../driver.ts';
 import { readLogs } from './logs.ts';
+
+setFlagsFromString('--expose-gc');
+/** Frees buffers that are no longer used, so that a measurement counts only those in use. */
+const collectGarbage = runInNewContext('gc') as () => void;
 
 const NEVER = new Promise<never>(() => undefined);
 const line = (text: string, atMs = 1000) => `${String(atMs).padStart(13, '0')} ${text}\n`;
@@ -133,11 +139,13 @@ describe('readLogs', () => {
     const gone = new AbortController();
     setMaxListeners(readers, gone.signal);
     const request = { tail: null, sinceMs: null, follow: true };
+    collectGarbage();
     const before = process.memoryUsage().arrayBuffers;
     const following = Array.from({ length: readers }, () =>
       readLogs(directory, request, NEVER, gone.signal)[Symbol.asyncIterator](),
     );
     for (const each of following) for (let chunk = 0; chunk < 3; chunk++) expect((await each.next()).done).toBe(false);
+    collectGarbage();
     const perReader = (process.memoryUsage().arrayBuffers - before) / readers;
     gone.abort();
     await Promise.all(following.map(each => each.return?.()));
