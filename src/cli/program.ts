@@ -140,7 +140,7 @@ async function createProgram(nouns: readonly string[], context: Context): Promis
 }
 
 /** Options and arguments whose empty value means something, reaches user code, or has its own message. */
-const MAY_BE_EMPTY = /^(--hpa|--status|--data|--env|--label|--set|--data|command|value|ports|source|target)$/;
+const MAY_BE_EMPTY = /^(--hpa|--status|--data|--env|--image|--label|--set|command|value|ports|source|target)$/;
 
 /**
  * Refuses empty values, which an unset variable leaves (`--token "$TOKEN"`). Otherwise they would count as
