@@ -1,6 +1,8 @@
 import type { Readable } from 'node:stream';
 import { failedPrecondition, unavailable } from '../../core/error.ts';
+import { poll } from '../../lib/backoff.ts';
 import type { SandboxStats } from '../driver.ts';
+import { inspectExit } from './container-exits.ts';
 import { type Engine, statusOf } from './engine.ts';
 
 /** File or directory at a path in a container, with links followed. The container need not run. */
@@ -77,27 +79,44 @@ interface ContainerStats {
 
 const NANOS_PER_MICRO = 1000;
 
-/** Returns a container's current resource use. Fails with `failed_precondition` when it does not run. */
+/** Number of times that a running container is asked for its use, and the pause in between, milliseconds. */
+const STATS_TRIES = 20;
+const STATS_PAUSE_MS = 100;
+
+/**
+ * Returns a container's current resource use. Fails with `failed_precondition` when it does not run, and with
+ * `unavailable` when the daemon cannot read the use of a running container.
+ */
 export async function readStats(engine: Engine, container: string): Promise<SandboxStats> {
-  let stats: ContainerStats;
-  try {
-    // Without `one-shot` the daemon measures for a second to compute a rate.
-    const options = { stream: false as const, 'one-shot': true };
-    stats = (await engine.request('tell what a container uses', docker =>
-      docker.getContainer(container).stats(options),
-    )) as ContainerStats;
-  } catch (error) {
-    if (statusOf(error) === 404) throw failedPrecondition('the sandbox does not run', { cause: error });
-    throw error;
-  }
-  const usage = stats.memory_stats?.usage;
-  if (usage === undefined) throw failedPrecondition('the sandbox does not run');
+  const stats = await poll(STATS_TRIES, STATS_PAUSE_MS, async () => {
+    const found = await requestStats(engine, container);
+    if (found.memory_stats?.usage !== undefined) return found;
+    // The daemon also answers without numbers when it failed to read those of a running container, for
+    // example while processes start and end in it.
+    if ((await inspectExit(engine, container)) !== 'running') throw failedPrecondition('the sandbox does not run');
+    return undefined;
+  });
+  if (stats === undefined) throw unavailable('the docker daemon cannot tell what the container uses');
+  const usage = stats.memory_stats?.usage ?? 0;
   const cache = stats.memory_stats?.stats?.total_inactive_file ?? stats.memory_stats?.stats?.inactive_file ?? 0;
   return {
     memoryBytes: Math.max(0, usage - cache),
     cpuMicros: Math.floor((stats.cpu_stats?.cpu_usage?.total_usage ?? 0) / NANOS_PER_MICRO),
     processes: stats.pids_stats?.current ?? 0,
   };
+}
+
+async function requestStats(engine: Engine, container: string): Promise<ContainerStats> {
+  // Without `one-shot` the daemon measures for a second to compute a rate.
+  const options = { stream: false as const, 'one-shot': true };
+  try {
+    return (await engine.request('tell what a container uses', docker =>
+      docker.getContainer(container).stats(options),
+    )) as ContainerStats;
+  } catch (error) {
+    if (statusOf(error) === 404) throw failedPrecondition('the sandbox does not run', { cause: error });
+    throw error;
+  }
 }
 
 /** Time limit for a removal that another request has begun. */
