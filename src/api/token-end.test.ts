@@ -99,7 +99,7 @@ describe('connections without a time limit end with their token', () => {
     ['a terminal', async it => `${it.url}/api/agent/${AGENT.id}/exec?command=cat`],
     ['the log of a job', async it => `${it.url}/api/jobs/one/logs/tail?`],
     ['a byte channel', async it => tunnel(it, await inside.tcp(() => undefined))],
-  ])('the WebSocket of %s', async (_what, urlOf) => {
+  ])('the WebSocket of %s closes with 4401 when its token expires', async (_what, urlOf) => {
     await using it = await opened();
     const url = (await urlOf(it)).replace('http', 'ws');
     const caller = await Caller.open(`${url}&token=${token}`);
@@ -141,13 +141,13 @@ const upgrading = () =>
   );
 
 describe('and so does what became another protocol', () => {
-  test('at a port', async () => {
+  test('an upgrade at a port ends with its token', async () => {
     await using it = await opened();
     const { ended } = await upgraded(it, at(await upgrading()), `Host: localhost\r\nX-Auth: ${token}\r\n`);
     expect((await ends(it.url, ended)).early).toBe(false);
   });
 
-  test.each(['by host', 'by path'])('at an address %s', async how => {
+  test.each(['by host', 'by path'])('an upgrade at an address %s ends with its token', async how => {
     await using it = await addressBed(options);
     it.expose({ port: await upgrading(), access: 'token' });
     const [host, path] = how === 'by host' ? [it.host('hello--default'), '/'] : ['localhost', '/default/hello/'];
@@ -173,7 +173,7 @@ describe('and so does what became another protocol', () => {
 });
 
 describe('a call has bounds of its own', () => {
-  test('an answer of a port goes on', async () => {
+  test('an answer of a port continues after the token expires, within its own limits', async () => {
     await using it = await opened();
     const port = await inside.http((_request, response) => {
       response.write('one ');
@@ -194,7 +194,7 @@ describe('where another replica answers', () => {
     expect(await ends(world.urls.forwarded, cleanly(answer))).toEqual({ early: false, end: true });
   });
 
-  test('a terminal says why', async () => {
+  test('a terminal of another replica closes with the reason when its token expires', async () => {
     await using world = await ClusterWorld.start(options);
     const url = `${world.urls.forwarded.replace('http', 'ws')}/api/agent/${AGENT.id}/exec?command=cat`;
     const caller = await Caller.open(url, { headers: { 'X-Auth': token } });
@@ -204,7 +204,7 @@ describe('where another replica answers', () => {
     });
   });
 
-  test('a moment that the caller says itself does not count', async () => {
+  test('a token expiry in a header of the client is ignored', async () => {
     await using world = await ClusterWorld.start(options);
     world.cluster.owner.instances.onLogs = (_request, signal) => following(signal);
     const answer = await get(`${world.urls.forwarded}/api/agent/${AGENT.id}/logs?follow=true`, {

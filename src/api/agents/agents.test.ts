@@ -159,7 +159,7 @@ describe('agent list', () => {
     ['cursor=abc', 'cursor must be the next_cursor of a page before, got "abc"'],
     ['status=running', 'status must be one of CREATING, RUNNING, STOPPING, FAILED, got "running"'],
     ['name=a&name=b', 'name must be given once'],
-  ])('?%s is answered 400', async (query, message) => {
+  ])('the query ?%s is answered 400', async (query, message) => {
     await using frontend = testFrontend();
     expect(await frontend.send({ url: `/api/agent?${query}` })).toMatchObject({
       status: 400,
@@ -196,7 +196,7 @@ describe('agent delete', () => {
     expect(frontend.instances.deletes).toEqual([{ id: RICH.id, graceMs }]);
   });
 
-  test.each(['-1', 'x', '86401', 'Infinity', '10s'])('?grace=%s is answered 400', async grace => {
+  test.each(['-1', 'x', '86401', 'Infinity', '10s'])('a delete with ?grace=%s is answered 400', async grace => {
     await using frontend = testFrontend();
     frontend.instances.put(RICH);
     expect(await frontend.send({ method: 'DELETE', url: `/api/agent/${RICH.id}?grace=${grace}` })).toMatchObject({

@@ -71,7 +71,7 @@ describe('the query of a log request', () => {
     ['1.5h', 5_400_000],
     ['2d', 172_800_000],
     ['500ms', 500],
-  ])('since=%s counts back from now', async (since, agoMs) => {
+  ])('the query since=%s counts back from now', async (since, agoMs) => {
     await using frontend = frontendWithLogs();
     const beforeMs = Date.now();
     await frontend.send({ url: `${URL_OF_IT}?since=${since}` });
@@ -88,7 +88,7 @@ describe('the query of a log request', () => {
     ['since=2026-01-02', 'since must be a moment'],
     ['since=10', 'since must be a moment'],
     ['follow=yes', 'follow must be true or false, got "yes"'],
-  ])('?%s is answered 400', async (query, message) => {
+  ])('a log request with ?%s is answered 400', async (query, message) => {
     await using frontend = frontendWithLogs();
     expect(await frontend.send({ url: `${URL_OF_IT}?${query}` })).toMatchObject({
       status: 400,
@@ -96,7 +96,7 @@ describe('the query of a log request', () => {
     });
   });
 
-  test('HEAD reads no log', async () => {
+  test('a HEAD request reads no log', async () => {
     await using frontend = frontendWithLogs(['x\n']);
     const head = { method: 'HEAD', url: `${URL_OF_IT}?follow=true` } as const;
     expect(await frontend.send(head)).toMatchObject({ status: 200, text: '' });

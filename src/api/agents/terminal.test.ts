@@ -38,7 +38,7 @@ async function bed(options: Parameters<typeof testFrontend>[0] = {}): Promise<Be
 const command = (...argv: string[]) => `?command=${encodeURIComponent(JSON.stringify(argv))}`;
 
 describe('without a terminal', () => {
-  test('output says which stream it is of, and the end says the return code', async () => {
+  test('output without a terminal names its stream, and the end has the return code', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('sh', '-c', 'echo out; echo err >&2; exit 3')}`);
     expect(await caller.closed).toEqual({ code: 1000, reason: '' });
@@ -48,7 +48,7 @@ describe('without a terminal', () => {
     expect(it.inside.execs).toMatchObject([{ terminal: null, workingDir: '', env: {} }]);
   });
 
-  test('binary messages are its input, and stdin-end ends it', async () => {
+  test('binary messages are the input of the command, and stdin-end ends the input', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('cat')}`);
     caller.socket.send(Buffer.from('one '));
@@ -59,7 +59,7 @@ describe('without a terminal', () => {
     expect(Buffer.concat(caller.outputs(1))).toEqual(Buffer.from('one \0\xff', 'latin1'));
   });
 
-  test('a large output arrives whole', async () => {
+  test('a large output arrives completely', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}?command=${encodeURIComponent('head -c 5000000 /dev/zero')}`);
     await caller.closed;
@@ -82,7 +82,7 @@ describe('the query', () => {
       '?command=true&tty=true&cols=100&rows=30&env=TERM%3Dvt100',
       { terminal: { columns: 100, rows: 30 }, env: { TERM: 'vt100' } },
     ],
-  ])('%s', async (query, wanted) => {
+  ])('the query "%s" selects the command, its environment and its terminal', async (query, wanted) => {
     await using it = await bed();
     const caller = await Caller.open(it.url + query);
     caller.socket.send('{"type":"stdin-end"}');
@@ -101,7 +101,7 @@ describe('the query', () => {
     ['?env=A', 'env must be NAME=value, got "A"'],
     ['?env=ROOKERY_X%3D1', 'env ROOKERY_X cannot be set: names that begin with ROOKERY_ belong to the platform'],
     ['?working_dir=%00', 'working_dir must not contain a NUL character'],
-  ])('400, and nothing runs: %s', async (query, message) => {
+  ])('the query "%s" is answered 400, and no command runs', async (query, message) => {
     await using it = await bed();
     const body = { code: 400, message: `invalid query: ${message}` };
     expect(await refusedHandshake(it.url + query)).toMatchObject({ status: 400, body });
@@ -110,7 +110,7 @@ describe('the query', () => {
 });
 
 describe('with a terminal', () => {
-  test('output comes as it is, and the size is passed on', async () => {
+  test('output of a terminal arrives unchanged, and the size reaches the sandbox', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('cat')}&tty=true`);
     caller.socket.send('{"type":"resize","cols":120,"rows":40}');
@@ -127,7 +127,7 @@ describe('with a terminal', () => {
     ['{"type":"dance"}', 'the type of a text message must be resize or stdin-end'],
     ['{"type":"resize","cols":0,"rows":1}', 'resize: cols and rows must be integers from 1 to 65535'],
     ['{"type":"resize","cols":"80","rows":1}', 'resize: cols and rows must be integers from 1 to 65535'],
-  ])('the message %s ends it: 1008', async (message, reason) => {
+  ])('the message %s closes the terminal with 1008', async (message, reason) => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('cat')}`);
     caller.socket.send(message);
@@ -136,7 +136,7 @@ describe('with a terminal', () => {
   });
 });
 
-test('a caller that leaves ends its command', async () => {
+test('the command ends when its client disconnects', async () => {
   await using it = await bed();
   const caller = await Caller.open(`${it.url}${command('sleep', '1000')}`);
   expect(it.inside.running).toBe(1);
@@ -144,7 +144,7 @@ test('a caller that leaves ends its command', async () => {
   await vi.waitFor(() => expect(it.inside.running).toBe(0));
 });
 
-test('the end of the server ends it: 1001', async () => {
+test('the terminal closes with 1001 when the server ends', async () => {
   await using it = await bed();
   const caller = await Caller.open(`${it.url}${command('sleep', '1000')}`);
   await it.app.close();
@@ -165,7 +165,7 @@ describe('back-pressure', () => {
     };
   }
 
-  test('a caller that does not read holds up what writes', async () => {
+  test('a client that does not read pauses the output of the command', async () => {
     await using it = await bed();
     let made = 0;
     const stdout = new Readable({
@@ -192,7 +192,7 @@ describe('back-pressure', () => {
     expect(Buffer.concat(caller.outputs(1)).length).toBeGreaterThan(99_000_000);
   });
 
-  test('a command that does not read holds up its caller, who can still leave', async () => {
+  test('a command that does not read pauses the client, which can still disconnect', async () => {
     await using it = await bed();
     const killed = deferred();
     const stdin = new Writable({ write: () => undefined });
@@ -221,7 +221,7 @@ describe('back-pressure', () => {
 });
 
 describe('access to a terminal', () => {
-  test('a plain request learns that this is a WebSocket: 426', async () => {
+  test('a request without an upgrade is answered 426', async () => {
     await using it = await bed();
     expect(await it.send({ method: 'GET', url: EXEC })).toMatchObject({
       status: 426,
@@ -230,13 +230,13 @@ describe('access to a terminal', () => {
     });
   });
 
-  test('404: unknown, and of another tenant', async () => {
+  test('a terminal of an unknown agent, or of an agent of another tenant, is answered 404', async () => {
     await using it = await bed();
     const body = { code: 404, message: `instance not found: ${AGENT.id}` };
     expect(await refusedHandshake(it.url, { headers: { tenantid: 'other' } })).toMatchObject({ status: 404, body });
   });
 
-  test('429 when too many are open', async () => {
+  test('a terminal is answered 429 when too many are open', async () => {
     await using it = await bed();
     it.inside.openExec = () => Promise.reject(resourceExhausted('32 commands are open in this sandbox'));
     expect(await refusedHandshake(it.url)).toMatchObject({ status: 429 });

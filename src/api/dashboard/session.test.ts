@@ -17,7 +17,7 @@ test('a login code works once, for its own token, within a minute', () => {
   expect(() => codes.use(late)).toThrow(UNAUTHENTICATED);
 });
 
-test('the oldest code of a tenant makes room when the tenant has too many, and no code of another tenant does', () => {
+test('a new login code replaces the oldest code of its own tenant when the tenant has too many', () => {
   const codes = new LoginCodes(() => 0);
   const other = codes.make('other', 'of the other');
   const made = Array.from({ length: 1000 }, (_, at) => codes.make('default', `token ${at}`));

@@ -44,7 +44,7 @@ function eventStream() {
 afterEach(() => vi.useRealTimers());
 
 describe('events', () => {
-  it('a field line for each line of the text, whatever ends the lines', () => {
+  it('an event has a field line for each line of its text, whatever ends the lines', () => {
     const { raw, events } = eventStream();
     events.event(Buffer.from('one\ntwo\r\nthree\rfour'));
     events.event(Buffer.from(''));
@@ -53,7 +53,7 @@ describe('events', () => {
     expect(raw.hasEnded).toBe(true);
   });
 
-  it('nothing is sent before the first; its headers come with it', () => {
+  it('the headers of a stream are sent with its first event', () => {
     const { raw, events } = eventStream();
     expect(events.isOpen).toBe(false);
     events.event(Buffer.from('x'));
@@ -67,7 +67,7 @@ describe('events', () => {
     events.end();
   });
 
-  it('an end without an event sends nothing, and leaves no timer', () => {
+  it('a stream that ends without an event sends nothing, and leaves no timer', () => {
     vi.useFakeTimers();
     const { raw, events } = eventStream();
     events.end();
@@ -76,7 +76,7 @@ describe('events', () => {
     expect(vi.getTimerCount()).toBe(0);
   });
 
-  it('a late failure is an event of its own, and the end', () => {
+  it('a late failure is sent as an error event, and ends the stream', () => {
     const { raw, events } = eventStream();
     events.event(Buffer.from('first'));
     events.error('{"code":4002}');
@@ -85,7 +85,7 @@ describe('events', () => {
     expect(raw.hasEnded).toBe(true);
   });
 
-  it('a comment every 15 s keeps the connection, also before the first event', () => {
+  it('a stream sends a keepalive comment every 15 s, also before the first event', () => {
     vi.useFakeTimers();
     const { raw, events } = eventStream();
     vi.advanceTimersByTime(30_000);
@@ -96,7 +96,7 @@ describe('events', () => {
 });
 
 describe('a reader that is slow', () => {
-  it('takes an event when its connection has room again, and not before', async () => {
+  it('a slow reader gets an event, and its sender gets credit, only when the connection has room again', async () => {
     const { raw, events } = eventStream();
     const taken: number[] = [];
     const grant = (bytes: number) => void taken.push(bytes);
@@ -116,7 +116,7 @@ describe('a reader that is slow', () => {
     expect(raw.hasEnded).toBe(true);
   });
 
-  it('gets what waits before the end, and a late failure behind it', async () => {
+  it('a slow reader gets the waiting events before the end of the stream, and a late failure after them', async () => {
     const { raw, events } = eventStream();
     raw.isFull = true;
     events.event(Buffer.from('1'));
@@ -145,7 +145,7 @@ describe('a reader that is slow', () => {
     events.end();
   });
 
-  it('gets no comment into the middle of an event', () => {
+  it('a slow reader gets no keepalive comment in the middle of an event', () => {
     vi.useFakeTimers();
     const { raw, events } = eventStream();
     raw.isFull = true;
@@ -182,7 +182,7 @@ describe('events of nothing but line ends', () => {
     events.end();
   });
 
-  it('events are queued as received, not as the lines that they become', () => {
+  it('waiting events use the memory of their text, not of their encoded lines', () => {
     const { raw, events } = eventStream();
     raw.isFull = true;
     const event = Buffer.alloc(1024, '\n');

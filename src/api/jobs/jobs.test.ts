@@ -58,7 +58,7 @@ test('a reader that takes nothing of a log is disconnected', async () => {
   expect((await once(socket, 'close'))[0]).not.toBe(1000);
 });
 
-test('a reader that rests again and again, and not for too long, gets all of it', async () => {
+test('a reader that pauses repeatedly for short times gets the whole log', async () => {
   const socket = await follow(16 * MEBIBYTE);
   let received = 0;
   socket.on('message', (data: Buffer) => {
@@ -76,7 +76,7 @@ test('a reader that leaves ends the reading of the log', async () => {
   await vi.waitFor(() => expect(hasEnded).toBe(true), WAIT_MS);
 });
 
-test('any number of readers follow at a time without a warning of Node that listeners leak', async () => {
+test('many concurrent readers of a log cause no warning of Node about leaking listeners', async () => {
   const warnings: string[] = [];
   const note = (warning: Error) => void warnings.push(warning.message);
   process.on('warning', note);

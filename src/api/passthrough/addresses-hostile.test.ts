@@ -60,7 +60,7 @@ describe('headers of a sandbox’s answer, by host', () => {
     ['__Host-iam_token=stolen; Path=/', undefined],
     ['rookery_link=forged', undefined],
     [' rookery_link=forged; Path=/x', undefined],
-  ])('the Set-Cookie %s of a sandbox, by host', async (sent, got) => {
+  ])('the service removes Domain and its own names from the Set-Cookie %s of a sandbox', async (sent, got) => {
     await using it = await addressBed();
     const port = await answers(`HTTP/1.1 200 OK\r\nContent-Length: 0\r\nSet-Cookie: ${sent}\r\n\r\n`);
     it.expose({ port, access: 'public' });
@@ -74,7 +74,7 @@ describe('headers of a sandbox’s answer, by host', () => {
     ['another protocol that nobody asked for', 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\n'],
     ['a length and chunks', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok'],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n'],
-  ])('%s is 502, and the next request is served', async (_what, bytes) => {
+  ])('the service answers 502 to %s from a sandbox, and serves the next request', async (_what, bytes) => {
     await using it = await addressBed();
     it.expose({ port: await answers(bytes), access: 'public' });
     it.expose({ port: await served(), access: 'public' }, { name: 'other' });
@@ -82,7 +82,7 @@ describe('headers of a sandbox’s answer, by host', () => {
     expect((await it.ask(it.host('other--default'))).status).toBe(200);
   });
 
-  test('an upgrade to another protocol than was asked for is 502', async () => {
+  test('the service answers 502 when a sandbox upgrades to a protocol that the client did not request', async () => {
     await using it = await addressBed();
     const bytes = 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n';
     it.expose({ port: await answers(bytes), access: 'public' });
@@ -97,7 +97,7 @@ describe('the host name of a request', () => {
     ['without a port', () => 'hello--default.localhost'],
     ['with another port, as behind a proxy', () => 'hello--default.localhost:443'],
     ['in capitals', () => 'Hello--DEFAULT.LocalHost'],
-  ])('%s is the address', async (_what, host) => {
+  ])('a request selects an agent by the host name %s', async (_what, host) => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     expect((await it.ask(host(it), '/healthz')).text).toBe('served /healthz');
@@ -154,7 +154,7 @@ describe('the host name of a request', () => {
     expect(it.instances.calls).toEqual([]);
   });
 
-  test('the route behind addresses is none of the service’s own', async () => {
+  test('a request by host is counted under no route of the service', async () => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     expect(await it.ask('localhost', '/.address')).toMatchObject({
@@ -243,7 +243,7 @@ describe('a page of an address cannot act as one of the service', () => {
     socket.destroy();
   });
 
-  test('with authentication off, a page from elsewhere changes nothing at an address that is not public', async () => {
+  test('a page of another site changes nothing at an address with access token when authentication is off', async () => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'token' });
     const host = it.host('hello--default');

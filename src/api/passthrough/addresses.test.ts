@@ -39,7 +39,7 @@ const said = (answer: { text: string }) =>
   };
 
 describe('by host', () => {
-  test('any path and method of the host name is the agent’s, and none is the service’s', async () => {
+  test('an agent receives every path and method of its host name', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });
     const host = it.host('hello--default');
@@ -84,7 +84,7 @@ describe('by host', () => {
       expect(seen[name]).toBeUndefined();
   });
 
-  test('redirects, cookies and headers of its own are the server’s, as on a machine of its own', async () => {
+  test('redirects, cookies and headers of a server in a sandbox pass unchanged by host', async () => {
     await using it = await addressBed();
     const port = await inside.http((_request, response) => {
       response.writeHead(302, { Location: '/login', 'Set-Cookie': ['a=1; Path=/; HttpOnly', 'b=2; Secure'] }).end();
@@ -99,7 +99,7 @@ describe('by host', () => {
     expect(headers['content-security-policy']).toBeUndefined();
   });
 
-  test('an answer is streamed as it comes', async () => {
+  test('an answer by host is streamed as it arrives', async () => {
     await using it = await addressBed();
     const port = await inside.http((_request, response) => void response.write('first'));
     it.expose({ port, access: 'public' });
@@ -115,7 +115,7 @@ describe('by host', () => {
     request.on('error', () => undefined).destroy();
   });
 
-  test('a WebSocket', async () => {
+  test('a WebSocket by host exchanges messages with a server in the sandbox', async () => {
     await using it = await addressBed();
     const server = http.createServer();
     const sockets = new WebSocketServer({ server });
@@ -154,7 +154,7 @@ describe('by host', () => {
     expect((await it.ask(it.host('other--default'), '/api/agent')).status).toBe(404);
   });
 
-  test('502 when nothing listens', async () => {
+  test('an address answers 502 when no program listens on the port', async () => {
     await using it = await addressBed();
     const port = await echo();
     await inside.close();
@@ -210,7 +210,7 @@ describe('access by host with authentication on', () => {
     ['encoded', (token: string) => `t=${token.replaceAll('-', '%2D')}`],
     ['encoded beside an escape that is none', (token: string) => `%zz=${token.replace('d', '%64')}%`],
     ['in the name of a parameter', (token: string) => token.replace('d', '%64')],
-  ])('nor does one that is %s in the query', async (_how, written) => {
+  ])('a sandbox does not receive a token that is %s in the query', async (_how, written) => {
     await using it = await addressBed({ auth });
     it.expose({ port: await echo(), access: 'public' });
     const token = 'developer-of-default';
@@ -226,7 +226,7 @@ describe('access by host with authentication on', () => {
   test.each([
     ['another name', '%74oken=developer%2Dof-default'],
     ['a second one', 'token=developer-of-default&token=user%2Dof-default'],
-  ])('nor that of an upgrade, written with %s', async (_how, query) => {
+  ])('a sandbox does not receive the token of an upgrade that the query has under %s', async (_how, query) => {
     await using it = await addressBed({ auth });
     const seen: (string | undefined)[] = [];
     const outer = http.createServer().on('upgrade', (request, socket) => {
@@ -301,7 +301,7 @@ describe('a signed link', () => {
     };
   }
 
-  test('becomes a cookie of the host at the first visit, and leads to the address without it', async () => {
+  test('a signed link sets a cookie of its host at the first visit, and redirects to the same address without the link', async () => {
     await using it = await addressBed({ auth });
     const id = it.expose({ port: await echo(), access: 'link' });
     const { url } = await linked(it, id);
@@ -356,7 +356,7 @@ describe('a signed link', () => {
     expect((await it.ask(it.host('hello--default'), '/', { headers: { Cookie: own } })).status).toBe(401);
   });
 
-  test('is made by who may change the agent, of one whose owner wants links, for a bounded time', async () => {
+  test('a developer of its tenant makes a signed link for a bounded time when the agent allows links', async () => {
     await using it = await addressBed({ auth });
     const id = it.expose({ port: 1, access: 'link' });
     expect(await linked(it, it.expose({ port: 1, access: 'token' }, { name: 'other' }))).toMatchObject({
@@ -404,7 +404,7 @@ describe('a signed link', () => {
 });
 
 describe('by path', () => {
-  test('the path behind the tenant and the name is the server’s', async () => {
+  test('a server receives the path after the tenant and the name', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });
     it.expose({ port: await echo(), access: 'public' }, { namespace: 'demo', tenant: 'Acme.1' });
@@ -420,7 +420,7 @@ describe('by path', () => {
     expect([bare.status, bare.headers.location]).toEqual([308, '/default/hello/?x=1']);
   });
 
-  test('redirects lead below the path', async () => {
+  test('redirects of a server by path stay below the path of its agent', async () => {
     await using it = await addressBed();
     let location = '';
     const port = await inside.http((_request, response) => void response.writeHead(302, { Location: location }).end());
@@ -493,7 +493,7 @@ describe('by path', () => {
     expect(it.requests.map(({ route }) => route)).toEqual(Array(8).fill(''));
   });
 
-  test('… and with authentication on one that needs a token', async () => {
+  test('a path without an agent is answered 401 without a token when authentication is on', async () => {
     await using it = await addressBed({ auth });
     expect((await it.ask('localhost', '/default/other/')).status).toBe(401);
   });
@@ -506,7 +506,7 @@ describe('by path', () => {
 });
 
 describe('the record of an agent', () => {
-  test('shows its address when it was made with one, and nothing of addresses when it was not', async () => {
+  test('the record of an agent has an address only when the create exposed a port', async () => {
     await using it = await addressBed();
     const body = { namespace: 'demo', runtime_spec: { runtime: 'python3.11', rootfs: { imageurl: 'x' } } };
     const make = async (name: string, more: object) => {
@@ -532,14 +532,14 @@ describe('the record of an agent', () => {
     ],
     [{}, 'invalid request body: expose.port is required'],
     [8000, 'invalid request body: expose must be an object'],
-  ])('%o is refused', async (expose, message) => {
+  ])('a create with expose %o is refused with a message that names the field', async (expose, message) => {
     await using it = await addressBed();
     const runtime_spec = { runtime: 'python3.11', rootfs: { imageurl: 'x' } };
     const body = JSON.stringify({ namespace: 'demo', name: 'a', runtime_spec, expose });
     expect(await it.ask('localhost', '/api/agent', { method: 'POST', body })).toMatchObject({ status: 400, message });
   });
 
-  test('a name that cannot be part of a host name says so when it is to be exposed, and only then', async () => {
+  test('a create with a port is refused when the name cannot be part of a host name, and accepted without the port', async () => {
     await using it = await addressBed();
     const create = (more: object) => {
       const runtime_spec = { runtime: 'python3.11', rootfs: { imageurl: 'x' } };

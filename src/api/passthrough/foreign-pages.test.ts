@@ -89,7 +89,7 @@ describe('the three ways to a program answer alike', () => {
     },
   );
 
-  test('with a token in a header, when a page of another site sends GET', async () => {
+  test('all three ways answer 200 when a page of another site sends GET with a token in a header', async () => {
     await using it = await addressBed({ auth });
     const port = await served();
     const ways = waysOf(it, it.expose({ port, access: 'token' }), port);
@@ -97,7 +97,7 @@ describe('the three ways to a program answer alike', () => {
     expect(await ofAll(ways, way => statusOf(it, way, 'GET', headers))).toEqual(same(200));
   });
 
-  test('with a cookie that the browser adds, when a page of another port sends GET', async () => {
+  test('path and port answer 403 when a page of another port sends GET with a cookie that the browser adds', async () => {
     await using it = await addressBed({ auth });
     const port = await served();
     const ways = waysOf(it, it.expose({ port, access: 'token' }), port);
@@ -109,17 +109,20 @@ describe('the three ways to a program answer alike', () => {
     }
   });
 
-  test.each(['token', 'public'] as const)('except for scripts of the dashboard, when access is %s', async access => {
-    await using it = await addressBed();
-    const port = await served();
-    const { host, path, port: byPort } = waysOf(it, it.expose({ port, access }), port);
-    const script = page('same-origin', 'no-cors', 'script');
-    expect(await statusOf(it, host, 'GET', script)).toBe(200);
-    expect(await statusOf(it, path, 'GET', script)).toBe(403);
-    expect(await statusOf(it, byPort, 'GET', script)).toBe(403);
-  });
+  test.each(['token', 'public'] as const)(
+    'only the host serves a script for a page of the same origin when access is %s',
+    async access => {
+      await using it = await addressBed();
+      const port = await served();
+      const { host, path, port: byPort } = waysOf(it, it.expose({ port, access }), port);
+      const script = page('same-origin', 'no-cors', 'script');
+      expect(await statusOf(it, host, 'GET', script)).toBe(200);
+      expect(await statusOf(it, path, 'GET', script)).toBe(403);
+      expect(await statusOf(it, byPort, 'GET', script)).toBe(403);
+    },
+  );
 
-  test('when a browser behind a proxy without X-Forwarded-Proto changes something', async () => {
+  test('all three ways name X-Forwarded-Proto when a browser sends a change through a proxy without this header', async () => {
     await using it = await addressBed();
     const port = await served();
     const ways = waysOf(it, it.expose({ port, access: 'token' }), port);
@@ -141,7 +144,7 @@ describe('the bytes of an answer pass by all three ways', () => {
     ['GET', 'Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'],
     ['GET', '\r\nok'],
     ['HEAD', 'Content-Length: 2\r\n\r\n'],
-  ])('when %s is answered with %j', async (method, rest) => {
+  ])('all three ways pass the bytes of a head unchanged when %s is answered with %j', async (method, rest) => {
     await using it = await addressBed();
     const port = await inside.tcp(socket => {
       socket.once('data', () => socket.end(Buffer.concat([HEAD, LATIN1, Buffer.from(rest)])));
@@ -158,7 +161,7 @@ describe('the bytes of an answer pass by all three ways', () => {
     expect(await ofAll(ways, ask)).toEqual(same(true));
   });
 
-  test('when the body begins long after the head', async () => {
+  test('the bytes of a head pass unchanged when the body begins long after the head', async () => {
     await using it = await addressBed();
     let end = () => undefined as unknown;
     const port = await inside.http((_request, response) => {

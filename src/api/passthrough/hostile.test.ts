@@ -66,13 +66,13 @@ describe('an invalid answer of a server is 502 and ends nothing else', () => {
     ['… behind an interim answer', `HTTP/1.1 100 Continue\r\n\r\n${SWITCHING}`],
     ['interim answers without end', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(LIMITS.passInterimAnswers + 1) + ok()],
     ['nothing but interim answers', 'HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\n'],
-  ])('%s', async (_what, bytes) => {
+  ])('an invalid answer with %s is 502, and the next request is served', async (_what, bytes) => {
     await using it = await bed();
     const seen = await twice(it, await answers(bytes));
     expect(seen).toMatch(/^HTTP\/1\.1 502 .*"code":502,"message":"the server on port \d+ .*HTTP\/1\.1 200 /s);
   });
 
-  test('the 502 says what was wrong', async () => {
+  test('the 502 for an invalid answer names the fault', async () => {
     await using it = await bed();
     const port = await answers('HTTP/1.1 099 Low\r\n\r\n');
     expect(await it.send({ method: 'GET', url: at(port) })).toMatchObject({
@@ -91,7 +91,7 @@ describe('bytes before or behind an answer', () => {
     ['a link with line ends', 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel="x\u0001"\r\n\r\n'],
     ['an unknown number', 'HTTP/1.1 199 What\r\nX: y\r\n\r\n'],
     ['100, which answered nothing', 'HTTP/1.1 100 Continue\r\n\r\n'],
-  ])('%s in an interim answer ends nothing, and does not pass', async (_what, interim) => {
+  ])('an interim answer with %s does not reach the client, and the next request is served', async (_what, interim) => {
     await using it = await bed();
     const seen = await twice(it, await answers(interim + ok()));
     expect(seen).toMatch(/^HTTP\/1\.1 (200|502) .*HTTP\/1\.1 200 /s);
@@ -137,7 +137,7 @@ describe('bytes before or behind an answer', () => {
     expect(await twice(it, await answers(`HTTP/1.1 200 OK\r\n${rest}`))).toMatch(/^HTTP\/1\.1 200 .*HTTP\/1\.1 200 /s);
   });
 
-  test('trailers say no more than headers may', async () => {
+  test('trailers with names of the service are removed as headers are', async () => {
     await using it = await bed();
     const trailers = `Set-Cookie: iam_token=forged\r\nSet-Cookie: a=1\r\nStrict-Transport-Security: max-age=1\r\nX-Trace-Id: forged\r\nContent-Type: forged\r\nX-Sum: 42\r\n`;
     const bytes = `HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n${trailers}\r\n`;
@@ -187,13 +187,13 @@ describe('a sandbox does not speak for the service', () => {
     expect(first).not.toContain('X-Named: 1');
   });
 
-  test('a challenge of its own passes', async () => {
+  test('a WWW-Authenticate header of a sandbox passes', async () => {
     await using it = await bed();
     const port = await answers('HTTP/1.1 401 No\r\nWWW-Authenticate: Basic realm="own"\r\nContent-Length: 0\r\n\r\n');
     expect(await twice(it, port)).toContain('WWW-Authenticate: Basic realm="own"');
   });
 
-  test('no header of the connection takes the policy for pages away', async () => {
+  test('a Connection header of a sandbox cannot remove the content security policy', async () => {
     await using it = await bed();
     const port = await answers(ok('Connection: Content-Security-Policy, Content-Length, X-Trace-Id\r\n'));
     expect(await twice(it, port)).toMatch(/^HTTP\/1\.1 200 .*Content-Length: 2.*Content-Security-Policy: sandbox/s);
@@ -225,12 +225,12 @@ describe('an upgrade', () => {
     ['no protocol', `HTTP/1.1 101 S\r\nConnection: Upgrade\r\n\r\n`],
     ['one with control characters in its reason', `HTTP/1.1 101 S\x02\r\n${UPGRADE}\r\n`],
     ['one with too many headers', `HTTP/1.1 101 S\r\n${UPGRADE}${'a:\r\n'.repeat(LIMITS.passHeaders)}\r\n`],
-  ])('to %s is 502', async (_what, bytes) => {
+  ])('an upgrade that is answered with %s is 502', async (_what, bytes) => {
     await using it = await bed();
     expect(await asking(it, await answers(bytes))).toMatch(/^HTTP\/1\.1 502 /);
   });
 
-  test('says no more than other answers may', async () => {
+  test('an answer to an upgrade loses the headers that any answer of a sandbox loses', async () => {
     await using it = await bed();
     const head = `${UPGRADE}Set-Cookie: iam_token=forged\r\nAlt-Svc: forged\r\nContent-Length: 7\r\nX-Own: 1\r\n`;
     const seen = await asking(it, await answers(`HTTP/1.1 101 S\r\n${head}\r\nbytes`));
@@ -240,7 +240,7 @@ describe('an upgrade', () => {
     expect(seen).not.toMatch(/forged|Content-Length/);
   });
 
-  test('has no body: 400', async () => {
+  test('an upgrade with a body is answered 400', async () => {
     await using it = await bed();
     const port = await answers(SWITCHING);
     expect(await asking(it, port, `${UPGRADE}Content-Length: 5\r\n`)).toMatch(/^HTTP\/1\.1 400 /);
@@ -306,7 +306,7 @@ describe('headers for the platform stay with it', () => {
     ['in a cookie of another name', `X-Auth: ${SECRET}\r\nCookie: other=${SECRET}\r\n`],
     ['in the address that led here', `X-Auth: ${SECRET}\r\nReferer: http://localhost/?token=${SECRET}\r\n`],
     ['in a header that the connection names', `Connection: close, X-Auth, Cookie\r\nX-Auth: ${SECRET}\r\n`],
-  ])('the token %s', async (_where, headers) => {
+  ])('the token %s does not reach the sandbox', async (_where, headers) => {
     await using it = await bed({ auth });
     const said = await heard(it, get(headers));
     expect(said).toMatch(/^GET \/ HTTP\/1\.1\r\n/);
@@ -320,7 +320,7 @@ describe('headers for the platform stay with it', () => {
     ['another one, encoded', `&next=${SECRET.replaceAll('-', '%2D')}`],
     ['another one, encoded beside an escape that is none', `&next=%zz${SECRET.replaceAll('-', '%2d')}%`],
     ['behind a second question mark', `&a=1?token=${SECRET}`],
-  ])('the token in the parameter %s', async (_name, query) => {
+  ])('the token in the parameter %s does not reach the sandbox', async (_name, query) => {
     await using it = await bed({ auth });
     const said = await heard(it, get(`X-Auth: ${SECRET}\r\n`, query));
     expect(said).toMatch(/^GET \/ HTTP\/1\.1\r\n/);
@@ -331,7 +331,7 @@ describe('headers for the platform stay with it', () => {
     ['another value', `tok%65n=${SECRET.replaceAll('-', '%2D')}`],
     ['a second one', `token=${SECRET}&t%6Fken=${OTHER}`],
     ['a second question mark', `a=1?&token=${SECRET}`],
-  ])('the token of an upgrade, written with %s', async (_how, query) => {
+  ])('the token of an upgrade, written with %s, does not reach the sandbox', async (_how, query) => {
     await using it = await bed({ auth });
     const upgrade = 'Connection: Upgrade\r\nUpgrade: websocket\r\n';
     const said = await heard(
@@ -342,7 +342,7 @@ describe('headers for the platform stay with it', () => {
     expect(JSON.stringify(it.lines)).not.toMatch(/platform|%2D/);
   });
 
-  test('the token in trailers, and what frames a body', async () => {
+  test('the token in trailers, and headers that frame a body, do not reach the sandbox', async () => {
     await using it = await bed({ auth });
     const seen = deferred<unknown>();
     const port = await inside.http(async (request, response) => {
@@ -388,7 +388,7 @@ describe('headers for the platform stay with it', () => {
     expect(asked.filter(each => each !== 'cut')).toEqual([]);
   });
 
-  test('an address that is not the service’s own is none of a sandbox', async () => {
+  test('a request to a port of a sandbox is refused when its target is an absolute URL', async () => {
     await using it = await bed();
     const port = await answers(ok());
     const head = `GET http://localhost${at(port)} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`;

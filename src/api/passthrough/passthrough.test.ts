@@ -25,7 +25,7 @@ function headersOf({ rawHeaders }: IncomingMessage): Record<string, string> {
 }
 
 describe('a request', () => {
-  test('method, path, query, headers and body arrive as they were sent', async () => {
+  test('method, path, query, headers and body of a request arrive unchanged in the sandbox', async () => {
     await using it = await bed();
     const seen = deferred<{ request: IncomingMessage; body: string }>();
     const port = await inside(async (request, response) => {
@@ -49,7 +49,7 @@ describe('a request', () => {
     });
   });
 
-  test('the path is passed on letter by letter, without what belongs to the platform in its query', async () => {
+  test('the path is passed on unchanged, without the platform’s parameters in its query', async () => {
     await using it = await bed();
     const urls: string[] = [];
     const port = await inside((request, response) => {
@@ -87,7 +87,7 @@ describe('a request', () => {
     },
   );
 
-  test('a body without a length comes as it is sent, with its trailers', async () => {
+  test('a body without a length arrives as it is sent, with its trailers', async () => {
     await using it = await bed();
     const first = deferred();
     const trailers = deferred<unknown>();
@@ -110,7 +110,7 @@ describe('a request', () => {
     expect(await trailers.promise).toEqual({ 'x-sum': '42' });
   });
 
-  test('Expect: 100-continue', async () => {
+  test('a request with Expect: 100-continue gets the interim answer and arrives with its body', async () => {
     await using it = await bed();
     const port = await inside(async (request, response) => response.end(await text(request)));
     const request = http.request(it.url + at(port), { method: 'POST', headers: { Expect: '100-continue' } });
@@ -148,7 +148,7 @@ describe('headers of the platform do not reach the sandbox', () => {
     ['Authorization', { Authorization: `Bearer ${SECRET}` }],
     ['the cookie', { Cookie: `a=1; iam_token=${SECRET}; b=2` }],
     ['all of them', { 'X-Auth': SECRET, Authorization: `bearer  ${SECRET}`, Cookie: `iam_token=${SECRET}` }],
-  ])('the token in %s', async (_name, headers) => {
+  ])('the token in %s does not reach the sandbox', async (_name, headers) => {
     await using it = await bed({ auth });
     const seen = await headersInside(it, { ...headers, tenantId: 'default', 'X-Tenant-Id': 'default' });
     expect(JSON.stringify(seen)).not.toContain(SECRET);
@@ -172,7 +172,7 @@ describe('headers of the platform do not reach the sandbox', () => {
     expect(await url.promise).toBe('/x?a=1');
   });
 
-  test('headers for the sandbox itself are passed on: Authorization beside X-Auth, and all of them without authentication', async () => {
+  test('Authorization reaches the sandbox beside X-Auth, and all such headers do without authentication', async () => {
     await using it = await bed({ auth });
     const own = { 'X-Auth': SECRET, Authorization: 'Basic dTpw' };
     expect(await headersInside(it, own)).toMatchObject({ Authorization: 'Basic dTpw' });
@@ -180,7 +180,7 @@ describe('headers of the platform do not reach the sandbox', () => {
     expect(await headersInside(open, { Authorization: 'Bearer own' })).toMatchObject({ Authorization: 'Bearer own' });
   });
 
-  test('headers of the connection are each side’s own', async () => {
+  test('headers that belong to one connection are not passed on', async () => {
     await using it = await bed();
     const seen = await headersInside(it, {
       Connection: 'keep-alive, X-Hop',
@@ -194,7 +194,7 @@ describe('headers of the platform do not reach the sandbox', () => {
     for (const name of ['X-Hop', 'Keep-Alive', 'Proxy-Authorization', 'Upgrade']) expect(seen).not.toHaveProperty(name);
   });
 
-  test('the trace id goes in and comes back', async () => {
+  test('the trace id reaches the sandbox and returns in the answer', async () => {
     await using it = await bed();
     const seen = await headersInside(it, { 'X-Trace-Id': 't-1' });
     expect(seen['X-Trace-Id']).toBe('t-1');
@@ -203,7 +203,7 @@ describe('headers of the platform do not reach the sandbox', () => {
 });
 
 describe('an answer', () => {
-  test('status, reason, headers and body come as they were sent', async () => {
+  test('status, reason, headers and body of an answer arrive unchanged', async () => {
     await using it = await bed();
     const port = await inside((_request, response) => {
       response.writeHead(418, 'Short And Stout', [
@@ -250,7 +250,7 @@ describe('an answer', () => {
     expect(headers.get('content-security-policy')).not.toContain('allow-same-origin');
   });
 
-  test.each([204, 304])('%d has no body', async status => {
+  test.each([204, 304])('an answer with status %d passes without a body', async status => {
     await using it = await bed();
     const port = await inside((_request, response) => response.writeHead(status, { etag: '"x"' }).end());
     const answer = await fetch(it.url + at(port));
@@ -259,7 +259,7 @@ describe('an answer', () => {
     expect(await answer.text()).toBe('');
   });
 
-  test('HEAD says the length of what it leaves out', async () => {
+  test('an answer to HEAD has the Content-Length of the absent body', async () => {
     await using it = await bed();
     const port = await inside((_request, response) => response.writeHead(200, { 'content-length': '1234' }).end());
     const answer = await fetch(it.url + at(port), { method: 'HEAD' });
@@ -281,7 +281,7 @@ describe('an answer', () => {
     expect(Buffer.from((await reader.read()).value ?? []).toString()).toBe('second');
   });
 
-  test('trailers; interim answers end here', async () => {
+  test('an answer keeps its trailers, and its interim answers do not reach the client', async () => {
     await using it = await bed();
     const port = await inside((_request, response) => {
       response.writeEarlyHints({ link: '</a.css>; rel=preload' });
@@ -301,7 +301,7 @@ describe('an answer', () => {
     expect(answer.trailers).toEqual({ 'x-sum': '42' });
   });
 
-  test('before the body of the request has been read', async () => {
+  test('the client gets an answer that the sandbox sends before it has read the body of the request', async () => {
     await using it = await bed();
     const port = await insideTcp(socket => {
       socket.once('data', () => socket.end('HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno'));
@@ -344,7 +344,7 @@ describe('an answer', () => {
 });
 
 describe('502', () => {
-  test('nothing listens', async () => {
+  test('a port without a listener is answered 502', async () => {
     await using it = await bed();
     const port = await inside(() => undefined);
     await new Promise(resolve => servers.pop()?.close(resolve));
@@ -360,7 +360,7 @@ describe('502', () => {
     ['says nothing', ''],
     ['does not speak HTTP', 'SSH-2.0-OpenSSH\r\n'],
     ['breaks off in the head', 'HTTP/1.1 200 OK\r\nX: '],
-  ])('a server that %s is 502', async (_what, bytes) => {
+  ])('a request is answered 502 when the server %s', async (_what, bytes) => {
     await using it = await bed();
     const port = await insideTcp(socket => void socket.once('data', () => socket.end(bytes)));
     expect(await it.send({ method: 'POST', url: at(port), payload: 'x' })).toMatchObject({
@@ -369,7 +369,7 @@ describe('502', () => {
     });
   });
 
-  test('an answer that breaks off later breaks the caller’s connection off', async () => {
+  test('an answer that breaks off after its head breaks the client’s connection', async () => {
     await using it = await bed();
     const port = await inside((_request, response) => {
       response.writeHead(200, { 'content-length': '100' });
@@ -398,7 +398,7 @@ test('a server that takes a request and never answers is 504', async () => {
   }
 });
 
-test('a caller that leaves ends the request inside', async () => {
+test('a request ends in the sandbox when its client disconnects', async () => {
   await using it = await bed();
   const began = deferred();
   const ended = deferred();
@@ -420,7 +420,7 @@ describe('the query', () => {
     [`instance=${AGENT.id}&port=65536`, 'port must be an integer from 1 to 65535, got "65536"'],
     [`instance=${AGENT.id}&port=http`, 'port must be an integer from 1 to 65535, got "http"'],
     [`instance=${AGENT.id}&port=1&port=2`, 'port must be given once, got "1, 2"'],
-  ])('400: %s', async (query, message) => {
+  ])('the query "%s" is answered 400', async (query, message) => {
     await using it = await bed();
     const wrong = { status: 400, body: { code: 400, message: `invalid query: ${message}` } };
     expect(await it.send({ method: 'GET', url: `/serverless/v1/http/x?${query}` })).toMatchObject(wrong);
@@ -435,14 +435,14 @@ describe('the query', () => {
     expect(await refusedHandshake(tunnel(it, 80), { headers })).toMatchObject({ status: 404, body });
   });
 
-  test('viewers may not', async () => {
+  test('a viewer is refused', async () => {
     const viewer = { tenant: 'default', role: 'viewer' } as const;
     await using it = await bed({ auth: { known: () => viewer, verify: async () => viewer } });
     expect(await it.send({ method: 'GET', url: at(80), headers: { 'x-auth': 'v' } })).toMatchObject({ status: 403 });
     expect(await refusedHandshake(`${tunnel(it, 80)}&token=v`)).toMatchObject({ status: 403 });
   });
 
-  test('a port that does not answer in time: 504', async () => {
+  test('a port that does not accept in time is answered 504', async () => {
     await using it = await bed();
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {

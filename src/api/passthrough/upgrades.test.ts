@@ -120,7 +120,7 @@ describe('the tunnel', () => {
     expect(Buffer.concat(caller.messages).toString()).toBe('got abc');
   });
 
-  test('with half_close the sandbox’s end is a message, and the client may still send', async () => {
+  test('the tunnel with half_close passes the sandbox’s end on as a message, and the client can continue to send', async () => {
     await using it = await bed();
     const got = deferred<string>();
     const port = await insideTcp(async socket => {

@@ -29,7 +29,7 @@ const list = async (meta: TestMeta, query = '') => {
 };
 
 describe('create', () => {
-  test('all are good: failed_pools is null', async () => {
+  test('a create whose pools are all valid answers failed_pools null', async () => {
     await using meta = await testMeta();
     expect(await create(meta, pool('a'), pool('b'))).toEqual({
       status: 200,
@@ -37,7 +37,7 @@ describe('create', () => {
     });
   });
 
-  test('each pool stands alone: bad ones are listed with their texts, good ones are created', async () => {
+  test('a create makes the valid pools and lists each invalid pool with the reason', async () => {
     await using meta = await testMeta();
     const answer = await create(meta, pool('A'), pool('good'), 5, pool('b', { max_size: 1 }), pool(7), pool('good'));
     expect(answer.status).toBe(200);
@@ -53,7 +53,7 @@ describe('create', () => {
     expect(await list(meta)).toMatchObject({ count: 1, ids: ['good'] });
   });
 
-  test('an id that is there: pool id already exists or is deleting', async () => {
+  test('a create refuses a pool whose id exists', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
     expect((await create(meta, pool('a'))).body.message).toBe(
@@ -62,7 +62,7 @@ describe('create', () => {
   });
 
   test.each([[{}], [{ pools: null }], [{ pools: [] }], [{ pools: {} }], [{ pools: 'a' }]])(
-    '%j is 200 with code 4104',
+    'a create with the body %j is answered 200 with code 4104',
     async body => {
       await using meta = await testMeta();
       expect(await meta.send('POST', PATH, body)).toMatchObject({ status: 200, body: { code: 4104 } });
@@ -110,7 +110,7 @@ describe('query', () => {
     ]);
   });
 
-  test('newest change first, by pages from 1 (0 means 1), 10 on a page, with the true count', async () => {
+  test('a query returns the newest change first, in pages of 10 from page 1 (0 means 1), with the true count', async () => {
     await using meta = await testMeta();
     const ids = Array.from({ length: 12 }, (_, n) => `p${n}`);
     await create(meta, ...ids.map(id => pool(id)));
@@ -124,7 +124,7 @@ describe('query', () => {
     expect(await list(meta, '?offset=99')).toMatchObject({ count: 12, ids: [] });
   });
 
-  test('id and group are exact; nothing found is count 0 and an empty list', async () => {
+  test('a query matches id and group exactly, and returns count 0 and an empty list without a match', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a', { group: 'X' }), pool('ab', { group: 'X' }), pool('c'));
     expect(await list(meta, '?id=a')).toMatchObject({ count: 1, ids: ['a'] });
@@ -133,7 +133,7 @@ describe('query', () => {
   });
 
   test.each(['limit=0', 'limit=1001', 'limit=x', 'offset=-1', 'offset=1.5', 'id=a&id=b'])(
-    '%s is 200 with code 4104',
+    'a query with %s is answered 200 with code 4104',
     async query => {
       await using meta = await testMeta();
       expect(await meta.send('GET', `${PATH}?${query}`)).toMatchObject({ status: 200, body: { code: 4104 } });
@@ -149,7 +149,7 @@ test('an invalid offset is refused, and the error names the valid range', async 
 });
 
 describe('update', () => {
-  test('size, max_size and horizontal_pod_autoscaler_spec; a pool that nothing acts on stays new', async () => {
+  test('an update sets size, max_size and horizontal_pod_autoscaler_spec, and an unmanaged pool keeps status 0', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'), pool('b', { max_size: 4 }));
     expect(
@@ -169,13 +169,13 @@ describe('update', () => {
     ]);
   });
 
-  test('a fixed pool cannot become scalable: 4104', async () => {
+  test('an update that makes a fixed pool scalable is answered 4104', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
     expect(await meta.send('PUT', `${PATH}/a`, { max_size: 3 })).toMatchObject({ status: 200, body: { code: 4104 } });
   });
 
-  test('not while an update waits or the pool is deleting: 4104', async () => {
+  test('an update is answered 4104 while another update waits or the pool is deleting', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
     const { pools } = meta.registry;
@@ -187,7 +187,7 @@ describe('update', () => {
     expect(await meta.send('PUT', `${PATH}/a`, { size: 4 })).toMatchObject({ status: 200, body: { code: 4104 } });
   });
 
-  test('wrong types and shapes are 4104, a missing pool 4120', async () => {
+  test('an update is answered 4104 for a wrong type, and 4120 for a missing pool', async () => {
     await using meta = await testMeta();
     expect(await meta.send('PUT', `${PATH}/a`, { size: '3' })).toMatchObject({ status: 200, body: { code: 4104 } });
     expect(await meta.send('PUT', `${PATH}/a`, { horizontal_pod_autoscaler_spec: '{}' })).toMatchObject({
@@ -196,7 +196,7 @@ describe('update', () => {
     expect(await meta.send('PUT', `${PATH}/a`, { size: 3 })).toEqual(MISSING);
   });
 
-  test('an empty id is no pool', async () => {
+  test('an update with an empty id is answered as for a missing pool', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
     expect(await meta.send('PUT', `${PATH}/`, { size: 3 })).toEqual(MISSING);
@@ -205,7 +205,7 @@ describe('update', () => {
 });
 
 describe('delete', () => {
-  test('by id, by group, or by both', async () => {
+  test('a delete selects pools by id, by group, or by both', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a', { group: 'X' }), pool('b', { group: 'X' }), pool('c', { group: 'X' }), pool('d'));
     expect(await meta.send('DELETE', `${PATH}?id=d&group=X`)).toEqual(MISSING);
@@ -215,13 +215,13 @@ describe('delete', () => {
     expect(await meta.send('DELETE', `${PATH}?id=a`)).toEqual(MISSING);
   });
 
-  test('without id and group it is 4104', async () => {
+  test('a delete without id and group is answered 4104', async () => {
     await using meta = await testMeta();
     expect(await meta.send('DELETE', PATH)).toMatchObject({ status: 200, body: { code: 4104 } });
     expect(await meta.send('DELETE', `${PATH}?id=&group=`)).toMatchObject({ status: 200, body: { code: 4104 } });
   });
 
-  test('a pool that a controller has begun is deleting until the controller has removed it, and its id is taken so long', async () => {
+  test('a delete of a pool with a controller keeps the pool and its id until the controller has removed the pool', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
     const { pools } = meta.registry;
@@ -245,7 +245,7 @@ test('pools belong to the cluster: every tenant sees them', async () => {
 });
 
 describe('with a cluster', () => {
-  test('a pool that may not be made there is refused with its reason, the others are created', async () => {
+  test('a create refuses each pool that the cluster does not allow with its reason, and makes the others', async () => {
     await using meta = await testMeta();
     meta.registry.pools.actedOnBy({
       refusal: ({ id }) => (id === 'bad' ? 'unsafe mount source: /etc' : null),
@@ -293,19 +293,22 @@ describe('with authentication on', () => {
     ['DELETE', `${PATH}?id=p`, undefined],
   ] as const;
 
-  test.each(CHANGES)('%s %s %j is 403 and names the setting when the tenant is not the operator’s', async (...sent) => {
-    await using service = await meta();
-    expect(await service.send(...sent, await token('ta'))).toEqual({
-      status: 403,
-      body: {
-        code: 403,
-        message: 'pools belong to the operator of the cluster: the setting pools.tenants does not name the tenant ta',
-      },
-    });
-    expect((await service.registry.pools.all()).length).toBe(0);
-  });
+  test.each(CHANGES)(
+    'a request %s %s %j is 403 and names the setting when the tenant is not the operator’s',
+    async (...sent) => {
+      await using service = await meta();
+      expect(await service.send(...sent, await token('ta'))).toEqual({
+        status: 403,
+        body: {
+          code: 403,
+          message: 'pools belong to the operator of the cluster: the setting pools.tenants does not name the tenant ta',
+        },
+      });
+      expect((await service.registry.pools.all()).length).toBe(0);
+    },
+  );
 
-  test.each(CHANGES)('%s %s %j is 403 when the role is user', async (...sent) => {
+  test.each(CHANGES)('a request %s %s %j is 403 when the role is user', async (...sent) => {
     await using service = await meta();
     expect(await service.send(...sent, await token('ops', 'user'))).toMatchObject({ status: 403 });
   });

@@ -4,7 +4,7 @@ import { FUNCTION, NAME, NO_VERSION, NOT_FOUND, testMeta, URN } from '../../../t
 describe('an unknown field is ignored, and the answer names it', () => {
   const warnings = ['unknown field memroy was ignored; did you mean memory?'];
 
-  test('register, update, publish and reserved instances', async () => {
+  test('answers of register, update, publish and reservations name unknown fields', async () => {
     await using meta = await testMeta();
     const made = await meta.send('POST', '/functions', { ...FUNCTION, memroy: 1 });
     expect(made).toMatchObject({ status: 200, body: { code: 0, warnings } });
@@ -32,7 +32,7 @@ describe('an unknown field is ignored, and the answer names it', () => {
     expect(deleted).toMatchObject({ status: 200, body: { code: 0, warnings: [expect.stringContaining('label')] } });
   });
 
-  test('an error too: what is missing is often there under a wrong name', async () => {
+  test('an error names unknown fields too, because a required field may be misspelt', async () => {
     await using meta = await testMeta();
     const { memory: _, ...rest } = FUNCTION;
     const answer = await meta.send('POST', '/functions', { ...rest, memroy: 1 });
@@ -42,7 +42,7 @@ describe('an unknown field is ignored, and the answer names it', () => {
     });
   });
 
-  test('pools, each under its place', async () => {
+  test('an answer about pools names unknown fields with the index of the pool', async () => {
     await using meta = await testMeta();
     const resources = { requests: { cpu: '1m', memory: '1Mi' }, limits: { cpu: '1m', memory: '1Mi' } };
     const pools = [
@@ -63,7 +63,7 @@ describe('an unknown field is ignored, and the answer names it', () => {
 });
 
 describe('register', () => {
-  test('answers code 0, the functionVersionUrn and the whole record', async () => {
+  test('register answers code 0, the functionVersionUrn and the whole record', async () => {
     await using meta = await testMeta();
     const answer = await meta.send('POST', '/functions', { ...FUNCTION, environment: { A: '1' }, tags: { team: 'x' } });
     expect(answer).toEqual({
@@ -131,7 +131,7 @@ describe('register', () => {
     });
   });
 
-  test('without kind it is yrlib', async () => {
+  test('register without kind stores the kind yrlib', async () => {
     await using meta = await testMeta();
     expect(await meta.register({ kind: undefined })).toMatchObject({ kind: 'yrlib' });
   });
@@ -168,7 +168,7 @@ describe('register', () => {
     expect(await meta.send('POST', '/functions', payload)).toMatchObject({ status: 400, body: { code: 130600 } });
   });
 
-  test('a request that is wrong by itself is 400 with code 4104, and names every problem', async () => {
+  test('an invalid register request is 400 with code 4104 and names every problem', async () => {
     await using meta = await testMeta();
     const { status, body } = await meta.send('POST', '/functions', { ...FUNCTION, name: 'hello', cpu: '500' });
     expect({ status, code: body.code }).toEqual({ status: 400, code: 4104 });
@@ -176,7 +176,7 @@ describe('register', () => {
     expect(body.message).toContain('cpu must be an integer');
   });
 
-  test('the token of an object store is in no answer', async () => {
+  test('no answer contains the token of an object store', async () => {
     await using meta = await testMeta();
     const s3CodePath = { bucketId: 'b', objectId: 'o', bucketUrl: 'http://s3', token: 'secret-token', sha512: '' };
     const record = await meta.register({ storageType: 's3', s3CodePath });
@@ -193,7 +193,7 @@ describe('register', () => {
 });
 
 describe('query of one version', () => {
-  test('versionNumber, or version, and latest as another spelling of $latest', async () => {
+  test('a query accepts versionNumber or version, and latest for $latest', async () => {
     await using meta = await testMeta();
     const record = await meta.register();
     for (const query of [
@@ -221,7 +221,7 @@ describe('query of one version', () => {
     },
   );
 
-  test('versionNumber and version that differ are 4104, as is a repeated one', async () => {
+  test('a query whose versionNumber and version differ, or that repeats one, is 4104', async () => {
     await using meta = await testMeta();
     for (const query of ['versionNumber=v1&version=v2', 'versionNumber=v1&versionNumber=v1']) {
       expect(await meta.send('GET', `/functions/${NAME}?${query}`)).toMatchObject({
@@ -231,7 +231,7 @@ describe('query of one version', () => {
     }
   });
 
-  test('a missing function is 200 with code 4115 and its name; only a missing version is named too', async () => {
+  test('a query for a missing function is 200 with code 4115, the name, and the version if only that is missing', async () => {
     await using meta = await testMeta();
     expect(await meta.send('GET', '/functions/0@demo@no?versionNumber=v1')).toEqual(NOT_FOUND('0@demo@no'));
     expect(await meta.send('GET', '/functions/nonsense?versionNumber=v1')).toEqual(NOT_FOUND('nonsense'));
