@@ -107,7 +107,7 @@ function offered(shell: string, args: readonly string[], script: string): Readon
 
 describeWith(['zsh'], 'completion of zsh', () => {
   test(
-    'offers commands, options and names when the tab key is pressed',
+    'the completion of zsh offers commands, options and names when the tab key is pressed',
     () => {
       expect(offered('zsh', ['-f'], ZSH)).toEqual(TYPED);
     },
@@ -117,7 +117,7 @@ describeWith(['zsh'], 'completion of zsh', () => {
 
 describeWith(['fish'], 'completion of fish', () => {
   test(
-    'offers commands, options and names when the tab key is pressed',
+    'the completion of fish offers commands, options and names when the tab key is pressed',
     () => {
       expect(offered('fish', ['--no-config'], FISH)).toEqual(TYPED);
     },

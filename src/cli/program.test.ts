@@ -35,7 +35,7 @@ describe('help and usage errors', () => {
       ['help', 'job', 'schedule', 'create'],
       ['job', 'schedule', 'create', '--help'],
     ],
-  ])('%j prints the same as %j', async (args, same) => {
+  ])('the command line %j prints the same as %j', async (args, same) => {
     const ran = await cli(args);
     expect(ran).toMatchObject({ code: 0, err: '' });
     expect(ran.out).toBe((await cli(same)).out);
@@ -72,7 +72,7 @@ describe('help and usage errors', () => {
     [['agent', 'restrt'], 'Did you mean restart?'],
     [['agent', 'get'], "missing required argument 'agent'"],
     [['agent', 'list', '--jsn'], 'Did you mean --json?'],
-  ])('%j is refused with a hint and exit code 2', async (args, hint) => {
+  ])('the command line %j is refused with a hint and exit code 2', async (args, hint) => {
     const ran = await cli(args);
     expect(ran).toMatchObject({ code: 2, out: '' });
     expect(ran.err).toContain(hint);
@@ -106,7 +106,7 @@ describe('help and usage errors', () => {
 
 describe('serve and doctor', () => {
   test.each(['serve', 'doctor'])(
-    '%s prints each problem of the configuration on a separate line, with exit code 78',
+    'the command %s prints each problem of the configuration on a separate line, with exit code 78',
     async command => {
       const environment = { ROOKERY_HOST: '0.0.0.0' };
       const ran = await cli([command, '--port', 'x', '--set', 'jwt.isuer=me'], { environment });

@@ -170,7 +170,7 @@ describe('agent create', () => {
     [['x', '--urn', 'u', '--code', 'DIR'], '--urn takes everything from the registered function: leave --code out'],
     [['-f', '/nowhere.yaml'], 'The file /nowhere.yaml cannot be read'],
     [['--nonsense'], "unknown option '--nonsense'"],
-  ])('%j is refused with exit code 2 before anything is sent', async (args, sentence) => {
+  ])('agent create %j is refused with exit code 2 before anything is sent', async (args, sentence) => {
     await using service = await created();
     const sent = args.map(arg => arg.replace(/^DIR/, dir));
     const ran = await cli(['agent', 'create', ...sent, '--address', service.address]);
@@ -196,14 +196,14 @@ describe('agent invoke', () => {
   const DATA = '{"text":"hi","big":12345678901234567890,"pi": 3.10}';
   const answering = () => StubService.start((_, response) => response.end(`{"code":200,"data":${DATA},"message":""}`));
 
-  test('prints the result of the handler without rounding numbers', async () => {
+  test('agent invoke prints the result of the handler without rounding numbers', async () => {
     await using service = await answering();
     const ran = await cli(['agent', 'invoke', ID, '{"name": "you"}', '--address', service.address]);
     expect(ran).toEqual({ code: 0, out: `${DATA}\n`, err: '' });
     expect(service.last).toMatchObject({ method: 'POST', url: `/api/agent/${ID}/invoke`, body: '{"name": "you"}' });
   });
 
-  test('indents the result on a terminal, unless that would change a number', async () => {
+  test('agent invoke indents the result on a terminal, unless that would change a number', async () => {
     await using service = await StubService.start((seen, response) =>
       response.end(`{"code":200,"data":${seen.body},"message":""}`),
     );
@@ -213,13 +213,13 @@ describe('agent invoke', () => {
     expect(await invoke('{"a":12345678901234567890}')).toBe('{"a":12345678901234567890}\n');
   });
 
-  test('sends {} as the event when no data is given', async () => {
+  test('agent invoke sends {} as the event when no data is given', async () => {
     await using service = await answering();
     await cli(['agent', 'invoke', ID, '--address', service.address]);
     expect(service.last.body).toBe('{}');
   });
 
-  test('reads the event from a file with -d @file, and from stdin with -', async () => {
+  test('agent invoke reads the event from a file with -d @file, and from stdin with -', async () => {
     await using service = await answering();
     const file = join(dir, 'event.json');
     writeFileSync(file, '[1]');
@@ -229,13 +229,13 @@ describe('agent invoke', () => {
     expect(service.last.body).toBe('[2]');
   });
 
-  test('sends --timeout and --trace-id as headers', async () => {
+  test('agent invoke sends --timeout and --trace-id as headers', async () => {
     await using service = await answering();
     await cli(['agent', 'invoke', ID, '--timeout', '1.5s', '--trace-id', 't1', '--address', service.address]);
     expect(service.last.headers).toMatchObject({ 'x-invoke-timeout-ms': '1500', 'x-trace-id': 't1' });
   });
 
-  test('finds an agent by its name in the namespace', async () => {
+  test('agent invoke finds an agent by its name in the namespace', async () => {
     await using service = await StubService.start((seen, response) => {
       if (seen.method === 'GET') json(response, 200, { code: 200, instances: [AGENT], next_cursor: null });
       else response.end('{"code":200,"data":null,"message":""}');
@@ -248,13 +248,13 @@ describe('agent invoke', () => {
     ]);
   });
 
-  test('fails with exit code 1 when no agent has the name', async () => {
+  test('agent invoke fails with exit code 1 when no agent has the name', async () => {
     await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instances: [] }));
     const ran = await cli(['agent', 'invoke', 'nobody', '--address', service.address]);
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('There is no agent default/nobody.') });
   });
 
-  test('prints the error of the handler and ends with exit code 1', async () => {
+  test('agent invoke prints the error of the handler and ends with exit code 1', async () => {
     const message = 'invoke failed: code=4002 err=Fail to run user call handler. err: ValueError: boom.';
     await using service = await StubService.start((_, response) =>
       json(response.setHeader('x-trace-id', 't1'), 500, { code: 500, data: null, message }),
@@ -269,7 +269,7 @@ describe('agent invoke', () => {
     [['1', '-d', '2'], 'Give the data once'],
     [['1', '--timeout', 'soon'], '--timeout must be a time such as 90s'],
     [['-d', '@/nowhere.json'], 'The file /nowhere.json cannot be read'],
-  ])('refuses %j with exit code 2', async (args, sentence) => {
+  ])('agent invoke refuses %j with exit code 2', async (args, sentence) => {
     const ran = await cli(['agent', 'invoke', ID, ...args]);
     expect(ran.code).toBe(2);
     expect(ran.err).toContain(sentence);
@@ -280,21 +280,24 @@ test.each([
   ['create', ['create', 'hello', '--code', '.', '--handler', 'h.h', '--runtime', 'python3.11']],
   ['create --json', ['create', 'hello', '--code', '.', '--handler', 'h.h', '--runtime', 'python3.11', '--json']],
   ['restart', ['restart', ID]],
-])("%s prints the id and the reason, and ends with 1, when the agent's code cannot be loaded", async (_what, args) => {
-  const load_error = 'code=4001 err=SyntaxError: invalid syntax (handler.py, line 1)';
-  await using service = await StubService.start(({ method }, response) =>
-    json(
-      response,
-      200,
-      method === 'POST' ? { code: 200, instance_id: ID } : { code: 200, instance: { ...AGENT, load_error } },
-    ),
-  );
-  const ran = await cli(['agent', ...args, '--address', service.address]);
-  expect(ran).toMatchObject({ code: 1, out: expect.stringContaining(ID), err: expect.stringContaining(load_error) });
-});
+])(
+  "agent %s prints the id and the reason, and ends with 1, when the agent's code cannot be loaded",
+  async (_what, args) => {
+    const load_error = 'code=4001 err=SyntaxError: invalid syntax (handler.py, line 1)';
+    await using service = await StubService.start(({ method }, response) =>
+      json(
+        response,
+        200,
+        method === 'POST' ? { code: 200, instance_id: ID } : { code: 200, instance: { ...AGENT, load_error } },
+      ),
+    );
+    const ran = await cli(['agent', ...args, '--address', service.address]);
+    expect(ran).toMatchObject({ code: 1, out: expect.stringContaining(ID), err: expect.stringContaining(load_error) });
+  },
+);
 
 describe('agent list', () => {
-  test('prints a table that shows the fault of an agent', async () => {
+  test('agent list prints a table that shows the fault of an agent', async () => {
     const broken = { ...AGENT, name: 'broken', load_error: 'SyntaxError' };
     await using service = await StubService.start((_, response) =>
       json(response, 200, { code: 200, instances: [AGENT, broken], next_cursor: null }),
@@ -308,7 +311,7 @@ describe('agent list', () => {
     expect(lines[2]).toContain('RUNNING (code not loaded)');
   });
 
-  test('reads all pages, up to --limit', async () => {
+  test('agent list reads all pages, up to --limit', async () => {
     await using service = await StubService.start((seen, response) => {
       const isFirst = !seen.url.includes('cursor');
       json(response, 200, {
@@ -322,14 +325,14 @@ describe('agent list', () => {
     expect(service.last.url).toBe('/api/agent?limit=999&status=RUNNING&cursor=c1');
   });
 
-  test('prints only ids with -q', async () => {
+  test('agent list prints only ids with -q', async () => {
     await using service = await StubService.start((_, response) =>
       json(response, 200, { instances: [AGENT], next_cursor: null }),
     );
     expect((await cli(['agent', 'list', '-q', '--address', service.address])).out).toBe(`${ID}\n`);
   });
 
-  test('prints the next step to stderr when the list is empty', async () => {
+  test('agent list prints the next step to stderr when the list is empty', async () => {
     await using service = await StubService.start((_, response) =>
       json(response, 200, { instances: [], next_cursor: null }),
     );
@@ -377,7 +380,7 @@ describe('agent logs', () => {
   test.each([
     ['the default namespace has the agent', 'default', { tail: '20' }],
     ['the namespace 20 has the agent', '20', { tail: null }],
-  ])('reads -n 20 as a namespace or as a number of lines when %s', async (_, namespace, { tail }) => {
+  ])('agent logs reads -n 20 as a namespace or as a number of lines when %s', async (_, namespace, { tail }) => {
     await using service = await StubService.start(({ url }, response) => {
       const asked = new URL(url, 'http://service');
       if (asked.pathname.endsWith('/logs')) response.end('line\n');
@@ -391,7 +394,7 @@ describe('agent logs', () => {
     expect(new URL(service.last.url, service.address).searchParams.get('tail')).toBe(tail);
   });
 
-  test('prints the bytes of the log as they arrive', async () => {
+  test('agent logs prints the bytes of the log as they arrive', async () => {
     await using service = await StubService.start(({ url }, response) => {
       if (!url.includes('/logs')) return json(response, 200, { instance: { instance_id: ID, status: 'FAILED' } });
       response.write('one\n');
@@ -403,7 +406,7 @@ describe('agent logs', () => {
     expect(urls).toContain(`/api/agent/${ID}/logs?tail=5&since=10m&follow=true`);
   });
 
-  test('ends with exit code 69 when the connection breaks', async () => {
+  test('agent logs ends with exit code 69 when the connection breaks', async () => {
     await using service = await StubService.start((_, response) => {
       response.writeHead(200, { 'content-length': '100' }).write('one\n', () => response.destroy());
     });
@@ -415,7 +418,7 @@ describe('agent logs', () => {
 describe('agent exec', () => {
   const answering = (answer: object) => StubService.start((_, response) => json(response, 200, answer));
 
-  test('runs all words after the agent as the command, and ends with its exit code', async () => {
+  test('agent exec runs all words after the agent as the command, and ends with its exit code', async () => {
     await using service = await answering({ returncode: 3, stdout: 'out', stderr: 'err', truncated: false });
     const ran = await cli([
       'agent',
@@ -440,7 +443,7 @@ describe('agent exec', () => {
     });
   });
 
-  test("passes options after the command's name to the command without a --", async () => {
+  test("agent exec passes options after the command's name to the command without a --", async () => {
     await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
     const ran = await cli(['agent', 'exec', ID, 'ls', '-w', '--json'], {
       environment: { ROOKERY_ADDRESS: service.address },
@@ -449,13 +452,13 @@ describe('agent exec', () => {
     expect(JSON.parse(service.last.body).command).toEqual(['ls', '-w', '--json']);
   });
 
-  test('drops a -- before the command, and keeps a -- inside of it', async () => {
+  test('agent exec drops a -- before the command, and keeps a -- inside of it', async () => {
     await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
     await cli(['agent', 'exec', '--address', service.address, ID, '--', 'a', '--', 'b']);
     expect(JSON.parse(service.last.body).command).toEqual(['a', '--', 'b']);
   });
 
-  test('reads options between the agent and the command', async () => {
+  test('agent exec reads options between the agent and the command', async () => {
     await using service = await answering({ returncode: 0, stdout: '', stderr: '', truncated: false });
     const environment = { ROOKERY_ADDRESS: service.address };
     await cli(['agent', 'exec', ID, '-w', '/x', '-e', 'A=1', '--', 'ls', '-w'], { environment });
@@ -467,12 +470,12 @@ describe('agent exec', () => {
   test.each([
     [['--bogus', '--', 'ls'], '"--bogus" is no option of "rookery agent exec".'],
     [['-w', '/x'], 'The command is missing: rookery agent exec <agent> -- <command...>.'],
-  ])('refuses the words %j after the agent', async (words, sentence) => {
+  ])('agent exec refuses the words %j after the agent', async (words, sentence) => {
     const ran = await cli(['agent', 'exec', ID, ...words]);
     expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(sentence) });
   });
 
-  test('ends with exit code 124 when the command reaches its timeout', async () => {
+  test('agent exec ends with exit code 124 when the command reaches its timeout', async () => {
     await using service = await answering({ returncode: -1, stdout: '', stderr: '', truncated: true });
     const ran = await cli(['agent', 'exec', '--timeout', '2s', '--address', service.address, ID, 'sleep', '9']);
     expect(ran.code).toBe(124);

@@ -83,7 +83,7 @@ function expectTree(tree: string, hasLink = true): void {
 }
 
 describe('agent cp into an agent', () => {
-  test('copies a file into a directory under its own name, or to a path with another name', async () => {
+  test('agent cp in copies a file into a directory under its own name, or to a path with another name', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'a.txt'), 'abc', { mode: 0o640 });
     mkdirSync(join(it.root, 'd'));
@@ -94,7 +94,7 @@ describe('agent cp into an agent', () => {
     expect(readFileSync(join(it.root, 'b.txt'), 'utf8')).toBe('abc');
   });
 
-  test('copies a whole directory with modes and links in one stream', async () => {
+  test('agent cp in copies a whole directory with modes and links in one stream', async () => {
     await using it = await bed();
     makeTree(it.here);
     expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/copy'])).toEqual({ code: 0, out: '', err: '' });
@@ -105,7 +105,7 @@ describe('agent cp into an agent', () => {
     expectTree(join(it.root, 'copy/tree'));
   });
 
-  test('copies files one by one, and reports links as left out, when the sandbox has no tar', async () => {
+  test('agent cp in copies files one by one, and reports links as left out, when the sandbox has no tar', async () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.here);
@@ -121,7 +121,7 @@ describe('agent cp into an agent', () => {
     expectTree(join(it.root, 'other'), false);
   });
 
-  test('reports a directory that cannot be written by tar or by the service', async () => {
+  test('agent cp in reports a directory that cannot be written by tar or by the service', async () => {
     await using it = await bed();
     makeTree(it.here);
     it.inside.programs.set('tar', ['sh', '-c', 'echo "no room left" >&2; exit 2']);
@@ -131,20 +131,20 @@ describe('agent cp into an agent', () => {
     expect(await it.agent(['cp', join(it.here, 'tree'), 'hello:/file/x'])).toMatchObject({ code: 1, out: '' });
   });
 
-  test('copies stdin to a file', async () => {
+  test('agent cp in copies stdin to a file', async () => {
     await using it = await bed();
     await it.agent(['cp', '-', 'hello:/in.txt'], { stdin: 'from stdin' });
     expect(readFileSync(join(it.root, 'in.txt'), 'utf8')).toBe('from stdin');
   });
 
-  test('copies an empty file', async () => {
+  test('agent cp in copies an empty file', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'e'), '');
     expect(await it.agent(['cp', join(it.here, 'e'), 'hello:/e'])).toMatchObject({ code: 0 });
     expect(statSync(join(it.root, 'e')).size).toBe(0);
   });
 
-  test('reports a missing source, and a missing target directory', async () => {
+  test('agent cp in reports a missing source, and a missing target directory', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'a'), 'a');
     const missing = await it.agent(['cp', join(it.here, 'none'), 'hello:/x']);
@@ -155,7 +155,7 @@ describe('agent cp into an agent', () => {
 });
 
 describe('agent cp out of an agent', () => {
-  test('copies a file into a directory under its own name, or to a path with another name', async () => {
+  test('agent cp out copies a file into a directory under its own name, or to a path with another name', async () => {
     await using it = await bed();
     writeFileSync(join(it.root, 'a.txt'), 'abc');
     chmodSync(join(it.root, 'a.txt'), 0o751);
@@ -165,7 +165,7 @@ describe('agent cp out of an agent', () => {
     expect(statSync(join(it.here, 'b.txt')).mode & 0o777).toBe(0o751);
   });
 
-  test('copies a whole directory with modes and links in one stream', async () => {
+  test('agent cp out copies a whole directory with modes and links in one stream', async () => {
     await using it = await bed();
     makeTree(it.root);
     expect(await it.agent(['cp', 'hello:/tree', join(it.here, 'copy')])).toEqual({ code: 0, out: '', err: '' });
@@ -174,7 +174,7 @@ describe('agent cp out of an agent', () => {
     expectTree(join(it.here, 'copy/tree'));
   });
 
-  test('copies files one by one, and reports links as left out, when the sandbox has no tar', async () => {
+  test('agent cp out copies files one by one, and reports links as left out, when the sandbox has no tar', async () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     makeTree(it.root);
@@ -186,7 +186,7 @@ describe('agent cp out of an agent', () => {
     expectTree(join(it.here, 'copy/tree'), false);
   });
 
-  test('writes a file to stdout, and refuses a directory', async () => {
+  test('agent cp out writes a file to stdout, and refuses a directory', async () => {
     await using it = await bed();
     writeFileSync(join(it.root, 'a'), 'abc');
     expect(await it.agent(['cp', 'hello:/a', '-'])).toEqual({ code: 0, out: 'abc', err: '' });
@@ -194,7 +194,7 @@ describe('agent cp out of an agent', () => {
     expect(await it.agent(['cp', 'hello:/d', '-'])).toMatchObject({ code: 2 });
   });
 
-  test('succeeds when the reader of stdout closes early', async () => {
+  test('agent cp out succeeds when the reader of stdout closes early', async () => {
     await using it = await bed();
     writeFileSync(join(it.root, 'a'), Buffer.alloc(8 * 1024 * 1024, 'x'));
     const reader = new AbortController();
@@ -211,7 +211,7 @@ describe('agent cp out of an agent', () => {
       [[{ name: 'l', type: 'symlink', linkname: '..' }], [{ name: 'l/out', type: 'symlink', linkname: 'x' }]],
     ],
     ['a second name of a file that did not come', [[{ name: 'out', type: 'link', linkname: '../secret' }]]],
-  ])('keeps an archive of the sandbox inside the target directory: %s', async (_what, entries) => {
+  ])('agent cp out keeps an archive of the sandbox inside the target directory: %s', async (_what, entries) => {
     await using it = await bed();
     mkdirSync(join(it.root, 'd'));
     writeFileSync(join(it.here, 'secret'), 'mine');
@@ -227,7 +227,7 @@ describe('agent cp out of an agent', () => {
     expect(readdirSync(join(it.here, 'x')).filter(name => name === 'out')).toEqual([]);
   });
 
-  test('replaces existing files and links, and refuses to write through a link to a directory', async () => {
+  test('agent cp out replaces existing files and links, and refuses to write through a link to a directory', async () => {
     await using it = await bed();
     makeTree(it.root);
     mkdirSync(join(it.here, 'x'));
@@ -244,7 +244,7 @@ describe('agent cp out of an agent', () => {
     expect(readdirSync(join(it.here, 'elsewhere'))).toEqual([]);
   });
 
-  test('reports a file that tar could not read', async () => {
+  test('agent cp out reports a file that tar could not read', async () => {
     await using it = await bed();
     mkdirSync(join(it.root, 'd'));
     it.inside.programs.set('tar', ['sh', '-c', 'echo "cannot open: x" >&2; head -c 1024 /dev/zero; exit 2']);
@@ -252,7 +252,7 @@ describe('agent cp out of an agent', () => {
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('cannot open: x') });
   });
 
-  test('refuses a file name that leads out of the directory', async () => {
+  test('agent cp out refuses a file name that leads out of the directory', async () => {
     await using it = await bed();
     it.inside.hasPrograms = false;
     const entry = { path: '/d/..', type: 'file', sizeBytes: 1, mode: 0o644, modifiedAtMs: 0 } as const;
@@ -262,7 +262,7 @@ describe('agent cp out of an agent', () => {
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('a name that cannot be used here: ".."') });
   });
 
-  test('leaves no new file, and keeps the old file, when the copy breaks off', async () => {
+  test('agent cp out leaves no new file, and keeps the old file, when the copy breaks off', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'a'), 'old');
     writeFileSync(join(it.root, 'a'), 'new');
@@ -277,7 +277,7 @@ describe('agent cp out of an agent', () => {
     expect(readFileSync(join(it.here, 'a'), 'utf8')).toBe('old');
   });
 
-  test('reports a missing source, and a missing target directory', async () => {
+  test('agent cp out reports a missing source, and a missing target directory', async () => {
     await using it = await bed();
     expect(await it.agent(['cp', 'hello:/none', it.here])).toMatchObject({
       code: 1,
@@ -304,7 +304,7 @@ test.each([
 });
 
 describe('agent exec -i', () => {
-  test('starts the command while stdin is still open', async () => {
+  test('agent exec -i starts the command while stdin is still open', async () => {
     await using it = await bed();
     const stdin = new PassThrough();
     const ran = it.agent(
@@ -319,7 +319,7 @@ describe('agent exec -i', () => {
     expect(await ran).toEqual({ code: 7, out: 'one 1\n', err: 'rest' });
   });
 
-  test('ends with the command when stdin is still open', async () => {
+  test('agent exec -i ends with the command when stdin is still open', async () => {
     await using it = await bed();
     expect(await it.agent(['exec', '-i', 'hello', 'echo', 'hi'], { stdin: new PassThrough() })).toMatchObject({
       code: 0,
@@ -327,7 +327,7 @@ describe('agent exec -i', () => {
     });
   });
 
-  test('ends the command at the timeout when stdin is still open', async () => {
+  test('agent exec -i ends the command at the timeout when stdin is still open', async () => {
     await using it = await bed();
     const ran = await it.agent(['exec', '-i', '--timeout', '1s', 'hello', 'sleep', '600'], {
       stdin: new PassThrough(),
@@ -335,7 +335,7 @@ describe('agent exec -i', () => {
     expect(ran).toEqual({ code: 124, out: '', err: 'The command was ended after 1 s.\n' });
   });
 
-  test('prints both outputs with --json, and reports a reached timeout', async () => {
+  test('agent exec -i prints both outputs with --json, and reports a reached timeout', async () => {
     await using it = await bed();
     const ran = await it.agent(['exec', '-i', '--json', 'hello', 'cat'], { stdin: 'in' });
     expect(JSON.parse(ran.out)).toEqual({
@@ -353,7 +353,7 @@ describe('agent exec -i', () => {
 });
 
 describe('agent cp to a missing directory', () => {
-  test('names the command that creates the directory', async () => {
+  test('agent cp to a missing directory names the command that creates the directory', async () => {
     await using it = await bed();
     writeFileSync(join(it.here, 'f'), '');
     const ran = await it.agent(['cp', join(it.here, 'f'), "hello:/data/it's/"]);
@@ -364,7 +364,7 @@ describe('agent cp to a missing directory', () => {
 });
 
 describe('agent shell', () => {
-  test('passes stdin, both outputs and the exit code through pipes', async () => {
+  test('agent shell passes stdin, both outputs and the exit code through pipes', async () => {
     await using it = await bed();
     const ran = await it.agent(
       ['shell', '-e', 'A=1', 'hello', '--', 'sh', '-c', 'cat; echo $A; echo err >&2; exit 7'],
@@ -376,18 +376,18 @@ describe('agent shell', () => {
     expect(it.inside.execs).toMatchObject([{ terminal: null, env: { A: '1' } }]);
   });
 
-  test('reads options after the agent, and passes options after -- to the command', async () => {
+  test('agent shell reads options after the agent, and passes options after -- to the command', async () => {
     await using it = await bed();
     await it.agent(['shell', 'hello', '-e', 'A=1', '--', 'test', '-e', '/']);
     expect(it.inside.execs).toMatchObject([{ argv: ['test', '-e', '/'], env: { A: '1' } }]);
   });
 
-  test('starts a login shell that reads stdin when no command is given', async () => {
+  test('agent shell starts a login shell that reads stdin when no command is given', async () => {
     await using it = await bed();
     expect(await it.agent(['shell', 'hello'], { stdin: 'echo $((6 * 7))\n' })).toMatchObject({ code: 0, out: '42\n' });
   });
 
-  test('sets the terminal to raw mode while it runs, and sends its size and each new size', async () => {
+  test('agent shell sets the terminal to raw mode while it runs, and sends its size and each new size', async () => {
     await using it = await bed();
     const raw: boolean[] = [];
     let resized: (() => void) | undefined;
@@ -420,7 +420,7 @@ describe('agent shell', () => {
     expect(resized).toBeUndefined();
   });
 
-  test("adds the agent's name to the first prompt of a login shell in a terminal", async () => {
+  test("agent shell adds the agent's name to the first prompt of a login shell in a terminal", async () => {
     await using it = await bed();
     const terminal = { size: () => ({ columns: 80, rows: 24 }), setRaw: vi.fn(), onResize: () => () => undefined };
     await it.agent(['shell', 'hello'], { terminal, stdin: 'exit\n' });
@@ -436,7 +436,7 @@ describe('agent shell', () => {
     expect(said).toBe('(hello) \\w# |\nunset\n');
   });
 
-  test('uses pipes with -T when stdin is a terminal', async () => {
+  test('agent shell uses pipes with -T when stdin is a terminal', async () => {
     await using it = await bed();
     const terminal = { size: () => ({ columns: 1, rows: 1 }), setRaw: vi.fn(), onResize: () => () => undefined };
     await it.agent(['shell', '-T', 'hello', 'true'], { terminal });
@@ -444,13 +444,13 @@ describe('agent shell', () => {
     expect(terminal.setRaw).not.toHaveBeenCalled();
   });
 
-  test('reports an error of the service', async () => {
+  test('agent shell reports an error of the service', async () => {
     await using it = await bed();
     const ran = await it.agent(['shell', 'hello', '--', '/no/such/program']);
     expect(ran).toMatchObject({ code: 1, err: expect.stringContaining('/no/such/program') });
   });
 
-  test('ends with exit code 69 when the connection closes without an exit code', async () => {
+  test('agent shell ends with exit code 69 when the connection closes without an exit code', async () => {
     await using it = await bed();
     const running = it.agent(['shell', 'hello', '--', 'sleep', '1000']);
     await vi.waitFor(() => expect(it.inside.running).toBe(1));
@@ -493,7 +493,7 @@ describe('agent port-forward', () => {
     return await text(socket);
   };
 
-  test('forwards many connections at once, each with a separate end of stream', async () => {
+  test('agent port-forward forwards many connections at once, each with a separate end of stream', async () => {
     await using it = await bed();
     const forward = await forwarded(it, socket => {
       let seen = '';
@@ -508,7 +508,7 @@ describe('agent port-forward', () => {
     expect(await forward.end()).toMatchObject({ code: 0, err: '' });
   });
 
-  test('closes the connection and reports the reason when no program listens on the port', async () => {
+  test('agent port-forward closes the connection and reports the reason when no program listens on the port', async () => {
     await using it = await bed();
     const forward = await forwarded(it, () => undefined);
     await new Promise(resolve => forward.server.close(resolve));
@@ -516,12 +516,15 @@ describe('agent port-forward', () => {
     expect(await forward.end()).toMatchObject({ err: expect.stringContaining('nothing listens on port') });
   });
 
-  test.each(['x', '0', '1:0', '70000', '70000:1', '1:2:3', ''])('refuses %j with exit code 2', async port => {
-    const ran = await cli(['agent', 'port-forward', 'hello', port]);
-    expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('[LOCAL:]REMOTE') });
-  });
+  test.each(['x', '0', '1:0', '70000', '70000:1', '1:2:3', ''])(
+    'agent port-forward refuses %j with exit code 2',
+    async port => {
+      const ran = await cli(['agent', 'port-forward', 'hello', port]);
+      expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('[LOCAL:]REMOTE') });
+    },
+  );
 
-  test('reports a local port that is in use', async () => {
+  test('agent port-forward reports a local port that is in use', async () => {
     await using it = await bed();
     const { port } = it.app.server.address() as { port: number };
     const ran = await it.agent(['port-forward', 'hello', `${port}:80`]);

@@ -205,7 +205,7 @@ describe('function', () => {
     ['update', 'hello:v1', 'names a version'],
     ['publish', `${URN}:v1`, 'names a version'],
     ['versions', 'hello:v1', 'names a version'],
-  ])('%s %s is refused before a request is sent, because it %s', async (command, name, why) => {
+  ])('function %s %s is refused before a request is sent, because it %s', async (command, name, why) => {
     await cli(...REGISTER);
     expect(await cli('function', command, name)).toMatchObject({ code: 2, err: expect.stringContaining(why) });
     expect((await meta.send('GET', '/functions')).body.result.total).toBe(1);
@@ -222,7 +222,7 @@ describe('function', () => {
   });
 
   test.each([['get'], ['update', '--cpu', '5'], ['publish'], ['reserve', '--label', 'a', '--min', '1'], ['delete']])(
-    "%s does not change one's own function when the URN names another tenant",
+    "function %s does not change one's own function when the URN names another tenant",
     async (command, ...flags) => {
       await cli(...REGISTER);
       const before = await meta.send('GET', '/functions');

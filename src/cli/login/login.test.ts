@@ -30,7 +30,7 @@ const login = (service: StubService, name: string, more: readonly string[] = [],
   run(['login', service.address, '--meta-address', service.address, '--name', name, ...more], options);
 
 describe('rookery login', () => {
-  test('stores an accepted token in a private file, commands send the token, and logout removes it', async () => {
+  test('login stores an accepted token in a private file, commands send the token, and logout removes it', async () => {
     await using service = await guarded('a.b.c');
     const ran = await login(service, 'one', [], { stdin: 'a.b.c\n' });
     expect(ran).toEqual({ code: 0, out: 'one\n', err: `Logged in to ${service.address}/.\n` });
@@ -47,7 +47,7 @@ describe('rookery login', () => {
     expect(await run(['agent', 'list'])).toMatchObject({ code: 0 });
   });
 
-  test('does not store a refused or malformed token', async () => {
+  test('login does not store a refused or malformed token', async () => {
     await using service = await guarded('a.b.c');
     const refused = await login(service, 'one', [], { stdin: 'x.y.z' });
     expect(refused).toMatchObject({ code: 77, out: '' });
@@ -59,7 +59,7 @@ describe('rookery login', () => {
     expect(readdirSync(home)).toEqual([]);
   });
 
-  test('prompts for the token on a terminal without showing it', async () => {
+  test('login prompts for the token on a terminal without showing it', async () => {
     await using service = await guarded('a.b.c');
     const raw: boolean[] = [];
     const terminal = { size: () => ({ columns: 80, rows: 24 }), setRaw: (is: boolean) => void raw.push(is) };
@@ -76,14 +76,14 @@ describe('rookery login', () => {
     expect(raw).toEqual([true, false]);
   });
 
-  test('needs no token when the server has no authentication, and does not store an unreachable server', async () => {
+  test('login needs no token when the server has no authentication, and does not store an unreachable server', async () => {
     await using service = await StubService.start((_, response) => json(response, 200, { code: 0, instances: [] }));
     expect(await login(service, 'open')).toMatchObject({ code: 0, err: expect.stringContaining('asks for no token') });
     expect((await run(['login', 'http://127.0.0.1:1'])).code).toBe(69);
     expect(Object.keys(kept().servers)).toEqual(['open']);
   });
 
-  test('stores --ca-file, which a server with an unknown certificate needs', async () => {
+  test('login stores --ca-file, which a server with an unknown certificate needs', async () => {
     const { cert, issue } = authority('an authority of this test');
     const server = createServer(issue('localhost'), (_, response) => response.end('{"code":0,"instances":[]}'));
     await new Promise<void>(resolve => server.listen(0, 'localhost', resolve));
@@ -102,7 +102,7 @@ describe('rookery login', () => {
     }
   });
 
-  test('warns when the meta_service cannot be reached', async () => {
+  test('login warns when the meta_service cannot be reached', async () => {
     await using service = await guarded('a.b.c');
     const args = ['login', service.address, '--meta-address', 'http://127.0.0.1:1', '--name', 'one'];
     const ran = await run(args, { stdin: 'a.b.c' });

@@ -20,7 +20,7 @@ describe('secret set', () => {
     ['hunter2\n', 'hunter2'],
     ['two\nlines\r\n', 'two\nlines'],
     [' \n\n', ' \n'],
-  ])('reads the value from stdin without one final newline: %j', async (stdin, value) => {
+  ])('secret set reads the value from stdin without one final newline: %j', async (stdin, value) => {
     await using stub = await service();
     const ran = await cli(['secret', 'set', 'db-password', '--address', stub.address], { stdin });
     expect(ran).toEqual({ code: 0, out: '', err: '' });
@@ -28,7 +28,7 @@ describe('secret set', () => {
     expect(JSON.parse(stub.last.body)).toEqual({ value });
   });
 
-  test('reads the value from a file, and does not print it', async () => {
+  test('secret set reads the value from a file, and does not print it', async () => {
     await using stub = await service();
     const file = join(dir, 'value');
     writeFileSync(file, 'hunter2\n');
@@ -37,7 +37,7 @@ describe('secret set', () => {
     expect(ran.out + ran.err).not.toContain('hunter2');
   });
 
-  test('refuses a value that is not UTF-8 text', async () => {
+  test('secret set refuses a value that is not UTF-8 text', async () => {
     await using stub = await service();
     const file = join(dir, 'bytes');
     writeFileSync(file, Buffer.from([0x61, 0xff]));
@@ -52,7 +52,7 @@ describe('secret set', () => {
   test.each([
     ['an empty value', ['db-password'], '\n', 'The value is empty'],
     ['a name that no secret has', ['../agent'], 'x', 'The name of a secret must be'],
-  ])('refuses %s, and sends nothing', async (_, args, stdin, text) => {
+  ])('secret set refuses %s, and sends nothing', async (_, args, stdin, text) => {
     await using stub = await service();
     const ran = await cli(['secret', 'set', ...args, '--address', stub.address], { stdin });
     expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(text) });
@@ -92,7 +92,7 @@ describe('--secret', () => {
   const created = () => StubService.start((_, response) => json(response, 200, { code: 200, instance_id: 'i' }));
   const args = ['agent', 'create', 'a', '--runtime', 'python3.11', '--handler', 'a.b', '-e', 'PLAIN=x'];
 
-  test("sets a variable from a secret, under the secret's name or another name", async () => {
+  test("the option --secret sets a variable from a secret, under the secret's name or another name", async () => {
     await using stub = await created();
     await cli([...args, '--secret', 'KEY=db-password', '--secret', 'TOKEN', '--address', stub.address]);
     expect(JSON.parse(stub.lastWrite.body).env_vars).toEqual({
@@ -102,7 +102,7 @@ describe('--secret', () => {
     });
   });
 
-  test.each(['KEY=', '=db-password', 'KEY=a b'])('refuses %j with exit code 2', async given => {
+  test.each(['KEY=', '=db-password', 'KEY=a b'])('the option --secret refuses %j with exit code 2', async given => {
     const ran = await cli([...args, '--secret', given]);
     expect(ran).toMatchObject({ code: 2, err: expect.stringContaining('--secret must be') });
   });

@@ -6,10 +6,11 @@ describe('--expose', () => {
     ['8000', { port: 8000 }],
     ['8000:public', { port: 8000, access: 'public' }],
     ['80:link', { port: 80, access: 'link' }],
-  ])('accepts %s', (text, expose) => expect(parseExpose(text)).toEqual(expose));
+  ])('the option --expose accepts %s', (text, expose) => expect(parseExpose(text)).toEqual(expose));
 
-  test.each(['', 'public', '8000:', '8000:all', 'tcp:8000', '8000:public:x', '-1', '800000'])('refuses "%s"', text =>
-    expect(() => parseExpose(text)).toThrow('--expose must be a port, or port:access with'),
+  test.each(['', 'public', '8000:', '8000:all', 'tcp:8000', '8000:public:x', '-1', '800000'])(
+    'the option --expose refuses "%s"',
+    text => expect(() => parseExpose(text)).toThrow('--expose must be a port, or port:access with'),
   );
 });
 
@@ -28,5 +29,7 @@ describe('addressFor', () => {
     [there, 'http://site--default.localhost:8888/', 'http://rookery.example.org:8888/default/site/'],
     [there, 'https://site--default.apps.example.org/', 'https://site--default.apps.example.org/'],
     [there, null, 'http://rookery.example.org:8888/default/site/'],
-  ])('returns a reachable URL for %s and %s', (frontend, address, shown) => expect(of(frontend, address)).toBe(shown));
+  ])('addressFor returns a reachable URL for %s and %s', (frontend, address, shown) =>
+    expect(of(frontend, address)).toBe(shown),
+  );
 });

@@ -57,7 +57,7 @@ const NO_JOBS = { running: 0, waiting: 0 };
 const URLS = { frontendUrl: 'http://127.0.0.1:1', metaUrl: 'http://127.0.0.1:2' };
 
 describe('runServer', () => {
-  test('prints a ready line, stops at a signal, and prints how many agents continue', async () => {
+  test('runServer prints a ready line, stops at a signal, and prints how many agents continue', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=http://127.0.0.1:1 meta=http://127.0.0.1:2']));
@@ -80,7 +80,7 @@ describe('runServer', () => {
       1,
       'stopped: 1 agent lives on and is adopted at the next start; "rookery stop --all" ends everything of this machine',
     ],
-  ])('with %i agents left, prints %j as the last line', async (agentsLeft, line) => {
+  ])('runServer with %i agents left prints %j as the last line', async (agentsLeft, line) => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();
@@ -104,7 +104,7 @@ describe('runServer', () => {
       '2 agents live on and are adopted at the next start; 3 jobs run on and are adopted at the next start; 4 jobs wait and are taken up at the next start; "rookery stop --all" ends everything of this machine',
     ],
   ])(
-    'with %i agents, %i running and %i waiting jobs, prints what happens to them',
+    'runServer with %i agents, %i running and %i waiting jobs prints which of them continue',
     async (agentsLeft, running, waiting, line) => {
       const run = setUp();
       run.start.resolve(URLS);
@@ -115,7 +115,7 @@ describe('runServer', () => {
     },
   );
 
-  test('prints that the jobs are unknown when the database does not answer', async () => {
+  test('runServer prints that the jobs are unknown when the database does not answer', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();
@@ -126,7 +126,7 @@ describe('runServer', () => {
     );
   });
 
-  test('prints a dash for an entry that is switched off', async () => {
+  test('runServer prints a dash for an entry that is switched off', async () => {
     const run = setUp();
     run.start.resolve({ frontendUrl: null, metaUrl: URLS.metaUrl });
     await vi.waitFor(() => expect(run.lines).toEqual(['ready frontend=- meta=http://127.0.0.1:2']));
@@ -135,7 +135,7 @@ describe('runServer', () => {
     await run.code;
   });
 
-  test('passes stopAgents to the server', async () => {
+  test('runServer passes stopAgents to the server', async () => {
     const run = setUp({ stopAgents: true });
     run.start.resolve(URLS);
     run.signal('SIGINT');
@@ -144,7 +144,7 @@ describe('runServer', () => {
     expect(run.server.close).toHaveBeenCalledWith({ stopAgents: true, graceMs: 1000 });
   });
 
-  test('ends at once at a second signal, while close is still pending', async () => {
+  test('runServer ends at once at a second signal, while close is still pending', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();
@@ -154,7 +154,7 @@ describe('runServer', () => {
     expect(run.lines.at(-1)).toBe('stopped: at once; agents and jobs live on and are adopted at the next start');
   });
 
-  test('closes the server without a ready line when a signal arrives during the start', async () => {
+  test('runServer closes the server without a ready line when a signal arrives during the start', async () => {
     const run = setUp();
     run.signal();
     run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
@@ -163,7 +163,7 @@ describe('runServer', () => {
     expect(run.lines).toEqual(['stopped: no agent is left']);
   });
 
-  test('closes the server and rejects with the error when the start fails', async () => {
+  test('runServer closes the server and rejects with the error when the start fails', async () => {
     const run = setUp();
     run.start.reject(new Error('port is taken'));
     run.close.resolve({ agentsLeft: 0, jobsLeft: NO_JOBS });
@@ -172,7 +172,7 @@ describe('runServer', () => {
     expect(run.lines).toEqual([]);
   });
 
-  test('logs and counts an uncaught fault, and continues', async () => {
+  test('runServer logs and counts an uncaught fault, and continues', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     await vi.waitFor(() => expect(run.lines).toHaveLength(1));
@@ -185,7 +185,7 @@ describe('runServer', () => {
     expect(await run.code).toBe(0);
   });
 
-  test('stops with exit code 1 after more than 100 faults in a minute, and continues below that rate', async () => {
+  test('runServer stops with exit code 1 after more than 100 faults in a minute, and continues below that rate', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const run = setUp();
@@ -207,7 +207,7 @@ describe('runServer', () => {
     }
   });
 
-  test('ends with exit code 1 when close fails', async () => {
+  test('runServer ends with exit code 1 when close fails', async () => {
     const run = setUp();
     run.start.resolve(URLS);
     run.signal();
@@ -217,7 +217,7 @@ describe('runServer', () => {
     expect(run.logged).toContain('closing failed');
   });
 
-  test('stops waiting for close at the deadline', async () => {
+  test('runServer stops waiting for close at the deadline', async () => {
     vi.useFakeTimers();
     try {
       const run = setUp();

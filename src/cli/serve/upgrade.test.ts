@@ -86,6 +86,6 @@ test.each([
   ['0.1.0', '0.2.0', false],
   ['1.0.0', '1.0.0-rc.1', true],
   ['1.0.0-rc.1', '1.0.0', false],
-])('is %s newer than %s: %s', (version, than, expected) => {
+])('isNewer compares %s with %s: %s', (version, than, expected) => {
   expect(isNewer(version, than)).toBe(expected);
 });

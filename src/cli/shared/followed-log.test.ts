@@ -24,7 +24,7 @@ function send(response: ServerResponse, stream: string): void {
 }
 
 describe('followed log', () => {
-  test('continues after the last byte when the connection breaks', async () => {
+  test('a followed log continues after the last byte when the connection breaks', async () => {
     const streams = [event('one\ntw'), `:\n\n${event('one\n')}${event('two\nthree\n')}${END}`];
     await using service = await logService('one\ntwo\n', streams);
     const agent = await cli(['agent', 'logs', '-f', ID, '--address', service.address]);
@@ -34,13 +34,13 @@ describe('followed log', () => {
     expect(job).toEqual({ code: 0, out: 'one\ntwo\nthree\n', err: '' });
   });
 
-  test('continues without repeated lines when only the last lines were requested', async () => {
+  test('a followed log continues without repeated lines when only the last lines were requested', async () => {
     await using service = await logService('one\ntwo\n', [event('two\n'), `${event('one\ntwo\nthree\n')}${END}`]);
     const ran = await cli(['agent', 'logs', '-f', ID, '--tail', '1', '--address', service.address]);
     expect(ran).toEqual({ code: 0, out: 'two\nthree\n', err: '' });
   });
 
-  test("counts the lines of each instance when the instances' lines arrive in another order", async () => {
+  test("a followed log counts the lines of each instance when the instances' lines arrive in another order", async () => {
     const [a, b] = ['[aaaaaaaa] ', '[bbbbbbbb] '];
     const now = `${b}1\n${b}2\n${a}1\n`;
     await using service = await logService(now, [event(`${a}1\n${b}1\n`), `${event(`${now}${a}2\n`)}${END}`]);
@@ -48,13 +48,13 @@ describe('followed log', () => {
     expect(ran).toEqual({ code: 0, out: `${a}1\n${b}1\n${b}2\n${a}2\n`, err: '' });
   });
 
-  test('warns when the log no longer has the lines that were printed', async () => {
+  test('a followed log warns when the log no longer has the lines that were printed', async () => {
     await using service = await logService('new\n', [event('old\n'), `${event('new\n')}${END}`]);
     const ran = await cli(['agent', 'logs', '-f', ID, '--address', service.address]);
     expect(ran).toMatchObject({ code: 0, out: 'old\nnew\n', err: expect.stringContaining('lines may be missing') });
   });
 
-  test('continues with the next run when the agent restarts', async () => {
+  test('a followed log continues with the next run when the agent restarts', async () => {
     const runs = [RECORD, { ...RECORD, status: 'RUNNING', restarts: 1 }, { ...RECORD, restarts: 1 }];
     await using service = await logService('', [`${event('one\n')}${END}`, `${event('two\n')}${END}`], runs);
     const ran = await cli(['agent', 'logs', '-f', ID, '--tail', '1', '--address', service.address]);
@@ -65,7 +65,7 @@ describe('followed log', () => {
     ]);
   });
 
-  test("ends with the service's error when the service refuses the next connection", async () => {
+  test("a followed log ends with the service's error when the service refuses the next connection", async () => {
     let connections = 0;
     await using service = await StubService.start((_, response) => {
       connections += 1;

@@ -33,7 +33,7 @@ const ID = '11111111-2222-4333-8444-555555555555';
 const agent = (status: string, more = {}) => ({ instance_id: ID, namespace: 'default', name: 'a', status, ...more });
 
 describe('rookery wait', () => {
-  test('reads the state again at an event, and ends when the state is reached', async () => {
+  test('wait reads the state again at an event, and ends when the state is reached', async () => {
     let status = 'CREATING';
     await using it = await service({
       '/api/agent?': () => ({ instances: [agent(status)] }),
@@ -46,7 +46,7 @@ describe('rookery wait', () => {
     expect(await waiting).toEqual({ code: 0, out: 'running\n', err: '' });
   });
 
-  test('waits for a missing agent until --timeout, and counts a missing agent as deleted', async () => {
+  test('wait continues for a missing agent until --timeout, and counts a missing agent as deleted', async () => {
     await using it = await service({ '/api/agent?': () => ({ instances: [] }) });
     const args = ['wait', 'agent', 'a', ...it.connection];
     expect(await cli([...args, '--for', 'deleted'])).toMatchObject({ code: 0, out: 'deleted\n' });
@@ -54,7 +54,7 @@ describe('rookery wait', () => {
     expect(late).toEqual({ code: 124, out: '', err: 'Not running after 10ms: there is no agent a.\n' });
   });
 
-  test("ends with 1 when the state can no longer be reached, unless the agent's policy restarts it", async () => {
+  test("wait ends with 1 when the state can no longer be reached, unless the agent's policy restarts it", async () => {
     let restart = {};
     const failed = () => ({ ...agent('FAILED', { status_reason: 'exit code 3' }), ...restart });
     await using it = await service({
@@ -71,7 +71,7 @@ describe('rookery wait', () => {
     expect((await cli(['wait', 'job', 'nosuch', ...it.connection])).code).toBe(1);
   });
 
-  test('waits until a function is deleted, idle or ready', async () => {
+  test('wait ends when a function is deleted, idle or ready', async () => {
     let instances: object[] = [];
     await using it = await service({
       '/serverless/v1/functions/0%40default%40f?': () => ({ code: 0, function: { functionVersionUrn: 'sn:u' } }),
@@ -88,7 +88,7 @@ describe('rookery wait', () => {
   test.each([
     ['agent', 'succeeded'],
     ['job', 'ready'],
-  ])('refuses %s --for %s with exit code 2', async (kind, state) => {
+  ])('wait refuses %s --for %s with exit code 2', async (kind, state) => {
     const ran = await cli(['wait', kind, 'x', '--for', state]);
     expect(ran).toMatchObject({ code: 2, err: expect.stringContaining(`--for must be`) });
   });
@@ -127,7 +127,7 @@ describe('logs of several agents', () => {
     '/api/agent/2/logs': () => 'c',
   };
 
-  test("prefixes each line with the agent's name, in colour on a terminal only", async () => {
+  test("logs of several agents prefix each line with the agent's name, in colour on a terminal only", async () => {
     await using it = await service(answers);
     for (const noun of [['logs'], ['agent', 'logs']]) {
       const ran = await cli([...noun, 'one', 'other', ...it.connection]);
@@ -140,7 +140,7 @@ describe('logs of several agents', () => {
     expect((await cli(['logs', 'one', ...it.connection])).out).toBe('a\nb\n');
   });
 
-  test('print nothing when one of the agents does not exist', async () => {
+  test('logs of several agents print nothing when one of the agents does not exist', async () => {
     await using it = await service(answers);
     expect(await cli(['logs', 'one', 'nosuch', ...it.connection])).toMatchObject({ code: 1, out: '' });
   });
@@ -222,7 +222,7 @@ test('top sorts, explains its keys and quits by keys on a terminal', async () =>
 });
 
 describe('rookery events', () => {
-  test('ends with exit code 69 when the service sends nothing for 40 s', async () => {
+  test('events ends with exit code 69 when the service sends nothing for 40 s', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     await using it = await service({});

@@ -10,7 +10,7 @@ test.each([
   ['app.mjs', 'export const handle = event => event;\n', null],
   ['app.js', 'const = 1;\n', expect.stringMatching(/^SyntaxError: /)],
   ['data.txt', 'def handle(:\n', null],
-])('%s of %j has the fault %j', async (name, content, expected) => {
+])('parseFault of %s with %j returns %j', async (name, content, expected) => {
   const dir = mkdtempSync(join(tmpdir(), 'rookery-parse-'));
   try {
     writeFileSync(join(dir, name), content);

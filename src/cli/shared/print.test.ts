@@ -45,20 +45,20 @@ const COLUMNS = [
 describe('printTable', () => {
   const row = { id: '12345678', name: 'a-name-that-is-much-too-long-for-this-terminal' };
 
-  test('shortens the flexible column to fit the terminal', () => {
+  test('printTable shortens the flexible column to fit the terminal', () => {
     const { io, lines } = setUp();
     printTable(io, COLUMNS, [row]);
     expect(lines()).toEqual(['ID        NAME                       AGE', '12345678  a-name-that-is-much-too-…  5s']);
     for (const line of lines()) expect(line.length).toBeLessThanOrEqual(40);
   });
 
-  test('does not truncate when output is not a terminal', () => {
+  test('printTable does not truncate when output is not a terminal', () => {
     const { io, lines } = setUp({ isTerminal: false });
     printTable(io, COLUMNS, [row]);
     expect(lines()[1]).toContain(row.name);
   });
 
-  test('counts wide characters as two columns', () => {
+  test('printTable counts wide characters as two columns', () => {
     const { io, lines } = setUp();
     printTable(io, COLUMNS, [
       { id: '1', name: '代理' },
@@ -68,7 +68,7 @@ describe('printTable', () => {
     expect(lines()[2]).toBe('2   abcdef  5s');
   });
 
-  test('replaces control characters and line breaks in values', () => {
+  test('printTable replaces control characters and line breaks in values', () => {
     const { io, lines } = setUp();
     printTable(io, COLUMNS, [{ id: '1', name: 'a\u001b[2Jb\nc' }]);
     expect(lines()).toHaveLength(2);
@@ -140,7 +140,7 @@ test('printTable shortens the column with gives "first" before others, and "last
 });
 
 describe('printed texts of users', () => {
-  test('are cleared of characters that steer the terminal, reorder text or hide it', () => {
+  test('printed texts of users contain no characters that control the terminal, reorder text or hide it', () => {
     const steering = [
       '\x1b]0;x\x07',
       '\r',
@@ -161,7 +161,7 @@ describe('printed texts of users', () => {
     expect(it.text()).toBe('boom \ufffd[2J\ufffd\n');
   });
 
-  test('about several missing isolation layers are printed as one line', () => {
+  test('warnings about several missing isolation layers are printed as one line', () => {
     const it = setUp({ isTerminal: false });
     const user =
       "the server is not root: whatever user is asked for has the rights of the server's user on the host's files";

@@ -9,10 +9,13 @@ test.each([
   ['15m', 900_000],
   ['1h', 3_600_000],
   ['7d', 604_800_000],
-])('%s is %i ms', (text, ms) => {
+])('the duration %s is %i ms', (text, ms) => {
   expect(parseDurationMs(text, '--ttl')).toBe(ms);
 });
 
-test.each(['', '0', '0s', '-1s', '1w', '1 h', 'h', '1h30m', '1e3', 'NaN', '999999999999d'])('%j is refused', text => {
-  expect(() => parseDurationMs(text, '--ttl')).toThrow('--ttl must be a time such as 90s, 15m, 1h or 7d');
-});
+test.each(['', '0', '0s', '-1s', '1w', '1 h', 'h', '1h30m', '1e3', 'NaN', '999999999999d'])(
+  'the duration %j is refused',
+  text => {
+    expect(() => parseDurationMs(text, '--ttl')).toThrow('--ttl must be a time such as 90s, 15m, 1h or 7d');
+  },
+);
