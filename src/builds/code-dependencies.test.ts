@@ -44,7 +44,7 @@ async function build(
 }
 
 describe.each(['package', 'mount'] as const)('the code path of a %s', kind => {
-  test('is read through links that stay in it', async () => {
+  test('a build reads a code path through links that stay in its mount', async () => {
     symlinkSync('real', join(directory, 'package/link'));
     symlinkSync('package', join(directory, 'source'));
     for (const path of [`${CODE}/real`, `${CODE}/link/`]) {
@@ -66,7 +66,7 @@ describe.each(['package', 'mount'] as const)('the code path of a %s', kind => {
     },
   );
 
-  test('is not taken for a directory beside it whose name begins in the same way', async () => {
+  test('a code path that leads to a neighbour with the same first letters is refused', async () => {
     mkdirSync(join(directory, 'package-of-another'));
     symlinkSync('../package-of-another', join(directory, 'package/x'));
     expect(await build(`${CODE}/x`, kind)).toContain('leads out of its mount');

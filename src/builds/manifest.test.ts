@@ -46,11 +46,11 @@ describe('Python code', () => {
     [{ 'requirements.txt': '# nothing\n\n--index-url https://example.com\n' }, []],
     [{ 'uv.lock': '' }, []],
     [{}, []],
-  ])('%j asks with %j', async (files, expected) => {
+  ])('dependencies of a project with %j are read from %j', async (files, expected) => {
     expect(names(await python(files as Record<string, string>))).toEqual(expected);
   });
 
-  test('files that requirements name belong to them, from where they are named', async () => {
+  test('files that a requirements file names are included, with paths relative to that file', async () => {
     const files = {
       'requirements.txt': 'six # -r none\n-r more/a.txt\n--constraint=more/c.txt',
       'more/a.txt': '-r b.txt',
@@ -71,7 +71,7 @@ describe('Python code', () => {
     'x @ file:///srv/x',
     '-r ../other.txt',
     '-r /etc/passwd',
-  ])('%s is a path, which is refused with its line', async line => {
+  ])('the line %s is refused because it is a path', async line => {
     await expect(python({ 'requirements.txt': `six\n${line}\n` })).rejects.toThrow(
       `requirements.txt: "${line}" is a path`,
     );
@@ -85,7 +85,7 @@ describe('Python code', () => {
     ['[project]\ndependencies\n= ["six"]', false],
     ['[\nproject.dependencies]', false],
     ['# no dependencies = 1', false],
-  ])('a pyproject.toml asks line by line: %j', async (text, asks) => {
+  ])('a pyproject.toml is searched for dependencies line by line: %j', async (text, asks) => {
     expect(names(await python({ 'pyproject.toml': text }))).toEqual(asks ? ['pyproject.toml'] : []);
   });
 
@@ -100,7 +100,7 @@ describe('Python code', () => {
     await python({ [name]: text });
   });
 
-  test('a file that names itself and others many times has each once, and a name is no longer than a path', async () => {
+  test('a requirements file that names files repeatedly includes each once, and a name longer than a path is refused', async () => {
     const files = {
       'requirements.txt': '-r __proto__\n-r b.txt\n-r requirements.txt\n'.repeat(3),
       'b.txt': '-r b.txt',
@@ -117,7 +117,7 @@ describe('Python code', () => {
     );
   });
 
-  test('links are not followed, nor directories that are links', async () => {
+  test('links to files and directories are not followed', async () => {
     const directory = directoryOf({ 'requirements.txt': '-r inner/host.txt' });
     symlinkSync('/etc', join(directory, 'inner'));
     await expect(read(readPythonManifest, directory)).rejects.toThrow('there is no such file beside it');
@@ -134,7 +134,7 @@ describe('JavaScript', () => {
     [{ 'package.json': PACKAGE, 'npm-shrinkwrap.json': '{}' }, ['npm-shrinkwrap.json', 'package.json']],
     [{ 'package.json': '{"type": "module", "devDependencies": {"x": "1"}}' }, []],
     [{}, []],
-  ])('%j asks with %j', async (files, expected) => {
+  ])('dependencies of a project with %j are read from %j', async (files, expected) => {
     expect(names(await node(files as Record<string, string>))).toEqual(expected);
   });
 
@@ -144,7 +144,7 @@ describe('JavaScript', () => {
     [{ 'package.json': '{"dependencies": {"x": "workspace:*"}}' }, 'package.json: x is a path'],
     [{ 'package.json': '{' }, 'package.json: '],
     [{ 'package.json': '[]' }, 'package.json must be an object'],
-  ])('%j is refused: %s', async (files, text) => {
+  ])('the files %j are refused with the message %s', async (files, text) => {
     await expect(node(files as Record<string, string>)).rejects.toThrow(text);
   });
 });

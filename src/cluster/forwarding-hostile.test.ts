@@ -43,14 +43,14 @@ const both = () => [world.urls.direct, world.urls.forwarded];
 const statusOf = (answer: Buffer) => Number(answer.toString('latin1').split(' ')[1]);
 
 describe('the header with which replicas say for whom they forward gives an outside caller nothing', () => {
-  test.each(['node-a', 'node-b'])('a forward header for %s gives an outside caller no identity', async nodeId => {
+  test.each(['node-a', 'node-b'])('a forward header for %s gives an outside client no identity', async nodeId => {
     for (const url of both()) {
       const request = head('POST', invoke, [mark(nodeId), ['Content-Length', '2']]);
       expect(statusOf(await say(url, `${request}{}`))).toBe(401);
     }
   });
 
-  test('no other role', async () => {
+  test('a forward header does not give another role', async () => {
     for (const url of both()) {
       expect(
         statusOf(await say(url, head('DELETE', `/api/agent/${AGENT.id}`, [mark('node-b'), bearer('viewer')]))),
@@ -58,7 +58,7 @@ describe('the header with which replicas say for whom they forward gives an outs
     }
   });
 
-  test('no other tenant', async () => {
+  test('a forward header does not give access to another tenant', async () => {
     for (const url of both()) {
       const request = head('POST', invoke, [mark('node-b'), bearer('other'), ['Content-Length', '2']]);
       expect(statusOf(await say(url, `${request}{}`))).toBe(404);
@@ -86,7 +86,7 @@ describe('the header with which replicas say for whom they forward gives an outs
   });
 });
 
-test('a replica forwards as the caller that it verified, and the other one holds it to that', async () => {
+test('a forwarded request has the rights of the client that the first replica verified', async () => {
   const ask = async (token: string, method: string, path: string) => {
     const body = method === 'POST' ? '{}' : null;
     const answer = await fetch(world.urls.forwarded + path, {
@@ -133,7 +133,7 @@ describe('requests of another replica', () => {
     ['metrics', 'GET', '/metrics', mark('node-b'), 403],
     ['nothing that is', 'GET', '/nothing', mark('node-b'), 403],
     ['a log', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-b', 'viewer'), 200],
-  ] as const)('%s', async (_, method, path, headers, status) => {
+  ] as const)('a request of another replica %s gets the expected status', async (_, method, path, headers, status) => {
     expect(await asPeer(method, path, headers)).toBe(status);
   });
 });
@@ -189,7 +189,7 @@ describe('smuggling', () => {
 
 describe('heads', () => {
   test.each([100, 12_000, 16_000, 17_000, 40_000])(
-    'heads of %d bytes are accepted or refused as without a forward',
+    'a head of %d bytes is accepted or refused as without forwarding',
     async bytes => {
       const request = head('POST', invoke, [
         ['X-Trace-Id', 't'],
@@ -202,7 +202,7 @@ describe('heads', () => {
     },
   );
 
-  test('a head of 900 headers loses none of them', async () => {
+  test('a forwarded head of 900 headers is complete', async () => {
     const many = Array.from({ length: 900 }, (_, index) => [`A${index}`, ''] as const);
     const request = head('POST', `/serverless/v1/functions/${URN}/invocations`, [
       ['X-Trace-Id', 't'],
@@ -217,7 +217,7 @@ describe('heads', () => {
     expect(world.seen[1]?.call.header.headers).toEqual(world.seen[0]?.call.header.headers);
   });
 
-  test('a trace id of an odd shape is what it would have been', async () => {
+  test('an unusual trace id is the same forwarded and directly', async () => {
     for (const id of ['', 'x'.repeat(500), 'h\xe4', 'a\tb']) {
       const request = head('POST', invoke, [
         ['X-Trace-Id', id],

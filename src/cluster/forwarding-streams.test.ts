@@ -60,7 +60,7 @@ describe('large bodies', () => {
   test.each([
     ['of a known length', { 'Content-Length': ECHOED }],
     ['in chunks', { 'Transfer-Encoding': 'chunked' }],
-  ])('24 MiB go there and come back whole, %s', async (_, headers) => {
+  ])('a body of 24 MiB is forwarded and returned unchanged, %s', async (_, headers) => {
     const port = await world.ports.http((request, response) => void request.pipe(response));
     const path = world.urls.forwarded + at(port, '/echo');
     const request = http.request(path, { method: 'POST', headers, agent: false });
@@ -110,7 +110,7 @@ describe('large bodies', () => {
     answer.destroy();
   });
 
-  test('a file is uploaded and downloaded', async () => {
+  test('a file is uploaded and downloaded through another replica', async () => {
     const content = randomBytes(5 * MEBIBYTE);
     const form = new FormData();
     form.append('path', '/up.bin');
@@ -138,7 +138,7 @@ async function settled(read: () => number): Promise<void> {
 }
 
 describe('WebSockets', () => {
-  test('a terminal: its input, its output, and the return code', async () => {
+  test('a forwarded terminal passes input, output and the return code', async () => {
     const command = encodeURIComponent(JSON.stringify(['sh', '-c', 'cat; exit 3']));
     const caller = await Caller.open(`${ws()}${agent('/exec')}?command=${command}`);
     caller.socket.send(Buffer.from('hällo'));
@@ -156,18 +156,18 @@ describe('WebSockets', () => {
     await vi.waitFor(() => expect(world.inside.running).toBe(0), WAIT_MS);
   });
 
-  test('a handshake that the other replica refuses is refused with its words', async () => {
+  test('a refusal of a handshake by the other replica reaches the client unchanged', async () => {
     const refused = await refusedHandshake(`${ws()}/api/agent/nobody/exec?command=true`);
     expect(refused).toMatchObject({ status: 404, body: { message: 'instance not found: nobody' } });
   });
 
-  test('the tail of a job comes whole, and is closed with 1000', async () => {
+  test('the forwarded tail of a job is complete and closes with 1000', async () => {
     const caller = await Caller.open(`${ws()}/api/jobs/long/logs/tail`);
     expect(await caller.closed).toMatchObject({ code: 1000 });
     expect(caller.texts.join('').split('\n')).toHaveLength(5_001);
   });
 
-  test('a server inside speaks with the caller, with what it compresses', async () => {
+  test('a WebSocket with compression is forwarded to a server in the sandbox', async () => {
     const server = http.createServer();
     const sockets = new WebSocketServer({ server, perMessageDeflate: true });
     sockets.on('connection', (socket: WebSocket) =>
@@ -186,7 +186,7 @@ describe('WebSockets', () => {
     sockets.close();
   });
 
-  test('a tunnel, both ways, with an end of one side', async () => {
+  test('a forwarded tunnel carries bytes in both directions after one side has ended', async () => {
     const port = await world.ports.tcp(socket => void socket.pipe(socket));
     const caller = await Caller.open(`${ws()}/serverless/v1/ws?instance=${AGENT.id}&port=${port}&half_close=true`);
     caller.socket.send(Buffer.from('all that is said'));
@@ -196,7 +196,7 @@ describe('WebSockets', () => {
     expect(caller.texts).toEqual(['{"type":"end"}']);
   });
 
-  test('another protocol: bytes behind the head, and a side that has ended and listens', async () => {
+  test('a forwarded upgrade keeps bytes after the head, and carries bytes after one side has ended', async () => {
     const port = await world.ports.tcp(socket => {
       let seen = '';
       socket.on('data', chunk => {
@@ -232,7 +232,7 @@ describe('a caller that leaves', () => {
   test.each([
     ['a small body', '{"a":1}'],
     ['a large one', JSON.stringify('x'.repeat(200_000))],
-  ])('frees the call on the other replica, with %s', async (_, body) => {
+  ])('a caller that leaves aborts its call with %s on the other replica', async (_, body) => {
     const started = deferred<Call>();
     world.cluster.owner.instances.onInvoke = call => {
       started.resolve(call);
@@ -248,7 +248,7 @@ describe('a caller that leaves', () => {
     await vi.waitFor(() => expect(world.cluster.first.results).toEqual(['caller_left']), WAIT_MS);
   });
 
-  test('in the middle of its body never reaches the handler', async () => {
+  test('a caller that leaves in the middle of its body never reaches the handler', async () => {
     const socket = net.connect(portOf(world.urls.forwarded), '127.0.0.1');
     socket.write(`${head('POST', agent('/invoke'), [['Content-Length', '100000']])}"half`);
     await vi.waitFor(() => expect(world.cluster.owner.locator.asked).toHaveLength(1), WAIT_MS);
@@ -257,7 +257,7 @@ describe('a caller that leaves', () => {
     expect(world.cluster.owner.instances.calls).toEqual([]);
   });
 
-  test('a log that is followed ends there', async () => {
+  test('a caller that leaves ends its followed log on the other replica', async () => {
     const ended = deferred();
     world.cluster.owner.instances.onLogs = async function* (_wanted, signal) {
       yield Buffer.from('first\n');
@@ -291,7 +291,7 @@ describe('the other replica', () => {
     expect(first.results).toEqual(['broken']);
   });
 
-  test('is said to be gone: the same, though its connections are silent', async () => {
+  test('a caller gets 503 when the address of its replica is dropped while the connections are silent', async () => {
     const { owner, first } = world.cluster;
     const started = deferred();
     owner.instances.onInvoke = () => {
@@ -307,7 +307,7 @@ describe('the other replica', () => {
     expect((await fetch(first.url + url, { method: 'POST', body: '{}' })).status).toBe(200);
   });
 
-  test('goes in the middle of an answer: the connection of the caller breaks off', async () => {
+  test('the caller’s connection breaks when the other replica ends in the middle of an answer', async () => {
     const { owner, first } = world.cluster;
     owner.instances.onLogs = async function* (_wanted, signal) {
       yield Buffer.from('first\n');
@@ -324,7 +324,7 @@ describe('the other replica', () => {
     expect(first.results).toEqual(['broken']);
   });
 
-  test('closes: running calls get their answers, and then its connections end', async () => {
+  test('a replica that closes answers its running calls, and then its connections end', async () => {
     const { owner, first } = world.cluster;
     const open = deferred<CallOutcome>();
     const started = deferred();
@@ -358,7 +358,7 @@ describe('a thing that has moved', () => {
     return answer.status;
   };
 
-  test.each(calls)('is looked up anew, and found: %s', async (_, ask) => {
+  test.each(calls)('a replica looks up the target again when the target has moved, for %s', async (_, ask) => {
     const { owner, first } = world.cluster;
     // The first address is right, but a replica with another id answers there now.
     first.locator.target = { ...owner.target, nodeId: 'node-before' };
@@ -368,7 +368,7 @@ describe('a thing that has moved', () => {
   });
 
   test.each(calls)(
-    'is never forwarded twice: a replica that does not have it says so before anything runs: %s',
+    'a replica that does not own the target refuses %s before anything runs, and forwards nothing',
     async (_, ask) => {
       const { owner, first } = world.cluster;
       owner.locator.target = { nodeId: 'node-c', address: '127.0.0.1:1' };
@@ -381,7 +381,7 @@ describe('a thing that has moved', () => {
     },
   );
 
-  test('a WebSocket too', async () => {
+  test('a WebSocket finds a target that has moved, and is answered 503 when no replica has the target', async () => {
     const { owner, first } = world.cluster;
     first.locator.target = { ...owner.target, nodeId: 'node-before' };
     first.locator.refreshed = owner.target;
@@ -391,7 +391,7 @@ describe('a thing that has moved', () => {
     expect(await refusedHandshake(`${ws()}${agent('/exec')}?command=true`)).toMatchObject({ status: 503 });
   });
 
-  test('a resource without an owner is 503, so that the caller tries again', async () => {
+  test('a request for a resource without an owner is answered 503', async () => {
     const { owner, first } = world.cluster;
     first.locator.target = { ...owner.target, nodeId: 'node-before' };
     first.locator.refreshed = null;

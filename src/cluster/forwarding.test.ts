@@ -330,7 +330,7 @@ describe('without forwarding', () => {
     ['a get of a job', 'GET', '/api/jobs/done'],
     ['health', 'GET', '/healthz'],
     ['an unknown route', 'GET', '/nothing'],
-  ])('%s is answered by the replica that receives the request', async (_, method, path) => {
+  ])('the request %s is answered by the replica that receives the request', async (_, method, path) => {
     const asked = world.cluster.first.locator.asked.length;
     await (await fetch(world.urls.forwarded + path, { method })).text();
     expect(world.cluster.first.locator.asked).toHaveLength(asked);

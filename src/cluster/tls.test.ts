@@ -58,7 +58,7 @@ describe.each([
     socket.destroy();
   });
 
-  test('tell each other who they are and which version runs', async () => {
+  test('replicas exchange their identities and versions', async () => {
     await using cluster = await TestCluster.start({ identity });
     expect(await cluster.first.peers.read(cluster.owner.target.address, '/cluster/health', 10_000)).toEqual({
       status: 'ok',
@@ -130,7 +130,7 @@ describe('a replica that cannot be reached', () => {
   test.each([
     ['refuses', async () => 1],
     ['does not finish its handshake', async (held: net.Server) => (held.address() as AddressInfo).port],
-  ])('is 503 with Retry-After: it %s', async (_, portOf) => {
+  ])('a call is answered 503 with Retry-After when the other replica %s', async (_, portOf) => {
     const held = net.createServer(socket => socket.on('error', () => undefined).resume());
     await new Promise<void>(resolve => held.listen(0, '127.0.0.1', resolve));
     await using replica = await testReplica('node-a');
@@ -148,7 +148,7 @@ describe('a replica that cannot be reached', () => {
     held.close();
   });
 
-  test('above the connections to one replica requests are refused at once', async () => {
+  test('requests above the limit of connections to one replica are refused at once', async () => {
     await using cluster = await TestCluster.start();
     const { owner, first } = cluster;
     owner.instances.put(AGENT);
@@ -190,23 +190,26 @@ describe('an answer that is none', () => {
     ['half a head', (socket: tls.TLSSocket) => void socket.end('HTTP/1.1 200 O')],
     ['half a body', (socket: tls.TLSSocket) => void socket.end('HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf')],
     ['an upgrade', (socket: tls.TLSSocket) => void socket.write('HTTP/1.1 101 Yes\r\nUpgrade: x\r\n\r\n')],
-  ])('is 503, the request is not sent again, and the connection carries no other: %s', async (_, answer) => {
-    let asked = 0;
-    await using peer = await saying(socket => {
-      asked += 1;
-      answer(socket);
-    });
-    await using replica = await testReplica('node-a');
-    replica.locator.target = peer;
-    for (let count = 1; count <= 2; count += 1) {
-      const got = await fetch(`${replica.url}/api/agent/x/invoke`, { method: 'POST', body: '{}' });
-      expect(got.status).toBe(503);
-      expect(await got.json()).toMatchObject({ message: expect.stringContaining('is not known') });
-      expect(asked).toBe(count);
-    }
-    expect(replica.results).toEqual(['broken', 'broken']);
-    await vi.waitFor(() => expect(replica.peers.openConnections).toBe(0), WAIT_MS);
-  });
+  ])(
+    'a call is answered 503 and not sent again, and its connection is not reused, when a replica answers with %s',
+    async (_, answer) => {
+      let asked = 0;
+      await using peer = await saying(socket => {
+        asked += 1;
+        answer(socket);
+      });
+      await using replica = await testReplica('node-a');
+      replica.locator.target = peer;
+      for (let count = 1; count <= 2; count += 1) {
+        const got = await fetch(`${replica.url}/api/agent/x/invoke`, { method: 'POST', body: '{}' });
+        expect(got.status).toBe(503);
+        expect(await got.json()).toMatchObject({ message: expect.stringContaining('is not known') });
+        expect(asked).toBe(count);
+      }
+      expect(replica.results).toEqual(['broken', 'broken']);
+      await vi.waitFor(() => expect(replica.peers.openConnections).toBe(0), WAIT_MS);
+    },
+  );
 
   test('an answer that breaks off behind its head breaks off for the caller', async () => {
     await using peer = await saying(socket => {

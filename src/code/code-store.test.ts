@@ -64,7 +64,7 @@ async function codeDir(): Promise<string> {
 }
 
 describe('code on this host', () => {
-  it('local: the directory itself, read-only', async () => {
+  it('storage type local mounts the directory itself read-only', async () => {
     const path = await codeDir();
     expect(await store().place({ storage: 'local', path }, 'i', 't')).toEqual({
       codePath: CODE_TARGET,
@@ -73,7 +73,7 @@ describe('code on this host', () => {
     });
   });
 
-  it('copy: a writable copy of the instance’s own, which goes with it', async () => {
+  it('storage type copy gives each instance a writable copy, which is removed with the instance', async () => {
     const path = await codeDir();
     const code = store();
     const { mount, ours } = await code.place({ storage: 'copy', path }, 'i', 't');
@@ -97,7 +97,7 @@ describe('code on this host', () => {
     expect({ codePath, source: mount?.source }).toEqual({ codePath: CODE_TARGET, source: path });
   });
 
-  it('a directory that is not there is refused with its path', async () => {
+  it('a missing code directory is refused with its path', async () => {
     const path = join(directory, 'nowhere');
     for (const storage of ['local', 'copy'] as const) {
       await expect(store().place({ storage, path }, 'i', 't')).rejects.toThrow(
@@ -106,7 +106,7 @@ describe('code on this host', () => {
     }
   });
 
-  it.each(['local', 'copy'] as const)('%s: the rule for host paths holds', async storage => {
+  it.each(['local', 'copy'] as const)('storage type %s follows the rule for host paths', async storage => {
     const path = await codeDir();
     const packages = join(directory, 'data', 'packages', 'other');
     await mkdir(packages, { recursive: true });
@@ -131,7 +131,7 @@ describe('code on this host', () => {
     if (storage === 'copy') expect(await readlink(join(directory, 'data/code/copies/i/link'))).toBe(packages);
   });
 
-  it('a copy that fails leaves nothing, and the reason names no path of the service', async () => {
+  it('a failed copy leaves no files, and its reason names no path of the service', async () => {
     const path = await codeDir();
     execFileSync('mkfifo', [join(path, 'pipe')]);
     await expect(store().place({ storage: 'copy', path }, 'i', 't')).rejects.toThrow(
@@ -140,7 +140,7 @@ describe('code on this host', () => {
     expect(await readdir(join(directory, 'data/code/copies'))).toEqual([]);
   });
 
-  it('a sweep removes copies of instances that are gone', async () => {
+  it('a sweep removes copies of instances that no longer exist', async () => {
     const path = await codeDir();
     const code = store();
     const kept = await code.place({ storage: 'copy', path }, 'kept', 't');
@@ -191,7 +191,7 @@ it('a redirect of an object store is not followed', async () => {
   }
 });
 
-it('an object store that does not answer is away, and says so', async () => {
+it('an object store that does not answer fails the placement as unavailable', async () => {
   const gone = createServer();
   await new Promise<void>(resolve => gone.listen(0, '127.0.0.1', resolve));
   const endpoint = `http://127.0.0.1:${(gone.address() as AddressInfo).port}`;
@@ -237,7 +237,7 @@ describeWith(['s3'], 'code in an object store', () => {
   });
   const cached = () => readdir(join(directory, 'data/code/cache')).catch(() => []);
 
-  it('is fetched once for all instances of a revision that wait, and shared read-only', async () => {
+  it('code of a revision is fetched once for all waiting instances, and shared read-only', async () => {
     const code = store(settings());
     const placed = await Promise.all(
       Array.from({ length: 8 }, (_, index) =>
@@ -250,14 +250,14 @@ describeWith(['s3'], 'code in an object store', () => {
     expect(await cached()).toHaveLength(1);
   });
 
-  it('a new revision is fetched anew', async () => {
+  it('a new revision of code is fetched again', async () => {
     const code = store(settings());
     await code.place({ storage: 's3', object: object(), revision: '1' }, 'a', 't');
     await code.place({ storage: 's3', object: object(), revision: '2' }, 'b', 't');
     expect(await cached()).toHaveLength(2);
   });
 
-  it('unused entries above the limit go, used ones stay', async () => {
+  it('the cache removes unused entries above its limit and keeps used ones', async () => {
     const code = store(settings(), 0);
     await code.place({ storage: 's3', object: object(), revision: '1' }, 'a', 't');
     await code.place({ storage: 's3', object: object(), revision: '2' }, 'b', 't');
@@ -273,7 +273,7 @@ describeWith(['s3'], 'code in an object store', () => {
     ['no archive', { objectId: 'not-an-archive', sha512: '' }, 'expected a zip or a tar.gz archive'],
     ['another server than those allowed', { bucketUrl: 'http://127.0.0.1:1' }, 'is not one of s3.endpoint'],
     ['wrong credentials of the function’s own', { token: 'a:b' }, 'could not be fetched'],
-  ])('refuses %s and leaves nothing', async (_title, change, text) => {
+  ])('the store refuses %s and leaves no files', async (_title, change, text) => {
     const code = store(settings());
     await expect(code.place({ storage: 's3', object: object(change), revision: '1' }, 'i', 't')).rejects.toThrow(text);
     expect(await cached()).toHaveLength(0);
@@ -319,7 +319,7 @@ describe('code that a place was promised', () => {
   const mainOf = ({ mount }: Awaited<ReturnType<CodeStore['place']>>) =>
     readFile(join(mount?.source ?? '', 'main.py'), 'utf8');
 
-  it('stays when it is placed while the entry is being removed', async () => {
+  it('an entry stays complete when an instance places it during its removal', async () => {
     let isPlaced = false;
     let placed: Awaited<ReturnType<CodeStore['place']>> | undefined;
     const code = told(async path => {
@@ -333,7 +333,7 @@ describe('code that a place was promised', () => {
     expect(placed && (await mainOf(placed))).toBe('print(1)');
   });
 
-  it('stays when it is placed while unused entries are looked for, at whichever moment', async () => {
+  it('an entry stays complete when an instance places it at any moment of a sweep', async () => {
     const code = told(async () => undefined);
     for (let turns = 0; turns < 40; turns++) {
       await placeIn(code, 'first');
@@ -346,7 +346,7 @@ describe('code that a place was promised', () => {
     }
   });
 
-  it('stays while many instances of several revisions come and go', async () => {
+  it('entries stay complete while many instances of several revisions place and release them', async () => {
     const code = told(async () => undefined);
     await Promise.all(
       Array.from({ length: 8 }, async (_, worker) => {
@@ -376,20 +376,20 @@ describe('code that a place was promised', () => {
     const during = (bootId: string | null) => store(settings, undefined, undefined, undefined, bootId);
     const lose = (path: string | undefined) => writeFile(join(path ?? '', 'main.py'), '');
 
-    it('is fetched anew', async () => {
+    it('code from an earlier boot of the machine is fetched again', async () => {
       await lose((await placeIn(during('boot-1'), 'first')).mount?.source);
       const after = during('boot-2');
       await after.sweep(new Set());
       expect(await mainOf(await placeIn(after, 'second'))).toBe('print(1)');
     });
 
-    it('is not kept', async () => {
+    it('a sweep removes unused code from an earlier boot of the machine', async () => {
       const { mount } = await placeIn(during('boot-1'), 'first');
       await during('boot-2').sweep(new Set());
       await expect(access(mount?.source ?? '')).rejects.toThrow();
     });
 
-    it('stays with those who have it mounted, and others get their own', async () => {
+    it('code from an earlier boot stays for the instances that mount it, and new instances get a new copy', async () => {
       const { mount } = await placeIn(during('boot-1'), 'first');
       await lose(mount?.source);
       const after = during('boot-2');
@@ -401,7 +401,7 @@ describe('code that a place was promised', () => {
       await expect(access(mount?.source ?? '')).rejects.toThrow();
     });
 
-    it('stays for an agent of before, whatever the boot in which it was unpacked', async () => {
+    it('an uploaded package stays while an agent holds it, whatever the boot in which it was unpacked', async () => {
       const sha256 = 'a'.repeat(64);
       await mkdir(join(directory, 'code'));
       await writeFile(join(directory, 'code/main.py'), 'print(1)');
@@ -415,7 +415,7 @@ describe('code that a place was promised', () => {
       expect(await readdir(join(directory, 'data/code/cache'))).toHaveLength(0);
     });
 
-    it('is not removed before it is known who has it', async () => {
+    it('code from an earlier boot is not removed before the sweep', async () => {
       const { mount } = await placeIn(during('boot-1'), 'first');
       const after = during('boot-2');
       await after.release('another');
@@ -425,7 +425,7 @@ describe('code that a place was promised', () => {
     it.each([
       ['the service alone was started anew', 'boot-1', 'boot-1'],
       ['nothing is known of boots', null, null],
-    ])('unless %s: then it is kept', async (_title, before, now) => {
+    ])('a sweep keeps code when %s', async (_title, before, now) => {
       await placeIn(during(before), 'first');
       isThere = false;
       const after = during(now);
@@ -434,7 +434,7 @@ describe('code that a place was promised', () => {
     });
   });
 
-  it('stays with an instance of before a restart of which nothing is known yet', async () => {
+  it('code stays for an adopted instance after a restart of the service', async () => {
     const before = told(async () => undefined);
     const placed = await placeIn(before, 'first');
     const after = told(async () => undefined);

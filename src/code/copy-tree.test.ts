@@ -50,7 +50,7 @@ async function copy(limits = LIMITS, before: () => Promise<void> = async () => {
 }
 
 describe('a copy', () => {
-  it('has the files, the directories and their permissions', async () => {
+  it('a copy has the files, the directories and their permissions', async () => {
     await mkdir(join(source, 'a/b'), { recursive: true });
     await writeFile(join(source, 'a/b/run'), '#!');
     await chmod(join(source, 'a/b/run'), 0o755);
@@ -63,7 +63,7 @@ describe('a copy', () => {
     expect((await readFile(join(made, 'odd\nname'))).length).toBe(5000);
   });
 
-  it('has links as links, wherever they lead', async () => {
+  it('a copy has links as links, wherever they lead', async () => {
     await symlink('/etc/shadow', join(source, 'secret'));
     await symlink('/etc', join(source, 'etc'));
     await symlink('nowhere', join(source, 'broken'));
@@ -83,7 +83,7 @@ describe('a copy', () => {
     expect((await stat(join(made, 'd'))).mode & 0o7777).toBe(0o755);
   });
 
-  it('is of the directory that was opened, whatever is put at its place', async () => {
+  it('a copy has the content of the opened directory when another one replaces it meanwhile', async () => {
     await writeFile(join(source, 'main.py'), 'mine');
     const made = await copy(LIMITS, async () => {
       await rename(source, join(directory, 'moved'));
@@ -92,7 +92,7 @@ describe('a copy', () => {
     expect(await readdir(made)).toEqual(['main.py']);
   });
 
-  it('refuses pipes and sockets', async () => {
+  it('a copy refuses pipes', async () => {
     execFileSync('mkfifo', [join(source, 'pipe')]);
     await expect(copy()).rejects.toThrow('"pipe" is neither a file nor a directory nor a link');
   });
@@ -112,7 +112,7 @@ describe('a copy', () => {
         await truncate(join(source, 'sparse'), 2 ** 40);
       },
     ],
-  ])('is bounded in %s', async (_, make) => {
+  ])('a copy has a limit of %s', async (_, make) => {
     await make();
     await expect(copy()).rejects.toMatchObject({
       code: 'failed_precondition',
@@ -120,7 +120,7 @@ describe('a copy', () => {
     });
   });
 
-  it('is bounded in files, directories and links, and in depth', async () => {
+  it('a copy has a limit of entries and of depth', async () => {
     for (let n = 0; n < 34; n++) {
       await writeFile(join(source, `f${n}`), '');
       await mkdir(join(source, `d${n}`));
@@ -146,7 +146,7 @@ describeWith(['root'], 'a copy by root', () => {
     expect(await stat(join(made, 'closed'))).toMatchObject({ uid: 1234, gid: 1234 });
   });
 
-  it('refuses devices', async () => {
+  it('a copy by root refuses devices', async () => {
     execFileSync('mknod', [join(source, 'null'), 'c', '1', '3']);
     await expect(copy()).rejects.toThrow('"null" is neither a file nor a directory nor a link');
   });

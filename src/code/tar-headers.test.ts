@@ -77,7 +77,7 @@ describe('archives of others', () => {
   const NAME = `${'directory-of-some-length/'.repeat(8)}é`;
 
   test.each(['GNU_FORMAT', 'PAX_FORMAT'])(
-    'are passed on as they are, in whatever pieces they come: %s',
+    'boundHeaders passes an archive of Python unchanged, whatever the size of its pieces: %s',
     async format => {
       const archive = join(directory, 'python.tar.gz');
       const program = `
@@ -101,13 +101,13 @@ with tarfile.open(sys.argv[1], 'w:gz', format=getattr(tarfile, sys.argv[2]), pax
     },
   );
 
-  test('have a comment of git for all entries', async () => {
+  test('unpack accepts a global header with a comment, as git writes it', async () => {
     const comment = record('comment', 'a'.repeat(40));
     const target = await unpacked(entry('pax_global_header', 'g', comment), entry('h', 'x', record('path', 'p')), file);
     expect(await readFile(join(target, 'p'), 'utf8')).toBe('x');
   });
 
-  test('have long names of every kind before one entry', async () => {
+  test('unpack accepts every kind of long name before one entry', async () => {
     const target = await unpacked(
       entry('g', 'g', record('comment', 'x')),
       entry('l', 'L', 'name\0'),
@@ -119,7 +119,7 @@ with tarfile.open(sys.argv[1], 'w:gz', format=getattr(tarfile, sys.argv[2]), pax
     expect(await readlink(join(target, 'name'))).toBe('file');
   });
 
-  test('have sizes in pax headers, and in base-256', async () => {
+  test('unpack reads sizes in pax headers, in base-256 and with spaces', async () => {
     const target = await unpacked(
       entry('h', 'x', record('size', '700')),
       entry('pax', '0', 'p'.repeat(700), '00000000000\0'),
@@ -147,14 +147,14 @@ describe('headers before an entry', () => {
     await expect(unpacked(file, entry('h', type))).rejects.toThrow(`is a ${kind} of 0 bytes`);
   });
 
-  test('may be as large as the bound', async () => {
+  test('a header before an entry may be as large as the limit', async () => {
     const comment = record('comment', 'x'.repeat(LONG - 'nnnnn comment=\n'.length));
     expect(comment.length).toBe(LONG);
     await unpacked(entry('h', 'x', comment), file);
     await unpacked(entry('h', 'L', 'name\0'.padEnd(LONG, '\0')), file);
   });
 
-  test('is one of a few, counted anew for each entry', async () => {
+  test('more than 4 headers before one entry are refused, and the count starts again for each entry', async () => {
     const header = entry('h', 'x', record('mtime', '1'));
     const others = [1, 2, 3].flatMap(index => [header, header, header, header, entry(`f${index}`, '0')]);
     await unpacked(...others);
@@ -166,21 +166,21 @@ describe('headers before an entry', () => {
   test.each([
     ['x', 128],
     ['g', 16],
-  ])('has few records: %s, %i', async (type, most) => {
+  ])('a header of type %s with more than %i records is refused', async (type, most) => {
     const records = (count: number) => Array.from({ length: count }, (_, index) => record(`k${index}`, '')).join('');
     await unpacked(entry('h', type, records(most)), file);
     await expect(unpacked(entry('h', type, records(most + 1)), file)).rejects.toThrow(`of more than ${most} records`);
   });
 
   test.each(['x', '5 a=x', '5 a=xy', '9 a=x\n', '-6 a=x\n', '4 a\n', '3 \n', '0 a=x\n', '0000006 a=x\n', '6 a=x\n\0'])(
-    'has no broken record: %j',
+    'a header with the broken record %j is refused',
     async records => {
       const why = 'with a broken record, expected "length key=value" and a newline';
       await expect(unpacked(entry('h', 'x', records), file)).rejects.toThrow(why);
     },
   );
 
-  test('says the size of its own entry only, in digits', async () => {
+  test('a size in a global header, and a size that is not digits, are refused', async () => {
     const global = entry('h', 'g', record('size', '1'));
     await expect(unpacked(global, file)).rejects.toThrow('is a global pax header with a size');
     for (const size of ['', '-1', '1e3', ' 1', '1'.repeat(16)]) {

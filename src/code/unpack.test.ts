@@ -77,7 +77,7 @@ async function target(): Promise<string> {
 }
 
 describe('unpack', () => {
-  it('unpacks a zip with its directories and keeps what is executable so', async () => {
+  it('unpack extracts a zip with its directories and keeps the executable bits', async () => {
     const into = await target();
     await unpack(
       await zip([
@@ -91,7 +91,7 @@ describe('unpack', () => {
     expect((await stat(join(into, 'run'))).mode & 0o777).toBe(0o755);
   });
 
-  it('unpacks a tar.gz', async () => {
+  it('unpack extracts a tar.gz', async () => {
     const into = await target();
     await unpack(
       await tarGz([{ header: { name: 'd', type: 'directory' } }, { header: { name: 'd/x' }, content: 'y' }]),
@@ -108,27 +108,27 @@ describe('unpack', () => {
     await expect(stat(join(directory, 'out'))).rejects.toThrow();
   });
 
-  it.each(['../out', '/abs'])('refuses a tar entry named %s', async name => {
+  it.each(['../out', '/abs'])('unpack refuses a tar entry named %s', async name => {
     const archive = await tarGz([{ header: { name }, content: 'x' }]);
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('leads out of its directory');
   });
 
-  it('refuses links in a zip', async () => {
+  it('unpack refuses links in a zip', async () => {
     const archive = await zip([{ name: 'link', content: '/etc/passwd', mode: 0o120777 }]);
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('neither a file nor a directory');
   });
 
-  it.each(['symlink', 'link'] as const)('refuses a %s in a tar', async type => {
+  it.each(['symlink', 'link'] as const)('unpack refuses a %s in a tar', async type => {
     const archive = await tarGz([{ header: { name: 'l', type, linkname: '/etc/passwd' } }]);
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow(`is a ${type}`);
   });
 
-  it('refuses more bytes than allowed, counted as they come and not as they are announced', async () => {
+  it('unpack refuses more bytes than allowed, and counts the real bytes instead of the declared size', async () => {
     const archive = await zip([{ name: 'big', content: 'x'.repeat(1001) }]);
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('larger than 1000 bytes');
   });
 
-  it('refuses more entries than allowed', async () => {
+  it('unpack refuses more entries than allowed', async () => {
     const archive = await zip(Array.from({ length: 6 }, (_, index) => ({ name: `f${index}` })));
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('more than 5 entries');
   });
@@ -147,13 +147,13 @@ describe('unpack', () => {
     ['é\nb', 'has a control character in its name'],
     ['é\x1b[31m', 'has a control character in its name'],
     ['a\u0085b', 'has a control character in its name'],
-  ])('refuses the name %j', async (name, why) => {
+  ])('unpack refuses the name %j', async (name, why) => {
     const many = { maxBytes: 1000, maxEntries: 10_000 };
     await expect(unpack(await zip([{ name }]), await target(), many)).rejects.toThrow(why);
     await expect(unpack(await tarGz([{ header: { name } }]), await target(), many)).rejects.toThrow(why);
   });
 
-  it('gives no program another user, whatever the archive says', async () => {
+  it('unpack sets no set-user-ID bit, whatever the archive says', async () => {
     const into = await target();
     const archive = await tarGz([
       { header: { name: 'd', type: 'directory', mode: 0o7777, uid: 1234 } },
@@ -168,7 +168,7 @@ describe('unpack', () => {
     expect((await stat(join(into, 'd/su'))).uid).toBe(process.geteuid?.());
   });
 
-  it.each(['block-device', 'character-device', 'fifo'] as const)('refuses a %s in a tar', async type => {
+  it.each(['block-device', 'character-device', 'fifo'] as const)('unpack refuses a %s in a tar', async type => {
     const archive = await tarGz([{ header: { name: 'x', type } }]);
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow(`is a ${type}`);
   });
@@ -177,13 +177,13 @@ describe('unpack', () => {
     ['a device', 0o020644],
     ['a socket', 0o140644],
     ['a pipe', 0o010644],
-  ])('refuses %s in a zip', async (_, mode) => {
+  ])('unpack refuses %s in a zip', async (_, mode) => {
     await expect(unpack(await zip([{ name: 'x', mode }]), await target(), LIMITS)).rejects.toThrow(
       'neither a file nor a directory',
     );
   });
 
-  it('refuses a tar whose bytes are in what is skipped', async () => {
+  it('unpack refuses a tar whose skipped entries exceed the limit of bytes', async () => {
     // A directory has no content, but this header announces some.
     const header = Buffer.alloc(512);
     header.write('d/');
@@ -200,7 +200,7 @@ describe('unpack', () => {
     await expect(unpack(path, await target(), LIMITS)).rejects.toThrow('larger than 1000 bytes');
   });
 
-  it('refuses two entries of one name', async () => {
+  it('unpack refuses two entries with the same name', async () => {
     const archive = await tarGz([
       { header: { name: 'x' }, content: '1' },
       { header: { name: 'x' }, content: '2' },
@@ -208,7 +208,7 @@ describe('unpack', () => {
     await expect(unpack(archive, await target(), LIMITS)).rejects.toThrow('the archive is refused: "x" is in it twice');
   });
 
-  it('refuses what is no archive', async () => {
+  it('unpack refuses a file that is not an archive', async () => {
     const file = join(directory, 'x');
     await writeFile(file, 'hello');
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow(
@@ -220,13 +220,13 @@ describe('unpack', () => {
     ['', 'it is empty: expected a zip or a tar.gz archive'],
     ['\xfd7zXZ\0rest', 'a tar.xz archive cannot be unpacked: expected a zip or a tar.gz archive'],
     ['BZh91AY', 'a tar.bz2 archive cannot be unpacked: expected a zip or a tar.gz archive'],
-  ])('names what begins with %j, and what it takes', async (content, message) => {
+  ])('unpack names the format of a file that begins with %j, and the accepted formats', async (content, message) => {
     const file = join(directory, 'x');
     await writeFile(file, content, 'latin1');
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow(message);
   });
 
-  it('refuses a file that is a directory too, without telling where it would have been', async () => {
+  it('unpack refuses an archive with a file and a directory of the same name, and the error has no host path', async () => {
     const archive = await zip([
       { name: 'a', content: '1' },
       { name: 'a/b', content: '2' },
@@ -246,7 +246,7 @@ describe('unpack', () => {
     ['compressed size that is too small', 20, 3],
     ['compression that is unknown', 10, 99],
     ['flag of encryption', 8, 1],
-  ])('refuses a zip whose entry has a %s', async (_, offset, value) => {
+  ])('unpack refuses a zip whose entry has a %s', async (_, offset, value) => {
     for (const compress of [false, true]) {
       const file = await zip([{ name: 'a', content: 'x'.repeat(100) }], compress);
       const bytes = await readFile(file);
@@ -256,7 +256,7 @@ describe('unpack', () => {
     }
   });
 
-  it('refuses archives with any byte changed, or takes them whole; nothing else happens', async () => {
+  it('unpack refuses an archive with a changed byte with an error, or extracts it completely', async () => {
     const good = await readFile(
       await zip(
         [
@@ -279,7 +279,7 @@ describe('unpack', () => {
     }
   });
 
-  it('refuses a broken archive with the reason', async () => {
+  it('unpack refuses a broken archive with the reason', async () => {
     const file = join(directory, 'x');
     await writeFile(file, Buffer.concat([Buffer.from([0x1f, 0x8b]), Buffer.from('broken')]));
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
@@ -330,7 +330,7 @@ describe('unpack', () => {
       }
     });
 
-    it('for its checksum or its method is closed too', async () => {
+    it('a zip that is refused for its checksum or its method is closed, so that its removal frees the space', async () => {
       for (const [offset, value] of [
         [16, 1],
         [10, 99],
@@ -362,7 +362,7 @@ describe('unpack', () => {
       return file;
     };
 
-    it('are made when they lead to something in the archive, and refused otherwise by default', async () => {
+    it('unpack creates links to entries of the archive when links are kept, and refuses links by default', async () => {
       const file = await linked(['lib/real', null], ['lib/up', '../top'], ['top', 'lib/real'], ['gone', './nothing']);
       const to = await target();
       await unpack(file, to, KEPT);
@@ -458,7 +458,7 @@ describe('unpack', () => {
       expect(made).toBeGreaterThan(10);
     });
 
-    it('go up from where they are, and then down', async () => {
+    it('kept links may go up from their directory and then down', async () => {
       const to = await target();
       const file = await linked(['.../real', null], ['a/.b/l', './.././..//.../real'], ['a/root', '..']);
       await unpack(file, to, { ...KEPT, maxEntries: 10 });
@@ -466,7 +466,7 @@ describe('unpack', () => {
       expect(await readFile(join(to, 'a/root/.../real'), 'utf8')).toBe('x');
     });
 
-    it('lead to no more characters than a path may have, in a tar as in a zip', async () => {
+    it('a link whose target is longer than a path may be is refused, in a tar as in a zip', async () => {
       const to = 'a/'.repeat(2049);
       const refused = '"l" is a link to more than 4096 characters';
       await expect(unpack(await linked(['l', to]), await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(
@@ -476,7 +476,7 @@ describe('unpack', () => {
       await expect(unpack(archive, await target(), { ...KEPT, maxBytes: 1e6 })).rejects.toThrow(refused);
     });
 
-    it('a zip has them as files of their own kind', async () => {
+    it('unpack creates the links of a zip, which are entries of a separate type', async () => {
       const link = (content: string) => ({ name: 'link', content, mode: 0o120777 });
       const to = await target();
       await unpack(await zip([{ name: 'real', content: 'x' }, link('real')]), to, KEPT);
@@ -499,12 +499,12 @@ describe('an archive that unpacks to more than 200 times its size', () => {
     );
   });
 
-  it('is refused as a tar.gz', async () => {
+  it('a tar.gz that unpacks to more than 200 times its size is refused', async () => {
     const archive = await tarGz([{ header: { name: 'a' }, content: '0'.repeat(bytes) }]);
     await expect(unpack(archive, await target(), limits)).rejects.toThrow('200 times its size');
   });
 
-  it('is taken up to 64 MiB, since small text packs well', async () => {
+  it('an archive that unpacks to less than 64 MiB is accepted, whatever its ratio', async () => {
     const archive = await tarGz([{ header: { name: 'a' }, content: '0'.repeat(60 * 1024 * 1024) }]);
     await unpack(archive, await target(), limits);
   });
