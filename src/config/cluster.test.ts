@@ -33,7 +33,7 @@ async function problemsOf(...sets: readonly string[]): Promise<string> {
 }
 
 describe('the secret of replicas', () => {
-  test('is the content of its file, without the newline', async () => {
+  test('the secret of replicas is the content of its file without the newline', async () => {
     const config = await load([LISTEN, `cluster.secretFile=${SECRET}`]);
     expect(config.clusterIdentity).toEqual({ kind: 'secret', secret: Buffer.from('s'.repeat(32)) });
     expect(config.cluster.listen).toBe('127.0.0.1:7700');
@@ -53,7 +53,7 @@ describe('the secret of replicas', () => {
   test.each([
     ['that is short', file('short', `${'s'.repeat(31)}\n`), /has 31 bytes.*at least 32/],
     ['whose file is missing', join(dir, 'missing'), /cannot read .*missing/],
-  ])('%s', async (_, path, text) => {
+  ])('a secret file %s is refused', async (_, path, text) => {
     expect(await problemsOf(LISTEN, `cluster.secretFile=${path}`)).toMatch(text);
   });
 });
@@ -65,32 +65,32 @@ describe('mutual TLS', () => {
   const sets = (given: Partial<typeof paths> = paths) =>
     Object.entries(given).map(([name, path]) => `cluster.tls.${name}File=${path}`);
 
-  test('reads the three files', async () => {
+  test('mutual TLS reads the three files', async () => {
     expect((await load([LISTEN, ...sets()])).clusterIdentity).toEqual({ kind: 'tls', cert, key, ca: ca.cert });
   });
 
-  test('two of the three are not enough', async () => {
+  test('mutual TLS with two of its three files is refused', async () => {
     const problem = await problemsOf(LISTEN, ...sets({ cert: paths.cert, key: paths.key }));
     expect(problem).toMatch(/^cluster.tls.caFile is missing/);
   });
 
-  test('a key that others can read', async () => {
+  test('mutual TLS with a key that others can read is refused', async () => {
     expect(await problemsOf(LISTEN, ...sets({ ...paths, key: file('open-key', key, 0o644) }))).toContain('chmod 600');
   });
 
-  test('a key of another certificate', async () => {
+  test('mutual TLS with the key of another certificate is refused', async () => {
     const other = file('other-key', ca.issue('other').key);
     expect(await problemsOf(LISTEN, ...sets({ ...paths, key: other }))).toContain('do not work together');
   });
 
-  test('and a secret are one too many', async () => {
+  test('mutual TLS together with a secret is refused', async () => {
     const problem = await problemsOf(LISTEN, `cluster.secretFile=${SECRET}`, ...sets());
     expect(problem).toContain('are both set');
   });
 });
 
 describe('replicas', () => {
-  test('none without cluster.listen: nothing is read', async () => {
+  test('a configuration without cluster.listen has no cluster identity', async () => {
     expect((await load([])).clusterIdentity).toBeNull();
   });
 
@@ -104,18 +104,18 @@ describe('replicas', () => {
     ['a port that nobody can dial', [LISTEN, 'cluster.advertise=a:0', `cluster.secretFile=${SECRET}`], /from 1 to/],
     ['no worker anywhere', ['roles=frontend,meta'], /nothing could run/],
     ['no port', ['cluster.listen=host', `cluster.secretFile=${SECRET}`], /must be host:port/],
-  ])('%s', async (_, sets, text) => {
+  ])('a configuration of replicas with %s is refused', async (_, sets, text) => {
     expect(await problemsOf(...sets)).toMatch(text);
   });
 
-  test('a role that is left out is an entry that is not served', async () => {
+  test('an entry is disabled when its role is not listed', async () => {
     const config = await load([LISTEN, `cluster.secretFile=${SECRET}`, 'roles=worker']);
     expect(config).toMatchObject({ frontend: { enabled: false }, meta: { enabled: false }, roles: ['worker'] });
     const both = await load([LISTEN, `cluster.secretFile=${SECRET}`, 'roles=frontend', 'frontend.enabled=false']);
     expect(both.frontend.enabled).toBe(false);
   });
 
-  test('an unknown role', async () => {
+  test('an unknown role is refused with the list of roles', async () => {
     expect(await problemsOf('roles=worker,boss')).toContain('roles must be a list of frontend, meta and worker');
   });
 });

@@ -13,11 +13,11 @@ test('each setting has a different variable, whose name is the path in upper sna
 });
 
 describe.each(paths)('%s', path => {
-  test('has an example that is a valid value', () => {
+  test('a setting has an example that is a valid value', () => {
     expect(() => SETTINGS[path].read(parse(SETTINGS[path].example))).not.toThrow();
   });
 
-  test('is listed on the page with its variable', () => {
+  test('a setting is listed on the page with its variable', () => {
     expect(configurationPage()).toContain(`| \`${path}\`<br>\`${variableOf(path)}\``);
   });
 });

@@ -42,14 +42,14 @@ describe('a removed setting', () => {
     { yaml: 'lowCpuLatency: false\n' },
     { environment: { ROOKERY_LOW_CPU_LATENCY: 'false' } },
     { sets: ['lowCpuLatency=false'] },
-  ])('is accepted with a warning when it is given by %j', async given => {
+  ])('a removed setting is accepted with a warning when it is given by %j', async given => {
     const { warnings } = await load(given);
     expect(warnings).toEqual([expect.stringMatching(/^lowCpuLatency was removed and has no effect \(.+\)\. Use /)]);
   });
 });
 
 describe('where a setting comes from', () => {
-  test('without anything the defaults hold', async () => {
+  test('a configuration without any source has the defaults', async () => {
     const config = await load({});
     expect(config).toMatchObject({ host: '127.0.0.1', port: 8888, metaPort: 31182, auth: null });
   });
@@ -61,7 +61,7 @@ describe('where a setting comes from', () => {
     expect(config).toMatchObject({ port: 3, metaPort: 1002, createTimeoutMs: 5000, stopGraceMs: 30_000 });
   });
 
-  test('a flag of its own wins over --set, and a later --set over an earlier one', async () => {
+  test('a separate flag wins over --set, and a later --set over an earlier one', async () => {
     const config = await load({ flags: { port: '3' }, sets: ['port=4', 'metaPort=5', 'metaPort=6'] });
     expect(config).toMatchObject({ port: 3, metaPort: 6 });
   });
@@ -75,7 +75,7 @@ describe('where a setting comes from', () => {
     expect((await load({ environment: { ROOKERY_PORT: '' } })).port).toBe(8888);
   });
 
-  test('a dotted name and a nested one are the same in the file', async () => {
+  test('a dotted name and a nested name set the same setting in the file', async () => {
     const nested = await load({ yaml: 'log:\n  level: debug\n' });
     const dotted = await load({ yaml: 'log.level: debug\n' });
     expect(nested.log.level).toBe('debug');
@@ -87,7 +87,7 @@ describe('where a setting comes from', () => {
     expect((await load({ yaml: '' })).port).toBe(8888);
   });
 
-  test('mounts.allow: nothing said is not the same as nothing allowed', async () => {
+  test('an absent mounts.allow differs from an empty one', async () => {
     expect((await load({})).mounts.allow).toBeNull();
     expect((await load({ sets: ['mounts.allow='] })).mounts.allow).toEqual([]);
     expect((await load({ sets: ['mounts.allow=/srv,/home/ann'] })).mounts.allow).toEqual(['/srv', '/home/ann']);
@@ -98,14 +98,14 @@ describe('where a setting comes from', () => {
       ]);
   });
 
-  test('lists and maps are written with commas in text', async () => {
+  test('commas separate the items of lists and maps in variables and flags', async () => {
     const environment = { ROOKERY_ALLOWED_HOSTS: 'a.example, b.example' };
     const config = await load({ environment, sets: ['process.pythons=3.11=/a/python,3.12=/b/python'] });
     expect(config.allowedHosts).toEqual(['a.example', 'b.example']);
     expect(config.process.pythons).toEqual({ '3.11': '/a/python', '3.12': '/b/python' });
   });
 
-  test('parts of Kubernetes objects are as Kubernetes has them, in text as JSON', async () => {
+  test('settings with parts of Kubernetes objects have the form of Kubernetes, and are JSON in text', async () => {
     const tolerations = [{ key: 'a', operator: 'Exists' }];
     const sets = [`kubernetes.pod.tolerations=${JSON.stringify(tolerations)}`];
     expect((await load({ sets })).kubernetes.pod.tolerations).toEqual(tolerations);
@@ -128,7 +128,7 @@ describe('where a setting comes from', () => {
     expect(config.process.spares).toBe(9);
   });
 
-  test('variables of OpenTelemetry set where spans go, and those of ours count more', async () => {
+  test('variables of OpenTelemetry set the trace collector, and variables of Rookery take precedence', async () => {
     const endpoint = async (environment: Record<string, string>) => (await load({ environment })).tracing.endpoint;
     const base = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://c:4318' };
     const whole = { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'https://t/x' };
@@ -148,7 +148,7 @@ describe('where a setting comes from', () => {
     );
   });
 
-  test('variables that Kubernetes, a sandbox or the command line put there are no settings', async () => {
+  test('variables from Kubernetes, a sandbox or the command line are not read as settings', async () => {
     const environment = {
       ROOKERY_PORT: 'tcp://10.0.0.1:8888',
       ROOKERY_PORT_8888_TCP_ADDR: '10.0.0.1',
@@ -163,21 +163,21 @@ describe('where a setting comes from', () => {
 });
 
 describe('paths', () => {
-  test('a relative one in the file counts from the directory of the file', async () => {
+  test('a relative path in the file starts at the directory of the file', async () => {
     expect((await load({ yaml: 'dataDir: data\n' })).dataDir).toBe(join(dir, 'data'));
   });
 
-  test('a relative one in a flag counts from the working directory', async () => {
+  test('a relative path in a flag starts at the working directory', async () => {
     expect((await load({ flags: { dataDir: 'data' } })).dataDir).toBe(join(process.cwd(), 'data'));
   });
 
-  test('~ is the home directory', async () => {
+  test('a path that starts with ~ is below the home directory', async () => {
     expect((await load({ flags: { dataDir: '~/rookery' } })).dataDir).toBe(join(homedir(), 'rookery'));
   });
 });
 
 describe('paths that are the service’s own', () => {
-  test('the configuration file, every path that a setting names, and sockets', async () => {
+  test('the service’s own paths are the configuration file, every path of a setting, and sockets', async () => {
     const yaml =
       'jwt: {secretFile: secret}\nsupervisor: {credentialsFile: /srv/credentials, url: "unix:///srv/supervisor.sock"}\n';
     const environment = { ROOKERY_CONFIG: file(yaml, 'own.yaml') };
@@ -195,7 +195,7 @@ describe('paths that are the service’s own', () => {
 });
 
 describe('errors of the configuration', () => {
-  test('everything is reported at once, each with what was expected and where', async () => {
+  test('all errors are reported together, each with the expected value and the place', async () => {
     const yaml = 'prot: 80\nport: "80"\njwt:\n  secretfile: x\nlog: 5\n';
     const sets = ['a', 'slowcallms=5', 'metaPort=70000'];
     const problems = await problemsOf({ yaml, sets, environment: { ROOKERY_ENABLE_FUNC_TOKEN_AUHT: '1' } });
@@ -235,19 +235,19 @@ describe('errors of the configuration', () => {
     ['port: [1', 'is not YAML'],
     ['__proto__: 1', '__proto__ is not a setting'],
     ['toString: 1', 'toString is not a setting'],
-  ])('%j', async (yaml, sentence) => {
+  ])('a file with %j is refused with one error that names the expected value', async (yaml, sentence) => {
     const problems = await problemsOf({ yaml });
     expect(problems).toHaveLength(1);
     expect(problems[0]).toContain(sentence);
   });
 
-  test('a file that is not there', async () => {
+  test('a missing configuration file is refused', async () => {
     const missing = join(dir, 'nowhere.yaml');
     const [problem] = await problemsOf({ file: missing });
     expect(problem).toContain(`The configuration file ${missing} cannot be read (ENOENT`);
   });
 
-  test('no message has the value of a secret', async () => {
+  test('no error of the configuration contains the value of a secret', async () => {
     const problems = await problemsOf({ yaml: 'jwt: {secret: 12345}\n' });
     expect(problems.join()).not.toContain('12345');
   });
@@ -262,21 +262,27 @@ describe('contradictions', () => {
   });
 
   test.each([{ insecure: 'true' }, { enable_func_token_auth: 'true', 'jwt.secret': SECRET }])(
-    'an address that is not loopback is fine with %j',
+    'an address that is not loopback is accepted with %j',
     async flags => {
       expect((await load({ flags: { host: '0.0.0.0', ...flags } })).host).toBe('0.0.0.0');
     },
   );
 
-  test.each(['127.0.0.1', '127.8.8.8', '::1', 'localhost'])('%s is loopback', async host => {
-    expect((await load({ flags: { host } })).host).toBe(host);
-  });
+  test.each(['127.0.0.1', '127.8.8.8', '::1', 'localhost'])(
+    'the host %s is accepted without authentication',
+    async host => {
+      expect((await load({ flags: { host } })).host).toBe(host);
+    },
+  );
 
-  test.each(['localhost.example.com', '127.0.0.1.example.com', '::', '128.0.0.1'])('%s is not loopback', async host => {
-    expect(await problemsOf({ flags: { host } })).toHaveLength(1);
-  });
+  test.each(['localhost.example.com', '127.0.0.1.example.com', '::', '128.0.0.1'])(
+    'the host %s is refused without authentication',
+    async host => {
+      expect(await problemsOf({ flags: { host } })).toHaveLength(1);
+    },
+  );
 
-  test('an entry that is switched off may have any address', async () => {
+  test('an entry that is switched off accepts any address', async () => {
     const config = await load({ flags: { metaHost: '0.0.0.0' }, sets: ['meta.enabled=false'] });
     expect(config.meta.enabled).toBe(false);
   });
@@ -298,19 +304,19 @@ describe('contradictions', () => {
       expect(problems).toContain(part);
   });
 
-  test('two keys, one of which is no good, are two problems', async () => {
+  test('two keys of which one is invalid are refused with every problem', async () => {
     const sets = ['jwt.secret=short', 'jwt.jwksUrl=http://keys.example'];
     const problems = await problemsOf({ flags: { enable_func_token_auth: 'true' }, sets });
     expect(problems).toHaveLength(3);
   });
 
-  test('both entries switched off', async () => {
+  test('a configuration with both entries switched off is refused', async () => {
     const problems = await problemsOf({ sets: ['frontend.enabled=false', 'meta.enabled=false'] });
     expect(problems).toHaveLength(1);
     expect(problems[0]).toContain('nothing would be served');
   });
 
-  test('a setting that could not be read brings no contradiction with it', async () => {
+  test('an invalid setting is reported alone, without contradictions that follow from it', async () => {
     const problems = await problemsOf({ flags: { host: '0.0.0.0' }, sets: ['enable_func_token_auth=maybe'] });
     expect(problems).toHaveLength(1);
   });
@@ -319,18 +325,18 @@ describe('contradictions', () => {
 describe('authentication', () => {
   const on = 'enable_func_token_auth: true\n';
 
-  test('on without a key', async () => {
+  test('authentication without a key is refused', async () => {
     const [problem] = await problemsOf({ yaml: on });
     expect(problem).toContain('there is no key to verify tokens with: set one of jwt.secret, jwt.secretFile');
   });
 
-  test('a switch that could not be read does not hide what is wrong with the key', async () => {
+  test('an invalid switch does not hide the error about the key', async () => {
     const problems = await problemsOf({ sets: ['enable_func_token_auth=maybe', 'jwt.secretFile=/nowhere/secret'] });
     expect(problems).toHaveLength(2);
     expect(problems.join()).toMatch(/enable_func_token_auth must be .*jwt\.secretFile/s);
   });
 
-  test('two kinds of key, also when it is off', async () => {
+  test('two kinds of key are refused, also when authentication is off', async () => {
     const sets = [`jwt.secret=${SECRET}`, 'jwt.jwksUrl=https://x.example/jwks'];
     expect(await problemsOf({ sets })).toEqual([
       'jwt.secret and jwt.jwksUrl are all set: one key is used, so set only one of them.',
@@ -343,7 +349,7 @@ describe('authentication', () => {
     expect(problem).toContain(`jwt.secretFile: ${short} has 31 bytes, and a secret needs at least 32`);
   });
 
-  test.each(['\n', '\r\n', ''])('a secret file that ends with %j', async end => {
+  test.each(['\n', '\r\n', ''])('a secret file that ends with %j is read without the newline', async end => {
     file(SECRET + end, 'good.secret');
     const config = await load({ yaml: `${on}jwt: {secretFile: good.secret, issuer: me, audience: you}\n` });
     expect(config.auth?.issuer).toBe('me');
@@ -361,7 +367,7 @@ describe('authentication', () => {
     expect(auth?.warning).toEqual(warning === null ? null : expect.stringMatching(warning));
   });
 
-  test('a secret from ROOKERY_JWT_SECRET, switched on by ROOKERY_ENABLE_FUNC_TOKEN_AUTH', async () => {
+  test('a secret and the switch of authentication are read from variables', async () => {
     const config = await load({
       environment: { ROOKERY_JWT_SECRET: SECRET, ROOKERY_ENABLE_FUNC_TOKEN_AUTH: 'true' },
     });
@@ -369,7 +375,7 @@ describe('authentication', () => {
     expect(JSON.stringify({ ...config, auth: null })).not.toContain(SECRET);
   });
 
-  test('a key file that cannot be read', async () => {
+  test('an unreadable key file is refused', async () => {
     const [problem] = await problemsOf({ yaml: `${on}jwt: {publicKeyFile: nowhere.pem}\n` });
     expect(problem).toContain(`jwt.publicKeyFile: cannot read ${join(dir, 'nowhere.pem')} (ENOENT`);
   });
@@ -380,13 +386,13 @@ describe('authentication', () => {
     ed25519: generateKeyPairSync('ed25519'),
   };
 
-  test.each(Object.entries(pairs))('a public key: %s', async (name, { publicKey }) => {
+  test.each(Object.entries(pairs))('a public key of type %s is accepted', async (name, { publicKey }) => {
     const path = file(publicKey.export({ type: 'spki', format: 'pem' }).toString(), `${name}.pem`);
     const { auth } = await load({ yaml: `${on}jwt: {publicKeyFile: ${path}}\n` });
     expect(auth?.key.kind).toBe('publicKey');
   });
 
-  test('a private key, no key, a short key and a curve that cannot be used are each refused', async () => {
+  test('a private key, an empty file, a short key and an unsupported curve are each refused', async () => {
     const short = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
     const curve = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
     const spki = { type: 'spki', format: 'pem' } as const;
@@ -403,20 +409,20 @@ describe('authentication', () => {
   });
 
   test.each(['https://x.example/jwks', 'http://127.0.0.1:9/jwks', 'http://localhost/jwks'])(
-    'a JWKS at %s',
+    'a JWKS URL %s is accepted',
     async url => {
       const { auth } = await load({ yaml: on, sets: [`jwt.jwksUrl=${url}`] });
       expect(auth?.key).toEqual({ kind: 'jwks', url });
     },
   );
 
-  test.each(['http://x.example/jwks', 'ftp://x/jwks', 'jwks'])('a JWKS at %s is refused', async url => {
+  test.each(['http://x.example/jwks', 'ftp://x/jwks', 'jwks'])('a JWKS URL %s is refused', async url => {
     const [problem] = await problemsOf({ yaml: on, sets: [`jwt.jwksUrl=${url}`] });
     expect(problem).toContain('must be an https URL');
   });
 });
 
-test('the configuration is frozen all the way down', async () => {
+test('the configuration is frozen at every level', async () => {
   const config = await load({ yaml: `enable_func_token_auth: true\njwt: {secret: ${SECRET}}\n` });
   expect(() => Object.assign(config, { port: 1 })).toThrow(TypeError);
   expect(() => Object.assign(config.process, { spares: 1 })).toThrow(TypeError);

@@ -26,7 +26,7 @@ async function problemsOf(...sets: readonly string[]): Promise<string> {
   return (error as ConfigError).message;
 }
 
-test('without a setting there is no key', async () => {
+test('secretKeys is null without a setting', async () => {
   expect((await load([])).secretKeys).toBeNull();
 });
 
@@ -35,28 +35,28 @@ test.each([
   ['the environment', [], { ROOKERY_SECRETS_KEY: TEXT }],
   ['a command', [`secrets.keyCommand=echo ${TEXT}`], {}],
   ['hexadecimal digits', [`secrets.keyFile=${file('hex', KEY.toString('hex'))}`], {}],
-])('the key comes from %s', async (_, sets, environment) => {
+])('the key of secrets is read from %s', async (_, sets, environment) => {
   const config = await load(sets, environment);
   expect(config.secretKeys).toEqual([new Uint8Array(KEY)]);
   expect(JSON.stringify(settingsInForce(config))).not.toContain(TEXT);
 });
 
-test('several keys stand on lines of their own, the newest first', async () => {
+test('a key file has one key on each line, the newest first', async () => {
   const older = randomBytes(32);
   const keys = file('two', `${TEXT}\n${older.toString('base64')}\n`);
   expect((await load([`secrets.keyFile=${keys}`])).secretKeys).toEqual([KEY, older].map(key => new Uint8Array(key)));
 });
 
-test('the file is the service’s own: no caller may mount it', async () => {
+test('the key file belongs to the service’s own paths, which no caller may mount', async () => {
   const path = file('own', TEXT);
   expect((await load([`secrets.keyFile=${path}`])).ownPaths).toContain(path);
 });
 
-test('a file that others can read does not start', async () => {
+test('a key file that others can read is refused', async () => {
   expect(await problemsOf(`secrets.keyFile=${file('open', TEXT, 0o644)}`)).toContain('chmod 600');
 });
 
-test('two places for the key do not start', async () => {
+test('two sources of the key are refused', async () => {
   expect(await problemsOf(`secrets.keyFile=${file('both', TEXT)}`, `secrets.key=${TEXT}`)).toContain(
     'only one of them',
   );
@@ -77,7 +77,7 @@ test.each([
 test.each([
   ['exit 3', 'exit code 3'],
   ['kill -9 $$', 'ended by SIGKILL'],
-])('a command that fails says how, and not what it printed: %s', async (command, how) => {
+])('the error of a failed key command has its exit and not its output: %s', async (command, how) => {
   const problem = await problemsOf(`secrets.keyCommand=echo hunter2; echo hunter2 >&2; ${command}`);
   expect(problem).toContain(how);
   expect(problem).not.toContain('hunter2');

@@ -9,7 +9,7 @@ describe('the label of an address', () => {
     [of('a-b', 'c-d'), 'a-b--c-d'],
     [of('hello', 'demo', 'acme'), 'hello--demo--acme'],
     [of('1', '2', '3'), '1--2--3'],
-  ])('%o', (it, label) => {
+  ])('addressLabel and parseAddressLabel are inverse for %o', (it, label) => {
     expect(addressLabel(it)).toBe(label);
     expect(parseAddressLabel(label)).toEqual(it);
   });
@@ -29,7 +29,7 @@ describe('the label of an address', () => {
     'a_b--c',
     'xn--c',
     'a--b.c',
-  ])('"%s" names nothing', label => expect(parseAddressLabel(label)).toBeNull());
+  ])('parseAddressLabel returns null for "%s"', label => expect(parseAddressLabel(label)).toBeNull());
 
   test('two agents never have the same address label', () => {
     const parts = ['a', 'b', 'a-b', 'a--b', '-a', 'a-', 'default', 'A', 'xn', ''];
@@ -48,7 +48,7 @@ describe('the label of an address', () => {
     expect(seen.size).toBeGreaterThan(20);
   });
 
-  test('a tenant that cannot stand in one has none, whatever the name', () => {
+  test('addressLabel returns null when the tenant cannot be part of a label', () => {
     for (const tenant of ['Acme', 'a.b', 'a_b', 'a--b', 'x'.repeat(60)])
       expect(addressLabel(of('hello', 'demo', tenant))).toBeNull();
   });
@@ -63,19 +63,20 @@ describe('a name that can have no address says why', () => {
     [of('хello'), 'its name must have lower-case letters, digits and single "-" in between, got "хello"'],
     [of('xn'), 'its name must not be "xn"'],
     [of('a'.repeat(60)), `"${'a'.repeat(60)}--default" must have at most 63 characters, and has 69`],
-  ])('%o', (it, why) => expect(addressProblem(it)).toBe(why));
+  ])('addressProblem names the reason why %o can have no address', (it, why) => expect(addressProblem(it)).toBe(why));
 });
 
 describe('the path of an address', () => {
   test.each([
     [of('hello'), '/default/hello/', 'hello'],
     [of('hello', 'demo', 'Acme.1'), '/Acme.1/hello--demo/', 'hello--demo'],
-  ])('%o', (it, path, segment) => {
+  ])('addressPath and parseAddressPath are inverse for %o', (it, path, segment) => {
     expect(addressPath(it)).toBe(path);
     expect(parseAddressPath(it.tenant, segment)).toEqual(it);
   });
 
-  test.each(['', 'Hello', 'a--b--c', 'hello--default', 'a.b', 'a--', 'xn'])('"%s" names nothing', segment =>
-    expect(parseAddressPath('default', segment)).toBeNull(),
+  test.each(['', 'Hello', 'a--b--c', 'hello--default', 'a.b', 'a--', 'xn'])(
+    'parseAddressPath returns null for "%s"',
+    segment => expect(parseAddressPath('default', segment)).toBeNull(),
   );
 });

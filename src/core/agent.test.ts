@@ -93,7 +93,7 @@ test('a variable named __proto__ is an ordinary variable', () => {
   expect(Object.entries(request.envVars)).toEqual([['__proto__', 'x']]);
 });
 
-test('runtime_spec wins over urn; without it the urn counts', () => {
+test('runtime_spec wins over urn, and the urn is used without runtime_spec', () => {
   expect(read(createBody({ urn: 'sn:cn:yrk:default:function:0@a@b:1' })).mode).toBe('inline');
   expect(read({ namespace: 'n', name: 'a', urn: 'u', runtime_spec: null })).toMatchObject({
     mode: 'registered',
@@ -123,7 +123,7 @@ describe('missing fields are named by their whole path', () => {
     ['runtime_spec.rootfs.imageurl', spec({ rootfs: { imageurl: '' } })],
     ['mounts[0].source', createBody({ mounts: [{ target: '/x' }] })],
     ['mounts[1].target', createBody({ mounts: [{ source: '/a', target: '/x' }, { source: '/b' }] })],
-  ])('%s', (field, body) => {
+  ])('a create without %s is refused with the whole path of the field', (field, body) => {
     expect(() => read(body)).toThrow(`invalid request body: ${field} is required`);
   });
 });
@@ -158,16 +158,16 @@ describe('wrong types are errors, never coerced', () => {
     ['mounts[0].source', 'a string', createBody({ mounts: [{ source: 1, target: '/x' }] })],
     ['mounts[0].readonly', 'a boolean', createBody({ mounts: [{ source: '/a', target: '/x', readonly: 'true' }] })],
     ['urn', 'a string', { namespace: 'n', name: 'a', urn: 5 }],
-  ])('%s must be %s', (field, type, body) => {
+  ])('a create is refused with "%s must be %s" instead of a conversion', (field, type, body) => {
     expect(() => read(body)).toThrow(`invalid request body: ${field} must be ${type}`);
   });
 });
 
-test.each([null, 'text', 5, [1]])('a body that is %j is no object', body => {
+test.each([null, 'text', 5, [1]])('a body %j that is not an object is refused', body => {
   expect(() => read(body)).toThrow('invalid request body: the body must be an object');
 });
 
-test('a body that is no JSON has the word of the parser', () => {
+test('a body that is not JSON is refused with the message of the parser', () => {
   expect(() => readBody(Buffer.from('{"a":'))).toThrow(/^invalid request body: .*JSON/);
   expect(() => readBody(undefined)).toThrow(/^invalid request body: .*JSON/);
 });
@@ -176,17 +176,20 @@ test('bytes that are not UTF-8 are not JSON', () => {
   expect(() => readBody(Buffer.from([0x22, 0xff, 0x22]))).toThrow('invalid request body: the body is not UTF-8');
 });
 
-test.each([{}, { urn: null }, { urn: '' }, { runtime_spec: null }])('neither runtime_spec nor urn: %j', fields => {
-  expect(() => read({ namespace: 'n', name: 'a', ...fields })).toThrow(
-    'one of runtime_spec (inline) or urn (registered) is required',
-  );
-});
+test.each([{}, { urn: null }, { urn: '' }, { runtime_spec: null }])(
+  'a create with neither runtime_spec nor urn is refused: %j',
+  fields => {
+    expect(() => read({ namespace: 'n', name: 'a', ...fields })).toThrow(
+      'one of runtime_spec (inline) or urn (registered) is required',
+    );
+  },
+);
 
 describe('names', () => {
-  test.each(['namespace', 'name'])('%s may have 128 characters, of any script', field => {
+  test.each(['namespace', 'name'])('the field %s may have 128 characters of any script', field => {
     expect(read(createBody({ [field]: '\u{1f600}'.repeat(128) }))).toMatchObject({ [field]: '\u{1f600}'.repeat(128) });
   });
-  test.each(['x'.repeat(129), 'a\nb', 'a\u007f', 'a\u0085b'])('%j is refused', name => {
+  test.each(['x'.repeat(129), 'a\nb', 'a\u007f', 'a\u0085b'])('a create with the name %j is refused', name => {
     expect(() => read(createBody({ name }))).toThrow(
       'invalid request body: name must have 1 to 128 characters and no control characters',
     );
@@ -199,7 +202,7 @@ describe('ranges', () => {
     ['cpu', 1_000_001, '1 and 1000000'],
     ['memory', 15, '16 and 1073741824'],
     ['memory', 1_073_741_825, '16 and 1073741824'],
-  ])('%s of %d is refused', (field, value, range) => {
+  ])('a create with %s of %d is refused', (field, value, range) => {
     expect(() => read(spec({ [field]: value }))).toThrow(
       `invalid request body: runtime_spec.${field} must be between ${range}, got ${value}`,
     );
@@ -209,7 +212,7 @@ describe('ranges', () => {
     ['cpu', 'cpuMillis', 1_000_000],
     ['memory', 'memoryMb', 16],
     ['memory', 'memoryMb', 1_073_741_824],
-  ] as const)('%s (%s) of %d is allowed', (field, ours, value) => {
+  ] as const)('a create with %s (%s) of %d is accepted', (field, ours, value) => {
     expect(readSpec(spec({ [field]: value }))[ours]).toBe(value);
   });
 });
@@ -224,18 +227,21 @@ test.each(['1A', 'A-B', '', 'A B', 'ä'])('an environment variable cannot be nam
   expect(() => read(createBody({ env_vars: { [name]: 'x' } }))).toThrow(`invalid request body: env_vars.${name} must`);
 });
 
-test.each(['ROOKERY_INSTANCE_ID', 'ROOKERY_X'])('%s belongs to the platform', name => {
-  expect(() => read(createBody({ env_vars: { [name]: 'x' } }))).toThrow(
-    `invalid request body: env_vars.${name} cannot be set`,
-  );
-});
+test.each(['ROOKERY_INSTANCE_ID', 'ROOKERY_X'])(
+  'a create cannot set the variable %s, which belongs to the platform',
+  name => {
+    expect(() => read(createBody({ env_vars: { [name]: 'x' } }))).toThrow(
+      `invalid request body: env_vars.${name} cannot be set`,
+    );
+  },
+);
 
-test('a NUL character cannot stand in a text', () => {
+test('a text with a NUL character is refused', () => {
   expect(() => read(createBody({ env_vars: { A: 'a\0b' } }))).toThrow('env_vars.A must not contain a NUL character');
   expect(() => read(spec({ handler: 'a\0b' }))).toThrow('runtime_spec.handler must not contain a NUL character');
 });
 
-test('an agent in a cluster may leave the image to the pod that fits', () => {
+test('an agent in a cluster may omit the image, which the pod then decides', () => {
   const body = (more: object) => spec({ rootfs: { imageurl: '' }, ...more });
   const read = (more: object, defaultSandboxType: SandboxType) =>
     readAgentCreate(body(more), 'default', { defaultSandboxType });
@@ -249,7 +255,7 @@ test('an agent in a cluster may leave the image to the pod that fits', () => {
   }
 });
 
-test('the first failure answers: namespace, name, mode, runtime, imageurl, mounts', () => {
+test('the first failure is reported in the order namespace, name, mode, runtime, imageurl, mounts', () => {
   const messages: string[] = [];
   const body: Record<string, unknown> = { mounts: 5 };
   const fixes: [string, unknown][] = [
@@ -283,7 +289,7 @@ test('mounts are checked before the urn', () => {
   expect(() => read({ namespace: 'n', name: 'a', urn: 5, mounts: 5 })).toThrow('mounts must be an array');
 });
 
-test('no JSON at all makes it fail with anything but invalid_request', () => {
+test('the reader of a create accepts any JSON or fails with invalid_request', () => {
   fc.assert(
     fc.property(fc.json(), text => {
       try {
@@ -326,7 +332,7 @@ describe('registered mode', () => {
     mounts: [{ source: '/code', target: '/opt/code', readonly: false }],
   };
 
-  test('everything comes from the function; env_vars win; mounts are added', () => {
+  test('resolveRegistered takes all settings of the function, prefers env_vars of the request and adds its mounts', () => {
     expect(resolveRegistered(request, FUNCTION, DEFAULTS)).toEqual({
       tenant: 'default',
       namespace: 'n',

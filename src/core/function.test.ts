@@ -158,7 +158,7 @@ describe('refusals', () => {
       { ...FAAS, storageType: 's3', s3CodePath: { bucketId: 'b' } },
       's3CodePath.objectId is required',
     ],
-  ])('%s', (_, changes, problem) => {
+  ])('a function with %s is refused', (_, changes, problem) => {
     expect(problemsOf({ ...SMALLEST, ...changes }).join('; ')).toContain(problem);
   });
 });
@@ -194,7 +194,7 @@ describe('accepted values', () => {
       { autoScaleConfig: {} },
       { autoScaleConfig: { slaQuota: 0, scaleDownTime: 60_000, burstScaleNum: 1000 } },
     ],
-  ])('%s', (_, changes, expected) => {
+  ])('a function with %s is accepted', (_, changes, expected) => {
     expect(specOf({ ...SMALLEST, ...changes })).toMatchObject(expected);
   });
 });
@@ -220,14 +220,17 @@ describe('update of a function', () => {
     expect(merged.ok && merged.value.environment).toEqual({ B: '2' });
   });
 
-  test.each(['name', 'runtime', 'kind'] as const)('%s may be sent, and is refused when it differs', field => {
-    const other = { name: '0@demo@other', runtime: 'go', kind: 'agent' }[field];
-    expect(mergeUpdate(stored, { [field]: stored[field] })).toMatchObject({ ok: true });
-    expect(mergeUpdate(stored, { [field]: other })).toEqual({
-      ok: false,
-      problems: [`${field} of a function cannot change: it is "${stored[field]}", got "${other}"`],
-    });
-  });
+  test.each(['name', 'runtime', 'kind'] as const)(
+    'an update may send %s, and is refused when the value differs',
+    field => {
+      const other = { name: '0@demo@other', runtime: 'go', kind: 'agent' }[field];
+      expect(mergeUpdate(stored, { [field]: stored[field] })).toMatchObject({ ok: true });
+      expect(mergeUpdate(stored, { [field]: other })).toEqual({
+        ok: false,
+        problems: [`${field} of a function cannot change: it is "${stored[field]}", got "${other}"`],
+      });
+    },
+  );
 
   test('rules over several fields are checked on the merged function', () => {
     expect(mergeUpdate(stored, { minInstance: 200 })).toMatchObject({ ok: false });

@@ -50,7 +50,7 @@ describe('forbidden sources', () => {
     '/home/../etc',
     '/home/ann/..',
     '/home/a..b',
-  ])('%s', async source => {
+  ])('the host path %s is refused', async source => {
     await expect(check(source)).rejects.toMatchObject({
       code: 'invalid_request',
       message: `unsafe mount source: ${source}`,
@@ -67,17 +67,17 @@ describe('forbidden sources', () => {
     ['its parent', '/srv/rookery'],
     ['a parent further up', '/srv'],
     ['the directory of the docker socket', '/run'],
-  ])('%s', async (_, source) => {
+  ])('the path of %s is refused', async (_, source) => {
     await expect(check(source)).rejects.toThrow(`unsafe mount source: ${source}`);
   });
 
-  test('a path below the data directory, although it does not exist', async () => {
+  test('a missing path below the data directory is refused', async () => {
     const source = '/srv/rookery/data/nothing';
     await expect(check(source, { [source]: null })).rejects.toThrow(`unsafe mount source: ${source}`);
   });
 
   test.each(['/etc', '/proc/self', '/', '/srv/rookery/data', '/run', '/other/docker.sock'])(
-    'a symlink to %s',
+    'a symlink to %s is refused',
     async target => {
       await expect(check('/home/ann/link', { '/home/ann/link': target })).rejects.toThrow(
         'unsafe mount source: /home/ann/link',
@@ -86,14 +86,17 @@ describe('forbidden sources', () => {
   );
 });
 
-test.each(['', 'relative', './here', 'C:\\code', ' /code', '/a\0b'])('"%s" must be an absolute path', async source => {
-  await expect(check(source)).rejects.toMatchObject({
-    code: 'invalid_request',
-    message: `mount source must be an absolute path: ${source}`,
-  });
-});
+test.each(['', 'relative', './here', 'C:\\code', ' /code', '/a\0b'])(
+  'the mount source "%s" is refused because it is not an absolute path',
+  async source => {
+    await expect(check(source)).rejects.toMatchObject({
+      code: 'invalid_request',
+      message: `mount source must be an absolute path: ${source}`,
+    });
+  },
+);
 
-test('a relative workspace must be an absolute path; an empty one is none', async () => {
+test('a relative workspace is refused, and an empty one counts as absent', async () => {
   await expect(checkSources('work', [], POLICY, findOf())).rejects.toThrow('workspace must be an absolute path: work');
   await expect(checkSources('', [], POLICY, findOf())).resolves.toBeUndefined();
 });
@@ -106,11 +109,11 @@ test.each([
   '/srv/rookery/data2',
   '/runner',
   '/home/ann/.config',
-])('%s is allowed', async source => {
+])('the host path %s is allowed', async source => {
   await expect(check(source)).resolves.toBeUndefined();
 });
 
-test('a source that does not exist is not the request’s fault', async () => {
+test('a missing source fails with failed_precondition instead of invalid_request', async () => {
   await expect(check('/gone', { '/gone': null })).rejects.toMatchObject({
     code: 'failed_precondition',
     message: 'mount source does not exist: /gone',
@@ -120,7 +123,7 @@ test('a source that does not exist is not the request’s fault', async () => {
   );
 });
 
-test('an unsafe source answers before one that is missing, wherever it stands', async () => {
+test('an unsafe source is reported before a missing one, whatever their order', async () => {
   const mounts = ['/gone', '/link', '/etc'].map(source => ({ source, target: '/x', readonly: true }));
   const links = { '/gone': null, '/link': '/etc' };
   await expect(checkSources('', mounts, POLICY, findOf(links))).rejects.toThrow('unsafe mount source: /etc');
@@ -129,7 +132,7 @@ test('an unsafe source answers before one that is missing, wherever it stands', 
   );
 });
 
-test('no way to write a forbidden directory passes', () => {
+test('every spelling of a forbidden directory is refused', () => {
   const filler = fc.array(fc.constantFrom('', '.'), { maxLength: 4 });
   const tree = fc.constantFrom('etc', 'proc', 'sys', 'dev', 'boot');
   const below = fc.array(fc.stringMatching(/^[a-z.]{0,5}$/), { maxLength: 3 });
@@ -160,14 +163,14 @@ describe('paths that are always refused, whatever is allowed', () => {
   });
 
   test.each(['/var/lib/myapp', '/srv', '/home/ann', '/root/x', '/tmp/x', '/run/myapp', '/var/lib/dockerless'])(
-    '%s is none',
+    'the host path %s does not count as a state directory of an engine',
     async source => {
       const policy = { closed: [...ENGINE_STATE], allow: null };
       await expect(checkHostPath('workspace', source, policy, findOf())).resolves.toMatchObject({ resolved: source });
     },
   );
 
-  test('a link to it, and a link to a parent of it', async () => {
+  test('a link to a state directory of an engine or to its parent is refused', async () => {
     const links = { '/home/link': '/var/lib/docker', '/home/up': '/var/lib' };
     for (const source of Object.keys(links)) {
       await expect(checkHostPath('code path', source, everything, findOf(links))).rejects.toThrow(
@@ -191,12 +194,15 @@ describe('mounts.allow', () => {
   const allowed = (path: string) => checkHostPath('mount source', path, policy, findOf(links));
   const message = (path: string) => `unsafe mount source: ${path} (mounts.allow does not name it)`;
 
-  test.each(['/data/code', '/data/code/', '/data//code/x', '/mnt/disk/a/b', '/srv/in'])('%s is in it', async path => {
-    await expect(allowed(path)).resolves.toBeDefined();
-  });
+  test.each(['/data/code', '/data/code/', '/data//code/x', '/mnt/disk/a/b', '/srv/in'])(
+    'the path %s is allowed by mounts.allow',
+    async path => {
+      await expect(allowed(path)).resolves.toBeDefined();
+    },
+  );
 
   test.each(['/data', '/data/codex', '/data/code2/x', '/home/ann', '/data/code/out', '/mnt'])(
-    '%s is not',
+    'the path %s is refused because mounts.allow does not name it',
     async path => {
       await expect(allowed(path)).rejects.toMatchObject({ code: 'invalid_request', message: message(path) });
     },
@@ -219,7 +225,7 @@ describe('mounts.allow', () => {
     });
   });
 
-  test('where nothing is allowed nothing is looked at', async () => {
+  test('no path is opened when mounts.allow is empty', async () => {
     const blind: FindPath = async path => expect.unreachable(path);
     const none = { ...POLICY, allow: [] };
     await expect(checkHostPath('workspace', '/home/ann', none, blind)).rejects.toThrow(
@@ -235,7 +241,7 @@ describe('an opened path', () => {
     return async path => ({ resolved, kind, close: async () => void closed.push(path) });
   };
 
-  test('is closed when it is refused, and stays open otherwise', async () => {
+  test('an opened path is closed when it is refused, and stays open otherwise', async () => {
     const closed: string[] = [];
     await expect(checkHostPath('workspace', '/a', POLICY, opening('/etc', 'directory', closed))).rejects.toThrow();
     await expect(checkHostPath('workspace', '/b', POLICY, opening('/b', 'other', closed))).rejects.toThrow(
@@ -247,7 +253,7 @@ describe('an opened path', () => {
   });
 });
 
-test('a path of more than 4096 characters is refused without being looked for', () => {
+test('a path of more than 4096 characters is refused without a lookup', () => {
   expect(() => checkPathText('workspace', `/${'x'.repeat(4096)}`)).toThrow(
     'workspace must have at most 4096 characters: /xxx',
   );

@@ -10,7 +10,7 @@ test.each([
   ['8080', { protocol: 'tcp', port: 8080 }],
   ['1', { protocol: 'tcp', port: 1 }],
   ['65535', { protocol: 'tcp', port: 65_535 }],
-])('%s is a port', (item, port) => {
+])('the text %s is a port', (item, port) => {
   expect(parsePorts([item], FIELD)).toEqual([port]);
 });
 
@@ -29,7 +29,7 @@ test.each([
   'sctp:80',
   'TCP:80',
   '80:8080',
-])('"%s" is not a port', item => {
+])('the text "%s" is not a port', item => {
   expect(() => parsePorts(['22', item], FIELD)).toThrow(
     `invalid request body: ${FIELD}[1] must be [tcp:|udp:]<port> with a port from 1 to 65535, got "${item}"`,
   );

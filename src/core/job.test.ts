@@ -34,7 +34,7 @@ test.each([
   ['a body that is nested without end', { entrypoint: '', zzz: nested(101) }, 'the body must not be nested deeper'],
   ['a rule that is none', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
   ['a rule out of range', { entrypoint: '', metadata: { 'rookery.retries': '21' } }, 'a whole number from 0 to 20'],
-])('%s is refused with a message', (_what, body, sentence) => {
+])('a job with %s is refused with a message', (_what, body, sentence) => {
   expect(() => read(body)).toThrow(expect.objectContaining({ code: 'invalid_request' }));
   expect(() => read(body)).toThrow(sentence);
 });

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { isLabelKey, isLabelValue, isOwnLabel, parseQuantity } from './kubernetes-formats.ts';
 
 test.each(['a', 'app', 'app.kubernetes.io/name', 'A_b-c.d', 'x'.repeat(63), `${'a'.repeat(253)}/x`])(
-  '%s is a label key',
+  'the text %s is a label key',
   key => {
     expect(isLabelKey(key)).toBe(true);
   },
@@ -20,7 +20,7 @@ test.each([
   'UPPER.case/x',
   '-a.b/x',
   `${'a'.repeat(254)}/x`,
-])('%j is not a label key', key => {
+])('the text %j is not a label key', key => {
   expect(isLabelKey(key)).toBe(false);
 });
 
@@ -42,7 +42,7 @@ test.each([
   ['memory', '1.5Gi', 1.5 * 2 ** 30],
   ['nvidia.com/gpu', '2', 2],
   ['ephemeral-storage', '10Gi', 10 * 2 ** 30],
-])('%s %s is a quantity', (resource, text, amount) => {
+])('the %s %s is a quantity', (resource, text, amount) => {
   expect(parseQuantity(resource, text)).toBeCloseTo(amount);
 });
 
@@ -58,6 +58,6 @@ test.each([
   ['memory', ''],
   ['memory', ' 1Gi'],
   ['nvidia.com/gpu', 'two'],
-])('%s %j is not a quantity', (resource, text) => {
+])('the %s %j is not a quantity', (resource, text) => {
   expect(parseQuantity(resource, text)).toBeNull();
 });

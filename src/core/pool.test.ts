@@ -291,7 +291,7 @@ describe('refusals', () => {
       },
       'must have averageUtilization',
     ],
-  ])('%s', (_, changes, problem) => {
+  ])('a pool with %s is refused', (_, changes, problem) => {
     expect(problemsOf(changes)).toContain(problem);
   });
 });

@@ -59,7 +59,7 @@ test.each<[string, Record<string, unknown>, string]>([
     { instanceConfigInfos: [{ minInstance: 2, maxInstance: 1 }] },
     'minInstance must not be larger than maxInstance: 2 > 1',
   ],
-])('%s is refused', (_, changes, problem) => {
+])('a reservation with %s is refused', (_, changes, problem) => {
   const result = read(changes);
   expect(result.ok ? '' : result.problems.join('; ')).toContain(problem);
 });

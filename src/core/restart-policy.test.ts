@@ -20,11 +20,11 @@ describe('restart policy of a create', () => {
       { policy: 'always', max_restarts: 7 },
       { policy: 'always', max_restarts: 7, backoff_seconds: 1 },
     ],
-  ])('is accepted as a word or an object: %j', (given, shown) => {
+  ])('a restart policy is accepted as a word or an object: %j', (given, shown) => {
     expect(shownPolicy(read(given) as RestartPolicy)).toEqual(shown);
   });
 
-  test('is undefined when the request has none', () => {
+  test('the restart policy is undefined when the request has none', () => {
     expect([read(undefined), read(null)]).toEqual([undefined, undefined]);
   });
 
@@ -34,7 +34,7 @@ describe('restart policy of a create', () => {
     [{ policy: 'always', max_restarts: 0 }, 'restart_policy.max_restarts must be between 1 and'],
     [{ policy: 'always', backoff_seconds: 0 }, 'restart_policy.backoff_seconds must be between 0.1 and'],
     [5, 'restart_policy must be an object'],
-  ])('is refused when it is invalid: %j', (given, text) => {
+  ])('a restart policy is refused when it is invalid: %j', (given, text) => {
     expect(() => read(given)).toThrow(text);
   });
 });
@@ -46,21 +46,21 @@ describe('nextRestart', () => {
   });
   const end = (change: Partial<End> = {}): End => ({ exitCode: 1, ranMs: 10, restartsInRow: 0, ...change });
 
-  test('returns null without a policy and for policy never', () => {
+  test('nextRestart returns null without a policy and for policy never', () => {
     expect(nextRestart(undefined, end())).toBeNull();
     expect(nextRestart(policy({ policy: 'never' }), end())).toBeNull();
   });
 
-  test('restarts after exit code 0 with policy always, and not with on-failure', () => {
+  test('nextRestart plans a restart after exit code 0 with policy always, and not with on-failure', () => {
     expect(nextRestart(policy(), end({ exitCode: 0 }))).toBeNull();
     expect(nextRestart(policy({ policy: 'always' }), end({ exitCode: 0 }))).toMatchObject({ inRow: 1 });
   });
 
-  test('treats an unknown exit code as a failure', () => {
+  test('nextRestart treats an unknown exit code as a failure', () => {
     expect(nextRestart(policy(), end({ exitCode: null }))).toMatchObject({ inRow: 1 });
   });
 
-  test('doubles the pause with each restart in a row, up to the limit', () => {
+  test('nextRestart doubles the pause with each restart in a row, up to the limit', () => {
     const always = policy({ policy: 'always', maxRestarts: null });
     const pauses = [0, 1, 2, 3, 20, 5000].map(restartsInRow => nextRestart(always, end({ restartsInRow })));
     const longest = LIMITS.longestRestartPauseMs;
@@ -74,12 +74,12 @@ describe('nextRestart', () => {
     ]);
   });
 
-  test('returns "enough" when the agent has restarted max_restarts times in a row', () => {
+  test('nextRestart returns "enough" when the agent has restarted max_restarts times in a row', () => {
     expect(nextRestart(policy(), end({ restartsInRow: 2 }))).toMatchObject({ inRow: 3 });
     expect(nextRestart(policy(), end({ restartsInRow: 3 }))).toBe('enough');
   });
 
-  test('starts counting again when the agent has run for the reset time', () => {
+  test('nextRestart starts counting again when the agent has run for the reset time', () => {
     const ranMs = LIMITS.restartResetMs;
     expect(nextRestart(policy(), end({ restartsInRow: 3, ranMs }))).toEqual({ inRow: 1, pauseMs: 1000 });
   });

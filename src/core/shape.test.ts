@@ -24,7 +24,7 @@ function problemsOf(body: object): string[] {
 }
 
 describe('row of a field table', () => {
-  test('reads the field, and treats null as absent', () => {
+  test('a row of a field table reads its field, and treats null as absent', () => {
     const body = { name: 'a', flag: null, inner: { size: 5 }, items: [{ mode: 'fast' }] };
     expect(SHAPE.read(body, '', failAtFirst)).toEqual({
       name: 'a',
@@ -35,7 +35,7 @@ describe('row of a field table', () => {
     });
   });
 
-  test('describes the field with type, limits, default and meaning', () => {
+  test('a row of a field table describes the field with type, limits, default and meaning', () => {
     expect(SHAPE.describe()).toMatchObject({
       type: 'object',
       required: ['name'],
@@ -53,13 +53,13 @@ describe('row of a field table', () => {
     });
   });
 
-  test('describes an optional field as nullable when nulls are requested', () => {
+  test('a row of a field table describes an optional field as nullable when nulls are requested', () => {
     const { properties } = SHAPE.describe({ nulls: true }) as { properties: Record<string, unknown> };
     expect(properties.flag).toEqual({ anyOf: [{ type: 'boolean', default: false }, { type: 'null' }] });
     expect(properties.name).toMatchObject({ type: 'string' });
   });
 
-  test('has no default in an update, and leaves out a field that was not sent', () => {
+  test('a row of a field table has no default in an update, and leaves out an absent field', () => {
     const update = object(kept(FIELDS));
     expect(update.describe()).not.toHaveProperty('required');
     expect(JSON.stringify((update.describe() as { properties: { flag: object } }).properties.flag)).not.toContain(
@@ -70,7 +70,7 @@ describe('row of a field table', () => {
 });
 
 describe('problems of a body', () => {
-  test('are collected in the order of the rows, each with its path', () => {
+  test('problems of a body are collected in the order of the rows, each with its path', () => {
     expect(
       problemsOf({ flag: 1, inner: { size: 0, mode: 'slow' }, tags: { bad: 1, ok: 'toolong' }, items: [5] }),
     ).toEqual([
@@ -84,7 +84,7 @@ describe('problems of a body', () => {
     ]);
   });
 
-  test('list missing fields first when noteMissing runs first', () => {
+  test('problems of a body list missing fields first when noteMissing runs first', () => {
     const problems = new Problems();
     const fields = { a: required(boolean), b: required(boolean, '', 'is required, and a flag') };
     noteMissing(fields, { a: 1 }, problems.add);
@@ -92,7 +92,7 @@ describe('problems of a body', () => {
     expect(problems.found).toEqual(['b is required, and a flag', 'a must be a boolean']);
   });
 
-  test('come from a rule over a list only when its items have the right type', () => {
+  test('problems of a rule over a list are reported only when its items have the right type', () => {
     const even = refine(list(integer({ min: 0, max: 9 })), (items, path, problem) => {
       items.forEach((item, index) => {
         if (item % 2 === 1) problem(`${path}[${index}]`, 'must be even');
@@ -107,7 +107,7 @@ describe('problems of a body', () => {
     expect(found([2])).toEqual([[2], []]);
   });
 
-  test('report a wrong type in a list before a wrong value in its items, when reading stops at the first', () => {
+  test('a wrong type in a list is reported before a wrong value in its items when reading stops at the first problem', () => {
     const fails = (body: object) => () => SHAPE.read(body, '', failAtFirst);
     expect(fails({ name: 'a', items: [{ size: 0 }, 5] })).toThrow('invalid request body: items[1] must be an object');
     expect(fails({ name: 'a', items: [{}, {}, { size: 0 }] })).toThrow('items[2].size must be between');
@@ -119,14 +119,14 @@ describe('problems of a body', () => {
 describe('Form', () => {
   const form = (body: unknown) => new Form(SHAPE, body, 'outer', failAtFirst);
 
-  test('reads fields in the order that its caller chooses', () => {
+  test('Form reads fields in the order that its caller chooses', () => {
     const body = form({ name: 'toolong', flag: 'x' });
     expect(() => body.read('flag')).toThrow('outer.flag must be a boolean');
     expect(() => body.read('tags', 'name')).toThrow('outer.name must have at most 5 characters, got 7');
     expect(body.read('tags')).toEqual({ tags: {} });
   });
 
-  test('opens an absent object as an empty one, and fails when the value is not an object', () => {
+  test('Form opens an absent object as an empty one, and fails when the value is not an object', () => {
     expect(form({}).open('inner').read('size')).toEqual({ size: 3 });
     expect(form({}).open('inner').at('size')).toBe('outer.inner.size');
     expect(() => form({ inner: [] }).open('inner')).toThrow('outer.inner must be an object');

@@ -42,16 +42,16 @@ describe('warnings about unknown fields of an agent', () => {
       { ...AGENT, mounts: [{ source: '/a', target: '/a', readOnly: true }] },
       unknown('mounts[0].readOnly', 'mounts[0].readonly'),
     ],
-  ])('name the field and the likely one: %j', (body, warning) => {
+  ])('warnings about an agent name the unknown field and the likely one: %j', (body, warning) => {
     expect(ofAgent(body)).toEqual([warning]);
   });
 
-  test('are absent for names that callers choose, for null, and for an urn beside runtime_spec', () => {
+  test('warnings about an agent are absent for names that callers choose, for null, and for an urn beside runtime_spec', () => {
     expect(ofAgent({ ...AGENT, urn: 'x', env_vars: { memroy: '1' }, whatever: null })).toEqual([]);
     expect(ofAgent(spec({ cpu: 1, memory: 16, handler: 'h', codePath: '/c' }))).toEqual([]);
   });
 
-  test('are limited to 21 entries when a body has thousands of unknown fields', () => {
+  test('warnings about an agent are limited to 21 entries when a body has thousands of unknown fields', () => {
     const many = Object.fromEntries(Array.from({ length: 5000 }, (_, index) => [`zz${index}`.repeat(50), 1]));
     const warnings = ofAgent({ ...AGENT, ...many });
     expect(warnings).toHaveLength(21);
@@ -125,7 +125,7 @@ describe('warnings about unknown fields of meta_service requests', () => {
       { pools: [{ ...POOL, resources: { ...POOL.resources, limit: {} } }] },
       [unknown('pools[0].resources.limit', 'pools[0].resources.limits')],
     ],
-  ])('%s %#', (_what, shape, body, warnings) => {
+  ])('warnings about a meta_service request name its unknown fields: %s %#', (_what, shape, body, warnings) => {
     expect(unknownFieldWarnings(shape, body)).toEqual(warnings);
   });
 });
@@ -133,11 +133,11 @@ describe('warnings about unknown fields of meta_service requests', () => {
 describe('warnings about unknown fields of a job', () => {
   const read = (body: object) => unknownFieldWarnings(JOB_SUBMIT, body);
 
-  test('name the field and the likely one', () => {
+  test('warnings about a job name the unknown field and the likely one', () => {
     expect(read({ entrypoint: 'x', entrypoint_cpus: 1 })).toEqual([unknown('entrypoint_cpus', 'entrypoint_num_cpus')]);
   });
 
-  test("are absent for everything that Ray's client sends, and inside of free-form fields", () => {
+  test("warnings about a job are absent for everything that Ray's client sends, and inside of free-form fields", () => {
     const body = {
       entrypoint: 'x',
       submission_id: 'a',
@@ -166,7 +166,7 @@ test.each([
   ['enableFuncTokenAuth', 'enable_func_token_auth'],
   ['colour', null],
   ['', null],
-])('%s has the nearest name %s', (given, expected) => {
+])('the unknown name %s has the nearest name %s', (given, expected) => {
   expect(nearest(given, NAMES)).toBe(expected);
 });
 

@@ -36,7 +36,7 @@ test.each([
   ['0@demo@hello\n', 'a line end'],
   [`0@${'a'.repeat(17)}@x`, 'a service of 17 characters'],
   [`0@a@${'x'.repeat(128)}`, 'a name of 128 characters'],
-])('%j is not a function name: %s', text => {
+])('the text %j is not a function name: %s', text => {
   expect(isFunctionName(text)).toBe(false);
 });
 
@@ -100,6 +100,6 @@ test.each([
   'sn:cn::default:function:0@demo@hello:v1',
   'sn:cn:yrk:-bad:function:0@demo@hello:v1',
   'sn:us:yrk:default:function:0@demo@hello:v1',
-])('%s is not a URN', text => {
+])('the text %s is not a URN', text => {
   expect(parseUrn(text)).toBeNull();
 });
