@@ -95,7 +95,7 @@ async function next(): Promise<Handed> {
 const statusOf = async (calls: AsyncCalls, id: string) => (await calls.get(null, id)).status;
 
 describe('a call', () => {
-  it('is queued until it has its slot, then processing, then completed with its result', async () => {
+  it('a call is queued until it has its slot, then processing, then completed with its result', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission({ event: { n: 1 } }));
     const call = await next();
@@ -105,7 +105,7 @@ describe('a call', () => {
     expect(await statusOf(calls, id)).toBe('processing');
   });
 
-  it('ends completed with a value, failed with a code', async () => {
+  it('a call ends completed with a value, or failed with a code', async () => {
     const calls = asyncCalls();
     const [good, bad] = [await calls.submit(submission()), await calls.submit(submission())];
     await (await next()).run({ value: [1, null] });
@@ -118,7 +118,7 @@ describe('a call', () => {
   it.each([
     ['with numbers that JavaScript has not', '{"id":9223372036854775809,"price":1.0}'],
     ['nested deeply', `${'['.repeat(500)}${']'.repeat(500)}`],
-  ])('is answered as its handler gave it: a value %s', async (_, value) => {
+  ])('a call keeps the value of its handler unchanged: %s', async (_, value) => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     await (await next()).run(Buffer.from(value));
@@ -128,7 +128,7 @@ describe('a call', () => {
     expect(json.endsWith(`,"result":${value}}`)).toBe(true);
   });
 
-  it('fails with 4007 when a large value is no JSON', async () => {
+  it('a call fails with 4007 when a large value is not JSON', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     await (await next()).run(Buffer.from(`"${'x'.repeat(CHECKED_BYTES)}\0"`));
@@ -136,7 +136,7 @@ describe('a call', () => {
     expect((await calls.get(null, id)).error?.code).toBe(4007);
   });
 
-  it('has one id for its caller and for its handler', async () => {
+  it('a call has the same id for its caller and for its handler', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     expect((await next()).invocation.call.header.requestId).toBe(id);
@@ -149,7 +149,7 @@ describe('a call', () => {
     await expect(calls.get(null, 'nosuch')).rejects.toMatchObject({ number: 200404 });
   });
 
-  it('a call that found no slot tries again and fails only when it is too old', async () => {
+  it('a call without a slot is retried and fails only when it is too old', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission());
     (await next()).refuse(unavailable('no instance was free', { number: 150431 }));
@@ -172,7 +172,7 @@ it('a call that no instance could ever fit fails at once', async () => {
 });
 
 describe('bounds', () => {
-  it('waiting calls of one tenant, and of all, have a bound (429, 150429) that an end frees', async () => {
+  it('waiting calls have a limit for each tenant and in total (429, 150429), and an end frees capacity', async () => {
     const calls = asyncCalls({ maxOpen: 3, maxOpenPerTenant: 2 });
     const first = await calls.submit(submission());
     await calls.submit(submission());
@@ -184,7 +184,7 @@ describe('bounds', () => {
     await expect.poll(() => calls.submit(submission()).catch(() => '')).toMatch(/-/);
   });
 
-  it('events, results and errors that are kept have a bound of bytes, and dropping one frees its bytes', async () => {
+  it('kept events, results and errors have a limit of bytes, and a dropped one frees its bytes', async () => {
     const calls = asyncCalls({ maxBytes: 4 * 20_000 });
     await calls.start();
     const large = 'x'.repeat(15_000);
@@ -200,7 +200,7 @@ describe('bounds', () => {
     await calls.submit({ ...submission(), header });
   });
 
-  it('… of calls of nothing too, which are rows all the same', async () => {
+  it('kept calls without content count towards the limit of bytes with the size of their record', async () => {
     const calls = asyncCalls({ maxBytes: 4 * 3 * 512 });
     await calls.start();
     const end = async () => {
@@ -221,7 +221,7 @@ describe('bounds', () => {
     expect(seen.at(-1)).toBe('refused');
   });
 
-  it('old results are dropped without a look at all the others', async () => {
+  it('old results are dropped without a scan of the others', async () => {
     let sums = 0;
     const watched = database.withPlugin({
       transformQuery({ node }) {
@@ -236,7 +236,7 @@ describe('bounds', () => {
     expect(sums).toBe(1);
   });
 
-  it('calls that wait for a slot are few for each function, and others go on beside them', async () => {
+  it('calls of a function that wait for a slot have a limit, and other calls continue meanwhile', async () => {
     const calls = asyncCalls({ maxRunning: 8 });
     for (let n = 0; n < 20; n++) await calls.submit(submission({ urn: 'urn:stuck' }));
     await calls.submit(submission({ tenant: 'b', urn: 'urn:free' }));
@@ -269,7 +269,7 @@ describe('after a crash', () => {
     await expect.poll(() => statusOf(after, ids[2] ?? '')).toBe('completed');
   });
 
-  it('a call that another server has begun is not begun again', async () => {
+  it('a call that an earlier server started is not started again', async () => {
     const first = asyncCalls();
     const id = await first.submit(submission());
     const mine = await next();
@@ -281,7 +281,7 @@ describe('after a crash', () => {
     expect(await statusOf(first, id)).toBe('processing');
   });
 
-  it('results go when their time is over', async () => {
+  it('results are removed after their retention time', async () => {
     const before = asyncCalls();
     const id = await before.submit(submission());
     await (await next()).run(1);
@@ -324,7 +324,7 @@ describe('webhooks', () => {
   const deliver = (to: string, answer: Parameters<typeof deliverWebhook>[1]) =>
     deliverWebhook(to, answer, { warn: () => undefined });
 
-  it('the end of a call is posted as the API answers it; one that is not taken is posted again', async () => {
+  it('a webhook receives the end of a call as the API answers it, again until it is accepted', async () => {
     statuses = [503];
     const calls = asyncCalls({ deliver });
     const id = await calls.submit(submission({ webhookUrl: url() }));
@@ -333,7 +333,7 @@ describe('webhooks', () => {
     expect(posted[1]).toMatchObject({ requestId: id, status: 'completed', result: 'done' });
   });
 
-  it('an address that does not answer holds back no call', async () => {
+  it('a webhook that does not answer delays no call', async () => {
     const calls = asyncCalls({ deliver: () => new Promise(() => undefined), maxRunning: 1 });
     await calls.submit(submission({ webhookUrl: url() }));
     const second = await calls.submit(submission());
@@ -342,7 +342,7 @@ describe('webhooks', () => {
     await expect.poll(() => statusOf(calls, second)).toBe('completed');
   });
 
-  it('an end that was not reported when the server ended is reported by the next, once', async () => {
+  it('the next server reports once an end that the previous server had not reported', async () => {
     const before = asyncCalls({ deliver: () => new Promise(() => undefined) });
     const id = await before.submit(submission({ webhookUrl: url() }));
     await (await next()).run('done');
@@ -355,7 +355,7 @@ describe('webhooks', () => {
     expect(posted.length).toBe(1);
   });
 
-  it('calls that a crash interrupted are reported too', async () => {
+  it('a webhook also receives calls that a crash interrupted', async () => {
     const before = asyncCalls();
     const id = await before.submit(submission({ webhookUrl: url() }));
     await (await next()).invocation.beforeRun?.();
@@ -383,7 +383,7 @@ describe('while the disk is full', () => {
     return { state, writes };
   }
 
-  it('the end of a call is written again until it is there: it is neither lost nor not known', async () => {
+  it('the end of a call is written repeatedly until it is stored while the disk is full', async () => {
     const { state, writes } = fullDisk();
     const calls = asyncCalls({ durable: writes });
     const id = await calls.submit(submission());
@@ -397,7 +397,7 @@ describe('while the disk is full', () => {
     expect(await calls.get(null, id)).toMatchObject({ resultJson: '7' });
   });
 
-  it('a call that could not be marked as running has not run: it waits, and runs once there is room', async () => {
+  it('a call that could not be marked as running waits, and runs once the disk has space', async () => {
     const { state, writes } = fullDisk();
     const calls = asyncCalls({ durable: writes });
     const id = await calls.submit(submission({ event: { n: 1 } }));
@@ -444,7 +444,7 @@ describe('asynchronous calls of several replicas', () => {
     held: () => (held.isHeld ? { fence: null, isHeld: () => held.isHeld } : null),
   });
 
-  it('the one that holds the shard runs a call, and refuses to take one when it does not', async () => {
+  it('a replica runs a call when it holds the shard, and refuses a submit otherwise', async () => {
     const state = { isHeld: true };
     const calls = asyncCalls({ shards: shards(state) });
     await calls.start();
@@ -455,7 +455,7 @@ describe('asynchronous calls of several replicas', () => {
     await expect(calls.submit(submission())).rejects.toMatchObject({ code: 'unavailable' });
   });
 
-  it('calls that wait when a shard is handed over are run once, by the next owner', async () => {
+  it('waiting calls of a transferred shard run once, on the next owner', async () => {
     const state = { isHeld: true };
     const before = asyncCalls({ shards: shards(state), maxRunning: 1 });
     const after = asyncCalls({ shards: shards({ isHeld: true }) });
@@ -472,7 +472,7 @@ describe('asynchronous calls of several replicas', () => {
     expect(handed).toEqual([]);
   });
 
-  it('a call that waits for an instance when its shard is lost goes to the next owner', async () => {
+  it('a call that waits for an instance runs on the next owner when its shard is lost', async () => {
     const state = { isHeld: true };
     const before = asyncCalls({ shards: shards(state) });
     const after = asyncCalls({ shards: shards({ isHeld: true }) });
@@ -487,7 +487,7 @@ describe('asynchronous calls of several replicas', () => {
     expect(handed).toEqual([]);
   });
 
-  it('the end that a replica writes late does not undo what the next owner wrote', async () => {
+  it('a late end from a former owner does not overwrite what the next owner wrote', async () => {
     const state = { isHeld: true };
     const before = asyncCalls({ shards: shards(state) });
     const after = asyncCalls({ shards: shards({ isHeld: true }) });
@@ -503,7 +503,7 @@ describe('asynchronous calls of several replicas', () => {
     expect(await after.get(null, id)).toMatchObject({ status: 'failed', error: { code: 150427 } });
   });
 
-  it('a replica that could not read what waits when it got a shard tries again, and leaves alone what it runs by then', async () => {
+  it('a replica that could not read the waiting calls of a new shard retries, and does not run its running calls again', async () => {
     const before = asyncCalls({ shards: shards({ isHeld: true }) });
     const left = await before.submit(submission());
     const slept = await next();
@@ -530,7 +530,7 @@ describe('asynchronous calls of several replicas', () => {
     await expect.poll(() => statusOf(after, waits)).toBe('completed');
   });
 
-  it('a submit is written under the lease of its shard, so that the next owner finds it', async () => {
+  it('a submit is written under the lease of its shard, so that the next owner finds the call', async () => {
     const fence = { name: 'shard-01', epoch: 7, nodeId: 'a', nodeEpoch: 1 };
     const asked: unknown[] = [];
     const calls = asyncCalls({

@@ -42,7 +42,7 @@ describe('the bodies of calls that wait', () => {
     expect(openCallBytes.taken).toBe(0);
   });
 
-  it('take from what agents and their calls left, and leave it to them', async () => {
+  it('bodies of waiting calls share the memory of open calls with calls of agents', async () => {
     const { harness, instance, openCallBytes } = await busy();
     openCallBytes.acquire('t', 500);
     await expect(harness.invoke({ call: big() })).rejects.toMatchObject(full);
@@ -55,7 +55,7 @@ describe('the bodies of calls that wait', () => {
     await waiting;
   });
 
-  it('a body belongs to its instance from the turn in which the call gets a slot', async () => {
+  it('the bytes of a body count towards its instance from the turn in which the call gets a slot', async () => {
     const { harness, instance, openCallBytes } = await busy();
     const waiting = harness.invoke({
       call: big(),
@@ -77,7 +77,7 @@ describe('the bodies of calls that wait', () => {
     expect(seen).toEqual([0]);
   });
 
-  it('are given back when the wait is too long, the caller leaves, or what comes before the run fails', async () => {
+  it('bodies of waiting calls are released when the wait is too long, the caller leaves, or a step before the run fails', async () => {
     const { harness, instance, openCallBytes } = await busy();
     const leaving = new AbortController();
     const left = harness.invoke({ call: { ...big(), signal: leaving.signal } });
@@ -100,7 +100,7 @@ describe('the bodies of calls that wait', () => {
     expect(openCallBytes.taken).toBe(0);
   });
 
-  it('are given back when no instance can be started', async () => {
+  it('bodies of waiting calls are released when no instance can be started', async () => {
     const openCallBytes = new TenantBudget(1000);
     const harness = new InvokerHarness({ openCallBytes });
     harness.launcher.failure = unavailable('no room');

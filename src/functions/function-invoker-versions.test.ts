@@ -93,7 +93,7 @@ describe('versions in memory', () => {
     expect(harness.launcher.launched[0]?.isStopped).toBe(true);
   });
 
-  it('starts the minimum of instances at its start and after a change, without a call', async () => {
+  it('FunctionInvoker starts the minimum of instances at its start and after a change, without a call', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { minInstances: 2 }));
     await harness.invoker.start();
@@ -104,7 +104,7 @@ describe('versions in memory', () => {
     expect(harness.launcher.live.map(({ revisionId }) => revisionId)).toEqual(['r2']);
   });
 
-  it('forgets unused versions above its limit and keeps used versions', async () => {
+  it('FunctionInvoker forgets unused versions above its limit and keeps used versions', async () => {
     const harness = new InvokerHarness({ maxRemembered: 2 });
     const urns = ['v1', 'v2', 'v3', 'v4'].map(version => `${FUNCTION_URN}:${version}`);
     for (const urn of urns) harness.catalog.functions.set(urn, functionDefinition({ urn }));
@@ -148,7 +148,7 @@ describe('FunctionInvoker after a restart', () => {
     expect(harness.invoker.instances(null).map(({ instance }) => instance.id)).toEqual(['a', 'b']);
   });
 
-  it('stops a recovered instance when an earlier call already uses the maximum', async () => {
+  it('FunctionInvoker stops a recovered instance when an earlier call already uses the maximum', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const { result, instance } = await running(harness);

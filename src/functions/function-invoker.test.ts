@@ -5,7 +5,7 @@ import { deadlineExceeded, PartAway, unavailable } from '../core/error.ts';
 import { CodeFailure } from './function-instance.ts';
 
 describe('where the time went', () => {
-  it('a call that waited before its instance was started says so', async () => {
+  it('a call reports the time that it waited before its instance was started', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { slaQuotaMs: 500 }));
     const first = await running(harness);
@@ -18,7 +18,7 @@ describe('where the time went', () => {
     await first.result;
   });
 
-  it('a call that was held before it came has waited as long, and waits less here', async () => {
+  it('a delay before the invoker counts towards the waiting time and the limit of a call', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const first = await running(harness);
@@ -42,7 +42,7 @@ describe('where the time went', () => {
   });
 });
 
-it('an instance that cannot be started is 150500 wherever it is reported', async () => {
+it('a failed start of an instance is reported with 150500 everywhere', async () => {
   const observed: string[] = [];
   const harness = new InvokerHarness({ observe: (_tenant, _name, code) => observed.push(code) });
   harness.launcher.failure = unavailable('the driver is away');
@@ -78,7 +78,7 @@ it('instances are counted by state from the moment when they start', async () =>
 });
 
 describe('tenants', () => {
-  it('a function of another tenant answers as one that does not exist, before any read', async () => {
+  it('a function of another tenant answers as an unknown function, without a read', async () => {
     const harness = new InvokerHarness();
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
     await expect(harness.invoker.check(URN, 'other')).rejects.toMatchObject({ number: 150424 });
@@ -88,7 +88,7 @@ describe('tenants', () => {
     await expect(harness.invoke({ tenant: 'other' })).rejects.toMatchObject({ number: 150424 });
   });
 
-  it('waiting calls of one tenant have a bound over all its functions: 150510', async () => {
+  it('waiting calls of one tenant have a limit over all its functions: 150510', async () => {
     const harness = new InvokerHarness({ maxWaitingPerTenant: 1 });
     const other = `${FUNCTION_URN}:v1`;
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
@@ -105,7 +105,7 @@ describe('tenants', () => {
 });
 
 describe('labels', () => {
-  it('an unknown label is 150444; one that is reserved meanwhile is served, within its maximum', async () => {
+  it('a call with an unknown label is 150444, and is served once the label is reserved, within its maximum', async () => {
     const harness = new InvokerHarness();
     await harness.invoker.start();
     const sent = { 'x-instance-label': 'gold' };
@@ -141,7 +141,7 @@ describe('labels', () => {
 });
 
 describe('calls', () => {
-  it('an instance that broke before the call was sent is not the call’s failure', async () => {
+  it('a call continues on another instance when its instance broke before the call was sent', async () => {
     const harness = new InvokerHarness();
     await call(harness);
     const broken = harness.launcher.launched[0];
@@ -152,7 +152,7 @@ describe('calls', () => {
     expect((await result).outcome.ok).toBe(true);
   });
 
-  it('an instance that dies in the call: 150427; one that times out: 4010, and its instance is replaced', async () => {
+  it('a call fails with 150427 when its instance dies, and with 4010 on a timeout, which replaces the instance', async () => {
     const harness = new InvokerHarness();
     const dying = await running(harness);
     dying.instance.calls[0]?.fail(unavailable('instance exited: signal SIGKILL'));
@@ -197,7 +197,7 @@ describe('calls', () => {
     await expect(harness.invoke()).rejects.toMatchObject({ number: 150427, message: 'signal SIGKILL' });
   });
 
-  it('the timeout of the function is given to the run, whatever the call waited', async () => {
+  it('a run has the whole timeout of the function, whatever the call waited', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({ timeoutMs: 20_000 }, { maxInstances: 1 }));
     const first = await running(harness);
@@ -210,7 +210,7 @@ describe('calls', () => {
     await second;
   });
 
-  it('a call waits no longer than the bound, nor than its function’s timeout: 150431', async () => {
+  it('a call fails with 150431 when it waits longer than the limit or the timeout of its function', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({ timeoutMs: 2_000 }, { maxInstances: 1 }));
     await running(harness);
@@ -219,14 +219,14 @@ describe('calls', () => {
     await expect(waiting).rejects.toMatchObject({ code: 'unavailable', number: 150431 });
   });
 
-  it('code that cannot be loaded is an outcome of each call that waited for it', async () => {
+  it('a load error of the code is the outcome of each call that waited for the instance', async () => {
     const harness = new InvokerHarness();
     harness.launcher.failure = new CodeFailure({ code: 4001, message: 'no module' });
     expect(await harness.invoke()).toMatchObject({ outcome: { ok: false, code: 4001, text: 'no module' } });
     expect(harness.observed).toEqual(['4001']);
   });
 
-  it('a slot of a caller who left is free once its handler has ended', async () => {
+  it('the slot of a caller that left is free once the handler has ended', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const caller = new AbortController();
@@ -245,7 +245,7 @@ describe('calls', () => {
     expect(harness.observed).toEqual(['cancelled', 'ok']);
   });
 
-  it('a handler that goes on after its caller left costs its instance', async () => {
+  it('an instance is replaced when its handler continues after the caller has left', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { maxInstances: 1 }));
     const caller = new AbortController();
@@ -260,7 +260,7 @@ describe('calls', () => {
     expect((await next).instanceId).toBe('i2');
   });
 
-  it('a step before the run happens with the slot held; when it fails, the call never runs', async () => {
+  it('a step before the run holds the slot, and the call never runs when this step fails', async () => {
     const harness = new InvokerHarness();
     const refused = harness.invoke({ beforeRun: () => Promise.reject(new Error('not ours')) });
     await expect(refused).rejects.toThrow('not ours');
@@ -269,7 +269,7 @@ describe('calls', () => {
     expect(harness.launcher.launched).toHaveLength(1);
   });
 
-  it('oneshot: every call has an instance of its own, which ends', async () => {
+  it('each call of a oneshot function has a separate instance, which ends with the call', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { oneshot: true }));
     const first = await call(harness);
@@ -351,7 +351,7 @@ describe('sessions', () => {
     },
   );
 
-  it('an unknown session is reported: end and interrupt', async () => {
+  it('end and interrupt of an unknown session return false', async () => {
     const harness = new InvokerHarness();
     expect(await harness.invoker.endSession(URN, null, 's1')).toBe(false);
     expect(await harness.invoker.interruptSession(URN, null, 's1')).toBe(false);
@@ -360,7 +360,7 @@ describe('sessions', () => {
     expect(await harness.invoker.endSession(URN, null, 's1')).toBe(false);
   });
 
-  it('more slots than an instance has: 4037', async () => {
+  it('a session that requests more slots than an instance has is 4037', async () => {
     const harness = new InvokerHarness();
     const tooMany = { 'x-instance-session': '{"sessionID":"s","concurrency":2}' };
     await expect(harness.invoke({ sent: tooMany })).rejects.toMatchObject({ number: 4037 });
@@ -383,7 +383,7 @@ describe('the end', () => {
     expect(harness.launcher.isClosed).toBe(true);
   });
 
-  it('a call that does not end is not waited for', async () => {
+  it('a close does not wait for a call that exceeds the grace', async () => {
     const harness = new InvokerHarness();
     const { instance } = await running(harness);
     await harness.invoker.close(0);

@@ -78,7 +78,7 @@ test('a reader that leaves ends its sources', async () => {
   await vi.waitFor(() => expect(hasEnded).toBe(true));
 });
 
-test('each line gets the prefix once, also one that comes in pieces', async () => {
+test('each line gets the prefix once, also a line that arrives in pieces', async () => {
   const source = (async function* () {
     for (const chunk of ['a\nb\n', 'long', ' and', ' longer\nc\n', '', 'd\n']) yield Buffer.from(chunk);
   })();

@@ -30,7 +30,7 @@ describe('VersionScaler: model', () => {
     { weight: 1, arbitrary: fc.record({ kind: fc.constant('endSession' as const), sess: fc.constantFrom('a', 'b') }) },
   );
 
-  it('holds its invariants under random calls, finishes, crashes, limits and time', async () => {
+  it('VersionScaler keeps its invariants under random calls, finishes, crashes, limits and time', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(event, { maxLength: 80 }),

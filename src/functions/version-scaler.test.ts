@@ -6,14 +6,14 @@ import { Capacity } from './capacity.ts';
 import { CodeFailure } from './function-instance.ts';
 
 describe('VersionScaler: starting', () => {
-  it('starts an instance immediately for the first call', async () => {
+  it('VersionScaler starts an instance immediately for the first call', async () => {
     const world = new World();
     const lease = await world.acquire();
     expect(lease.cold).toBe(true);
     expect(world.started).toBe(1);
   });
 
-  it('starts one instance for 60 parallel first calls of one session', async () => {
+  it('VersionScaler starts one instance for 60 parallel first calls of one session', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, (_, i) => world.acquire({ session: session('s', i % 2 ? -1 : 1) }));
@@ -24,7 +24,7 @@ describe('VersionScaler: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
+  it('VersionScaler starts 6 instances, not 60, for 60 parallel first calls with concurrency 10', async () => {
     const world = new World({ concurrency: 10, maxInstances: 100 });
     world.holdStarts = true;
     const calls = Array.from({ length: 60 }, () => world.acquire());
@@ -56,7 +56,7 @@ describe('VersionScaler: starting', () => {
     expect(await Promise.race([third, Promise.resolve('waits')])).toBe('waits');
   });
 
-  it('ends an idle instance of another group when the maximum is reached', async () => {
+  it('VersionScaler ends an idle instance of another group when the maximum is reached', async () => {
     const world = new World({ concurrency: 1, maxInstances: 1 });
     (await world.acquire()).release('done');
     const other = await world.acquire({}, { sessionContext: 'c' });
@@ -198,7 +198,7 @@ describe('VersionScaler: starting', () => {
     expect([...world.alive].map(({ key }) => key.label)).toEqual(['', 'l']);
   });
 
-  it('keeps minInstances warm from the start and replaces an instance that dies', async () => {
+  it('VersionScaler keeps minInstances warm from the start and replaces an instance that dies', async () => {
     const world = new World({ minInstances: 2 });
     world.scaler.start();
     await settle();
@@ -210,7 +210,7 @@ describe('VersionScaler: starting', () => {
     expect(world.alive.size).toBe(2);
   });
 
-  it('ends idle instances above the minimum after scaleDownMs', async () => {
+  it('VersionScaler ends idle instances above the minimum after scaleDownMs', async () => {
     const world = new World({ concurrency: 1, minInstances: 1 });
     world.scaler.start();
     const leases = await Promise.all([world.acquire(), world.acquire(), world.acquire()]);
@@ -221,7 +221,7 @@ describe('VersionScaler: starting', () => {
     expect(world.alive.size).toBe(1);
   });
 
-  it('with a quota starts a second instance only for a call that waited for slaQuotaMs', async () => {
+  it('VersionScaler with a quota starts a second instance only for a call that waited for slaQuotaMs', async () => {
     const world = new World({ concurrency: 1, slaQuotaMs: 500 });
     await world.acquire();
     const second = world.acquire();

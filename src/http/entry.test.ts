@@ -91,7 +91,7 @@ describe('unknown routes and methods', () => {
     ['TRACE', '/healthz'],
     ['GET', '/api/agent/1/invoke'],
     ['GET', '/api/agents'],
-  ])('404 route not found: %s %s', async (method, url) => {
+  ])('the entry answers 404 route not found to %s %s', async (method, url) => {
     await using frontend = testFrontend();
     const answer = await frontend.send({ method: method as 'GET', url: `${url}?token=secret` });
     expect(answer).toMatchObject({ status: 404, body: { code: 404, message: `route not found: ${method} ${url}` } });
@@ -122,14 +122,14 @@ describe('trace', () => {
     ['X-Trace-Id', { 'x-trace-id': 'abc', 'x-request-id': 'def' }, 'abc'],
     ['X-Request-Id', { 'x-request-id': 'def' }, 'def'],
     ['cut to 128 characters', { 'x-trace-id': 'x'.repeat(300) }, 'x'.repeat(128)],
-  ])('%s comes back as X-Trace-Id', async (_, headers, traceId) => {
+  ])('the trace id of a request returns as X-Trace-Id: %s', async (_, headers, traceId) => {
     await using frontend = testFrontend();
     for (const url of ['/healthz', '/nowhere', '/api/agent/1']) {
       expect((await frontend.send({ url, headers })).headers['x-trace-id']).toBe(traceId);
     }
   });
 
-  test('without one, each request gets a UUID', async () => {
+  test('a request without a trace id gets a new UUID', async () => {
     await using frontend = testFrontend();
     const ids = [await frontend.send({ url: '/healthz' }), await frontend.send({ url: '/healthz' })].map(
       answer => answer.headers['x-trace-id'],
@@ -142,7 +142,7 @@ describe('trace', () => {
 describe('Host and Origin', () => {
   const evil = { host: 'evil.example' };
 
-  test.each(['/healthz', '/readyz', '/metrics'])('%s may be asked for under any Host', async url => {
+  test.each(['/healthz', '/readyz', '/metrics'])('the route %s is answered under any Host', async url => {
     await using frontend = testFrontend();
     expect((await frontend.send({ url, headers: evil })).status).toBe(200);
   });
@@ -212,7 +212,7 @@ describe('authentication', () => {
     ['GET', '/api/agent/1/logs'],
   ] as const;
 
-  test.each(PUBLIC)('%s needs no token', async url => {
+  test.each(PUBLIC)('the route %s needs no token', async url => {
     await using frontend = testFrontend(secured());
     expect((await frontend.send({ url })).status).toBe(200);
   });
@@ -232,7 +232,7 @@ describe('authentication', () => {
     ['Authorization: Bearer', jwt => ({ authorization: `Bearer ${jwt}` })],
     ['authorization: bearer', jwt => ({ authorization: `bearer  ${jwt}` })],
     ['the cookie iam_token', jwt => ({ cookie: `a=b; iam_token=${jwt}; c=d` })],
-  ])('%s carries the token', async (_, headers) => {
+  ])('the header %s carries the token', async (_, headers) => {
     await using frontend = testFrontend(secured());
     expect((await frontend.send({ url: '/api/agent', headers: headers(await token()) })).status).toBe(200);
     expect(frontend.instances.queries[0]?.tenant).toBe('acme');
@@ -246,7 +246,7 @@ describe('authentication', () => {
     expect((await frontend.send({ url, headers })).status).toBe(200);
   });
 
-  test('the first carrier that is there counts, although a later one were valid', async () => {
+  test('the first present carrier of a token decides, although a later one is valid', async () => {
     await using frontend = testFrontend(secured());
     const headers = { 'x-auth': 'nonsense', authorization: `Bearer ${await token()}` };
     expect((await frontend.send({ url: '/api/agent', headers })).status).toBe(401);
@@ -296,7 +296,7 @@ describe('authentication', () => {
     ['acme', undefined, 'acme'],
     ['ops', ['ops'], null],
     ['acme', ['ops'], 'acme'],
-  ])('the metrics that a token of %s sees, with metrics.tenants %j: those of %j', async (sub, metricsTenants, seen) => {
+  ])('a token of %s sees with metrics.tenants %j the metrics of %j', async (sub, metricsTenants, seen) => {
     const rendered: (string | null)[] = [];
     await using frontend = testFrontend({
       ...secured(),
@@ -314,7 +314,7 @@ describe('authentication', () => {
     expect(rendered).toEqual([seen]);
   });
 
-  test('a second request with a known token is answered as the first', async () => {
+  test('a second request with a cached token is answered as the first', async () => {
     await using frontend = testFrontend(secured());
     const headers = { 'x-auth': await token({ role: 'viewer' }) };
     for (let round = 0; round < 2; round++) {
@@ -325,7 +325,7 @@ describe('authentication', () => {
 });
 
 describe('tenants', () => {
-  test('with authentication off the header is trusted, default is default', async () => {
+  test('the tenant header is trusted with authentication off, and its default is default', async () => {
     await using frontend = testFrontend();
     await frontend.send({ url: '/api/agent' });
     await frontend.send({ url: '/api/agent', headers: { tenantId: 'acme' } });
@@ -333,7 +333,7 @@ describe('tenants', () => {
     expect(frontend.instances.queries.map(query => query.tenant)).toEqual(['default', 'acme', 'umbrella']);
   });
 
-  test.each(['', '-x', 'a b', 'x'.repeat(65)])('a header of "%s" is 400', async tenantId => {
+  test.each(['', '-x', 'a b', 'x'.repeat(65)])('a tenant header of "%s" is 400', async tenantId => {
     await using frontend = testFrontend();
     expect(await frontend.send({ url: '/api/agent', headers: { tenantId } })).toMatchObject({
       status: 400,
@@ -342,7 +342,7 @@ describe('tenants', () => {
   });
 
   test.each<Record<string, string>>([{ tenantId: 'a b' }, { tenantId: 'a', 'X-Tenant-Id': 'b' }])(
-    'health and readiness ask for none, whatever %j says',
+    'health and readiness ignore the tenant header %j',
     async headers => {
       for (const options of [{}, secured()]) {
         await using frontend = testFrontend(options);
@@ -368,7 +368,7 @@ describe('bodies', () => {
   });
 
   test.each(['application/json', 'text/plain', 'nonsense', ';', 'application/json; charset=latin1', undefined])(
-    'content type %s does not matter',
+    'a create ignores the content type %s',
     async type => {
       await using frontend = testFrontend();
       const headers = type === undefined ? {} : { 'content-type': type };
@@ -398,7 +398,7 @@ describe('faults', () => {
     ]);
   });
 
-  test('bytes that are not HTTP get an answer that says so, in JSON', async () => {
+  test('bytes that are not HTTP are answered with an error in JSON', async () => {
     await using frontend = testFrontend();
     const { port } = new URL(await frontend.listen());
     const text = await new Promise<string>((resolve, reject) => {
@@ -416,13 +416,13 @@ describe('faults', () => {
 });
 
 describe('the log has failures and slow requests only', () => {
-  test('a success has no line', async () => {
+  test('the log has no line for a successful request', async () => {
     await using frontend = testFrontend();
     await frontend.send({ url: '/api/agent' });
     expect(frontend.lines).toEqual([]);
   });
 
-  test('a slow success has one', async () => {
+  test('the log has a line for a slow success', async () => {
     await using frontend = testFrontend({ slowMs: 0 });
     await frontend.send({ url: '/api/agent?name=x', headers: { tenantId: 'acme' } });
     expect(frontend.lines).toMatchObject([
@@ -430,7 +430,7 @@ describe('the log has failures and slow requests only', () => {
     ]);
   });
 
-  test('a failure has one, without the query', async () => {
+  test('the log has a line without the query for a failure', async () => {
     await using frontend = testFrontend();
     frontend.instances.list = () => Promise.reject(invalidRequest('no'));
     await frontend.send({ url: '/api/agent?token=abc' });
@@ -440,7 +440,7 @@ describe('the log has failures and slow requests only', () => {
     expect(JSON.stringify(frontend.lines)).not.toContain('abc');
   });
 
-  test('a flood of failures is not written line by line', async () => {
+  test('the log has at most 250 lines for a flood of 300 failures', async () => {
     await using frontend = testFrontend();
     await Promise.all(Array.from({ length: 300 }, () => frontend.send({ url: '/nowhere' })));
     expect(frontend.lines.length).toBeLessThanOrEqual(250);

@@ -72,7 +72,7 @@ describe('a fault on one request’s way fails that request only', () => {
       ({ instances }) =>
         (instances.onInvoke = async () => ({ ok: false, code: Object.create(null), text: 'x' }) as never),
     ],
-  ])('%s', async (_, breakIt) => {
+  ])('a fault in a request fails only this request: %s', async (_, breakIt) => {
     await using frontend = testFrontend();
     frontend.instances.put(AGENT);
     breakIt(frontend);
@@ -101,7 +101,7 @@ describe('a fault on one request’s way fails that request only', () => {
   test.each<[string, string]>([
     ['by the fast path', INVOKE],
     ['by the router', '/api/agent'],
-  ])('an identity that is none: %s', async (_, path) => {
+  ])('a token check that returns no identity fails that request only: %s', async (_, path) => {
     await using frontend = testFrontend({
       auth: { known: () => undefined, verify: async () => null as never },
     });
@@ -132,7 +132,7 @@ describe('a fault on one request’s way fails that request only', () => {
     await lives(frontend, url, true);
   });
 
-  test('the counting of requests', async () => {
+  test('a fault in the counting of requests fails no request', async () => {
     await using frontend = testFrontend({
       metrics: {
         observeRequest: () => {
@@ -149,7 +149,7 @@ describe('a fault on one request’s way fails that request only', () => {
     await lives(frontend, url, false);
   });
 
-  test('a log that breaks off', async () => {
+  test('a log that fails midway breaks only its own answer', async () => {
     await using frontend = testFrontend();
     frontend.instances.put(AGENT);
     frontend.instances.onLogs = async function* () {

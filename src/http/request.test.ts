@@ -59,7 +59,7 @@ test.each([
   ['an escape with other letters', 'name=%zz', 'name'],
   ['a repeated parameter, once wrong', 'env=A%3D1&env=A%3D%FF', 'env'],
   ['a name', '%FF=1', 'a name'],
-])('%s in a query is rejected', async (_case, query, name) => {
+])('a query with %s is rejected', async (_case, query, name) => {
   const { body } = await ask(query);
   expect(body.message).toBe(`invalid query: ${name} must be UTF-8, percent-encoded`);
 });

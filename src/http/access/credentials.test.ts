@@ -9,7 +9,7 @@ test.each([
   ['Authorization', { authorization: `Bearer ${TOKEN}` }],
   ['X-Auth', { 'x-auth': TOKEN }],
   ['the cookie', { cookie: `iam_token=${TOKEN}` }],
-])('the token opens every tenant: %s', async (_name, headers) => {
+])('the local token gives access to every tenant: %s', async (_name, headers) => {
   await using frontend = secured();
   expect(await frontend.send({ url: '/api/agent', headers })).toMatchObject({ status: 200 });
   const named = { ...headers, 'x-tenant-id': 'somebody' };

@@ -6,7 +6,7 @@ test('tenantOf returns the token’s tenant, or default, when no header names a 
   expect(tenantOf({}, 'acme')).toBe('acme');
 });
 
-test.each(['tenantid', 'x-tenant-id'])('the header %s names the tenant', header => {
+test.each(['tenantid', 'x-tenant-id'])('tenantOf reads the tenant from the header %s', header => {
   expect(tenantOf({ [header]: 'acme' }, undefined)).toBe('acme');
   expect(tenantOf({ [header]: 'acme' }, 'acme')).toBe('acme');
 });

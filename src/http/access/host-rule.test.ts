@@ -21,7 +21,7 @@ describe('Host', () => {
     '[::2]',
     '[',
     'localhost, evil.example',
-  ])('%s is not', host => expect(loopback.allowsHost(host, '127.0.0.1')).toBe(false));
+  ])('the Host %s is refused', host => expect(loopback.allowsHost(host, '127.0.0.1')).toBe(false));
 
   test('the bound address is allowed', () => {
     const rule = createHostRule({ boundHost: '10.1.2.3', allowedHosts: [] });
@@ -29,7 +29,7 @@ describe('Host', () => {
     expect(rule.allowsHost('10.1.2.4:8888', '10.1.2.3')).toBe(false);
   });
 
-  test('bound to every address, the one that the connection arrived at is allowed', () => {
+  test('the address of the connection is allowed when the server is bound to every address', () => {
     expect(open.allowsHost('10.1.2.3:8888', '10.1.2.3')).toBe(true);
     expect(open.allowsHost('10.1.2.3:8888', '::ffff:10.1.2.3')).toBe(true);
     expect(open.allowsHost('10.1.2.4:8888', '10.1.2.3')).toBe(false);
@@ -55,7 +55,9 @@ describe('Origin', () => {
     ['https, as a proxy in front says', { origin: 'https://127.0.0.1:8888', 'x-forwarded-proto': 'https' }],
     ['Sec-Fetch-Site: same-origin', { 'sec-fetch-site': 'same-origin' }],
     ['Sec-Fetch-Site: none', { 'sec-fetch-site': 'none' }],
-  ])('%s is of this origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(false));
+  ])('a request with %s counts as same-origin', (_, headers) =>
+    expect(isCrossSite('127.0.0.1:8888', headers)).toBe(false),
+  );
 
   test.each([
     ['127.0.0.1', 'http://127.0.0.1'],
@@ -95,7 +97,7 @@ describe('Origin', () => {
     ['… on a port', { host: 'rookery.example.com:8443', origin: 'https://rookery.example.com:8443' }],
     ['of the same site', { host: 'inner:8080', origin: 'https://rookery.example.com', 'sec-fetch-site': 'same-site' }],
     ['with its port', { host: '10.0.0.1', origin: 'http://inner:8080' }],
-  ])('pages of allowedHosts may: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(false));
+  ])('a page of allowedHosts is accepted: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(false));
 
   test.each<[string, Record<string, string>]>([
     ['a loopback page', { host: 'rookery.example.com', origin: 'http://localhost:3000' }],

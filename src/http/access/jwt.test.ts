@@ -33,11 +33,11 @@ afterEach(() => {
 });
 
 describe('HS256', () => {
-  test('sub is the tenant; a token without a role is a viewer', async () => {
+  test('the tenant is the claim sub, and a token without a role is a viewer', async () => {
     expect(await verifier().verify(await token())).toMatchObject({ tenant: 'acme', role: 'viewer' });
   });
 
-  test.each(['viewer', 'user', 'developer'])('role %s', async role => {
+  test.each(['viewer', 'user', 'developer'])('a token with the role %s is accepted with this role', async role => {
     expect(await verifier().verify(await token({ role }))).toMatchObject({ tenant: 'acme', role });
   });
 
@@ -46,7 +46,7 @@ describe('HS256', () => {
     expect(await verifier().verify(await token({ exp }))).toMatchObject({ untilMs: (exp + 60) * 1000 });
   });
 
-  test.each(['admin', '', null, 5, ['user']])('role %j is permission_denied', async role => {
+  test.each(['admin', '', null, 5, ['user']])('a token with the role %j is permission_denied', async role => {
     await expect(verifier().verify(await token({ role }))).rejects.toMatchObject({ code: 'permission_denied' });
   });
 
@@ -67,19 +67,19 @@ describe('HS256', () => {
     ['the token is not a JWT', () => 'nonsense'],
     ['the token is not a JWT', () => 'a.b.c'],
     ['the token is not a JWT', () => '..'],
-  ])('%s', async (reason, make) => {
+  ])('a token is refused with the reason: %s', async (reason, make) => {
     await expect(verifier().verify(await make())).rejects.toMatchObject({
       code: 'unauthenticated',
       message: `authentication failed: ${reason}`,
     });
   });
 
-  test('60 s of clock skew are allowed', async () => {
+  test('a token is accepted within 60 s of clock skew', async () => {
     await expect(verifier().verify(await token({ exp: nowSeconds() - 50 }))).resolves.toBeDefined();
     await expect(verifier().verify(await token({ nbf: nowSeconds() + 50 }))).resolves.toBeDefined();
   });
 
-  test('a changed payload has a wrong signature', async () => {
+  test('a token with a changed payload is refused for its signature', async () => {
     const [header, , signature] = (await token()).split('.');
     const payload = Buffer.from(JSON.stringify({ sub: 'other', exp: nowSeconds() + 60 })).toString('base64url');
     await expect(verifier().verify(`${header}.${payload}.${signature}`)).rejects.toThrow('the signature is wrong');
@@ -104,10 +104,10 @@ describe('iss and aud are checked when configured', () => {
     ['claim "iss" is not as expected', { iss: 'other', aud: 'rookery' }],
     ['claim "aud" is missing', { iss: 'https://iss.example' }],
     ['claim "aud" is not as expected', { iss: 'https://iss.example', aud: 'other' }],
-  ])('%s', async (reason, claims) => {
+  ])('a token is refused when issuer and audience are configured: %s', async (reason, claims) => {
     await expect(strict.verify(await token(claims))).rejects.toThrow(`authentication failed: ${reason}`);
   });
-  test('not configured, they may be anything', async () => {
+  test('a token with any iss and aud passes when neither is configured', async () => {
     await expect(verifier().verify(await token({ iss: 'x', aud: 'y' }))).resolves.toBeDefined();
   });
 });
@@ -119,11 +119,14 @@ describe('public keys', () => {
     EdDSA: generateKeyPairSync('ed25519'),
   };
 
-  test.each(['RS256', 'ES256', 'EdDSA'] as const)('%s', async alg => {
-    const { publicKey, privateKey } = pairs[alg];
-    const only = createJwtVerifier({ key: { kind: 'publicKey', pem: pem(publicKey) } });
-    await expect(only.verify(await token({}, { key: privateKey, alg }))).resolves.toMatchObject({ tenant: 'acme' });
-  });
+  test.each(['RS256', 'ES256', 'EdDSA'] as const)(
+    'a token signed with %s is accepted with the public key',
+    async alg => {
+      const { publicKey, privateKey } = pairs[alg];
+      const only = createJwtVerifier({ key: { kind: 'publicKey', pem: pem(publicKey) } });
+      await expect(only.verify(await token({}, { key: privateKey, alg }))).resolves.toMatchObject({ tenant: 'acme' });
+    },
+  );
 
   test('a token signed with the public key’s text as an HS256 secret is refused', async () => {
     const text = pem(pairs.RS256.publicKey);
@@ -140,7 +143,7 @@ describe('public keys', () => {
     );
   });
 
-  test('a JWKS URL: the key that the token names', async () => {
+  test('a token is verified with the key of the JWKS that it names', async () => {
     const jwk = { ...(await exportJWK(pairs.ES256.publicKey)), kid: 'k1', alg: 'ES256' };
     const server = createServer((_request, response) => response.end(JSON.stringify({ keys: [jwk] })));
     await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
@@ -161,7 +164,7 @@ describe('public keys', () => {
     }
   });
 
-  test('a JWKS that was never fetched is 503 with Retry-After, and no fault of the token', async () => {
+  test('a token is answered 503 with Retry-After when the JWKS was never fetched', async () => {
     const remote = createJwtVerifier({ key: { kind: 'jwks', url: 'http://127.0.0.1:1/jwks' } });
     const sent = await token({}, { key: pairs.ES256.privateKey, alg: 'ES256' });
     await expect(remote.verify(sent)).rejects.toMatchObject({
@@ -200,18 +203,21 @@ describe('public keys', () => {
       ['an empty set', 200, '{"keys":[]}'],
       ['no set', 200, '<html>'],
       ['a redirect', 302, ''],
-    ])('is not asked at each call, and its last keys are used, when it answers with %s', async (_, status, body) => {
-      using it = await endpoint();
-      await it.auth.verify(await signed('k1'));
-      later(11 * 60_000);
-      Object.assign(it, { status, body });
-      const sent = await signed('k1');
-      for (let count = 0; count < 20; count++) await expect(it.auth.verify(sent)).resolves.toBeDefined();
-      expect(it.asked).toBe(2);
-      expect(it.problems).toEqual([null, expect.any(String)]);
-    });
+    ])(
+      'a JWKS endpoint that answers with %s is queried once for many calls, and the last keys stay in use',
+      async (_, status, body) => {
+        using it = await endpoint();
+        await it.auth.verify(await signed('k1'));
+        later(11 * 60_000);
+        Object.assign(it, { status, body });
+        const sent = await signed('k1');
+        for (let count = 0; count < 20; count++) await expect(it.auth.verify(sent)).resolves.toBeDefined();
+        expect(it.asked).toBe(2);
+        expect(it.problems).toEqual([null, expect.any(String)]);
+      },
+    );
 
-    test('refuses tokens of unknown keys with 503 until it is well again', async () => {
+    test('tokens of unknown keys are 503 until the JWKS endpoint recovers', async () => {
       using it = await endpoint();
       await it.auth.verify(await signed('k1'));
       later(11 * 60_000);
@@ -223,7 +229,7 @@ describe('public keys', () => {
       await expect(it.auth.verify(await signed('k1'))).rejects.toThrow('no known key signed the token');
     });
 
-    test('ends the use of its last keys after a day', async () => {
+    test('the last keys of a failing JWKS endpoint expire after a day', async () => {
       using it = await endpoint();
       await it.auth.verify(await signed('k1'));
       it.status = 500;
@@ -231,7 +237,7 @@ describe('public keys', () => {
       await expect(it.auth.verify(await signed('k1'))).rejects.toMatchObject({ code: 'unavailable' });
     });
 
-    test('is asked once when many tokens come at the same time', async () => {
+    test('a JWKS endpoint is queried once for many concurrent tokens', async () => {
       using it = await endpoint();
       const sent = await Promise.all(Array.from({ length: 10 }, () => signed('k1')));
       await Promise.all(sent.map(text => it.auth.verify(text)));
@@ -241,7 +247,7 @@ describe('public keys', () => {
 });
 
 describe('tokens that passed are known', () => {
-  test('until they expire', async () => {
+  test('a verified token is cached until it expires', async () => {
     const auth = verifier();
     const sent = await token({ exp: nowSeconds() + 120 });
     expect(auth.known(sent)).toBeUndefined();
@@ -252,7 +258,7 @@ describe('tokens that passed are known', () => {
     await expect(auth.verify(sent)).rejects.toThrow('the token has expired');
   });
 
-  test('at most ten minutes, so that a withdrawn key is noticed', async () => {
+  test('a verified token is cached for at most ten minutes, after which a withdrawn key is noticed', async () => {
     const auth = verifier();
     const sent = await token();
     await auth.verify(sent);

@@ -17,15 +17,15 @@ describe('paths of the service are no part of an answer', () => {
     ['(/opt/rookery+1/dist/main.js)', '([a path of the service])'],
     ['/srv/rookery-other/x and /srv/rook', '/srv/rookery-other/x and /srv/rook'],
     ['the code directory does not exist: /home/me/code', 'the code directory does not exist: /home/me/code'],
-  ])('%s', (text, expected) => expect(hide(text)).toBe(expected));
+  ])('own paths are replaced in the text: %s', (text, expected) => expect(hide(text)).toBe(expected));
 
-  test.each([[[]], [['']], [['/']]])('with the directories %j a text stays as it is', directories => {
+  test.each([[[]], [['']], [['/']]])('a text is unchanged with the directories %j', directories => {
     expect(hidingOwnPaths(directories)('/srv/rookery')).toBe('/srv/rookery');
   });
 
   const error = unavailable('nothing answers at /srv/rookery/run/a.sock: connect ENOENT');
 
-  test.each(['/api/agent/1', '/readyz'])('GET %s', async url => {
+  test.each(['/api/agent/1', '/readyz'])('an error of GET %s contains no path of the service', async url => {
     await using frontend = testFrontend({
       ownDirectories: ['/srv/rookery'],
       ready: () => ({ storage: 'SQLITE_FULL: /srv/rookery/rookery.db' }),
@@ -37,7 +37,7 @@ describe('paths of the service are no part of an answer', () => {
     expect(JSON.parse(text)).toMatchObject({ code: 503 });
   });
 
-  test('but for those that the caller has sent', async () => {
+  test('an error keeps the own path that the caller has sent', async () => {
     await using frontend = testFrontend({ ownDirectories: ['/srv/rookery'] });
     const { body } = await frontend.send({
       method: 'POST',

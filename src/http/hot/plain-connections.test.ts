@@ -185,13 +185,13 @@ describe('a plain request of a hot route is read from its connection, and its an
     ['a content type that is none', request(`${HOST}${LENGTH}Content-Type: none\r\n`), 200],
     ['a time that is no number', request(`${HOST}${LENGTH}X-Invoke-Timeout-Ms: soon\r\n`), 400],
     ['a trace id of its own', request(`Host: localhost\r\n${LENGTH}`), 200],
-  ])('%s', async (_title, bytes, status) => {
+  ])('the fast reader answers %s as node:http does, byte for byte', async (_title, bytes, status) => {
     const { plain, taken } = await bothWays([bytes]);
     expect(taken).toBe(1);
     expect(plain.received).toContain(`HTTP/1.1 ${status} `);
   });
 
-  test('an answer that is larger than one piece', async () => {
+  test('an answer that is larger than one chunk arrives completely', async () => {
     const body = JSON.stringify('x'.repeat(40_000));
     expect((await bothWays([request(`${HOST}Content-Length: ${body.length}\r\n`, body)])).taken).toBe(1);
   });
@@ -322,7 +322,7 @@ describe('anything else is for node:http, byte for byte as it came', () => {
     ['another route', [request(`${HOST}${LENGTH}`, undefined, 'POST /api/nothing HTTP/1.1\r\n')]],
     ['a host of addresses', [PLAIN.replace('localhost', 'hello--default.localhost')]],
     ['a host of addresses in other letters, with a port', [PLAIN.replace('localhost', 'Hello--Default.LOCALHOST:80')]],
-  ])('%s', async (_title, pieces) => {
+  ])('the fast reader passes %s to node:http', async (_title, pieces) => {
     expect((await bothWays(pieces)).taken).toBe(0);
   });
 
@@ -418,7 +418,7 @@ describe('a connection', () => {
     }
   });
 
-  test('is given up when no request comes for long, and never while a call runs', async () => {
+  test('a connection without requests is closed after a time, but never during a call', async () => {
     await using frontend = frontendWith(true);
     frontend.app.server.keepAliveTimeout = 50;
     const connected = once(frontend.app.server, 'connection') as Promise<[net.Socket]>;
@@ -444,7 +444,7 @@ describe('a connection', () => {
     await once(socket, 'close');
   });
 
-  test('waits for its next request only when its caller has taken the answer', async () => {
+  test('a connection waits for its next request only when its client has read the answer', async () => {
     await using frontend = frontendWith(true);
     frontend.app.server.keepAliveTimeout = 50;
     const connected = once(frontend.app.server, 'connection') as Promise<[net.Socket]>;
@@ -487,7 +487,7 @@ describe('a connection', () => {
     await left.promise;
   });
 
-  test('on which a call runs when the server closes is answered, and ends then', async () => {
+  test('a connection with a running call gets its answer when the server closes, and then ends', async () => {
     const frontend = frontendWith(true);
     const take = vi.spyOn(frontend.app.fastPath, 'takePlain');
     const [started, finish] = [deferred(), deferred()];
@@ -513,7 +513,7 @@ describe('a connection', () => {
     raw.socket.destroy();
   });
 
-  test('goes on with plain requests after one of another route, and after a body that came in pieces', async () => {
+  test('a connection continues with plain requests after one of another route, and after a body in pieces', async () => {
     await using frontend = frontendWith(true);
     const take = vi.spyOn(frontend.app.fastPath, 'takePlain');
     const raw = new Raw(await frontend.listen());
@@ -532,7 +532,7 @@ describe('a connection', () => {
     raw.socket.destroy();
   });
 
-  test('knows the heads that came over others, and is not confused by however many there are', async () => {
+  test('connections share a cache of heads, and each call is answered correctly with more heads than the cache holds', async () => {
     await using frontend = frontendWith(true);
     const routeOf = vi.spyOn(frontend.app.fastPath, 'routeOf');
     const url = await frontend.listen();

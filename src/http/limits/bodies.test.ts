@@ -98,7 +98,7 @@ test('unfinished bodies of one tenant do not take all of the budget', async () =
   }
 });
 
-test('bodies whose callers leave give their room back', async () => {
+test('bodies of clients that disconnect release their bytes', async () => {
   await using frontend = testFrontend({ bounds: BOUNDS });
   frontend.instances.put(AGENT);
   const url = await frontend.listen();
@@ -179,7 +179,7 @@ describe('when there is no room for more of a body', () => {
     return { bodies, ends, begin };
   }
 
-  test('a silent body is ended for a growing one, which never ends itself', () => {
+  test('a silent body is ended in favour of a growing one, and a growing body never ends itself', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();
@@ -198,7 +198,7 @@ describe('when there is no room for more of a body', () => {
     }
   });
 
-  test('nothing of another tenant ends for the share of this one', () => {
+  test('a body above the share of its tenant ends no body of another tenant', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { ends, begin } = budget();
@@ -230,7 +230,7 @@ describe('when there is no room for more of a body', () => {
     }
   });
 
-  test('a body that leaves while another is ended for it holds nothing', () => {
+  test('a body whose client leaves while another body is ended for it holds no bytes', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();
@@ -258,7 +258,7 @@ test('a body of tiny chunks takes no more than its bytes, and arrives whole', as
   caller.socket.destroy();
 });
 
-test('a body in chunks that is larger than its route takes is 413', async () => {
+test('a body in chunks above the limit of its route is 413', async () => {
   await using frontend = testFrontend({ bounds: BOUNDS });
   const caller = await Caller.begin(await frontend.listen(), { path: '/api/agent', chunked: true });
   caller.socket.write(`${(2 * MEBIBYTE).toString(16)}\r\n`);
@@ -267,7 +267,7 @@ test('a body in chunks that is larger than its route takes is 413', async () => 
   caller.socket.destroy();
 });
 
-test('connections above the bound are closed, and one that ends frees its place', async () => {
+test('connections above the bound are closed, and the end of one frees capacity', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, maxConnections: 2 } });
   const url = await frontend.listen();
   const open = await Promise.all([1, 2].map(() => Caller.begin(url)));

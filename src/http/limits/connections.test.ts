@@ -18,7 +18,7 @@ async function connect(url: string): Promise<net.Socket> {
   return socket;
 }
 
-test('a connection that never sent a request does not hold a close back', async () => {
+test('a connection that never sent a request does not delay a close', async () => {
   const frontend = testFrontend();
   const url = await frontend.listen();
   const accepted = once(frontend.app.server, 'connection');
@@ -29,7 +29,7 @@ test('a connection that never sent a request does not hold a close back', async 
   await ended;
 });
 
-test('a kept connection does not hold a close back', async () => {
+test('a kept connection does not delay a close', async () => {
   const frontend = testFrontend();
   const socket = await connect(await frontend.listen());
   socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
@@ -196,7 +196,7 @@ test('connections of one remote address above its share are closed, and an end f
   for (const each of connections.open()) each.destroy();
 });
 
-test('addresses of one network of IPv6 share, and loopback, where a proxy may be, has no share', () => {
+test('addresses of one IPv6 network share a limit, and loopback has no limit because of proxies', () => {
   const { connections, arrive } = arrivals(1);
   expect(arrive('2001:db8::1').destroyed).toBe(false);
   expect(arrive('2001:db8::2').destroyed).toBe(true);

@@ -54,7 +54,7 @@ test.each([
   }
 });
 
-test('reads that were sent ahead begin in their turn: until then, and when their connection is gone, they take no room', async () => {
+test('pipelined reads count towards the limit only from their start, and not after their connection has ended', async () => {
   await using frontend = testFrontend();
   frontend.instances.put(AGENT);
   const open = new Set<AbortSignal>();
@@ -101,7 +101,7 @@ test.each([
   ['a tree of files', 'files/list?path=/&follow=true'],
   ['a file', 'files/download?path=/a&follow=true'],
   ['a whole log', 'logs?follow='],
-])('only a log that is followed counts as one: %s is a scan, whatever stands in its query', async (_, read) => {
+])('a read of %s counts as a scan, whatever its query says about following', async (_, read) => {
   await using frontend = testFrontend();
   frontend.instances.put(AGENT);
   let asked = 0;

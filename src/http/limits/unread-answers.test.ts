@@ -46,7 +46,7 @@ test('an answer of which the client reads nothing ends', async () => {
   socket.destroy();
 });
 
-test('a log that goes on ends when its reader takes nothing', async () => {
+test('a followed log ends when its reader takes nothing', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 200 } });
   answering(frontend, LARGE);
   let written = 0;
@@ -63,7 +63,7 @@ test('a log that goes on ends when its reader takes nothing', async () => {
   socket.destroy();
 });
 
-test('a reader that is slow and does read gets all of it', async () => {
+test('a slow reader that continues to read gets the whole answer', async () => {
   await using frontend = testFrontend({ bounds: { ...BOUNDS, answerIdleMs: 3000 } });
   answering(frontend, LARGE);
   const socket = await askAndRest(await frontend.listen(), `/api/agent/${AGENT.id}/invoke`);
