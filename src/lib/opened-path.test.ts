@@ -36,13 +36,13 @@ describe('a path that is opened', () => {
     expect(await readFile(`${found?.link}/x`, 'utf8')).toBe('first');
   });
 
-  test('links are followed to where they lead', async () => {
+  test('openPath and findPath follow links to their targets', async () => {
     await symlink('/etc', join(directory, 'link'));
     expect(await opening(join(directory, 'link/passwd'))).toMatchObject({ resolved: '/etc/passwd', kind: 'file' });
     expect(await findPath(join(directory, 'link/passwd'))).toMatchObject({ resolved: '/etc/passwd', kind: 'file' });
   });
 
-  test('a pipe and a device are not read, and hold nothing up', async () => {
+  test('a pipe and a device are reported as other, without a read or a wait', async () => {
     execFileSync('mkfifo', [join(directory, 'pipe')]);
     for (const path of [join(directory, 'pipe'), '/dev/null']) {
       expect(await opening(path)).toMatchObject({ kind: 'other' });
@@ -50,7 +50,7 @@ describe('a path that is opened', () => {
     }
   });
 
-  test('nothing is found where nothing is', async () => {
+  test('openPath and findPath return null for a missing path', async () => {
     for (const path of [join(directory, 'no'), '/etc/passwd/x', `/${'x'.repeat(5000)}`]) {
       expect(await opening(path)).toBeNull();
       expect(await findPath(path)).toBeNull();
@@ -66,7 +66,7 @@ describe('a path that is opened', () => {
   });
 });
 
-test('an entry that is a link is not followed', async () => {
+test('openEntry does not follow a link', async () => {
   await symlink('/etc', join(directory, 'link'));
   const parent = await opening(directory);
   const entry = await openEntry(parent as OpenedPath, 'link');
@@ -76,7 +76,7 @@ test('an entry that is a link is not followed', async () => {
 });
 
 describeWith(['root', 'namespaces'], 'another mount namespace', () => {
-  test('a file of another mount namespace behind a link through /proc is not taken for one with the same path', async () => {
+  test('a link through /proc to a file of another mount namespace does not open the file with the same path', async () => {
     const shown = join(directory, 'shown');
     await mkdir(shown);
     const script = `mount -t tmpfs none ${shown} && echo secret > ${shown}/file && echo ready && exec sleep 600`;

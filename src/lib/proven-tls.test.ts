@@ -89,7 +89,7 @@ async function open(
   return socket;
 }
 
-test('two sides that know the key speak, and what is said first comes with the proof', async () => {
+test('two sides with the same key connect, and the first bytes arrive with the proof', async () => {
   const { port, heard } = await peer(KEY);
   await open(port, Buffer.from('first'));
   expect((await heard)?.toString()).toBe('first');
@@ -98,13 +98,13 @@ test('two sides that know the key speak, and what is said first comes with the p
 test.each([
   ['the newest', ['rookery-pod/3', 'rookery-pod/2'], 'rookery-pod/2'],
   ['nothing, as the first version', undefined, ''],
-])('the first words are for what the other side can do: %s', async (_name, protocols, known) => {
+])('the first bytes depend on the protocol that the peer offers: %s', async (_name, protocols, known) => {
   const { port, heard } = await peer(KEY, protocols && { protocols });
   await open(port, protocol => Buffer.from(`to ${protocol}`));
   expect((await heard)?.toString()).toBe(`to ${known}`);
 });
 
-test('a caller who has nothing to say to such a one ends the connection without a word', async () => {
+test('a caller that rejects the peer’s protocol ends the connection without sending bytes', async () => {
   const { port, heard } = await peer(KEY);
   const refused = open(port, () => {
     throw new Error('too old');
@@ -113,7 +113,7 @@ test('a caller who has nothing to say to such a one ends the connection without 
   expect(await heard).toBe(null);
 });
 
-test('bytes that come right behind the other side’s proof are not lost', async () => {
+test('bytes that arrive directly after the peer’s proof are kept', async () => {
   const { port } = await peer(KEY, { rest: Buffer.from('early') });
   const socket = await open(port);
   const [chunk] = await once(socket.resume(), 'data');
@@ -163,7 +163,7 @@ test('a silent peer is given up when its caller aborts, and the connection is cl
   await expect.poll(() => sockets[0]?.destroyed, { timeout: WAIT_MS }).toBe(true);
 });
 
-test('nothing listens: it is said at once', async () => {
+test('a connection fails at once with ECONNREFUSED when no program listens', async () => {
   const server = net.createServer();
   const port = await listen(server);
   server.close();
@@ -173,7 +173,7 @@ test('nothing listens: it is said at once', async () => {
   });
 });
 
-test('a prepared connection is used, sends nothing before, and a new one is opened when none is left', async () => {
+test('a prepared connection sends nothing before its use, and a new one is opened when none is left', async () => {
   const { port, heard, count } = await peer(KEY);
   prepareProven({ host: '127.0.0.1', port, key: KEY }, 2);
   await expect.poll(() => count.seen).toBe(2);

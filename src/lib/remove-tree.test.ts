@@ -29,7 +29,7 @@ function python(code: string): void {
 test.each([
   ['60 directories of 200 characters: a path longer than any system call takes', 60, 200],
   ['400 directories in one another', 400, 1],
-])('%s', async (_title, depth, length) => {
+])('removeTree removes a tree of %s', async (_title, depth, length) => {
   python(
     `for _ in range(${depth}):\n    os.mkdir('d' * ${length}); os.chdir('d' * ${length}); open('file', 'w').close()`,
   );
@@ -37,7 +37,7 @@ test.each([
   expect(existsSync(tree)).toBe(false);
 });
 
-test('a tree that is wide and deep at once goes, and no descriptor stays open', async () => {
+test('removeTree removes a wide and deep tree and leaves no open descriptor', async () => {
   python(
     `def fill(depth):\n    for n in range(4):\n        open('f%d' % n, 'w').close()\n        if depth:\n            os.mkdir('d%d' % n); os.chdir('d%d' % n); fill(depth - 1); os.chdir('..')\nfill(4)`,
   );
@@ -46,7 +46,7 @@ test('a tree that is wide and deep at once goes, and no descriptor stays open', 
   expect(execFileSync('ls', ['-l', `/proc/${process.pid}/fd`]).toString()).not.toContain(tree);
 });
 
-test('removes names that are not UTF-8, and names of 255 bytes', async () => {
+test('removeTree removes names that are not UTF-8, and names of 255 bytes', async () => {
   python(
     `os.mkdir(b'\\xff\\xfe'); open(b'\\xff\\xfe/\\x80\\n', 'w').close(); os.mkdir('x' * 255); os.mkdir('x' * 255 + '/' + 'y' * 255)`,
   );
@@ -54,7 +54,7 @@ test('removes names that are not UTF-8, and names of 255 bytes', async () => {
   expect(existsSync(tree)).toBe(false);
 });
 
-test('links are removed and not followed, that of the tree itself too', async () => {
+test('removeTree removes links without following them, also when the tree itself is a link', async () => {
   const kept = join(base, 'kept');
   mkdirSync(join(kept, 'directory'), { recursive: true });
   writeFileSync(join(kept, 'file'), 'kept');
@@ -71,7 +71,7 @@ test('links are removed and not followed, that of the tree itself too', async ()
   expect(existsSync(tree)).toBe(false);
 });
 
-test('pipes, sockets and files are removed without being opened; what is not there is removed', async () => {
+test('removeTree removes pipes, sockets and files without opening them, and accepts a missing tree', async () => {
   python(`os.mkfifo('pipe')\nimport socket\nsocket.socket(socket.AF_UNIX).bind('socket')`);
   await removeTree(tree);
   await removeTree(tree);
@@ -80,7 +80,7 @@ test('pipes, sockets and files are removed without being opened; what is not the
   expect(existsSync(tree)).toBe(false);
 });
 
-test('removes a tree to which a program writes, once the program has ended', async () => {
+test('removeTree removes a tree to which a program writes, once the program has ended', async () => {
   const program = `import os\nos.chdir(${JSON.stringify(tree)})\nprint(flush=True)\nfor n in range(5000):\n  try:\n    os.makedirs('d%d/e/f' % (n % 50)); open('d%d/e/file' % (n % 50), 'w').close()\n  except OSError:\n    pass`;
   const writer = spawn('python3', ['-c', program], { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(writer, 'exit');
@@ -127,7 +127,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
     expect(existsSync(tree)).toBe(false);
   });
 
-  test('directories without any permission, for who has no right to pass modes over', () => {
+  test('removeTree removes directories without permissions as an ordinary user', () => {
     python(
       `os.makedirs('a/b/c'); open('a/b/c/file', 'w').close(); os.makedirs('e/f')\nfor path in ('a/b/c', 'a/b', 'a', 'e/f', 'e', '.'):\n    os.chmod(path, 0)`,
     );

@@ -47,7 +47,7 @@ function heard(path: string): Promise<string> {
   });
 }
 
-test('connects to a socket, also by a path longer than the kernel accepts', async () => {
+test('connectUnix connects to a socket, also by a path longer than the kernel accepts', async () => {
   expect(await heard(await listen('mine'))).toBe('mine');
   const deep = join(directory, 'd'.repeat(120));
   mkdirSync(deep);
@@ -76,7 +76,7 @@ test('a link that replaces a known socket is not followed', async () => {
   expect(await heard(path)).toMatch(/not a socket/);
 });
 
-test('a path that is no socket is not opened, and a missing path is an error', async () => {
+test('a path that is not a socket is not opened, and a missing path is an error', async () => {
   const file = join(directory, 'file');
   writeFileSync(file, '');
   expect(await heard(file)).toMatch(/not a socket/);

@@ -14,7 +14,7 @@ beforeEach(() => {
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-test('a change is seen', async () => {
+test('a watcher is notified of a change', async () => {
   await new Promise<void>(seen => {
     const watching = watchDirectory(directory, () => {
       watching.close();
@@ -41,7 +41,7 @@ test('many watchers of one directory are notified once for many changes, and eac
   watching[0]?.close();
 });
 
-test('a directory that is made again under the same name is another', async () => {
+test('a directory that is created again under the same name gets a new watch', async () => {
   const path = join(directory, 'again');
   mkdirSync(path);
   const old = watchDirectory(path, () => undefined);
@@ -55,7 +55,7 @@ test('a directory that is made again under the same name is another', async () =
   watching.close();
 });
 
-test('a directory that is not there is an error', () => {
+test('a watch of a missing directory fails', () => {
   expect(() => watchDirectory(join(directory, 'none'), () => undefined)).toThrow('ENOENT');
 });
 
@@ -63,7 +63,7 @@ describeWith(['namespaces'], 'where the kernel has no watch left for this user',
   test.each([
     ['instances', 'max_inotify_instances'],
     ['watches', 'max_inotify_watches'],
-  ])('without a free inotify watch, %s: a change is still reported, and a close ends the watch', (_title, limit) => {
+  ])('a watch without a free inotify watch, %s, reports a change and ends with its close', (_title, limit) => {
     const program = join(directory, 'program.mts');
     const module = JSON.stringify(new URL('watch-directory.ts', import.meta.url).href);
     writeFileSync(

@@ -52,11 +52,11 @@ test.each([
   ['asked to be updated', POOL_STATUS.updateRequested, POOL_STATUS.updating],
   ['being created', POOL_STATUS.creating, POOL_STATUS.running],
   ['being updated', POOL_STATUS.updating, POOL_STATUS.running],
-] as const)('a pool that is %s goes on to the next status', (_name, before, after) => {
+] as const)('a pool that is %s changes to the next status', (_name, before, after) => {
   expect(plan({}, [pod('a'), pod('b')], before).report).toMatchObject({ status: after });
 });
 
-test('pods with instances count as ready, those that have left the pool do not', () => {
+test('pods with instances count as ready, and pods that have left the pool do not', () => {
   const held = pod('held', { instanceId: 'i' });
   expect(plan({ reuse: true }, [held, pod('a')]).report).toEqual({
     ...{ status: POOL_STATUS.running, msg: 'Running', readyCount: 2 },
@@ -81,7 +81,7 @@ describe('a pod within the size that ran an instance and rests for 100 s', () =>
     ['reserved is -1', { idle_recycle_time: { reserved: -1 } }, false],
     ['the label stands on a pool that scales', { labels: { 'svc-idle-to-recycle': '1' }, max_size: 5 }, false],
   ];
-  test.each(rules)('%s', (_says, fields, isReplaced) => {
+  test.each(rules)('a used pod that rested for 100 s is replaced or kept when %s', (_says, fields, isReplaced) => {
     const decided = plan({ reuse: true, ...fields }, [used, pod('fresh')]);
     expect(touched(decided)).toEqual(isReplaced ? ['remove used'] : []);
   });

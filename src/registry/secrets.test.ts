@@ -55,7 +55,7 @@ describe('a secret', () => {
     expect(await readBy(secrets, 'db-password')).toBe(VALUE);
   });
 
-  test('is its tenant’s alone', async () => {
+  test('a secret is invisible to other tenants', async () => {
     const secrets = await secretsWith();
     await secrets.put('t', 'a', VALUE);
     expect(await secrets.list('other')).toEqual([]);
@@ -63,7 +63,7 @@ describe('a secret', () => {
     await expect(secrets.remove('other', 'a')).rejects.toMatchObject({ code: 'not_found' });
   });
 
-  test('gets another value, and keeps when it was created', async () => {
+  test('a secret with a new value keeps its creation time', async () => {
     const secrets = await secretsWith();
     const first = await secrets.put('t', 'a', 'one');
     const second = await secrets.put('t', 'a', 'two');
@@ -71,7 +71,7 @@ describe('a secret', () => {
     expect(await readBy(secrets, 'a')).toBe('two');
   });
 
-  test('a secret written again in the same moment, or after a clock step back, is answered as it is listed', async () => {
+  test('a secret that is written twice in one moment, or after the clock went back, is answered as it is listed', async () => {
     const secrets = await secretsWith();
     const nowMs = Date.now();
     const clock = vi.spyOn(Date, 'now');
@@ -85,12 +85,12 @@ describe('a secret', () => {
     }
   });
 
-  test.each(['', '.a', '-a', 'a/b', 'a b', 'ä', 'x'.repeat(129)])('cannot be called %j', async name => {
+  test.each(['', '.a', '-a', 'a/b', 'a b', 'ä', 'x'.repeat(129)])('a secret cannot have the name %j', async name => {
     await expect((await secretsWith()).put('t', name, VALUE)).rejects.toMatchObject({ code: 'invalid_request' });
   });
 
   test.each(['line 1\nline 2', '$HOME %s "\'`', 'ä€😀', 'x'.repeat(LIMITS.secretValueBytes)])(
-    'comes back as it was written: %#',
+    'a secret is read as it was written: %#',
     async value => {
       const secrets = await secretsWith();
       await secrets.put('t', 'a', value);
@@ -141,7 +141,7 @@ describe('a secret', () => {
     expect((await secrets.list('t')).map(({ name }) => name)).toEqual(['a_b']);
   });
 
-  test('a tenant has a bounded number of them, and can change those that it has', async () => {
+  test('a tenant has a limited number of secrets, and can change existing ones at the limit', async () => {
     const secrets = await secretsWith();
     await secrets.put('t', 'a', VALUE);
     const [row] = await rows();
@@ -205,7 +205,7 @@ describe('the key', () => {
     expect(await readBy(secrets, 'a')).toBe('new');
   });
 
-  test('is changed by a new one before it: all secrets are encrypted with the new one at the start', async () => {
+  test('the start encrypts all secrets with a new key that precedes the old one', async () => {
     for (let n = 0; n < 5; n++) await (await secretsWith()).put('t', `s${n}`, `${VALUE} ${n}`);
     const key = newKey();
     await secretsWith({ keys: [key, KEY] });
@@ -213,7 +213,7 @@ describe('the key', () => {
     expect(await readBy(alone, 's4')).toBe(`${VALUE} 4`);
   });
 
-  test('a second key only reads', async () => {
+  test('a second key only decrypts', async () => {
     await (await secretsWith()).put('t', 'a', VALUE);
     const key = newKey();
     const both = await secretsWith({ keys: [KEY, key] });
@@ -221,14 +221,14 @@ describe('the key', () => {
     expect(await readBy(await secretsWith(), 'b')).toBe(VALUE);
   });
 
-  test('where there is none, the start says what will not work, and a write says why', async () => {
+  test('a service without a key warns at the start, and a write of a secret fails with the reason', async () => {
     const secrets = await secretsWith({ keys: null });
     expect(warnings).toEqual([expect.stringContaining('secrets.keyFile')]);
     await expect(secrets.put('t', 'a', VALUE)).rejects.toThrow('replicas over PostgreSQL need a key');
     await expect(secrets.valuesOf('t', ['a'])).rejects.toThrow('secret does not exist: a');
   });
 
-  test('a file that holds something else is named, and nothing of it is shown', async () => {
+  test('a key file with other content is named in an error that shows none of it', async () => {
     const ownKeyFile = join(directory, 'secrets.key');
     const { writeFile } = await import('node:fs/promises');
     await writeFile(ownKeyFile, 'not-a-key');

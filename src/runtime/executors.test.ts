@@ -34,7 +34,7 @@ test.each([
   ['go', { makesSocket: false }],
   ['posix-custom-runtime', { makesSocket: true, orServesHttp: true }],
   ['cobol', { makesSocket: true, orServesHttp: true }],
-])('%s executes <codePath>/<handler> and can be reached with %j', (runtime, ways) => {
+])('the runtime %s executes <codePath>/<handler> and can be reached with %j', (runtime, ways) => {
   expect(executionOf(subject({ runtime, codePath: '/code/', handler: 'bin/app' })).command).toEqual({
     kind: 'exec',
     argv: ['/code/bin/app'],
@@ -43,7 +43,7 @@ test.each([
   });
 });
 
-test.each(['go', 'posix-custom-runtime'])('%s without a handler has no program to execute', runtime => {
+test.each(['go', 'posix-custom-runtime'])('the runtime %s without a handler has no program to execute', runtime => {
   expect(executionOf(subject({ runtime, codePath: '/code', handler: '' })).command).toEqual({ kind: 'exec', argv: [] });
 });
 
@@ -53,7 +53,7 @@ test.each(['custom image'])('executionOf rejects the runtime %s because its exec
   );
 });
 
-test('http executes <codePath>/bootstrap for any handler', () => {
+test('the runtime http executes <codePath>/bootstrap for any handler', () => {
   expect(executionOf(subject({ runtime: 'http', codePath: '/code/', handler: '' })).command).toEqual({
     kind: 'http',
     argv: ['/code/bootstrap'],
@@ -61,7 +61,7 @@ test('http executes <codePath>/bootstrap for any handler', () => {
   });
 });
 
-test('nodejs runs the newest host Node with the Rookery runtime and a heap within the memory limit', () => {
+test('the runtime nodejs runs the newest host Node with the Rookery runtime and a heap within the memory limit', () => {
   const { command, mounts } = executionOf(subject({ runtime: 'nodejs', memoryMb: 500 }), { PATH: '/nowhere' });
   expect(command).toEqual({
     kind: 'exec',
@@ -87,7 +87,7 @@ test('nodejs runs the newest host Node with the Rookery runtime and a heap withi
 test.each([
   ['nodejs22', '22'],
   ['nodejs', ''],
-])('%s in an image runs the node of the image PATH in version "%s"', (runtime, version) => {
+])('the runtime %s in an image runs the node of the image PATH in version "%s"', (runtime, version) => {
   const { command } = executionOf(subject({ runtime, rootfs: { type: 'image' } }));
   expect(command).toMatchObject({ makesSocket: true, imageProgram: { name: 'node', version } });
   expect('argv' in command && command.argv[0]).toBe('node');

@@ -80,13 +80,13 @@ describe('an answer that breaks the protocol fails its call and ends the connect
     'whose time is negative': { code: 4002, message: 'x', runMicros: -1 },
     'whose time is a text': { code: 4002, message: 'x', runMicros: '1' },
   };
-  test.each(Object.entries(errors))('an ERROR %s', async (_, message) => {
+  test.each(Object.entries(errors))('an ERROR frame %s fails its call and ends the connection', async (_, message) => {
     const channel = await open();
     answering(callId => json(FRAME.ERROR, callId, message));
     await expectBroken(channel, channel.call(CALL));
   });
 
-  test('an ERROR that is not JSON, and one that is empty', async () => {
+  test('an ERROR frame that is not JSON or is empty fails its call and ends the connection', async () => {
     for (const text of ['{"code":4002,', '']) {
       const channel = await open();
       answering(callId => encodeFrame(FRAME.ERROR, callId, text));
@@ -94,13 +94,13 @@ describe('an answer that breaks the protocol fails its call and ends the connect
     }
   });
 
-  test.each([0, 1, 2, 3])('a RESULT of %i bytes', async length => {
+  test.each([0, 1, 2, 3])('a RESULT frame of %i bytes fails its call and ends the connection', async length => {
     const channel = await open();
     answering(callId => encodeFrame(FRAME.RESULT, callId, Buffer.alloc(length)));
     await expectBroken(channel, channel.call(CALL));
   });
 
-  test('a RESULT larger than any may be, before its bytes have come', async () => {
+  test('a RESULT frame above the limit ends the connection before its bytes arrive', async () => {
     const channel = await open();
     answering(callId => {
       const head = Buffer.alloc(9);
@@ -114,7 +114,7 @@ describe('an answer that breaks the protocol fails its call and ends the connect
     ['of a call that was never sent', (callId: number) => result(callId + 1, '1')],
     ['twice', (callId: number) => Buffer.concat([result(callId, '1'), result(callId, '1')])],
     ['of the connection itself', () => result(0, '1')],
-  ])('an answer %s', async (_, make) => {
+  ])('an answer %s fails its call and ends the connection', async (_, make) => {
     const channel = await open();
     answering(callId => make(callId));
     const call = channel.call(CALL).catch((error: unknown) => {
@@ -127,11 +127,14 @@ describe('an answer that breaks the protocol fails its call and ends the connect
     expect(channel.closedBecause).toMatch(/^the runtime broke the protocol: /);
   });
 
-  test.each([1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 0, 255])('a frame of type %i', async type => {
-    const channel = await open();
-    answering(callId => encodeFrame(type, callId, '{}'));
-    await expectBroken(channel, channel.call(CALL));
-  });
+  test.each([1, 2, 3, 4, 5, 9, 10, 11, 12, 13, 14, 15, 0, 255])(
+    'a frame of type %i ends the connection',
+    async type => {
+      const channel = await open();
+      answering(callId => encodeFrame(type, callId, '{}'));
+      await expectBroken(channel, channel.call(CALL));
+    },
+  );
 });
 
 describe('a result', () => {
@@ -158,7 +161,7 @@ describe('a result', () => {
 });
 
 describe('a text', () => {
-  test('is cut to the limit, and what a runtime has cut itself stays as it is', async () => {
+  test('an error text is cut to the limit, and a text that the runtime has cut stays unchanged', async () => {
     const channel = await open();
     answering(callId => json(FRAME.ERROR, callId, { code: 4002, message: 'é'.repeat(200_000) }));
     const long = await channel.call(CALL);
@@ -178,7 +181,7 @@ describe('the greeting', () => {
     ['a name that is an object', { ...HELLO_OK, sdk: {} }],
     ['an error whose code is an object', { ...HELLO_OK, error: { code: {}, message: 'x' } }],
     ['null', null],
-  ])('with %s is refused', async (_, hello) => {
+  ])('a greeting with %s is refused', async (_, hello) => {
     runtime.answer = () => json(FRAME.HELLO_OK, 0, hello);
     await expect(open()).rejects.toMatchObject({
       code: 'unavailable',
@@ -186,7 +189,7 @@ describe('the greeting', () => {
     });
   });
 
-  test('a greeting behind another frame is refused', async () => {
+  test('a greeting after another frame is refused', async () => {
     runtime.answer = () => Buffer.concat([result(1, '1'), json(FRAME.HELLO_OK, 0, HELLO_OK)]);
     await expect(open()).rejects.toMatchObject({ code: 'unavailable' });
   });
@@ -202,7 +205,7 @@ describe('the greeting', () => {
 describe('before the code is loaded', () => {
   const FLOOD = Buffer.concat(Array.from({ length: 64 }, () => encodeFrame(FRAME.CHUNK, 1, Buffer.alloc(64 * 1024))));
 
-  test('nothing but the answer of INIT is taken', async () => {
+  test('a frame other than the answer of INIT ends the connection before the code is loaded', async () => {
     runtime.answer = hello =>
       Buffer.concat([
         json(FRAME.HELLO_OK, 0, { ...HELLO_OK, state: 'new' }),
@@ -248,7 +251,7 @@ describe('before the code is loaded', () => {
     ['INIT_OK that is null', json(FRAME.INIT_OK, 0, null)],
     ['ERROR whose code has a newline', json(FRAME.ERROR, 0, { code: '4001\n', message: 'x' })],
     ['ERROR whose code is missing', json(FRAME.ERROR, 0, { message: 'x' })],
-  ])('%s ends the connection', async (_, frame) => {
+  ])('an answer of INIT with %s ends the connection', async (_, frame) => {
     runtime.onFrame = ({ type }, socket) => {
       if (type === FRAME.INIT) socket.write(frame);
     };
@@ -272,7 +275,7 @@ describe('the control connection', () => {
     ['a PONG that nobody asked for', json(FRAME.PONG, 0, { running: 0, queued: 0 })],
     ['a STOPPED that nobody asked for', json(FRAME.STOPPED, 0, {})],
     ['a RESULT', result(1, '1')],
-  ])('%s ends both', async (_, frame) => {
+  ])('a control connection with %s ends both connections', async (_, frame) => {
     const channel = await open();
     runtime.onFrame = () => undefined;
     const call = channel.call(CALL);
@@ -281,7 +284,7 @@ describe('the control connection', () => {
   });
 
   test.each([null, { running: 'many', queued: 0 }, { running: 1 }, { running: 0.5, queued: 0 }])(
-    'a PONG %j ends both',
+    'a PONG %j ends both connections',
     async pong => {
       const channel = await open();
       runtime.onFrame = ({ type }, socket) => {
@@ -291,7 +294,7 @@ describe('the control connection', () => {
     },
   );
 
-  test('a STOPPED with an error that is none is as good as the end', async () => {
+  test('a STOPPED with an invalid error counts as the end of the runtime', async () => {
     const channel = await open();
     runtime.onFrame = ({ type }, socket) => {
       if (type === FRAME.STOP) socket.write(json(FRAME.STOPPED, 0, { error: { code: 'constructor' } }));
@@ -302,7 +305,7 @@ describe('the control connection', () => {
 });
 
 describe('a stream', () => {
-  test('may overdraw its credit by one chunk, and by no second one', async () => {
+  test('a stream may exceed its credit by one chunk, and not by two', async () => {
     const channel = await open();
     answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'.repeat(1000)));
     const events: number[] = [];
@@ -321,7 +324,7 @@ describe('a stream', () => {
     expect(events).toEqual([0, 0, 0, 0]);
   });
 
-  test('goes on as its reader grants', async () => {
+  test('a stream continues as its reader grants credit', async () => {
     const channel = await open();
     let sent = 0;
     runtime.onFrame = ({ type, callId }) => {
@@ -349,7 +352,7 @@ describe('a stream', () => {
     expect(Math.min(...credits())).toBeGreaterThanOrEqual(128);
   });
 
-  test('is none of a plain call', async () => {
+  test('a chunk for a call without a stream ends the connection', async () => {
     const channel = await open();
     answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'));
     await expectBroken(channel, channel.call(CALL));
@@ -366,7 +369,7 @@ describe('a stream', () => {
 });
 
 describe('memory', () => {
-  test('the result of a call that was given up is not kept, and ends it all the same', async () => {
+  test('the result of a cancelled call is discarded, and ends the call', async () => {
     const channel = await open();
     runtime.onFrame = () => undefined;
     const ended = vi.fn();
@@ -382,7 +385,7 @@ describe('memory', () => {
     expect(channel.inFlight).toBe(0);
   });
 
-  test('a call that is given up in the middle of its result ends when the rest has come', async () => {
+  test('a call that is cancelled during its result ends when the rest has arrived', async () => {
     const channel = await open();
     const gone = new AbortController();
     runtime.onFrame = ({ type, callId }, socket) => {

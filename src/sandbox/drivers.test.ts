@@ -27,7 +27,7 @@ test('Drivers creates a driver once, on its first use', async () => {
 });
 
 test.each(['docker', 'supervisor', 'kubernetes'] as const)(
-  '%s is not available when the installation has no such driver',
+  'the driver %s is not available when the installation has no such driver',
   async name => {
     const drivers = new Drivers({});
     const reason = `this installation has no ${name} driver`;

@@ -54,7 +54,7 @@ test('a token is hidden in any text: messages, errors and URLs', () => {
   expect(lines[0]).toContain('&x=1');
 });
 
-test('pretty lines are for a person: time, level, message, fields and the stack below', () => {
+test('pretty lines have time, level, message and fields, and the stack below', () => {
   const { logger, lines } = capture({ format: 'pretty' });
   logger.error({ port: 80, path: '/a b', err: new Error('boom') }, 'failed');
   expect(lines[0]).toMatch(/^\d\d:\d\d:\d\d\.\d{3} ERROR failed port=80 path="\/a b"\n {4}Error: boom\n/);
@@ -70,7 +70,7 @@ test('pretty lines contain no control characters for a terminal', () => {
   expect(lines[0]).toContain('Error: boom \\u001b]0;title\\u0007\\u000d\\u009b2J\\u007f\n    more\n');
 });
 
-test('pretty lines have colours when they are asked for', () => {
+test('pretty lines have colours when requested', () => {
   const { logger, lines } = capture({ format: 'pretty', hasColours: true });
   logger.info({}, 'hello');
   expect(lines[0]).toContain('\u001b[32mINFO');

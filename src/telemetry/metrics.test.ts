@@ -44,7 +44,7 @@ test('a text that a caller chooses makes no new series', async () => {
   );
 });
 
-test('calls, starts and ends of instances are counted by what became of them', async () => {
+test('calls, starts and ends of instances are counted by their outcome', async () => {
   const metrics = createMetrics({ version: '1' });
   metrics.invoked('ok', 0.001, 'id');
   metrics.invoked('4002', 0.001, 'id');
@@ -133,7 +133,7 @@ test('functions of two tenants may share a name, and names above the bound belon
   expect(body).not.toContain('acme');
 });
 
-test('faults are counted by what they broke', async () => {
+test('faults are counted by the place where they occurred', async () => {
   const metrics = createMetrics({ version: '1' });
   metrics.uncaught();
   metrics.entry('frontend').uncaught();

@@ -40,7 +40,7 @@ const closed = ({ socket }: AccessConnection) =>
 const make = () => new OpenAccesses(container => new Promise<void>(resolve => ends.set(container, resolve)));
 const open = () => AccessConnection.open(path, [], new AbortController().signal);
 
-test('an open way ends with its container, and with no other', async () => {
+test('an open access ends with its own container only', async () => {
   const accesses = make();
   const one = await accesses.add('one', 'files', open);
   const two = await accesses.add('two', 'files', open);
@@ -51,7 +51,7 @@ test('an open way ends with its container, and with no other', async () => {
   two.socket.destroy();
 });
 
-test('a way that opens while its container ends, ends too', async () => {
+test('an access that opens while its container ends is closed too', async () => {
   const connection = await make().add('one', 'dial', async () => {
     ends.get('one')?.();
     return await open();

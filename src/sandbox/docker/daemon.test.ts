@@ -37,7 +37,7 @@ test.each([
   ['x86_64', 'name=seccomp,profile=default'],
   ['aarch64', 'name=seccomp,profile=builtin'],
   ['x86_64', 'name=seccomp,profile=unconfined'],
-])('a container gets our filter on %s with %s', async (architecture, option) => {
+])('a container gets the system call filter of Rookery on %s with %s', async (architecture, option) => {
   const { facts, options } = await ask({ Architecture: architecture, SecurityOptions: [option] });
   expect(facts.isolation).toContain('seccomp');
   expect(facts.degraded).toEqual([]);
@@ -56,9 +56,12 @@ test.each([
     { Architecture: 's390x', SecurityOptions: ['name=seccomp,profile=default'] },
     /^system calls are filtered by the daemon’s own rules alone, .*: ours are for x86_64 and aarch64$/,
   ],
-])('a daemon %s gets no system call filter of ours, and the facts say so', async (_what, info, sentence) => {
-  const { facts, options } = await ask(info);
-  expect(facts.isolation).not.toContain('seccomp');
-  expect(facts.degraded).toEqual([expect.stringMatching(sentence)]);
-  expect(options).toEqual(['no-new-privileges']);
-});
+])(
+  'a daemon %s gets no system call filter of Rookery, and the facts of the sandbox say so',
+  async (_what, info, sentence) => {
+    const { facts, options } = await ask(info);
+    expect(facts.isolation).not.toContain('seccomp');
+    expect(facts.degraded).toEqual([expect.stringMatching(sentence)]);
+    expect(options).toEqual(['no-new-privileges']);
+  },
+);

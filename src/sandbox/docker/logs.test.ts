@@ -5,7 +5,7 @@ import { FirstLines, LastLines, LogLines } from './logs.ts';
 const PIECE = 'x'.repeat(16 * 1024);
 const frame = (text: string, isStderr = false) => ({ isStderr, data: Buffer.from(text) });
 
-test('pieces of a line are put together, each output by itself', () => {
+test('pieces of a line are joined separately for each output', () => {
   const lines = new LogLines();
   expect(lines.push(frame('one '))).toEqual([]);
   expect(lines.push(frame('error\n', true)).map(String)).toEqual(['error\n']);
@@ -27,7 +27,7 @@ test.each([
   expect(Math.max(...shown.map(({ length }) => length))).toBeLessThanOrEqual(LIMITS.logLineBytes + PIECE.length);
 });
 
-test('the last lines are kept, a long one whole', () => {
+test('the tail keeps the last lines, and a long line completely', () => {
   const last = new LastLines(2, 1000);
   last.push(['a\n', 'b\n', 'lo'].map(text => Buffer.from(text)));
   last.push(['ng\n', 'c\n'].map(text => Buffer.from(text)));
@@ -35,7 +35,7 @@ test('the last lines are kept, a long one whole', () => {
   expect(last.lines).toBe(4);
 });
 
-test('lines beyond the bound are only counted, and shown when they are read again', () => {
+test('lines above the limit are only counted, and returned by a second read', () => {
   const pieces = Array.from({ length: 100 }, (_, index) => Buffer.from(`${index} ${'x'.repeat(100)}\n`));
   const last = new LastLines(90, 1000);
   for (const piece of pieces) last.push([piece]);
@@ -45,7 +45,7 @@ test('lines beyond the bound are only counted, and shown when they are read agai
   expect(shown.map(String)).toEqual(pieces.slice(10).map(String));
 });
 
-test('the piece of a line that is left out goes with it', () => {
+test('all pieces of an omitted line are omitted', () => {
   const skipped = new FirstLines(1);
   const shown = ['lo', 'ng\n', 'next\n'].flatMap(text => skipped.without([Buffer.from(text)]));
   expect(shown.map(String)).toEqual(['next\n']);

@@ -37,7 +37,7 @@ describe('readLogs', () => {
     return Buffer.concat(chunks).toString();
   };
 
-  test('reads all files, the oldest first', async () => {
+  test('readLogs reads all files, the oldest first', async () => {
     write('log.2', line('a'));
     write('log.1', line('b'));
     write('log', line('c') + line('d'));
@@ -51,7 +51,7 @@ describe('readLogs', () => {
     expect(await read({ follow: true })).toBe('');
   });
 
-  test('joins a line that was cut by the rotation', async () => {
+  test('readLogs joins a line that was cut by the rotation', async () => {
     write('log.1', '0000000001000 be');
     write('log', `0000000001001+gin\n${line('next')}`);
     expect(await read()).toBe('begin\nnext\n');
@@ -64,7 +64,7 @@ describe('readLogs', () => {
     [3, 'b\nc\nd\n'],
     [4, 'a\nb\nc\nd\n'],
     [9, 'a\nb\nc\nd\n'],
-  ])('tail %d over two files', async (tail, expected) => {
+  ])('readLogs with tail %d reads over two files', async (tail, expected) => {
     write('log.1', line('a') + line('b'));
     write('log', line('c') + line('d'));
     expect(await read({ tail })).toBe(expected);
@@ -86,14 +86,14 @@ describe('readLogs', () => {
     expect(await read({ tail: 2 })).toBe('a\nhalf\n');
   });
 
-  test('tail of a long log', async () => {
+  test('readLogs returns the tail of a long log', async () => {
     write('log', Array.from({ length: 100_000 }, (_, index) => line(String(index))).join(''));
     expect(await read({ tail: 50_000 })).toBe(
       Array.from({ length: 50_000 }, (_, index) => `${index + 50_000}\n`).join(''),
     );
   });
 
-  test('follows over rotations without losing or doubling a line, and ends with the sandbox', async () => {
+  test('readLogs follows a log over rotations without losing or repeating a line, and ends with the sandbox', async () => {
     write('log', line('0'));
     let end: () => void = () => undefined;
     const ended = new Promise<void>(resolve => {

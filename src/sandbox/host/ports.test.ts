@@ -51,13 +51,13 @@ async function ask(port: number, message: string): Promise<string> {
   return await text(socket);
 }
 
-test('each end of a connection is passed on by itself', async () => {
+test('each direction of a forwarded connection ends separately', async () => {
   const ports = newPorts();
   const [mapping] = await ports.open(targetOf('a'), [{ protocol: 'tcp', port: await listen('heard ') }]);
   expect(await ask(mapping?.hostPort ?? 0, 'all of it')).toBe('heard all of it');
 });
 
-test('a port that the address does not reach is dialled from inside', async () => {
+test('a port that the address does not reach is dialled from inside the sandbox', async () => {
   const inside = await listen('dialled ');
   const dial = async (port: number) => {
     expect(port).toBe(8080);
@@ -71,7 +71,7 @@ test('a port that the address does not reach is dialled from inside', async () =
   expect(await ask(mapping?.hostPort ?? 0, 'x')).toBe('dialled x');
 });
 
-test('closing ends what goes through, and frees the port', async () => {
+test('closing a published port ends its connections and frees the port', async () => {
   const ports = newPorts();
   const [mapping] = await ports.open(targetOf('a'), [{ protocol: 'tcp', port: await listen('') }]);
   const caller = net.connect(mapping?.hostPort ?? 0, '127.0.0.1');
@@ -100,7 +100,7 @@ test('the end of an earlier sandbox does not close the ports of its successor', 
   expect(await ask(mapping?.hostPort ?? 0, 'x')).toBe('heard x');
 });
 
-test('an instance gets its former ports again, and others when those are in use', async () => {
+test('an instance gets its former ports again, or others when those are in use', async () => {
   const ports = newPorts();
   const wanted = [{ protocol: 'tcp', port: 8080 } as const, { protocol: 'udp', port: 8080 } as const];
   const before = await ports.open(targetOf('a'), wanted);
@@ -113,7 +113,7 @@ test('an instance gets its former ports again, and others when those are in use'
   expect(udp).toEqual(before[1]);
 });
 
-test('a port of an earlier server that is taken is opened once it is free', async () => {
+test('a port of an earlier server that is in use is opened once it is free', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const port = await listen('heard ');
   const hostPort = await listen('somebody else ');
@@ -150,7 +150,7 @@ test('connections through all published ports share one bound, and an end frees 
   await vi.waitFor(() => expect(portUse.connections).toBe(0));
 });
 
-test('callers of UDP count too: with no room left a new one takes the place of the silent one of its own port, and of no other', async () => {
+test('UDP clients count towards the limit, at which a new client replaces a silent client of its own port only', async () => {
   const limits = LIMITS as { portConnectionsInAll: number };
   const { portConnectionsInAll } = limits;
   const echo = createSocket('udp4');

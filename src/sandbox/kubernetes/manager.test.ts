@@ -86,7 +86,7 @@ async function live(pod: StartedManager): Promise<{ event: unknown; pid: number;
   return JSON.parse(outcome.data.toString());
 }
 
-test('a pod has one instance after the other, and a reset leaves nothing of the one before', async () => {
+test('a pod runs one instance after another, and a reset removes everything of the previous one', async () => {
   const pod = await start();
   const first = await live(pod);
   expect(first).toMatchObject({
@@ -103,7 +103,7 @@ test('a pod has one instance after the other, and a reset leaves nothing of the 
   expect(second.pid).not.toBe(first.pid);
 });
 
-test('a stop ends what takes no notice of it, with everything that it has started', async () => {
+test('a stop ends an instance that ignores it, with all processes that it has started', async () => {
   const pod = await start();
   const argv = ['/bin/sh', '-c', 'trap "" TERM; sleep 1000 & echo $!; wait; wait'];
   await pod.manager.start(pod.order({ command: { kind: 'exec', argv } }), signal());
@@ -131,14 +131,14 @@ test('a reset ends a running instance and notifies its waiters', async () => {
   await live(pod);
 });
 
-test('in a pod that was made for it the end of an instance is the end of the manager, with its code', async () => {
+test('the manager of a single-instance pod ends with the exit code of its instance', async () => {
   const pod = await start();
   const argv = ['/bin/sh', '-c', 'exit 3'];
   await pod.manager.start(pod.order({ command: { kind: 'exec', argv }, endsWithInstance: true }), signal());
   expect(await pod.exited).toBe(3);
 });
 
-test('an order that cannot be met says why, and another one can be', async () => {
+test('an order that cannot be met fails with the reason, and the next order is accepted', async () => {
   const pod = await start();
   const python = pod.order({ command: { kind: 'python', version: '3.5' } });
   await expect(pod.manager.start(python, signal())).rejects.toMatchObject({
@@ -152,7 +152,7 @@ test('an order that cannot be met says why, and another one can be', async () =>
   await live(pod);
 });
 
-test('the Python of an image is found by its version, and its absence is a sentence', async () => {
+test('the Python of an image is found by its version, and a missing one is reported', async () => {
   const pod = await start();
   const order = pod.order({ ofImage: true });
   await pod.manager.start(order, signal());
@@ -167,7 +167,7 @@ test('the Python of an image is found by its version, and its absence is a sente
   });
 });
 
-test('the image’s own variables are below those of the order, and none of the cluster’s is there', async () => {
+test('variables of the order override those of the image, and variables of the cluster are absent', async () => {
   const pod = await start();
   const order = pod.order({ ofImage: true, command: { kind: 'exec', argv: ['/usr/bin/env'] } });
   await pod.manager.start({ ...order, env: { GIVEN: 'yes' } }, signal());
@@ -177,7 +177,7 @@ test('the image’s own variables are below those of the order, and none of the 
   expect(pod.log()).not.toMatch(/KUBERNETES|HOSTNAME/);
 });
 
-test('a caller without the key is refused and learns nothing', async () => {
+test('a caller without the key is refused without information', async () => {
   const pod = await start();
   const stranger = new PodManager({ ...pod.manager.address, key: randomBytes(32).toString('hex') });
   await expect(stranger.stats()).rejects.toMatchObject({
@@ -203,7 +203,7 @@ test('unproven connections are closed, and do not keep a proven one from being s
   await Promise.all(ends);
 });
 
-test('commands and files are inside, with open streams', async () => {
+test('commands and files of an instance work inside the pod, with open streams', async () => {
   const pod = await start();
   await pod.manager.start(pod.order({ env: { PATH: '/usr/bin:/bin', MINE: '1' } }), signal());
   const request = {
@@ -237,7 +237,7 @@ test('commands and files are inside, with open streams', async () => {
   expect(await pod.manager.stats()).toMatchObject({ processes: expect.any(Number) });
 });
 
-test('code arrives as it is: links stay links, modes stay, and what was there is gone', async () => {
+test('code arrives with its links and modes, and replaces the previous content', async () => {
   const pod = await start();
   const source = join(pod.run, '..', 'tree');
   mkdirSync(join(source, 'deep/er'), { recursive: true });
@@ -257,7 +257,7 @@ test('code arrives as it is: links stay links, modes stay, and what was there is
   );
 });
 
-test('a small code package is sent with the order, and one that is too large is refused before', async () => {
+test('a small code package is sent with the order, and a too large one is refused before the order', async () => {
   const pod = await start();
   const source = join(pod.run, '..', 'small');
   mkdirSync(join(source, 'deep'), { recursive: true });
@@ -280,7 +280,7 @@ test('a small code package is sent with the order, and one that is too large is 
   expect(await packPlatformMounts([{ source, target, readonly: true }])).toBe(null);
 });
 
-test('a manager of before code came with the order is not given any: it is put into the pod first', async () => {
+test('a manager of an older version gets the code in a separate step before the order', async () => {
   const pod = await start({ isOld: true });
   const source = join(pod.run, '..', 'source');
   const target = join(pod.writable, 'code');
@@ -299,7 +299,7 @@ test('a manager of before code came with the order is not given any: it is put i
   channel.close();
 });
 
-test('a file is no directory of code, and a path that is not there says so', async () => {
+test('a code path that is a file or is missing is refused with the reason', async () => {
   const pod = await start();
   const source = join(pod.run, '..', 'file');
   writeFileSync(source, '');
@@ -308,7 +308,7 @@ test('a file is no directory of code, and a path that is not there says so', asy
   await expect(packPlatformMounts([gone])).rejects.toThrow(`mount source does not exist: ${source}-gone`);
 });
 
-test('an order whose code cannot be put in place starts nothing, and another one can be', async () => {
+test('an order whose code cannot be unpacked starts nothing, and the next order is accepted', async () => {
   const pod = await start();
   const archive = Buffer.from('no archive').toString('base64');
   const code = [{ target: join(pod.writable, 'code'), readonly: true, archive }];
@@ -335,7 +335,7 @@ places = ['/proc/%d/%s' % (manager, name) for name in ('mem', 'environ', 'maps',
 print('seen:', sorted(set(tried(place) for place in places)), os.listdir(sys.argv[1]), os.geteuid(), flush=True)
 `;
 
-  test('cannot look into the manager, and finds no key', async () => {
+  test('code of the manager’s own user finds no key and cannot inspect the manager', async () => {
     const pod = await start({ uid: 65_534 });
     const argv = [pod.python, '-c', CODE, pod.run];
     await pod.manager.start(pod.order({ command: { kind: 'exec', argv } }), signal());

@@ -21,7 +21,7 @@ function placesOf(options: Partial<PodTemplateOptions>) {
   return { mounts, made, inInit: init?.volumeMounts ?? [], volumes: spec.volumes ?? [] };
 }
 
-test('a directory that was asked for is one that the init container makes in a volume, and so the user’s', () => {
+test('a requested directory is created by the init container in a volume, and so belongs to the user', () => {
   const { mounts, made, inInit, volumes } = placesOf({ emptyDirs: ['/code', '/home/somebody'] });
   const code = mounts.find(({ mountPath }) => mountPath === '/code');
   const there = inInit.find(({ name }) => name === code?.name);
@@ -38,7 +38,7 @@ test('a directory below a requested one, or below one that every pod has, gets n
   expect(made?.split(':')).toHaveLength(1);
 });
 
-test('a pod for which nothing was asked has nothing to be made', () => {
+test('a pod without requested directories has none to create', () => {
   expect(placesOf({}).made).toBeUndefined();
   expect(placesOf({ emptyDirs: ['/opt/function'] }).made).toBeUndefined();
 });
@@ -46,7 +46,7 @@ test('a pod for which nothing was asked has nothing to be made', () => {
 const SECRET_MOUNT = { name: 'rookery-secret', mountPath: POD.secretDir, readOnly: true };
 
 test.each(['ours', 'foreign', 'beside'] as const)(
-  'the Secret of the installation is mounted in our init container alone when images are foreign (%s)',
+  'the Secret of the installation is mounted only in the init container of Rookery when images are foreign (%s)',
   mode => {
     const { spec } = podTemplate({ ...OPTIONS, mode, image: 'theirs:1', initImage: 'theirs:2' });
     const containers = [...(spec.initContainers ?? []), ...spec.containers];
@@ -63,21 +63,21 @@ test.each(['ours', 'foreign', 'beside'] as const)(
   },
 );
 
-test('an init image that is not ours writes the files of the manager alone when a pool names one', () => {
+test('a foreign init image of a pool writes only the files of the manager', () => {
   const { spec } = podTemplate({ ...OPTIONS, initImage: 'theirs:2' });
   const [theirs, ours] = spec.initContainers ?? [];
   expect(theirs).toMatchObject({ image: 'theirs:2', volumeMounts: [{ name: 'rookery', mountPath: POD.home }] });
   expect(ours).toMatchObject({ image: 'ours:1', command: [...POD.keyCommand] });
 });
 
-test('our init container brings the files too when the init image is ours', () => {
+test('the init container of Rookery also writes the files when the init image is Rookery’s', () => {
   for (const initImage of ['', 'ours:1']) {
     const { spec } = podTemplate({ ...OPTIONS, initImage });
     expect(spec.initContainers).toMatchObject([{ image: 'ours:1', command: [...POD.installCommand] }]);
   }
 });
 
-test('the volume that our image declares is covered by one that cannot be written', () => {
+test('the volume that the image of Rookery declares is covered by a read-only one', () => {
   const covered = { name: 'rookery', mountPath: '/var/lib/rookery', readOnly: true };
   expect(placesOf({}).mounts).toContainEqual(covered);
   expect(

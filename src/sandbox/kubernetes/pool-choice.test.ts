@@ -32,12 +32,12 @@ describe('which pool an instance is taken from', () => {
   const small = pool('small', resources(500, 512));
   const other = pool('other', { group: 'g2', labels: { tier: 'gold', zone: 'a' } });
 
-  test('without a wish it is one of the group default that fits, the smallest first', () => {
+  test('a create without labels gets a fitting pool of the group default, the smallest first', () => {
     expect(chosen({}, big, other, small)).toEqual(['small', 'big']);
     expect(chosen({ memoryMb: 1024 }, big, other, small)).toEqual(['big']);
   });
 
-  test('by its id it is that pool or none', () => {
+  test('a create with a pool id gets that pool or none', () => {
     const wish = (id: string) => ({ pool: { id, labels: ['tier'] } });
     expect(chosen(wish('other'), big, other, small)).toEqual(['other']);
     expect(chosen(wish('gone'), big, other)).toBe('pool gone was not used: there is no such pool');
@@ -60,21 +60,21 @@ describe('which pool an instance is taken from', () => {
   });
 
   test.each([['tier=silver'], ['Tier'], ['tier='], ['=gold']])(
-    'the label %s is none of a pool with tier=gold',
+    'the label %s does not match a pool with tier=gold',
     label => {
       expect(chosen({ pool: { id: '', labels: [label] } }, small, other)).toEqual(['other', 'small']);
       expect(chosen({ pool: { id: '', labels: [label, 'zone'] } }, small, other)).toEqual(['other', 'small']);
     },
   );
 
-  test('an image of its own is that of the pool, or no pool fits', () => {
+  test('a create with its own image gets only a pool with that image', () => {
     const custom = pool('custom', { image: 'mine:1' });
     expect(chosen({ imageUrl: 'mine:1' }, small, custom)).toEqual(['custom']);
     expect(chosen({ imageUrl: IMAGE }, small, custom)).toEqual(['small']);
     expect(chosen({ imageUrl: 'yours:1' }, small)).toMatch(/run the image rookery:1, and yours:1 was asked for/);
   });
 
-  test('mounts are those of the pool, to the last letter', () => {
+  test('a create with mounts gets only a pool with exactly these mounts', () => {
     const mounted = pool('mounted', {
       volumes: JSON.stringify([{ name: 'd', hostPath: { path: '/data' } }]),
       volume_mounts: JSON.stringify([{ name: 'd', mountPath: '/mnt', readOnly: true }]),
@@ -90,7 +90,7 @@ describe('which pool an instance is taken from', () => {
     }
   });
 
-  test('a pool that never has pods is none', () => {
+  test('a pool that never has pods is not chosen', () => {
     expect(chosen({}, pool('empty', { size: 0 }))).toBe('there is no pool in the group default that has pods');
     expect(chosen({}, pool('grows', { size: 0, max_size: 2 }))).toEqual(['grows']);
   });
@@ -102,7 +102,7 @@ describe('mounts that pods of pools may have', () => {
   const host = (path: string) => [{ name: 'v', hostPath: { path } }];
 
   test.each(['/', '/etc', '/proc/1', '/var/lib/kubelet/pods', '/var/lib', '/a/../etc'])(
-    '%s of a node is unsafe',
+    'the directory %s of a node is refused as a mount of a pool',
     path => {
       expect(refused(host(path))).toContain(`unsafe mount source: ${path}`);
     },
@@ -125,7 +125,7 @@ describe('mounts that pods of pools may have', () => {
     expect(refused([volume])).toMatch(/is not given to sandboxes/);
   });
 
-  test('volumes of the platform cannot be named, and their places cannot be covered', () => {
+  test('volumes of the platform cannot be mounted, redefined or covered by a pool', () => {
     expect(refused([], [{ name: 'rookery-secret', mountPath: '/x' }])).toMatch(/there is no volume rookery-secret/);
     expect(refused([{ name: 'rookery-run', emptyDir: {} }])).toMatch(/belongs to the platform/);
     expect(refused([{ name: 'v', emptyDir: {} }], [{ name: 'v', mountPath: '/rookery/bin' }])).toMatch(

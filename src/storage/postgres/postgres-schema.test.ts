@@ -84,7 +84,7 @@ describeWith(['postgres'], 'the schema in PostgreSQL', () => {
     ['a version that its migration closes out', '9001-tomorrow', false],
     ['a version that its migration names', newest, true],
     ['a version newer than the one that its migration names', '0005-one-table-of-instances', true],
-  ])('%s starts only if the migration permits', async (_, readableFrom, mayRead) => {
+  ])('a start on %s succeeds only if the migration permits it', async (_, readableFrom, mayRead) => {
     await migratePostgres(url, tomorrow(readableFrom));
     const start = migratePostgres(url);
     if (mayRead) await start;
