@@ -96,7 +96,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect((await create(bed, 'a', {}, { idempotency })).id).not.toBe(id);
     });
 
-    test.each(ASKED)('%s answers another tenant as for an agent that does not exist', async (_, ask) => {
+    test.each(ASKED)('the operation %s answers another tenant as for an agent that does not exist', async (_, ask) => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       await expect(ask(bed.agents, 'other', id)).rejects.toMatchObject(notFound(id));
@@ -106,7 +106,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       expect(await bed.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 0 });
     });
 
-    test.each(ASKED)('%s answers not_found when the agent is deleted', async (_, ask) => {
+    test.each(ASKED)('the operation %s answers not_found when the agent is deleted', async (_, ask) => {
       await using bed = await open();
       const { id } = await create(bed, 'a');
       await bed.agents.delete(TENANT, id, 0);

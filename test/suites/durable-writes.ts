@@ -60,7 +60,7 @@ export function describeDurableWrites(
       }
     });
 
-    test('concurrent writes are all done, and each gets its own answer', async () => {
+    test('concurrent writes all complete, and each gets its own result', async () => {
       const ids = Array.from({ length: 200 }, (_, index) => `p${String(index % 100).padStart(3, '0')}`);
       const answers = await Promise.all(ids.map(id => create(id)));
       expect(answers.flat().filter(Boolean)).toHaveLength(100);
@@ -68,7 +68,7 @@ export function describeDurableWrites(
     });
 
     if (isOrdered)
-      test('writes of one turn are done in the order of their calls', async () => {
+      test('writes of one event-loop turn run in the order of their calls', async () => {
         const answers = Array.from({ length: 100 }, () => [create('a'), remove('a')]).flat();
         expect(await Promise.all(answers)).toEqual(Array.from({ length: 100 }, () => [[true], undefined]).flat());
         expect(await idsIn(opened.database)).toEqual([]);

@@ -138,7 +138,7 @@ export function describeEscapeFiles(
       ['/proc/self/cwd', (path: string) => `/proc/self/cwd${path}`],
       ['the root of init', (path: string) => `/proc/1/root${path}`],
       ['the directory of init', (path: string) => `/proc/1/cwd${path}`],
-    ])('%s does not lead out', async (_name, pathOf) => {
+    ])('a path with %s does not lead out of the sandbox', async (_name, pathOf) => {
       const access = await share();
       symlinkSync(outside, join(workspace, 'absolute'));
       symlinkSync(`${'../'.repeat(20)}${outside.slice(1)}`, join(workspace, 'relative'));
@@ -318,7 +318,7 @@ export function describeEscapeFiles(
     });
 
     test.each(['/dev/zero', '/dev/tty', '/dev/ptmx', '/dev/stdin', '/proc/self/fd/0'])(
-      '%s is not opened',
+      'the file %s is not opened',
       async path => {
         const access = await share();
         await expect(get(access, path)).rejects.toSatisfy(
@@ -355,7 +355,7 @@ export function describeEscapeFiles(
       await expect(get(access, '/data/\ud800')).rejects.toSatisfy(isError('invalid_request'));
     });
 
-    test('a read-only mount stays as it is', async () => {
+    test('a read-only mount stays unchanged', async () => {
       const access = await share();
       const denied = isError('permission_denied', /read-only/);
       await expect(put(access, `${fixture.codePath}/behaviours.py`)).rejects.toSatisfy(denied);

@@ -210,7 +210,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         ['set_mempolicy', 'syscall(238, 0, 0, 0)'],
         ['move_pages of another process', 'syscall(279, 1, 0, 0, 0, 0, 0)'],
       ];
-      test.each(calls)('%s is refused', async (_call, code) => {
+      test.each(calls)('the system call %s is refused', async (_call, code) => {
         if (process.arch !== 'x64') return;
         const { attempt } = shared;
         expect(await attempt(code)).toMatch(/^PermissionError/);
@@ -361,7 +361,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       test.each([
         ['ptrace', 'syscall(101, 0, 0, 0, 0)'],
         ['process_vm_readv', 'syscall(310, 1, 0, 0, 0, 0, 0)'],
-      ])('%s is refused', async (_call, code) => {
+      ])('the system call %s is refused', async (_call, code) => {
         if (process.arch !== 'x64') return;
         const { attempt } = shared;
         expect(await attempt(code)).toMatch(/^PermissionError/);
@@ -370,7 +370,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       test.each([
         ['clone3', 'syscall(435, 0, 0)'],
         ['io_uring_setup', 'syscall(425, 1, 0)'],
-      ])('%s is not there, so that libraries take another way', async (_call, code) => {
+      ])('the system call %s does not exist, so that libraries use an alternative', async (_call, code) => {
         if (process.arch !== 'x64') return;
         const { attempt } = shared;
         expect(await attempt(code)).toMatch(/^OSError: \[Errno 38\]/);
@@ -433,7 +433,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         expect(await attempt("open('/etc/resolv.conf', 'a')")).toMatch(/Read-only|PermissionError/);
       });
 
-      test('nothing of the platform is in its environment, command line or descriptors', async () => {
+      test('the environment, command line and descriptors of code contain nothing of the platform', async () => {
         const { attempt, spec } = await startAs();
         expect(await attempt("open('/proc/self/environ').read().strip('\\0')")).toBe('');
         expect((await attempt("open('/proc/self/cmdline').read()")).replaceAll('\0', '')).toBe(

@@ -159,20 +159,20 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
     const failure = (code: number, text: unknown) => ({ ok: false, code, text });
 
     describe('calls', () => {
-      test('the event comes back byte for byte as a value, whatever it is', async () => {
+      test('a call returns its event byte for byte as a value, whatever it contains', async () => {
         const channel = await ready(entries.echo);
         for (const event of [{ a: [1, -2.5, null, true, 'é\u{1f600}"\\\n'] }, 'text', 0, null, [], {}]) {
           expect(resultOf(await channel.call(callOf(event)))).toEqual(event);
         }
       });
 
-      test('half of a surrogate pair is neither lost nor replaced', async () => {
+      test('a call keeps half of a surrogate pair in its event and value', async () => {
         const channel = await ready(entries.echo);
         const halves = ['a\ud83db', '\ude00\ud83d\ude00', '\ud83d'];
         expect(resultOf(await channel.call(callOf(halves)))).toEqual(halves);
       });
 
-      test('white space around the event and a body of the largest size pass', async () => {
+      test('a call accepts white space around the event and a body of the largest size', async () => {
         const channel = await ready(entries.echo);
         const outcome = await channel.call({ ...callOf(null), body: Buffer.from(' \n{"a": 1}\t ') });
         expect(resultOf(outcome)).toEqual({ a: 1 });
@@ -180,13 +180,13 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf(text)))).toBe(text);
       });
 
-      test('the time in the handler is reported', async () => {
+      test('a call reports the time in the handler', async () => {
         const channel = await ready(entries.sleep);
         const outcome = await channel.call(callOf({ seconds: 0.05 }));
         expect(outcome.runMicros).toBeGreaterThanOrEqual(50_000);
       });
 
-      test('an exception is 4002 with its text, its trace is in the log, and the next call runs', async () => {
+      test('a handler that raises fails the call with 4002 and the text, logs the trace, and the next call runs', async () => {
         const channel = await ready(entries.fail);
         for (let round = 0; round < 2; round++) {
           const outcome = await channel.call(callOf({}));
@@ -213,7 +213,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf({ length: 998 })))).toBe('x'.repeat(998));
       });
 
-      test('7 MiB are refused and the instance lives on', async () => {
+      test('a result of 7 MiB is refused, and the instance continues', async () => {
         const channel = await ready(entries.text);
         const length = 7 * 1024 * 1024;
         expect(await channel.call(callOf({ length }))).toMatchObject(
@@ -222,7 +222,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf({ length: 3 })))).toBe('xxx');
       });
 
-      test('an event or a value that is nested without end fails its call and not the instance', async () => {
+      test('an event or a value that is nested too deeply fails its call and not the instance', async () => {
         const echo = await ready(entries.echo);
         const body = Buffer.from('['.repeat(100_000) + ']'.repeat(100_000));
         const outcome = await echo.call({ ...callOf(null), body });
@@ -231,14 +231,14 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await echo.call(callOf(1)))).toBe(1);
       });
 
-      test('memory of the instance is there in the next call', async () => {
+      test('the next call finds the memory of the instance', async () => {
         const channel = await ready(entries.count);
         const values = [];
         for (let round = 0; round < 3; round++) values.push(resultOf(await channel.call(callOf({}))));
         expect(values).toEqual([1, 2, 3]);
       });
 
-      test('the context names the call and the instance', async () => {
+      test('the context of a handler names the call and the instance', async () => {
         const channel = await ready(entries.facts);
         const header = {
           traceId: 'trace-1',
@@ -267,7 +267,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(facts.remainingMs).toBeLessThanOrEqual(WAIT_MS);
       });
 
-      test('lines are in the log when the call is answered', async () => {
+      test('lines of a handler are in the log when the call is answered', async () => {
         const channel = await ready(entries.log);
         await channel.call(callOf({}));
         // Stdout and stderr arrive independently.
@@ -282,7 +282,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf({ lines: 20_000 })))).toBe('printed');
       });
 
-      test('a process that ends fails its calls at once', async () => {
+      test('a runtime process that ends fails its calls at once', async () => {
         const channel = await ready(entries.exit);
         const calls = [channel.call(callOf({ code: 7 })), channel.call(callOf({ code: 8 }))];
         for (const call of calls) await expect(call).rejects.toBeInstanceOf(ChannelClosed);
@@ -369,7 +369,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         ]),
       ];
       test.each(isServer ? failures : [...failures, ...loading])(
-        '%s, and so is every call and every later client',
+        'a failed initialization also fails every call of every later client: %s',
         async (_, init, code, text) => {
           const channel = await open();
           const outcome = await channel.initialize(init(), AbortSignal.timeout(WAIT_MS));
@@ -384,7 +384,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         },
       );
 
-      test('a call before INIT is 4000', async () => {
+      test('a call before INIT fails with 4000', async () => {
         const channel = await open();
         expect(channel.hello).toMatchObject({ version: PROTOCOL_VERSION, state: 'new' });
         expect(await channel.call(callOf({}))).toMatchObject(failure(4000, expect.any(String)));
@@ -403,7 +403,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         while (channel.inFlight > 0) await counts(channel, 0);
       });
 
-      test('a caller that goes away frees its slot', async () => {
+      test('a caller that disconnects frees its slot', async () => {
         const channel = await ready(entries.sleep);
         const caller = new AbortController();
         const call = channel.call({ ...callOf({ seconds: 60 }), signal: caller.signal });
@@ -413,7 +413,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf({ seconds: 0 })))).toBe('slept');
       });
 
-      test('an interrupt is answered with 4002', async () => {
+      test('an interrupted call is answered with 4002', async () => {
         const channel = await ready(entries.sleep);
         const caller = new AbortController();
         const call = channel.call({ ...callOf({ seconds: 60 }), signal: caller.signal });
@@ -443,7 +443,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         ['512 calls', 0, 1100, 512],
         ['8 MiB of events', 1_000_000, 30, 9],
       ];
-      test.each(waits)('the runtime stops reading a connection of which %s wait', async (_, eventBytes, sent, most) => {
+      test.each(waits)('the runtime stops reading a connection when %s wait', async (_, eventBytes, sent, most) => {
         const { file, waiting, running, channel } = await fill(sent, 'x'.repeat(eventBytes));
         if (subject.readsInTurn) await counts(channel, 2);
         else await counts(channel, 2, most);
@@ -455,22 +455,25 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         for (const outcome of await Promise.all([...running, ...waiting])) expect(outcome.ok).toBe(true);
       });
 
-      test.skipIf(subject.readsInTurn)('the runtime reads on when half of what waited is done', async () => {
-        const callers = Array.from({ length: 300 }, () => new AbortController());
-        const { file, waiting, running, channel } = await fill(1100, '', callers);
-        await counts(channel, 2, 512);
-        const outcomes = Promise.allSettled([...running, ...waiting]);
-        for (const caller of callers.slice(0, 255)) caller.abort();
-        await counts(channel, 2, 257);
-        for (let look = 0; look < 100; look++) {
-          expect((await channel.ping(AbortSignal.timeout(WAIT_MS))).queued).toBe(257);
-        }
-        callers[255]?.abort();
-        await counts(channel, 2, 512);
-        writeFileSync(file, '');
-        const states = (await outcomes).map(outcome => outcome.status);
-        expect(states.filter(state => state === 'rejected')).toHaveLength(256);
-      });
+      test.skipIf(subject.readsInTurn)(
+        'the runtime continues to read when half of the waiting calls are done',
+        async () => {
+          const callers = Array.from({ length: 300 }, () => new AbortController());
+          const { file, waiting, running, channel } = await fill(1100, '', callers);
+          await counts(channel, 2, 512);
+          const outcomes = Promise.allSettled([...running, ...waiting]);
+          for (const caller of callers.slice(0, 255)) caller.abort();
+          await counts(channel, 2, 257);
+          for (let look = 0; look < 100; look++) {
+            expect((await channel.ping(AbortSignal.timeout(WAIT_MS))).queued).toBe(257);
+          }
+          callers[255]?.abort();
+          await counts(channel, 2, 512);
+          writeFileSync(file, '');
+          const states = (await outcomes).map(outcome => outcome.status);
+          expect(states.filter(state => state === 'rejected')).toHaveLength(256);
+        },
+      );
 
       /**
        * Sends two calls that run until `file` exists, and `sent` calls that wait. `callers` cancel the first
@@ -489,7 +492,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         return { file, waiting, running, channel };
       }
 
-      test('cancels at any moment hit only their own call', async () => {
+      test('a cancel at any moment affects only its own call', async () => {
         const channel = await ready(entries.count);
         let answered = 0;
         for (let round = 0; round < 300; round++) {
@@ -509,7 +512,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
     describe('streams', () => {
       const last = isServer ? null : 'end';
 
-      test('written texts come as events in order, and the value after them', async () => {
+      test('written texts arrive as events in order, followed by the value', async () => {
         const channel = await ready(entries.stream);
         const events: string[] = [];
         const parts = ['one', 'zwei\n2', 'é\u{1f600}'];
@@ -522,7 +525,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(outcome)).toBe(last);
       });
 
-      test('a writer sends no more than it was granted, but for one event', async () => {
+      test('a writer exceeds its credit by one event at most', async () => {
         const channel = await ready(entries.stream);
         const events: string[] = [];
         let grant = true;
@@ -610,7 +613,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(resultOf(await channel.call(callOf({})))).toBe(1);
       });
 
-      test('frames may come in pieces', async () => {
+      test('frames may arrive in pieces', async () => {
         const channel = await ready(entries.count);
         const header = Buffer.from('{}');
         const call = Buffer.concat([Buffer.from([0, header.length]), header, Buffer.from('{}')]);
@@ -655,7 +658,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(runtime.log()).toContain('pre_stop has run');
       });
 
-      test('a pre_stop that fails or takes too long is 4009, and the runtime exits all the same', async () => {
+      test('a pre_stop that fails or takes too long is 4009, and the runtime still exits', async () => {
         // A server is stopped by SIGTERM, which cannot be answered with a failure.
         if (!isServer) {
           const channel = await ready(entries.echo, { preStop: entries.stopFails });

@@ -146,18 +146,24 @@ export function describeAccess(
         ['makeDirectory', (access, by) => access.makeDirectory('/tmp/x/y', { mode: null, recursive: false }, by)],
       ];
 
-      test.each(ways)('%s in a sandbox that has ended fails with failed_precondition', async (_name, use) => {
-        const { handle } = await startOwn();
-        await driver.stop(handle, 0);
-        await expect(use(accessOf(handle), signal())).rejects.toSatisfy(isError('failed_precondition'));
-        await driver.remove(handle);
-        await expect(use(accessOf(handle), signal())).rejects.toSatisfy(isError('failed_precondition'));
-      });
+      test.each(ways)(
+        'the operation %s fails with failed_precondition in a sandbox that has ended',
+        async (_name, use) => {
+          const { handle } = await startOwn();
+          await driver.stop(handle, 0);
+          await expect(use(accessOf(handle), signal())).rejects.toSatisfy(isError('failed_precondition'));
+          await driver.remove(handle);
+          await expect(use(accessOf(handle), signal())).rejects.toSatisfy(isError('failed_precondition'));
+        },
+      );
 
-      test.each(ways)('%s whose signal has aborted fails with deadline_exceeded', async (_name, use) => {
-        const { access } = await start();
-        await expect(use(access, AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
-      });
+      test.each(ways)(
+        'the operation %s fails with deadline_exceeded when its signal has aborted',
+        async (_name, use) => {
+          const { access } = await start();
+          await expect(use(access, AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
+        },
+      );
 
       test('an open access ends with the sandbox, and its streams are destroyed', async () => {
         const { handle, access, directory } = await startOwn();
@@ -195,14 +201,14 @@ export function describeAccess(
     };
 
     describe('openExec', () => {
-      test('passes standard input and gives both outputs apart and the return code', async () => {
+      test('openExec passes standard input and returns both outputs separately and the return code', async () => {
         const { access } = await start();
         const exec = await shell(access, 'cat; echo err >&2; exit 5');
         exec.stdin.end('typed');
         expect(await Promise.all([text(exec.stdout), text(exec.stderr), exec.ended])).toEqual(['typed', 'err\n', 5]);
       });
 
-      test('talks: the command answers before the input ends', async () => {
+      test('openExec returns output of the command before the input ends', async () => {
         const { access } = await start();
         const exec = await run(access, ['cat']);
         for (const word of ['one', 'two']) {
@@ -213,7 +219,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(0);
       });
 
-      test('adds its environment to that of the sandbox, and runs in its directory, else in that of the sandbox', async () => {
+      test('openExec adds variables to those of the sandbox, and runs in the given directory or in that of the sandbox', async () => {
         const env = { ...under.spec().env, FROM_SPEC: 'spec' };
         const { access } = await startOwn({ env, workingDir: '/usr' });
         const script = 'echo "$FROM_SPEC $ADDED"; pwd';
@@ -222,7 +228,7 @@ export function describeAccess(
         if (isReal()) expect(await output(access, 'pwd')).toBe('/usr\n');
       });
 
-      test('a relative directory counts from that of the sandbox', async context => {
+      test('openExec resolves a relative directory from that of the sandbox', async context => {
         if (!isReal()) return context.skip();
         const { access } = await startOwn({ workingDir: '/usr' });
         expect(await text((await shell(access, 'pwd', { workingDir: 'share' })).stdout)).toBe('/usr/share\n');
@@ -231,7 +237,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(127);
       });
 
-      test('in a directory that is not there it does not run anywhere else', async context => {
+      test('openExec does not run a command when its directory is missing', async context => {
         // A fake sandbox runs programs of this machine and has no init to report this.
         if (!isReal()) return context.skip();
         const { access } = await start();
@@ -241,19 +247,19 @@ export function describeAccess(
         expect(await exec.ended).toBe(127);
       });
 
-      test('a signal that ends it is 128 and its number', async () => {
+      test('openExec returns 128 plus the number of the signal that ended the command', async () => {
         const { access } = await start();
         expect(await (await shell(access, 'kill -TERM $$')).ended).toBe(143);
       });
 
-      test('a program that is not there: 127 and a line that says so', async () => {
+      test('openExec returns 127 and a line of error output for a missing program', async () => {
         const { access } = await start();
         const exec = await run(access, ['no-such-program']);
         expect(await text(exec.stderr)).toContain('no-such-program');
         expect(await exec.ended).toBe(127);
       });
 
-      test('passes much in both directions whole', async () => {
+      test('openExec passes large amounts of data completely in both directions', async () => {
         const { access } = await start();
         const exec = await run(access, ['cat']);
         const sent = Buffer.alloc(10_000_000);
@@ -263,7 +269,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(0);
       });
 
-      test('a reader that does not read holds up the command', async () => {
+      test('openExec pauses the command when its output is not read', async () => {
         const { access, directory } = await start();
         const exec = await shell(access, `head -c 10000000 /dev/zero; touch ${directory}/done`);
         await expect.poll(() => exec.stdout.readableLength).toBeGreaterThan(0);
@@ -273,7 +279,7 @@ export function describeAccess(
         expect(await output(access, `ls ${directory}`)).toBe('done\n');
       });
 
-      test('a command that does not read holds up its writer, and can be ended', async () => {
+      test('openExec pauses the writer when the command does not read, and can end the command', async () => {
         const { access } = await start();
         const exec = await run(access, ['sleep', '600']);
         let hasDrained = false;
@@ -287,7 +293,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(137);
       });
 
-      test('does not wait for processes that it left in the background', async context => {
+      test('openExec does not wait for background processes of the command', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         const exec = await shell(access, 'sleep 600 & echo done');
@@ -301,7 +307,7 @@ export function describeAccess(
 
       const markerOf = () => `600.${process.pid}${Date.now()}`;
 
-      test('kill ends its whole process group', async () => {
+      test('kill of openExec ends the whole process group', async () => {
         const { access } = await start();
         const marker = markerOf();
         const exec = await shell(access, `sleep ${marker} & echo up; wait`);
@@ -313,7 +319,7 @@ export function describeAccess(
         exec.kill();
       });
 
-      test('the abort of its signal ends its whole process group', async () => {
+      test('openExec ends the whole process group when its signal aborts', async () => {
         const { access } = await start();
         const marker = markerOf();
         const controller = new AbortController();
@@ -326,7 +332,7 @@ export function describeAccess(
         await expect.poll(() => lives(access, marker), { timeout: WAIT_MS }).toBe(false);
       });
 
-      test(`refuses more than ${MOST_EXECS} with resource_exhausted, and takes another when one has ended`, async () => {
+      test(`openExec refuses more than ${MOST_EXECS} commands with resource_exhausted, and accepts another when one has ended`, async () => {
         const { handle, access } = await startOwn();
         const open: OpenExec[] = [];
         for (let count = 0; count < MOST_EXECS; count++) open.push(await run(access, ['cat']));
@@ -348,7 +354,7 @@ export function describeAccess(
     });
 
     describe('openExec with a terminal', () => {
-      test('the command has a terminal of that size, which takes both outputs', async context => {
+      test('openExec gives the command a terminal of the requested size, which receives both outputs', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         // A daemon may set the size of the terminal after the command has started.
@@ -362,7 +368,7 @@ export function describeAccess(
         ]);
       });
 
-      test('the command sees a resize, and gets its signal', async context => {
+      test('a command in a terminal gets the signal of a resize, and sees the new size', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         // The first size may arrive after the start, and then counts as a change too.
@@ -375,7 +381,7 @@ export function describeAccess(
         exec.resize({ columns: 1, rows: 1 });
       });
 
-      test('a terminal translates its keys: an interrupt, an end of input', async context => {
+      test('a terminal translates the keys for interrupt and end of input', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         const interrupted = await shell(access, 'echo up; exec sleep 600', { terminal: TERMINAL });
@@ -387,7 +393,7 @@ export function describeAccess(
         expect(await ended.ended).toBe(0);
       });
 
-      test('the end of its standard input means nothing', async context => {
+      test('the end of standard input does not end a command in a terminal', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         const exec = await shell(access, 'read line; echo "got $line"', { terminal: TERMINAL });
@@ -396,7 +402,7 @@ export function describeAccess(
         expect(await exec.ended).toBe(0);
       });
 
-      test('much output comes whole, and jobs of a shell end when it is killed', async context => {
+      test('large output of a terminal arrives completely, and jobs of a shell end when the shell is killed', async context => {
         if (!isReal()) return context.skip();
         const { access } = await start();
         const exec = await shell(access, 'i=0; while [ $i -lt 3000 ]; do echo $i; i=$((i+1)); done', {
@@ -411,7 +417,7 @@ export function describeAccess(
     });
 
     describe('dial', () => {
-      test('passes bytes unchanged both ways, and the end of each side by itself', async () => {
+      test('dial passes bytes unchanged in both directions, and the end of each side separately', async () => {
         const { access } = await start();
         const { port } = await serve(access);
         const connection = await access.dial(port, signal());
@@ -421,7 +427,7 @@ export function describeAccess(
         expect((await buffer(connection)).equals(Buffer.from(sent).reverse())).toBe(true);
       });
 
-      test('has many at once', async () => {
+      test('dial opens many connections at once', async () => {
         const { access } = await start();
         const { port } = await serve(access);
         const answers = await Promise.all(
@@ -434,7 +440,7 @@ export function describeAccess(
         expect(answers).toEqual(answers.map((_, index) => [...`n${index}`].reverse().join('')));
       });
 
-      test('a port on which nothing listens: unavailable, with its number', async () => {
+      test('dial fails with unavailable and the number of a port without a listener', async () => {
         const { access } = await start();
         const { exec, port } = await serve(access);
         exec.kill();
@@ -444,7 +450,7 @@ export function describeAccess(
         );
       });
 
-      test('the abort of its signal closes it', async () => {
+      test('dial closes its connection when its signal aborts', async () => {
         const { access } = await start();
         const { port } = await serve(access);
         const controller = new AbortController();
@@ -458,7 +464,7 @@ export function describeAccess(
     });
 
     describe('openFile', () => {
-      test('tells size, mode and time, and gives any range of the bytes', async () => {
+      test('openFile returns size, mode and time, and any range of the bytes', async () => {
         const { access, directory } = await start();
         const before = Date.now();
         await put(access, `${directory}/file`, '0123456789', 0o640);
@@ -473,7 +479,7 @@ export function describeAccess(
         expect(await read(10, 10)).toBe('');
       });
 
-      test('gives large files whole, at the pace of the reader', async () => {
+      test('openFile returns large files completely, at the pace of the reader', async () => {
         const { access, directory } = await start();
         const sent = Buffer.alloc(20_000_000);
         for (let at = 0; at < sent.length; at += 4) sent.writeUInt32LE(at, at);
@@ -487,7 +493,7 @@ export function describeAccess(
         expect((await buffer(reading)).equals(sent)).toBe(true);
       });
 
-      test('gives the file that was opened, whatever is at its path by now', async () => {
+      test('openFile returns the opened file when another one replaces it at its path', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, 'old');
         const file = await access.openFile(`${directory}/file`, signal());
@@ -513,7 +519,7 @@ export function describeAccess(
         await expect(text(shrinking.read(0, shrinking.sizeBytes))).rejects.toSatisfy(isError('unavailable'));
       });
 
-      test('a link leads where it leads inside', async () => {
+      test('openFile resolves a link inside of the sandbox', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, 'content');
         await output(access, `ln -s file ${directory}/link; ln -s ${directory} ${directory}/loop`);
@@ -529,14 +535,14 @@ export function describeAccess(
         ['a link to itself', 'circle', 'invalid_request'],
         ['a name that is too long', 'n'.repeat(300), 'invalid_request'],
         ['a NUL byte', 'fi\0le', 'invalid_request'],
-      ] as const)('%s: fails, and names the path', async (_name, path, code) => {
+      ] as const)('openFile fails with the path for %s', async (_name, path, code) => {
         const { access, directory } = await start();
         await output(access, `cd ${directory} && touch file && mkdir directory && mkfifo pipe && ln -s circle circle`);
         const named = path.includes('\0') ? /NUL/ : new RegExp(path);
         await expect(access.openFile(`${directory}/${path}`, signal())).rejects.toSatisfy(isError(code, named));
       });
 
-      test('a device, and no path at all: invalid_request', async () => {
+      test('openFile fails with invalid_request for a device and for an empty path', async () => {
         const { access } = await start();
         await expect(access.openFile('/dev/zero', signal())).rejects.toSatisfy(
           isError('invalid_request', /\/dev\/zero/),
@@ -556,7 +562,7 @@ export function describeAccess(
     });
 
     describe('writeFile', () => {
-      test('makes a file of this content and mode, 0644 without one, and tells its size', async () => {
+      test('writeFile creates a file with the given content and mode, by default 0644, and returns its size', async () => {
         const { access, directory } = await start();
         expect(await put(access, `${directory}/a`, 'content')).toEqual({ sizeBytes: 7 });
         expect(await put(access, `${directory}/b`, 'script', 0o755)).toEqual({ sizeBytes: 6 });
@@ -567,7 +573,7 @@ export function describeAccess(
         expect(await get(access, `${directory}/a`)).toBe('content');
       });
 
-      test('takes the place of what was there only when it is complete', async () => {
+      test('writeFile replaces a file only when all content has arrived', async () => {
         const { access, directory } = await start();
         await put(access, `${directory}/file`, 'old', 0o600);
         const content = new PassThrough();
@@ -599,7 +605,7 @@ export function describeAccess(
         expect(await get(access, `${directory}/file`)).toBe('old');
       });
 
-      test('an error of ours in the content comes as it is', async () => {
+      test('writeFile fails with the error of its content stream unchanged', async () => {
         const { access, directory } = await start();
         const { invalidRequest } = await import('../../src/core/error.ts');
         const content = new PassThrough();
@@ -608,7 +614,7 @@ export function describeAccess(
         await expect(writing).rejects.toSatisfy(isError('invalid_request', /too large/));
       });
 
-      test('replaces what a link leads to and not the link', async () => {
+      test('writeFile replaces the target of a link and not the link', async () => {
         const { access, directory } = await start();
         await output(
           access,
@@ -620,14 +626,14 @@ export function describeAccess(
         );
       });
 
-      test('keeps the mode of the file that it replaces when no mode is given', async () => {
+      test('writeFile keeps the mode of the replaced file when no mode is given', async () => {
         const { access, directory } = await start();
         await output(access, `cd ${directory}; echo old > script; chmod 750 script; ln -s script link`);
         await put(access, `${directory}/link`, 'new');
         expect(await output(access, `ls -l ${directory}/script | cut -c1-10`)).toBe('-rwxr-x---\n');
       });
 
-      test('refuses what is no file and leaves it', async () => {
+      test('writeFile refuses to replace a pipe or a device', async () => {
         const { access, directory } = await start();
         await output(access, `cd ${directory}; mkfifo pipe; ln -s pipe link`);
         for (const path of [`${directory}/pipe`, `${directory}/link`, '/dev/null']) {
@@ -638,7 +644,7 @@ export function describeAccess(
         expect(await output(access, `ls -l ${directory}/pipe | cut -c1`)).toBe('p\n');
       });
 
-      test('does not change what else is a name of the file that was there', async () => {
+      test('writeFile does not change other hard links of the replaced file', async () => {
         const { access, directory } = await start();
         await output(access, `cd ${directory}; printf old > file; ln file other`);
         await put(access, `${directory}/file`, 'new');
@@ -651,7 +657,7 @@ export function describeAccess(
         ['a directory in its place', 'directory', 'invalid_request'],
         ['a path that ends in a slash', 'new/', 'invalid_request'],
         ['a name that is too long', 'n'.repeat(300), 'invalid_request'],
-      ] as const)('%s: fails, and names the path', async (_name, path, code) => {
+      ] as const)('writeFile fails with the path for %s', async (_name, path, code) => {
         const { access, directory } = await start();
         await output(access, `cd ${directory} && touch file && mkdir directory`);
         const named = new RegExp(path.split('/')[0] ?? '');
@@ -659,7 +665,7 @@ export function describeAccess(
         expect(await output(access, `ls -A ${directory}`)).toBe('directory\nfile\n');
       });
 
-      test('no room: resource_exhausted, and nothing is left', async context => {
+      test('writeFile fails with resource_exhausted without residue when the disk is full', async context => {
         const { access } = await startOwn();
         // Only a real sandbox has its own file system that a test can fill safely.
         const size = Number((await output(access, "df -k /tmp | tail -1 | awk '{print $2}'")).trim());
@@ -675,7 +681,7 @@ export function describeAccess(
         expect(await output(access, 'find /tmp -xdev -name large; du -xsk /tmp | cut -f1')).toMatch(/^\d{1,3}\n$/);
       });
 
-      test('two at once: one of them wins whole', async () => {
+      test('exactly one of two concurrent calls of writeFile wins completely', async () => {
         const { access, directory } = await start();
         const contents = ['a', 'b'].map(letter => letter.repeat(1_000_000));
         await Promise.all(contents.map(content => put(access, `${directory}/file`, content)));
@@ -723,7 +729,7 @@ export function describeAccess(
     describe('listFiles', () => {
       const all = { maxDepth: 10, maxEntries: 1000 };
 
-      test('tells path, type, size, mode and time of each, ordered by path, links not followed', async () => {
+      test('listFiles returns path, type, size, mode and time of each entry, ordered by path, without following links', async () => {
         const { access, directory } = await start();
         await output(
           access,
@@ -744,7 +750,7 @@ export function describeAccess(
         for (const { modifiedAtMs } of entries) expect(Math.abs(modifiedAtMs - Date.now())).toBeLessThan(2 * WAIT_MS);
       });
 
-      test('goes as deep as it is asked, and no further', async () => {
+      test('listFiles descends to the requested depth and no further', async () => {
         const { access, directory } = await start();
         await output(access, `mkdir -p ${directory}/1/2/3`);
         const paths = async (maxDepth: number) =>
@@ -752,7 +758,7 @@ export function describeAccess(
         expect([await paths(1), await paths(2), await paths(3), await paths(9)]).toEqual([1, 2, 3, 3]);
       });
 
-      test('gives the first so many and says that there are more', async () => {
+      test('listFiles returns the requested number of entries and reports that more exist', async () => {
         const { access, directory } = await start();
         await output(access, `cd ${directory}; mkdir d; i=100; while [ $i -lt 150 ]; do : > d/$i; i=$((i+1)); done`);
         const list = (maxEntries: number) => access.listFiles(directory, { maxDepth: 2, maxEntries }, signal());
@@ -766,7 +772,7 @@ export function describeAccess(
         expect(await list(50)).toMatchObject({ truncated: true });
       });
 
-      test('an empty directory is an empty list; through a link it is what the link leads to', async () => {
+      test('listFiles returns an empty list for an empty directory, and lists the target of a link', async () => {
         const { access, directory } = await start();
         expect(await access.listFiles(directory, all, signal())).toEqual({ entries: [], truncated: false });
         await output(access, `cd ${directory}; mkdir d; touch d/x; ln -s d link`);
@@ -776,7 +782,7 @@ export function describeAccess(
         expect(up.entries.map(({ path }) => path)).toEqual([`${directory}/d/x`]);
       });
 
-      test('names with spaces, newlines and quotes come as they are, and can be used', async () => {
+      test('listFiles returns names with spaces, newlines and quotes unchanged', async () => {
         const { access, directory } = await start();
         const names = [`a b`, `new\nline`, `quo"te'`, `ümläut-日本-🙂`, `back\\slash`];
         for (const name of names) await put(access, `${directory}/${name}`, name);
@@ -790,7 +796,7 @@ export function describeAccess(
         ['a file', 'file', 'invalid_request'],
         ['a pipe, without waiting', 'pipe', 'invalid_request'],
         ['a file where a directory should be', 'file/below', 'not_found'],
-      ] as const)('%s: fails, and names the path', async (_name, path, code) => {
+      ] as const)('listFiles fails with the path for %s', async (_name, path, code) => {
         const { access, directory } = await start();
         await output(access, `cd ${directory} && touch file && mkfifo pipe`);
         await expect(access.listFiles(`${directory}/${path}`, all, signal())).rejects.toSatisfy(
@@ -802,7 +808,7 @@ export function describeAccess(
     describe('makeDirectory', () => {
       const mode = (access: SandboxAccess, path: string) => output(access, `stat -c '%F %a' ${path}`);
 
-      test('makes it with exactly this mode, 0755 without one', async () => {
+      test('makeDirectory creates a directory with exactly the given mode, by default 0755', async () => {
         const { access, directory } = await start();
         await access.makeDirectory(`${directory}/a`, { mode: null, recursive: false }, signal());
         await access.makeDirectory(`${directory}/b/`, { mode: 0o777, recursive: false }, signal());
@@ -810,7 +816,7 @@ export function describeAccess(
         expect(await mode(access, `${directory}/b`)).toBe('directory 777\n');
       });
 
-      test('recursive makes its parents too, and is content with one that is there', async () => {
+      test('makeDirectory with recursive creates missing parents and accepts an existing directory', async () => {
         const { access, directory } = await start();
         const options = { mode: 0o700, recursive: true };
         for (let turn = 0; turn < 2; turn++) await access.makeDirectory(`${directory}/a/b/c`, options, signal());
@@ -824,7 +830,7 @@ export function describeAccess(
         ['a file on the way', 'file/below', true, 'already_exists'],
         ['a link that leads nowhere', 'dangling', true, 'already_exists'],
         ['a parent that is missing', 'missing/below', false, 'not_found'],
-      ] as const)('%s: fails, and names the path', async (_name, path, recursive, code) => {
+      ] as const)('makeDirectory fails with the path for %s', async (_name, path, recursive, code) => {
         const { access, directory } = await start();
         await output(access, `cd ${directory} && mkdir directory && touch file && ln -s nowhere dangling`);
         await expect(

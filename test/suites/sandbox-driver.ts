@@ -131,31 +131,31 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     };
 
     describe('start', () => {
-      test('answers once the runtime can be connected to', async () => {
+      test('start resolves when the runtime accepts connections', async () => {
         const { channel } = await startWith(under.entries.echo);
         expect(channel.hello.version).toBe(1);
         expect(await call(channel, { a: [1, 'ü'] })).toEqual({ a: [1, 'ü'] });
       });
 
-      test('gives a handle that is plain JSON with version, driver and instance', async () => {
+      test('start returns a handle that is plain JSON with version, driver and instance', async () => {
         const { handle, spec, endpoint } = await start();
         expect(JSON.parse(JSON.stringify(handle))).toEqual(handle);
         expect(handle).toMatchObject({ version: 1, driver: driver.name, instanceId: spec.instanceId, endpoint });
       });
 
-      test('reports no more isolation in its facts than the probe promised', async () => {
+      test('start reports no more isolation in its facts than the probe', async () => {
         const { facts } = await start();
         for (const layer of facts.isolation) expect(capabilities.isolation).toContain(layer);
         expect(facts.sandboxId).not.toBe('');
       });
 
-      test('tells how long the parts of it took, as far as it knows', async () => {
+      test('start reports the known durations of its stages', async () => {
         const { stages } = await start();
         expect(stages && Object.keys(stages)).toEqual(under.stages);
         for (const ms of Object.values(stages ?? {})) expect(ms).toBeGreaterThanOrEqual(0);
       });
 
-      test('starts many at once, each with its own state', async () => {
+      test('start runs many sandboxes at once, each with separate state', async () => {
         const all = await Promise.all(Array.from({ length: 8 }, () => startWith(under.entries.count)));
         const counts = await Promise.all(all.map(({ channel }) => call(channel, {})));
         expect(counts).toEqual(all.map(() => 1));
@@ -164,12 +164,12 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         );
       });
 
-      test('aborted before it begins: deadline_exceeded and nothing is left', async () => {
+      test('a start that is aborted before its beginning fails with deadline_exceeded and leaves no residue', async () => {
         await expect(driver.start(under.spec(), AbortSignal.abort())).rejects.toSatisfy(isError('deadline_exceeded'));
         expect(await driver.list()).toEqual([]);
       });
 
-      test('aborted in the middle: nothing is left, whenever it was', async () => {
+      test('a start that is aborted at any moment leaves no residue', async () => {
         for (let turns = 0; turns < 12; turns++) {
           const controller = new AbortController();
           const starting = driver.start(under.spec(), controller.signal);
@@ -190,7 +190,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     });
 
     describe('life and end', () => {
-      test('inspect and list say running while it runs', async () => {
+      test('inspect and list report a running sandbox', async () => {
         const { handle, spec } = await start();
         expect(await driver.inspect(handle)).toEqual({ state: 'running' });
         expect(await driver.list()).toEqual([{ instanceId: spec.instanceId, handle, running: true }]);
@@ -216,7 +216,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await driver.inspect(handle)).toEqual({ state: 'running' });
       });
 
-      test('stop lets the runtime end by itself; again, it is a success', async () => {
+      test('stop waits for the runtime to end, and a second stop succeeds', async () => {
         const { handle, channel } = await startWith(under.entries.echo);
         await driver.stop(handle, 10_000);
         await channel.closed;
@@ -224,13 +224,13 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         await driver.stop(handle, 10_000);
       });
 
-      test('stop without grace kills', async () => {
+      test('stop without grace kills the sandbox', async () => {
         const { handle } = await startWith(under.entries.echo);
         await driver.stop(handle, 0);
         expect(await driver.inspect(handle)).toMatchObject({ state: 'exited' });
       });
 
-      test('remove of a running sandbox ends it and leaves nothing; again, it is a success', async () => {
+      test('remove of a running sandbox ends it without residue, and a second remove succeeds', async () => {
         const { handle, channel } = await startWith(under.entries.echo);
         await driver.remove(handle);
         await channel.closed;
@@ -254,7 +254,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     });
 
     describe('after a restart of the control plane', () => {
-      test('a handle out of storage is enough to inspect, call, wait, exec, read logs, stop and remove', async context => {
+      test('a stored handle is enough to inspect, call, wait, exec, read logs, stop and remove', async context => {
         if (under.reopen === null) return context.skip();
         const { handle, channel, spec } = await startWith(under.entries.count);
         expect(await call(channel, {})).toBe(1);
@@ -280,7 +280,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         }
       });
 
-      test('a sandbox that ended meanwhile reports how', async context => {
+      test('a sandbox that ended during the restart reports its exit', async context => {
         if (under.reopen === null) return context.skip();
         const { handle, channel } = await startWith(under.entries.exit);
         await expect(call(channel, { code: 7 })).rejects.toThrow();
@@ -309,20 +309,20 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         standing = null;
       });
 
-      test('gives the return code and both outputs', async () => {
+      test('exec returns the return code and both outputs', async () => {
         const handle = await enter();
         const result = await driver.exec(handle, command(['sh', '-c', 'echo out; echo err >&2; exit 5']), signal());
         expect(result).toEqual({ returncode: 5, stdout: 'out\n', stderr: 'err\n', truncated: false });
       });
 
-      test('passes standard input, environment and directory', async () => {
+      test('exec passes standard input, environment and directory', async () => {
         const { handle } = await start({ env: { ...under.spec().env, FROM_SPEC: 'spec' } });
         const request = { ...command(['sh', '-c', 'cat; echo " $FROM_SPEC $ADDED"; pwd']), stdin: 'typed' };
         const result = await driver.exec(handle, { ...request, env: { ADDED: 'added' }, workingDir: '/tmp' }, signal());
         expect(result.stdout).toBe('typed spec added\n/tmp\n');
       });
 
-      test('a relative directory counts from that of the sandbox', async context => {
+      test('exec resolves a relative directory from that of the sandbox', async context => {
         if (under.entries.real === undefined) return context.skip();
         const run = async (workingDir: string, asked: string) => {
           const { handle } = await start({ workingDir });
@@ -335,7 +335,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(missing.stderr).toMatch(/^cannot run sh in (\/usr\/)?no-such-directory: no such file/i);
       });
 
-      test('reads large standard input and gives large outputs whole', async () => {
+      test('exec reads large standard input and returns large outputs completely', async () => {
         const handle = await enter();
         const stdin = 'x'.repeat(3_000_000);
         const result = await driver.exec(handle, { ...command(['cat']), stdin, maxOutputBytes: 4_000_000 }, signal());
@@ -343,21 +343,21 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(result.truncated).toBe(false);
       });
 
-      test('cuts outputs at their bound and says so', async () => {
+      test('exec truncates outputs at their limit and reports the truncation', async () => {
         const handle = await enter();
         const request = command(['sh', '-c', 'head -c 100000 /dev/zero | tr "\\0" a']);
         const result = await driver.exec(handle, { ...request, maxOutputBytes: 1000 }, signal());
         expect(result).toMatchObject({ returncode: 0, stdout: 'a'.repeat(1000), truncated: true });
       });
 
-      test('ends the whole process group at the timeout: return code -1, and what was written before', async () => {
+      test('exec ends the whole process group at the timeout, with return code -1 and the output so far', async () => {
         const handle = await enter();
         const request = { ...command(['sh', '-c', 'echo before; sleep 600 & sleep 600']), timeoutMs: 300 };
         const result = await driver.exec(handle, request, signal());
         expect(result).toMatchObject({ returncode: -1, stdout: 'before\n' });
       });
 
-      test('ends the process group when the caller goes away', async () => {
+      test('exec ends the process group when the caller disconnects', async () => {
         const handle = await enter();
         const controller = new AbortController();
         // Number that no other process of the machine has in its command line.
@@ -373,27 +373,27 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         await expect.poll(alive, { timeout: WAIT_MS }).toBe(false);
       });
 
-      test('does not wait for processes that the command left in the background', async context => {
+      test('exec does not wait for background processes of the command', async context => {
         if (under.entries.real === undefined) return context.skip();
         const handle = await enter();
         const result = await driver.exec(handle, command(['sh', '-c', 'sleep 600 & echo done']), signal());
         expect(result).toMatchObject({ returncode: 0, stdout: 'done\n' });
       });
 
-      test('a program that is not there: 127 and a line that says so', async () => {
+      test('exec returns 127 and a line of error output for a missing program', async () => {
         const handle = await enter();
         const result = await driver.exec(handle, command(['no-such-program']), signal());
         expect(result.returncode).toBe(127);
         expect(result.stderr).toContain('no-such-program');
       });
 
-      test('output that is not UTF-8 comes with replacement characters', async () => {
+      test('exec returns output that is not UTF-8 with replacement characters', async () => {
         const handle = await enter();
         const result = await driver.exec(handle, command(['printf', 'a\\377b']), signal());
         expect(result.stdout).toBe('a\ufffdb');
       });
 
-      test('in a sandbox that has ended it is an error, not a wait', async () => {
+      test('exec fails at once in a sandbox that has ended', async () => {
         const { handle } = await start();
         await driver.stop(handle, 10_000);
         await expect(driver.exec(handle, command(['true']), signal())).rejects.toBeInstanceOf(ServiceError);
@@ -401,7 +401,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
     });
 
     describe('stats and logs', () => {
-      test('stats tell memory, cpu time and processes', async () => {
+      test('stats return memory, cpu time and processes', async () => {
         const { handle } = await startWith(under.entries.echo);
         const stats = await driver.stats(handle);
         expect(stats.memoryBytes).toBeGreaterThan(0);
@@ -421,7 +421,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await logs(driver, handle, { tail: 5000 })).toHaveLength(1000);
       });
 
-      test('since leaves older lines out', async () => {
+      test('logs with since omit older lines', async () => {
         const { handle, channel } = await startWith(under.entries.printLines);
         await call(channel, { from: 0, to: 10 });
         await expect.poll(() => logs(driver, handle), { timeout: WAIT_MS }).toHaveLength(10);
@@ -434,7 +434,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await logs(driver, handle, { sinceMs: Date.now() + 60_000 })).toEqual([]);
       });
 
-      test('follow gives lines as they come and ends with the sandbox', async () => {
+      test('logs with follow return lines as they arrive and end with the sandbox', async () => {
         const { handle, channel } = await startWith(under.entries.printLines);
         await call(channel, { from: 0, to: 2 });
         const seen: string[] = [];
@@ -456,7 +456,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(seen).toEqual(['line 0', 'line 1', 'line 2', 'line 3', 'line 4']);
       });
 
-      test('follow ends when its signal aborts', async () => {
+      test('logs with follow end when the signal aborts', async () => {
         const { handle } = await start();
         const controller = new AbortController();
         const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, controller.signal);
@@ -486,7 +486,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await driver.wait(handle)).toMatchObject({ code: null, signal: 'SIGSEGV', oomKilled: false });
       });
 
-      test('the environment is the one of the spec, and nothing of the server', async context => {
+      test('code has the environment of the spec and none of the server', async context => {
         const { real } = under.entries;
         if (real === undefined) return context.skip();
         const env = { ...under.spec().env, GREETING: 'grüße', EMPTY: '' };
@@ -649,7 +649,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(() => statSync(join(outside, 'target'))).toThrow(/ENOENT/);
       });
 
-      test('a handler that eats memory ends with its own sandbox only, and it learns why', async context => {
+      test('a handler that exceeds the memory ends only its own sandbox, which reports the reason', async context => {
         const { real } = under.entries;
         if (real === undefined || !capabilities.memoryLimit) return context.skip();
         const other = await startWith(under.entries.echo);
@@ -659,13 +659,13 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await call(other.channel, 1)).toBe(1);
       });
 
-      test('a memory limit above the memory of the machine is no error', async context => {
+      test('a start with a memory limit above the memory of the machine succeeds', async context => {
         if (under.reservesMemory) return context.skip();
         const { channel } = await startWith(under.entries.echo, { memoryMb: 1_073_741_824 });
         expect(await call(channel, 1)).toBe(1);
       });
 
-      test('the smallest cpu share starts, and answers in the end', async context => {
+      test('a sandbox with the smallest cpu share starts and answers', async context => {
         if (!capabilities.cpuLimit) return context.skip();
         const { channel } = await startWith(under.entries.echo, { cpuMillis: 50 });
         expect(await call(channel, 1)).toBe(1);
@@ -683,7 +683,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await driver.inspect(handle)).toEqual({ state: 'gone' });
       });
 
-      test('requireIsolation starts where every layer holds, and names the missing ones where not', async () => {
+      test('a start with requireIsolation succeeds when every layer works, and otherwise names the missing ones', async () => {
         const result = await start({ requireIsolation: true }).catch((error: unknown) => error);
         const probe = await driver.probe();
         const isWhole = probe.available && probe.degraded.length === 0;
