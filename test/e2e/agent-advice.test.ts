@@ -49,7 +49,7 @@ it('a call of a FAILED agent answers 404 with the state, the reason and the rest
 
 describe('a create with a runtime value', () => {
   it.each(['python', 'python3.4', 'ruby'])(
-    '%s fails with a message that names the supported runtimes and the program that was looked for',
+    'a create with the runtime %s fails with a message that names the supported runtimes and the missing program',
     async runtime => {
       const { status, body } = await bed.ask('POST', '/api/agent', bed.createBody('unknown', 'h.handle', { runtime }));
       expect(status).toBe(500);

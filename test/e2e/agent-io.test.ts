@@ -161,7 +161,7 @@ describe('files', () => {
 });
 
 describe('the exec channel', () => {
-  test('is a terminal with tty=true: size, resize, Ctrl-C and the exit code work', async () => {
+  test('the exec channel with tty=true is a terminal: size, resize, Ctrl-C and the exit code work', async () => {
     const id = await bed.create('terminal', 'server.echo');
     const caller = await Caller.open(terminal(id, 'tty=true&cols=101&rows=31'));
     const shown = () => Buffer.concat(caller.messages).toString();
@@ -183,7 +183,7 @@ describe('the exec channel', () => {
     expect(caller.texts).toEqual(['{"type":"exit","returncode":5}']);
   });
 
-  test('separates both outputs and closes the input without a terminal', async () => {
+  test('the exec channel without a terminal separates both outputs and closes the input', async () => {
     const id = await bed.create('pipes', 'server.echo');
     const caller = await Caller.open(terminal(id, `command=${encodeURIComponent('wc -c; echo no >&2; exit 3')}`));
     caller.socket.send(Buffer.alloc(1_000_000));
@@ -196,7 +196,7 @@ describe('the exec channel', () => {
     ]);
   });
 
-  test('ends its processes when the client disconnects', async () => {
+  test('the exec channel ends its processes when the client disconnects', async () => {
     const id = await bed.create('left', 'server.echo');
     const caller = await Caller.open(terminal(id, `command=${encodeURIComponent('sleep 43219 & sleep 43219')}`));
     // The counting command must not match its own pattern.

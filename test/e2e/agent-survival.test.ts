@@ -109,7 +109,7 @@ describe('after kill -9 of the server', () => {
 });
 
 describe('creates and deletes of agents', () => {
-  it('leave no sandbox and no name when kill -9 hits between sandbox start and record', async () => {
+  it('creates leave no sandbox and no name when kill -9 hits between sandbox start and record', async () => {
     await using bed = await Bed.start({ 'counter.py': COUNTER, 'marks.py': MARKS });
     const workspace = mkdtempSync(join(tmpdir(), 'rookery-workspace-'));
     try {
@@ -133,7 +133,7 @@ describe('creates and deletes of agents', () => {
     }
   });
 
-  it('leave no process, mount, control group, file or descriptor after 200 rounds', async () => {
+  it('200 creates and deletes leave no process, mount, control group, file or descriptor', async () => {
     await using bed = await Bed.start({ 'counter.py': COUNTER });
     const rounds = async (count: number) => {
       for (let done = 0; done < count; done += 20) {

@@ -98,7 +98,7 @@ describe('code packages', () => {
     expect(await bed.ask('DELETE', `/api/code/${sha256}`)).toMatchObject({ status: 404 });
   });
 
-  test('a list comes in pages', async () => {
+  test('a list of packages has pages', async () => {
     const all = await Promise.all(['one', 'two', 'three'].map(appOf));
     for (const { bytes, sha256 } of all) expect((await put(sha256, bytes, 'pages')).status).toBe(200);
     const seen: string[] = [];
@@ -169,7 +169,7 @@ describe('code packages', () => {
     expect(await put(second.sha256, second.bytes, 'other')).toMatchObject({ status: 200 });
   });
 
-  test('an agent has its package read-only, with its links, and keeps it from being deleted', async () => {
+  test('an agent mounts its package read-only with its links, and the package cannot be deleted meanwhile', async () => {
     const { bytes, sha256 } = await appOf('agent');
     await put(sha256, bytes);
     const id = await create(agentOf('coded', sha256));
@@ -190,7 +190,7 @@ describe('code packages', () => {
     expect((await bed.ask('DELETE', `/api/code/${sha256}`)).status).toBe(200);
   });
 
-  test('an agent lives on over a restart of the service, and can be restarted after it', async () => {
+  test('an agent with a package survives a restart of the service, and can be restarted afterwards', async () => {
     const { bytes, sha256 } = await appOf('survivor');
     await put(sha256, bytes);
     const id = await create(agentOf('survivor', sha256));
@@ -201,7 +201,7 @@ describe('code packages', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('a missing package, or one of another tenant, is no source, and the rules for other sources hold', async () => {
+  test('a missing package, or one of another tenant, is refused as a source, and other sources follow their rules', async () => {
     const { bytes, sha256 } = await appOf('of another');
     await put(sha256, bytes, 'another');
     expect(await bed.ask('POST', '/api/agent', agentOf('no', sha256))).toMatchObject({
@@ -216,7 +216,7 @@ describe('code packages', () => {
     });
   });
 
-  test('a function runs what its version refers to, and a published version keeps its own', async () => {
+  test('each version of a function runs the package to which it refers', async () => {
     const [one, two] = [await appOf('one'), await appOf('two')];
     const fn = { name: '0@code@fn', kind: 'faas', runtime: bed.runtime, cpu: 500, memory: 256, handler: 'app.handle' };
     const codeOf = (sha256: string) => ({ storageType: 'package', codePath: `code://${sha256}` });

@@ -54,7 +54,7 @@ describe('the files of the dashboard', () => {
   afterAll(() => server?.remove());
   const get = (path: string, headers: Record<string, string> = {}) => ask(server.frontendUrl, path, { headers });
 
-  it('are there for who asks for a page, and the root is an unknown route for all others', async () => {
+  it('the dashboard answers a request for a page, and the root is an unknown route for other requests', async () => {
     const page = await get('/', { accept: PAGE });
     expect([page.status, page.headers['content-type']]).toEqual([200, 'text/html; charset=utf-8']);
     for (const accept of ['application/json', '*/*', undefined]) {
@@ -73,7 +73,7 @@ describe('the files of the dashboard', () => {
     '/index.html',
     '/dashboard',
     '/assets/%2e%2e/main.js',
-  ])('nothing else is: %s is an unknown route, for who asks for a page too', async path => {
+  ])('the path %s is an unknown route, also for a request for a page', async path => {
     const answer = await get(path, { accept: PAGE });
     expect([answer.status, answer.headers['content-type']]).toEqual([404, 'application/json; charset=utf-8']);
   });
@@ -91,7 +91,7 @@ describe('the files of the dashboard', () => {
     expect(html).not.toMatch(/(src|href)="https?:/);
   });
 
-  it('are kept for good under names with a hash, and come packed to who can unpack them', async () => {
+  it('files with a hash in their name are cached permanently, and sent compressed to clients that accept it', async () => {
     const page = await get('/', { accept: PAGE });
     expect(page.headers['cache-control']).toBe('no-cache');
     for (const path of assetsOf(page.body.toString())) {
@@ -105,7 +105,7 @@ describe('the files of the dashboard', () => {
     }
   });
 
-  it(`need less than ${MAX_SCRIPT_BYTES} bytes of script before the first view, also when nothing is packed`, async () => {
+  it(`the first view needs less than ${MAX_SCRIPT_BYTES} bytes of script, also without compression`, async () => {
     const page = await get('/', { accept: PAGE });
     const scripts = assetsOf(page.body.toString()).filter(path => path.endsWith('.js'));
     const sizes = await Promise.all(scripts.map(async path => (await get(path)).body.length));
@@ -113,7 +113,7 @@ describe('the files of the dashboard', () => {
     expect(sizes.reduce((sum, size) => sum + size, 0)).toBeLessThan(MAX_SCRIPT_BYTES);
   });
 
-  it('the registry is below /api/meta too, where a page of this origin may ask', async () => {
+  it('the registry is also served below /api/meta for pages of this origin', async () => {
     const answer = await get('/api/meta/serverless/v1/functions');
     expect(JSON.parse(answer.body.toString())).toMatchObject({ code: 0, result: { total: 0, functions: [] } });
     const wrong = await get('/api/meta/serverless/v1/functions/none');
@@ -121,7 +121,7 @@ describe('the files of the dashboard', () => {
   });
 });
 
-test('no built file asks another server for anything', () => {
+test('no built file contains a request to another server', () => {
   const assets = join(ROOT, 'dist/dashboard/assets');
   for (const name of readdirSync(assets).filter(each => /\.(css|js)$/.test(each))) {
     expect(readFileSync(join(assets, name), 'utf8'), name).not.toMatch(/(url\(|import\(|from ?)["']?https?:/);
@@ -156,7 +156,7 @@ describe('the login', () => {
       headers: { 'content-type': 'application/json', ...headers },
     });
 
-  it('needs no token, nor do the files, and the root is 401 for who asks for no page', async () => {
+  it('the login and the files need no token, and the root is 401 for a request that is not for a page', async () => {
     const page = await ask(server.frontendUrl, '/', { headers: { accept: PAGE } });
     expect(page.status).toBe(200);
     for (const path of assetsOf(page.body.toString())) expect((await ask(server.frontendUrl, path)).status).toBe(200);
@@ -184,7 +184,7 @@ describe('the login', () => {
     for (const nonsense of [{}, { token, code: 'x' }, { token: 7 }]) expect((await login(nonsense)).status).toBe(400);
   });
 
-  it('says so when no browser would keep the token', async () => {
+  it('the login refuses a token that is too long for a cookie', async () => {
     const signed = (chars: number) =>
       new SignJWT({ role: 'user', groups: 'g'.repeat(chars) })
         .setProtectedHeader({ alg: 'HS256' })
@@ -210,7 +210,7 @@ describe('the login', () => {
     expect(out.status).toBe(403);
   });
 
-  it('by a link is good once, and says nothing of the token', async () => {
+  it('a login link works once, and its code is no part of the token', async () => {
     const link = await ask(server.frontendUrl, '/api/session/links', { method: 'POST', headers: { 'x-auth': token } });
     const { code } = JSON.parse(link.body.toString()) as { code: string };
     expect(token).not.toContain(code);

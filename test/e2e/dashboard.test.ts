@@ -116,7 +116,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await settled(page);
   }
 
-  it('shows every view in light, dark and at 360 pixels, without a violation of axe or of its policy, and never scrolls sideways', async () => {
+  it('each view of the dashboard works in light, dark and at 360 pixels, without violations of axe or the policy, or horizontal scrolling', async () => {
     for (const [name, width, scheme] of [
       ['light', 1280, 'light'],
       ['dark', 1280, 'dark'],
@@ -154,7 +154,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await page.evaluate('[typeof hacked, document.images.length].join()')).toBe('undefined,0');
   });
 
-  it('makes an agent from the form, calls it, shows its log as it comes, opens a terminal in it, and deletes it', async () => {
+  it('the dashboard creates an agent from the form, calls it, follows its log, opens a terminal in it, and deletes it', async () => {
     await using opened = await open('agents/new');
     const { page, complaints } = opened;
     await page.getByLabel('Name', { exact: true }).fill('made');
@@ -193,7 +193,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('puts the sandbox that is chosen where a create reads it', async () => {
+  it('the form puts the selected sandbox type into runtime_spec', async () => {
     await using opened = await open('agents/new');
     const { page } = opened;
     await page.getByLabel('Sandbox').selectOption('docker');
@@ -203,7 +203,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(Object.keys(body)).not.toContain('sandbox_type');
   });
 
-  it('keeps texts that are very long in their place', async () => {
+  it('the dashboard keeps very long texts in bounded boxes', async () => {
     const long = 'x'.repeat(20_000);
     const id = await bed.create('wordy', 'main.echo', {}, { env_vars: { TEXT: long, ['N'.repeat(200)]: 'short' } });
     await bed.ask('POST', '/api/jobs/', { entrypoint: `true # ${long}`, submission_id: 'wordy' });
@@ -219,7 +219,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await violationsOf(page)).toEqual([]);
   });
 
-  it('shows an agent whose code could not be loaded as one that does not work, at 390 pixels too', async () => {
+  it('the dashboard shows an agent whose code could not be loaded as faulty, at 390 pixels too', async () => {
     const id = await bed.create('broken', 'main.nothing');
     for (const width of [1280, 390]) {
       await using opened = await open('agents', { width });
@@ -238,7 +238,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   }, 60_000);
 
-  it('shows what a create has warned of', async () => {
+  it('the dashboard shows the warnings of a create', async () => {
     await using opened = await open('agents/new');
     const { page, complaints } = opened;
     await page.getByRole('button', { name: 'As YAML or JSON' }).click();
@@ -254,7 +254,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('goes on at an address that is no encoding of anything', async () => {
+  it('the dashboard shows an error for an address with an invalid encoding', async () => {
     const page = await browser.newPage();
     const complaints = complaintsOf(page);
     await page.goto(`${bed.server.frontendUrl}/#/agents/%zz`);
@@ -279,7 +279,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
-  it('says so when a part of it is not there any more', async () => {
+  it('the dashboard asks for a reload when one of its files no longer exists', async () => {
     const page = await browser.newPage();
     const complaints = complaintsOf(page);
     await page.route('**/assets/terminal-*', route => route.fulfill({ status: 404, body: 'route not found' }));
@@ -289,7 +289,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
-  it('shows the events of the tenant that is chosen, each once', async () => {
+  it('the dashboard shows each event of the selected tenant once', async () => {
     const headers = { tenantId: 'acme' };
     await bed.ask('POST', '/api/agent', bed.createBody('theirs', 'main.echo'), { headers });
     await using opened = await open('events');
@@ -309,7 +309,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await rows.getByText('e2e/seen').count()).toBe(2);
   });
 
-  it('reserves instances in the cluster of this installation, whatever it is called', async () => {
+  it('the dashboard reserves instances in the cluster of this installation, whatever its name', async () => {
     await using opened = await open(views.reserved as string);
     const { page } = opened;
     await page.getByLabel('Label').fill('gold');
@@ -318,7 +318,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('cell', { name: 'west' }).waitFor();
   });
 
-  it('keeps what a button of a long list says beside its own row', async () => {
+  it('the dashboard shows the failure of a button in a long list only beside its own row', async () => {
     const names = Array.from({ length: 200 }, (_, at) => `secret-${String(at).padStart(3, '0')}`);
     await Promise.all(names.map(name => bed.ask('PUT', `/api/secrets/${name}`, { value: 'x' })));
     await using opened = await open('secrets');
@@ -334,7 +334,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await page.getByText('no luck').count()).toBe(0);
   });
 
-  it('tells of what happens elsewhere without a reload', async () => {
+  it('the dashboard shows changes by other clients without a reload', async () => {
     await using opened = await open('agents');
     const { page } = opened;
     const id = await bed.create('elsewhere', 'main.end');
@@ -346,7 +346,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.locator('.title').getByText('RUNNING').waitFor();
   });
 
-  it('goes on with the log of an agent that starts anew, and when the service is there again', async () => {
+  it('the dashboard continues a log after a restart of the agent, and after a restart of the service', async () => {
     const id = await bed.create('anew', 'main.echo');
     const target = Number(new URL(bed.server.frontendUrl).port);
     const way = await ForwardedPort.open('127.0.0.1', target);
@@ -368,7 +368,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
-  it('says that it is not live when its connection is cut without a word, and catches up when there is a network again', async () => {
+  it('the dashboard reports a silently lost connection, and catches up when the network returns', async () => {
     const id = await bed.create('cut', 'main.echo');
     await using way = await ForwardedPort.open('127.0.0.1', Number(new URL(bed.server.frontendUrl).port));
     const page = await browser.newPage();
@@ -403,7 +403,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.close();
   });
 
-  it('connects again when it was asleep for longer than its connection can be silent', async () => {
+  it('the dashboard reconnects when it was asleep for longer than its connection can be silent', async () => {
     await using opened = await open('agents');
     const { page } = opened;
     await page.clock.install();
@@ -417,7 +417,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.locator('.live.on').waitFor();
   });
 
-  it('tries a call of a function, and shows where the time went', async () => {
+  it('the dashboard calls a function and shows the time of each stage', async () => {
     await using opened = await open(views['call of a function'] as string);
     const { page } = opened;
     await page.getByRole('button', { name: 'Send' }).click();
@@ -431,7 +431,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(urn).toContain('svc@seen');
   });
 
-  it('publishes a version of a function, and calls it', async () => {
+  it('the dashboard publishes a version of a function, and calls it', async () => {
     await using opened = await open(views.versions as string);
     const { page, complaints } = opened;
     await page.getByLabel('New version').fill('v1');
@@ -453,7 +453,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('shows a function scale up as it happens, and only that one', async () => {
+  it('the dashboard shows the scale-up of a function immediately, and of no other function', async () => {
     const name = '0@svc@scaled';
     await bed.ask(
       'POST',
@@ -477,7 +477,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('has only the rows of a long list in the page that are seen, and finds the others by search', async () => {
+  it('the dashboard renders only the visible rows of a long list, and finds the others by search', async () => {
     // The service runs one job at once, and this job does not end.
     await bed.ask('POST', '/api/jobs/', { entrypoint: 'sleep 3600', submission_id: 'endless' });
     const submits = Array.from({ length: 400 }, (_, at) =>
@@ -497,7 +497,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('link', { name: 'seen', exact: true }).waitFor();
   });
 
-  it('shows all functions, more than the registry answers at once, and rows of a long list as soon as it is shorter', async () => {
+  it('the dashboard shows more functions than one answer of the registry has, and all rows of a list that becomes shorter', async () => {
     const registers = Array.from({ length: 1001 }, (_, at) =>
       bed.ask(
         'POST',
@@ -530,7 +530,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(seen).toBeGreaterThan(5);
   });
 
-  it('shows all pools, more than the registry answers at once', async () => {
+  it('the dashboard shows more pools than one answer of the registry has', async () => {
     const resources = { requests: { cpu: '500m', memory: '512Mi' }, limits: { cpu: '500m', memory: '512Mi' } };
     const pools = Array.from({ length: 1001 }, (_, at) => ({ id: `pool-${at}`, size: 0, max_size: 1, resources }));
     const created = await bed.ask('POST', '/serverless/v1/podpools', { pools }, { meta: true });
@@ -543,7 +543,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('cell', { name: 'pool-0', exact: true }).waitFor();
   });
 
-  it('is used by keyboard alone: to the navigation, a list, one agent and its parts', async () => {
+  it('the keyboard alone reaches the navigation, a list, one agent and its parts', async () => {
     await using opened = await open('');
     const { page } = opened;
     const tabTo = async (name: RegExp) => {
@@ -604,7 +604,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  it('asks for a token, refuses a wrong one, and keeps a good one where no script reads it', async () => {
+  it('the dashboard requires a token, refuses a wrong one, and keeps a valid one where no script reads it', async () => {
     const page = await browser.newPage();
     await page.goto(bed.server.frontendUrl);
     await page.getByLabel('Token').fill('nonsense');
@@ -623,7 +623,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.close();
   });
 
-  it('shows the current user in every tab, and nothing of the previous user', async () => {
+  it('the dashboard shows the current user in every tab, and nothing of the previous user', async () => {
     const context = await browser.newContext();
     const logIn = async (page: Page, token: string) => {
       await page.getByLabel('Token').fill(token);
@@ -642,7 +642,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await context.close();
   });
 
-  it('asks for a token again, and shows the same view then, when the one that it has is good no more', async () => {
+  it('the dashboard requires a new token when its token is no longer valid, and then shows the same view', async () => {
     const page = await browser.newPage();
     await page.goto(`${bed.server.frontendUrl}/#/agents`);
     await page.getByLabel('Token').fill(await tokenOf('developer'));
@@ -656,7 +656,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.close();
   });
 
-  it('offers a viewer nothing that a viewer may not do', async () => {
+  it('the dashboard offers a viewer only the actions of that role', async () => {
     const page = await browser.newPage();
     await page.goto(`${bed.server.frontendUrl}/#/agents`);
     await page.getByLabel('Token').fill(await tokenOf('viewer'));
@@ -680,7 +680,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.close();
   });
 
-  it('opens with a one-time link of the command line, once', async () => {
+  it('a one-time link of the command line opens the dashboard once', async () => {
     const { out } = await cli(['dashboard', '--address', bed.server.frontendUrl, '--token', await tokenOf('user')]);
     const link = out.trim();
     expect(link).toMatch(/^http:\/\/localhost:\d+\/#\/login\?code=[\w-]{32}$/);

@@ -50,21 +50,24 @@ describeWith(['postgres'], 'a replica that starts', () => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  test.each([1, 2, 3])('exits with an error message when PostgreSQL fails after %i connections', async most => {
-    const url = new URL(await postgres.database());
-    using dying = new DyingServer(new URL(url), most);
-    url.port = String(await dying.listen());
-    const settings = { 'storage.url': url.href, 'cluster.secretFile': join(directory, 'secret') };
-    const { code, output } = await run(
-      process.execPath,
-      [
-        ...[join(ROOT, 'dist/main.js'), 'serve', '--data-dir', join(directory, `data-${most}`)],
-        ...['--port', '0', '--meta-port', '0', '--set', 'cluster.listen=127.0.0.1:0'],
-        ...Object.entries(settings).flatMap(([name, value]) => ['--set', `${name}=${value}`]),
-      ],
-      { capture: true, seconds: 60 },
-    );
-    expect(output.trim().split('\n').at(-1)).toMatch(/^The service could not start: the database /);
-    expect(code).toBe(1);
-  });
+  test.each([1, 2, 3])(
+    'a replica exits with an error message when PostgreSQL fails after %i connections of its start',
+    async most => {
+      const url = new URL(await postgres.database());
+      using dying = new DyingServer(new URL(url), most);
+      url.port = String(await dying.listen());
+      const settings = { 'storage.url': url.href, 'cluster.secretFile': join(directory, 'secret') };
+      const { code, output } = await run(
+        process.execPath,
+        [
+          ...[join(ROOT, 'dist/main.js'), 'serve', '--data-dir', join(directory, `data-${most}`)],
+          ...['--port', '0', '--meta-port', '0', '--set', 'cluster.listen=127.0.0.1:0'],
+          ...Object.entries(settings).flatMap(([name, value]) => ['--set', `${name}=${value}`]),
+        ],
+        { capture: true, seconds: 60 },
+      );
+      expect(output.trim().split('\n').at(-1)).toMatch(/^The service could not start: the database /);
+      expect(code).toBe(1);
+    },
+  );
 });

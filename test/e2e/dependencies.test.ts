@@ -202,7 +202,7 @@ describe('dependencies of Python code', () => {
   );
 
   test(
-    'are installed when the interpreter that is found first is of a virtual environment where a sandbox sees another directory',
+    'dependencies are installed when the first interpreter belongs to a virtual environment that sandboxes do not see',
     async () => {
       const { path } = await new Interpreters({}, process.env).find(bed.runtime.slice('python'.length));
       const venv = mkdtempSync(join('/tmp', 'rookery-venv-'));
@@ -224,7 +224,7 @@ describe('dependencies of Python code', () => {
   );
 
   test(
-    'a lock decides the versions of what pyproject.toml asks for',
+    'a lock decides the versions of the dependencies in pyproject.toml',
     async () => {
       const directory = codeOf({
         'app.py': APP,
@@ -249,7 +249,7 @@ describe('dependencies of Python code', () => {
   });
 
   test(
-    'a build that fails fails the create with its last lines, leaves nothing, and its log stays',
+    'a failed build fails the create with its last lines, leaves no files, and keeps its log',
     async () => {
       const before = layers();
       const failed = await create('failed', codeOf({ 'app.py': APP, 'requirements.txt': 'wanted==3.0\n' }));
@@ -290,14 +290,14 @@ describe('dependencies of JavaScript', () => {
     TIMEOUT_MS,
   );
 
-  test('a package.json that asks for something and has no lock is refused, with how to make one', async () => {
+  test('a package.json with dependencies and no lock is refused with the command that makes one', async () => {
     const unlocked = codeOf({ 'package.json': '{"dependencies": {"greets": "1.0.0"}}' });
     const refused = await create('unlocked', unlocked, NODE, 'index.handle');
     expect(refused.body.message).toContain('"npm install --package-lock-only" makes one');
   });
 
   test(
-    'the log of a build is streamed while it goes on, and all who need the same wait for one build',
+    'the log of a running build is streamed, and all creates with the same dependencies wait for one build',
     async () => {
       const locked = index.addNpm('shared', '1.0.0', { 'index.js': 'module.exports = "shared"' });
       const directory = nodeCode('shared', locked);

@@ -57,7 +57,7 @@ async function start(): Promise<string> {
 }
 
 describe('rookery deploy', () => {
-  test('creates what is missing, changes nothing the second time, and then replaces what differs', async () => {
+  test('deploy creates missing parts, changes nothing the second time, and then replaces changed parts', async () => {
     const name = await start();
     expect(await diff('--exit-code')).toMatchObject({ code: 1, out: `agent default/${name}: to be created\n` });
     expect((await deploy('--dry-run')).out).toBe(`agent default/${name}: to be created\n`);
@@ -79,7 +79,7 @@ describe('rookery deploy', () => {
     expect((await deploy()).out).toMatch(`agent default/${name}: replaced (memory): `);
   }, 120_000);
 
-  test('refuses the template of a compiled language that was not built', async () => {
+  test('deploy refuses the template of a compiled language that was not built', async () => {
     expect(await cli('init', 'go', app)).toMatchObject({ code: 0 });
     const refused = await deploy();
     expect(refused.code).not.toBe(0);
@@ -88,7 +88,7 @@ describe('rookery deploy', () => {
     );
   }, 60_000);
 
-  test('deploys the functions, jobs, schedules and pools of a file together', async () => {
+  test('deploy creates the functions, jobs, schedules and pools of a file together', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -138,7 +138,7 @@ describe('rookery deploy', () => {
     expect(JSON.parse(called.out)).toMatchObject({ message: 'Hello, world!' });
   }, 120_000);
 
-  test('reports a failed part, exits with 1 and still deploys the other parts', async () => {
+  test('deploy reports a failed part, exits with 1 and still creates the other parts', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -153,7 +153,7 @@ describe('rookery deploy', () => {
     expect(out).toMatch(/agent default\/good\d+: created: /);
   }, 60_000);
 
-  test('reports missing secrets before it changes anything, also secrets of environments', async () => {
+  test('deploy reports missing secrets before it changes anything, also secrets of environments', async () => {
     const name = await start();
     const file = join(app, 'rookery.yaml');
     const refer = {
@@ -176,7 +176,7 @@ describe('rookery deploy', () => {
     expect(seen).toEqual({ code: 0, out: `used-${name}\n`, err: '' });
   }, 120_000);
 
-  test('reports every mistake of the file at once and changes nothing', async () => {
+  test('deploy reports every mistake of the file at once and changes nothing', async () => {
     await start();
     writeFileSync(
       join(app, 'rookery.yaml'),
@@ -190,7 +190,7 @@ describe('rookery deploy', () => {
     expect(err).toContain('unknown field agent is not known; did you mean agents?');
   });
 
-  test('deploys each change of the code with --watch until Ctrl-C', async () => {
+  test('deploy --watch deploys each change of the code until Ctrl-C', async () => {
     const name = await start();
     const child = spawn(process.execPath, [
       ...[MAIN, 'deploy', '--watch', '-f', join(app, 'rookery.yaml')],
@@ -217,7 +217,7 @@ describe('rookery deploy', () => {
 });
 
 describe('rookery init', () => {
-  test('never overwrites files, and its http template runs', async () => {
+  test('init never overwrites files, and its http template runs', async () => {
     expect(await cli('init', 'http', app)).toMatchObject({ code: 0 });
     expect(await cli('init', 'python', app)).toMatchObject({
       code: 2,
@@ -227,14 +227,14 @@ describe('rookery init', () => {
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!' });
   }, 60_000);
 
-  test('has a TypeScript template that runs', async () => {
+  test('the TypeScript template of init runs', async () => {
     expect(await cli('init', 'typescript', app)).toMatchObject({ code: 0 });
     expect(await deploy()).toMatchObject({ code: 0 });
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!', calls: 1 });
   }, 60_000);
 
   describeWith(['go'], 'with Go', () => {
-    test('has a Go template that runs', async () => {
+    test('the Go template of init runs', async () => {
       const { err } = await cli('init', 'go', app);
       const build = /CGO_ENABLED=0 .*/.exec(err)?.[0] ?? 'false';
       execFileSync('sh', ['-c', build], { cwd: app, stdio: 'ignore' });
@@ -244,7 +244,7 @@ describe('rookery init', () => {
   });
 
   describeWith(['pypi'], 'with an index of packages', () => {
-    test('has an MCP template that answers at its address', async () => {
+    test('the MCP template of init answers at its address', async () => {
       expect(await cli('init', 'mcp', app)).toMatchObject({ code: 0 });
       edit('rookery.yaml', 'runtime: python', `runtime: ${runtime} # python`);
       expect(await deploy()).toMatchObject({ code: 0 });

@@ -39,7 +39,7 @@ async function expectNoNetwork(daemon: DockerDaemon): Promise<void> {
 
 // Each test has its own daemon, since it restarts the daemon or counts all of its objects.
 describeWith(['docker'], 'containers outlive', () => {
-  test(`kill -9 of the server: ${AGENTS} agents serve again with what their handlers kept, and none is leaked`, {
+  test(`${AGENTS} agents in containers outlive kill -9 of the server with the state of their handlers, and none is leaked`, {
     timeout: TIMEOUT_MS,
   }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['python'] });
@@ -57,7 +57,7 @@ describeWith(['docker'], 'containers outlive', () => {
     await expectNoNetwork(daemon);
   });
 
-  test('a restart of the daemon with live restore', { timeout: TIMEOUT_MS }, async () => {
+  test('containers outlive a restart of the daemon with live restore', { timeout: TIMEOUT_MS }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['python'], liveRestore: true });
     await using under = await DockerBed.start(daemon);
     const ids = await createMany(under, 10);
@@ -74,7 +74,7 @@ describeWith(['docker'], 'containers outlive', () => {
     expect((await under.containers()).length).toBe(ids.length);
   });
 
-  test('no restart of the daemon without live restore: agents are FAILED with the reason and can be deleted', {
+  test('agents are FAILED with the reason and can be deleted after a restart of the daemon without live restore', {
     timeout: TIMEOUT_MS,
   }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['python'] });

@@ -14,7 +14,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
   }, DOCKER_START_MS);
   afterAll(() => under?.[Symbol.asyncDispose]());
 
-  test('run calls, commands, logs and file lists, and leave no container after the delete', async () => {
+  test('agents in docker run calls, commands, logs and file lists, and leave no container after the delete', async () => {
     const { bed, daemon } = under;
     const id = await under.create('first', 'code.count');
     expect((await bed.invoke(id)).body.data).toBe(1);
@@ -33,7 +33,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     expect(await daemon.docker('ps', '--all', '--quiet', '--filter', `id=${container}`)).toBe('');
   });
 
-  test('are FAILED with the reason when they exceed their memory, are killed or exit', async () => {
+  test('agents in docker are FAILED with the reason when they exceed their memory, are killed or exit', async () => {
     const { bed, daemon } = under;
     const [eater, victim, ender] = await Promise.all([
       under.create('eater', 'code.eat'),
@@ -52,7 +52,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     for (const id of [eater, victim, ender]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
   });
 
-  test("run the image's command in its directory with runtime custom image, also after a server restart", async () => {
+  test("agents with runtime custom image run the image's command in its directory, also after a server restart", async () => {
     const { bed, daemon } = under;
     const image = `rookery-test/e2e-${process.pid}`;
     const directory = mkdtempSync(join(tmpdir(), 'rookery-custom-'));
@@ -73,7 +73,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     await daemon.docker('rmi', image);
   });
 
-  test('are refused when their image, its Python or its user is missing', async () => {
+  test('agents in docker are refused when their image, its Python or its user is missing', async () => {
     const { bed } = under;
     const refused = async (spec: Readonly<Record<string, unknown>>) => {
       const answer = await bed.ask('POST', '/api/agent', bed.createBody('refused', 'code.count', under.spec(spec)));

@@ -48,7 +48,7 @@ describe('events', () => {
     expect(reader.heard[1]?.reason).toContain('nobody-of-this-name');
   });
 
-  it('go on behind the last one that a reader saw, and say so when they cannot', async () => {
+  it('a stream of events resumes after the last event of its reader, and reports when it cannot', async () => {
     const first = await EventReader.open(bed.server);
     const id = await bed.create('resumed', 'main.echo');
     await vi.waitFor(() => expect(first.of('instance_id', id)).toEqual(['created', 'ready']));
@@ -62,7 +62,7 @@ describe('events', () => {
     expect(lost.heard[0]?.type).toBe('reset');
   });
 
-  it('tell of functions that scale and of jobs', async () => {
+  it('events report the scaling of functions and the states of jobs', async () => {
     using reader = await EventReader.open(bed.server, '?types=ready,scaled,job');
     const registered = await bed.ask(
       'POST',
@@ -95,13 +95,13 @@ describe('events', () => {
     await vi.waitFor(() => expect(reader.of('job', 'told').at(-1)).toBe('DELETED'));
   });
 
-  it.each(['?types=nonsense', '?metrics=maybe'])('a query that makes no sense is 400: %s', async query => {
+  it.each(['?types=nonsense', '?metrics=maybe'])('a query for events with %s is answered 400', async query => {
     expect((await bed.ask('GET', `/api/events${query}`)).status).toBe(400);
   });
 });
 
 describe('the history of metrics', () => {
-  it('has the calls of an agent, of a function and of everything, in steps of a fixed number', async () => {
+  it('the history of metrics has the calls of an agent, of a function and in total, in a fixed number of steps', async () => {
     const id = await bed.create('counted', 'main.echo');
     for (let call = 0; call < 5; call++) await bed.invoke(id);
     const sumOf = async (query: string): Promise<number> => {
@@ -123,7 +123,7 @@ describe('the history of metrics', () => {
     expect(foreign.status).toBe(404);
   });
 
-  it.each(['?range=1w', '?agent=a&function=b'])('a query that makes no sense is 400: %s', async query => {
+  it.each(['?range=1w', '?agent=a&function=b'])('a query for the history with %s is answered 400', async query => {
     expect((await bed.ask('GET', `/api/metrics/history${query}`)).status).toBe(400);
   });
 });

@@ -97,18 +97,21 @@ describeWith(['browser'], 'a page of another site in a browser', () => {
     await bed?.[Symbol.asyncDispose]();
   });
 
-  test.for(['host', 'path', 'port'])('gets no answer from an address that is not public, by %s', async way => {
-    const page = await browser.newPage();
-    await page.goto(`http://evil.localhost:${(foreign.address() as AddressInfo).port}/`);
-    const results = await page.evaluate(`(${SEND_ALL})(${JSON.stringify(bases[way])})`);
-    // Without CORS the page cannot tell a refusal from an answer, so the program reports its requests.
-    expect(results).not.toContain('read');
-    expect(results).not.toContain('opened');
-    expect((await bed.invoke(id)).body.data).toEqual([]);
-    await page.close();
-  });
+  test.for(['host', 'path', 'port'])(
+    'a page of another site gets no answer from an address that is not public, by %s',
+    async way => {
+      const page = await browser.newPage();
+      await page.goto(`http://evil.localhost:${(foreign.address() as AddressInfo).port}/`);
+      const results = await page.evaluate(`(${SEND_ALL})(${JSON.stringify(bases[way])})`);
+      // Without CORS the page cannot tell a refusal from an answer, so the program reports its requests.
+      expect(results).not.toContain('read');
+      expect(results).not.toContain('opened');
+      expect((await bed.invoke(id)).body.data).toEqual([]);
+      await page.close();
+    },
+  );
 
-  test('reads the answers of an address that is public and allows every origin', async () => {
+  test('a page of another site reads the answers of a public address that allows every origin', async () => {
     const more = { expose: { port: 8000, access: 'public' } };
     const spec = { extendedHandler: { initializer: 'program.initialize' } };
     const open = await bed.create('open', 'program.asked', spec, more);
@@ -120,7 +123,7 @@ describeWith(['browser'], 'a page of another site in a browser', () => {
     await page.close();
   });
 
-  test('can link to the address, which then shows the program', async () => {
+  test('a page of another site can link to an address, which then shows the program', async () => {
     const page = await browser.newPage();
     await page.goto(`http://evil.localhost:${(foreign.address() as AddressInfo).port}/`);
     await page.evaluate(`(${FOLLOW_LINK})(${JSON.stringify(bases.host)})`);

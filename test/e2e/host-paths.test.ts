@@ -118,7 +118,7 @@ describe.each(WAYS)('%s', way => {
       'the runtime state of containerd, in its other spelling',
       () => '/var/run/containerd/io.containerd.runtime.v2.task',
     ],
-  ])('%s is refused', async (_, path) => {
+  ])('a host path to %s is refused', async (_, path) => {
     expect(await use(way, path(), bed)).toMatchObject(refused(way));
   });
 
@@ -128,16 +128,16 @@ describe.each(WAYS)('%s', way => {
     ['a link to a place beside', () => `${directory}/allowed/to-beside`],
     ['what does not exist beside', () => `${directory}/nothing`],
     ['/root', () => '/root'],
-  ])('%s is not in mounts.allow', async (_, path) => {
+  ])('a host path to %s is refused because mounts.allow does not name it', async (_, path) => {
     expect(await use(way, path(), bed)).toMatchObject(refused(way, ' \\(mounts.allow does not name it\\)'));
   });
 
-  test.each(['fifo', 'socket'])('a %s is refused, and nothing waits for it', async name => {
+  test.each(['fifo', 'socket'])('a host path to a %s is refused without a wait', async name => {
     const why = ' \\(it is neither a file nor a directory\\)';
     expect(await use(way, `${directory}/allowed/${name}`, bed)).toMatchObject(refused(way, why));
   });
 
-  test('an allowed place is taken', async () => {
+  test('an allowed host path is accepted', async () => {
     expect(await use(way, `${directory}/allowed/code`, bed)).toMatchObject({ status: 200 });
   });
 });
@@ -149,12 +149,12 @@ describe('a mount of a function', () => {
     ['what Docker keeps', () => '/var/lib/docker', ''],
     ['a place beside', () => `${directory}/beside`, ' \\(mounts.allow does not name it\\)'],
     ['a socket', () => `${directory}/allowed/socket`, ' \\(it is neither a file nor a directory\\)'],
-  ])('%s is refused by the same rule, as an error of the function', async (_, path, why) => {
+  ])('a mount of %s in a function is refused by the same rule, as an error of the function', async (_, path, why) => {
     const message = expect.stringMatching(new RegExp(`^unsafe mount source: .*${why}$`));
     expect(await use('function mount', path(), bed)).toMatchObject({ status: 500, body: { code: 4001, message } });
   });
 
-  test('an allowed place is taken', async () => {
+  test('an allowed mount of a function is accepted', async () => {
     expect(await use('function mount', `${directory}/allowed/code`, bed)).toMatchObject({ status: 200 });
   });
 });

@@ -183,20 +183,20 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     await remove(failed);
   });
 
-  test('a server with /healthz gets its first call only after that says 200', async () => {
+  test('a server with /healthz gets its first call only after /healthz answers 200', async () => {
     const id = await create('healthy', {}, { HEALTH: '1', READY_AFTER: '0.5' });
     expect((await bed.invoke(id, { do: 'ready' })).body.data).toBe(true);
     await remove(id);
   });
 
-  test('two of them are each alone on port 8000', async () => {
+  test('two HTTP servers in sandboxes both listen on port 8000', async () => {
     const [one, two] = await Promise.all([create('one'), create('two')]);
     expect((await bed.invoke(one, { do: 'count' })).body.data).toBe(1);
     expect((await bed.invoke(two, { do: 'count' })).body.data).toBe(1);
     await Promise.all([remove(one), remove(two)]);
   });
 
-  test('a caller that goes away aborts the request', async () => {
+  test('a client that disconnects aborts the request to the server', async () => {
     const id = await create('abort');
     const leaving = new AbortController();
     const call = bed.invoke(id, { do: 'hang' }, { signal: leaving.signal });
@@ -219,14 +219,14 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
     expect(noteOf(id)).toContain('terminated');
   });
 
-  test('a server that exits ends its instance, and the call says so', async () => {
+  test('a server that exits ends its instance, and the call fails', async () => {
     const id = await create('exit');
     const { status } = await bed.invoke(id, { do: 'exit' });
     expect(status).toBeGreaterThanOrEqual(500);
     await remove(id);
   });
 
-  test('kill -9 of our server leaves it serving', async () => {
+  test('an HTTP server continues to serve after kill -9 of the Rookery server', async () => {
     const id = await create('adopted');
     expect((await bed.invoke(id, { do: 'count' })).body.data).toBe(1);
     await bed.killAndRestart();
@@ -238,7 +238,7 @@ describeWith(['root', 'namespaces'], 'a server that speaks HTTP', () => {
 // Without its own network such a program would share port 8000 with all other programs of the machine.
 describeWith(['root', 'namespaces', 'networks'], 'a program that serves HTTP', () => {
   test.each(['posix-custom-runtime', 'crystal'])(
-    'a program of %s that does not speak the protocol is one too: it knows its handler, its end is the instance’s',
+    'a program of %s without the protocol serves as an HTTP server, gets its handler, and its exit ends the instance',
     async runtime => {
       const id = await create(`program-${runtime}`, { runtime, handler: 'bootstrap' });
       expect((await bed.invoke(id, { do: 'headers' })).body.data).toMatchObject({ 'x-rookery-handler': 'bootstrap' });
@@ -272,7 +272,7 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
     expect(await Promise.all(calls.map(call => call.text()))).toEqual(['true', 'true', 'true']);
   });
 
-  test('a caller that goes away aborts its request and no other', async () => {
+  test('a client that disconnects aborts its own request only', async () => {
     const leaving = new AbortController();
     const call = post({ do: 'hang' }, {}, leaving.signal);
     call.catch(() => undefined);
@@ -281,7 +281,7 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
     await expect.poll(async () => (await post({ do: 'aborted' })).json(), POLL).toBe(1);
   });
 
-  test('the events of its event stream are those of the call; without a stream they are one text', async () => {
+  test('the events of a server’s event stream become events of the call, or one text without a stream', async () => {
     const event = { do: 'stream', parts: ['one', 'two'] };
     const streamed = await post(event, { accept: 'text/event-stream' });
     expect(await streamed.text()).toBe('data: one\n\ndata: two\n\ndata: [DONE]\n\n');
@@ -322,7 +322,7 @@ describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', 
     expect(sandboxes().filter(id => !before.includes(id))).toEqual([]);
   });
 
-  test('a directory without one says so', async () => {
+  test('a code directory without a bootstrap is refused with the missing path', async () => {
     expect(await refusal('none', { codePath: '/code/missing' })).toMatch(
       /deploy dir is empty: \/code\/missing is not there/,
     );

@@ -40,23 +40,26 @@ describeWith(['docker'], 'the image of the server', () => {
   test.each([
     { container: 'a plain one', options: [], isIsolated: false },
     { container: 'one that may make namespaces', options: UNCONFINED, isIsolated: true },
-  ])('serves agents in a container, $container, as docs/start/install.md says', async ({ options, isIsolated }) => {
-    const id = await shared.docker('run', '--detach', ...options, image, 'rookery', 'serve');
-    containers.push(id);
-    const rookery = (...args: readonly string[]) => shared.docker('exec', id, 'rookery', ...args);
-    await expect.poll(() => shared.docker('logs', id), { timeout: 60_000 }).toMatch(/^ready /m);
-    const code = '/opt/rookery/examples/hello';
-    await rookery('agent', 'create', 'hello', '--code', code, '--code-path', code, '--handler', 'handler.handle');
-    expect(await rookery('agent', 'invoke', 'hello', '{"name": "Ada"}')).toBe('{"message":"Hello, Ada!","calls":1}');
-    const init = await rookery('agent', 'exec', 'hello', '--', 'cat', '/proc/1/cmdline');
-    // A sandbox without its own process namespace sees the processes of the container.
-    expect(init.includes('serve')).toBe(!isIsolated);
-    await rookery('agent', 'delete', 'hello');
-    await shared.docker('stop', '--time', '60', id);
-    expect(await shared.docker('logs', id)).toContain('stopped: no agent is left');
-  });
+  ])(
+    'the image serves agents in a container, $container, as docs/start/install.md says',
+    async ({ options, isIsolated }) => {
+      const id = await shared.docker('run', '--detach', ...options, image, 'rookery', 'serve');
+      containers.push(id);
+      const rookery = (...args: readonly string[]) => shared.docker('exec', id, 'rookery', ...args);
+      await expect.poll(() => shared.docker('logs', id), { timeout: 60_000 }).toMatch(/^ready /m);
+      const code = '/opt/rookery/examples/hello';
+      await rookery('agent', 'create', 'hello', '--code', code, '--code-path', code, '--handler', 'handler.handle');
+      expect(await rookery('agent', 'invoke', 'hello', '{"name": "Ada"}')).toBe('{"message":"Hello, Ada!","calls":1}');
+      const init = await rookery('agent', 'exec', 'hello', '--', 'cat', '/proc/1/cmdline');
+      // A sandbox without its own process namespace sees the processes of the container.
+      expect(init.includes('serve')).toBe(!isIsolated);
+      await rookery('agent', 'delete', 'hello');
+      await shared.docker('stop', '--time', '60', id);
+      expect(await shared.docker('logs', id)).toContain('stopped: no agent is left');
+    },
+  );
 
-  test('serves on a published port with a token that it prints once when it starts without a command', async () => {
+  test('the image without a command serves on a published port with a token that it prints once', async () => {
     const id = await shared.docker('run', '--detach', '--publish', '127.0.0.1::8888', image);
     containers.push(id);
     const logs = () => shared.docker('logs', id);
@@ -82,7 +85,7 @@ describeWith(['docker'], 'the image of the server', () => {
     expect(await call({ authorization: `Bearer ${token}` })).toBe(200);
   });
 
-  test('contains Node 24 and the licences of its parts, and declares its ports and its volume', async () => {
+  test('the image contains Node 24 and the licences of its parts, and declares its ports and its volume', async () => {
     const [described] = JSON.parse(await shared.docker('image', 'inspect', image));
     expect(Object.keys(described.Config.ExposedPorts)).toEqual(['31182/tcp', '8888/tcp']);
     expect(Object.keys(described.Config.Volumes)).toEqual(['/var/lib/rookery']);
@@ -101,7 +104,7 @@ describeWith(['docker'], 'the image of the server', () => {
     }
   });
 
-  test('starts with the options of deploy/compose.yaml', async () => {
+  test('the image starts with the options of deploy/compose.yaml', async () => {
     const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
     expect(COMPOSE.image).toBe(`rookery:${version}`);
     expect(COMPOSE.ports).toEqual(['127.0.0.1:8888:8888', '127.0.0.1:31182:31182']);

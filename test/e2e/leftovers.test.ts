@@ -31,14 +31,14 @@ const metric = async () =>
   /^rookery_leftovers (\d+)$/m.exec(await (await fetch(`${server.frontendUrl}/metrics`)).text())?.[1];
 
 describe('leftovers of a job', { timeout: 120_000 }, () => {
-  test('is removed with it, however deep it is', async () => {
+  test('a directory tree of any depth is removed with the job that made it', async () => {
     const jobs = new JobClient(server.frontendUrl);
     expect(await jobs.run({ entrypoint: DEEP })).toMatchObject({ status: 'SUCCEEDED' });
     await vi.waitFor(() => expect(readdirSync(work())).toEqual([]), WAIT_MS);
     expect(await metric()).toBe('0');
   });
 
-  test('does not keep the next service from starting', async () => {
+  test('a deep directory tree of a job does not prevent the start of the next service', async () => {
     const jobs = new JobClient(server.frontendUrl);
     const id = await jobs.submit({ entrypoint: `${DEEP}; echo made; sleep 600` });
     await vi.waitFor(async () => expect(await jobs.log(id)).toContain('made'), WAIT_MS);

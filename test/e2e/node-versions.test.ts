@@ -23,7 +23,7 @@ const CODE = [
 ];
 
 describe.each(NODES)('the built service on Node $version', ({ version, node }) => {
-  test('creates, invokes and deletes an agent and a function', async () => {
+  test('the service creates, invokes and deletes an agent and a function', async () => {
     const python = (await findInterpreters()).at(-1);
     const server = await Served.start({ node });
     try {

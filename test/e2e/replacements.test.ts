@@ -65,7 +65,7 @@ describe('an agent that is being replaced', () => {
   const untilBegun = () => vi.waitFor(() => expect(existsSync(join(shared, 'begun'))).toBe(true), WAIT);
   const letGo = () => writeFileSync(join(shared, 'go'), '');
 
-  test('continues when the service is killed before the new agent is ready, and the new one is removed', async () => {
+  test('the old agent continues when the service is killed before the new agent is ready, and the new one is removed', async () => {
     const name = await prepare();
     const replaced = replace(name, '2', 'main.slow').catch(() => undefined);
     await untilBegun();
@@ -79,7 +79,7 @@ describe('an agent that is being replaced', () => {
     expect(await versionOf(name)).toBe('3');
   }, 120_000);
 
-  test('is removed, and the new agent serves, when the service is killed right after the answer', async () => {
+  test('the old agent is removed, and the new one serves, when the service is killed right after the answer', async () => {
     const name = await prepare();
     expect((await replace(name, '2')).status).toBe(200);
     await bed.killAndRestart();
@@ -88,7 +88,7 @@ describe('an agent that is being replaced', () => {
   }, 120_000);
 
   test.each(['SIGINT', 'SIGKILL'] as const)(
-    'is replaced completely when the command ends by %s',
+    'an agent is replaced completely when the command ends by %s',
     async signal => {
       const name = await prepare();
       const file = join(shared, 'request.json');

@@ -151,21 +151,25 @@ describeWith(['postgres', 'pgbouncer'], 'replicas behind a pooler of transaction
   test.each([
     ['alone', false],
     ['and listen past it, at storage.listenUrl', true],
-  ])('form one service, %s', { timeout: TIMEOUT_MS }, async (_, hasListenUrl) => {
-    await using postgres = await startPostgres();
-    const url = await postgres.database();
-    await using pooler = await startPgBouncer(url);
-    const env: Record<string, string> = hasListenUrl ? { ROOKERY_STORAGE_LISTEN_URL: url } : {};
-    await using replicas = await ServedReplicas.start(pooler.url, 2, { env });
-    const [one, other] = replicas.all as [Served, Served];
-    await vi.waitFor(async () => expect(await nodesSeenBy(one)).toMatchObject({ isMember: true, count: 2 }), WAIT);
-    const ids = Array.from({ length: 40 }, (_, index) => `job-${index}`);
-    const done = await Promise.all(ids.map((id, index) => submitWaiting(index % 2 === 0 ? one : other, id)));
-    expect(done.every(Boolean)).toBe(true);
-    for (const replica of [one, other]) expect(new Set(await jobIds(replica))).toEqual(new Set(ids));
-    if (hasListenUrl) expect(await sessions(url, 'rookery feed')).toHaveLength(2);
-    expect(await nodesSeenBy(other)).toMatchObject({ isMember: true, count: 2 });
-  });
+  ])(
+    'replicas behind a pooler of transactions form one service, %s',
+    { timeout: TIMEOUT_MS },
+    async (_, hasListenUrl) => {
+      await using postgres = await startPostgres();
+      const url = await postgres.database();
+      await using pooler = await startPgBouncer(url);
+      const env: Record<string, string> = hasListenUrl ? { ROOKERY_STORAGE_LISTEN_URL: url } : {};
+      await using replicas = await ServedReplicas.start(pooler.url, 2, { env });
+      const [one, other] = replicas.all as [Served, Served];
+      await vi.waitFor(async () => expect(await nodesSeenBy(one)).toMatchObject({ isMember: true, count: 2 }), WAIT);
+      const ids = Array.from({ length: 40 }, (_, index) => `job-${index}`);
+      const done = await Promise.all(ids.map((id, index) => submitWaiting(index % 2 === 0 ? one : other, id)));
+      expect(done.every(Boolean)).toBe(true);
+      for (const replica of [one, other]) expect(new Set(await jobIds(replica))).toEqual(new Set(ids));
+      if (hasListenUrl) expect(await sessions(url, 'rookery feed')).toHaveLength(2);
+      expect(await nodesSeenBy(other)).toMatchObject({ isMember: true, count: 2 });
+    },
+  );
 });
 
 async function sessions(url: string, application: string): Promise<readonly { readonly query: string }[]> {
@@ -179,7 +183,7 @@ async function sessions(url: string, application: string): Promise<readonly { re
 }
 
 describeWith(['postgres'], 'a failover of PostgreSQL', () => {
-  test('to a standby promoted behind the same address loses no acknowledged write', {
+  test('a failover to a standby promoted behind the same address loses no acknowledged write', {
     timeout: TIMEOUT_MS,
   }, async () => {
     await using primary = await startPostgres();

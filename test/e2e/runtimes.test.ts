@@ -52,7 +52,7 @@ describeWith(['go'], 'Go programs', () => {
   }, BUILD_MS);
 
   test.each(['go', 'posix-custom-runtime', 'zig'])(
-    '%s: <codePath>/<handler> serves calls, errors and state',
+    'a Go program of %s at <codePath>/<handler> serves calls, errors and state',
     async runtime => {
       const echo = await bed.create(`${runtime}-echo`, 'echo', { runtime });
       expect(await bed.invoke(echo, { a: [1, 'é'] })).toMatchObject({ status: 200, body: { data: { a: [1, 'é'] } } });
@@ -107,7 +107,7 @@ describeWith(['java'], 'Java handlers', () => {
     await run('javac', ['--release', '8', '-d', directory, join(directory, 'Main.java')]);
   }, BUILD_MS);
 
-  test.each(JAVAS)('%s: package.Class.method serves calls, errors, the initializer and state', async runtime => {
+  test.each(JAVAS)('a Java handler of %s serves calls, errors, the initializer and state', async runtime => {
     const java = { runtime, codePath: '/code/java', memory: 512 };
     const id = await bed.create('java', 'app.Main.count', {
       ...java,
@@ -123,11 +123,14 @@ describeWith(['java'], 'Java handlers', () => {
     expect(sandboxes()).toEqual([]);
   });
 
-  test.skipIf(process.env.JAVA_HOME_8)('a Java that this machine does not have is an invalid function', async () => {
-    expect(await refusal('java8', 'app.Main.echo', { runtime: 'java8' })).toMatch(
-      /^failed to create agent: invalid function: runtime java8 is not available: no Java 8 was found/,
-    );
-  });
+  test.skipIf(process.env.JAVA_HOME_8)(
+    'a Java version that the machine lacks is refused as an invalid function',
+    async () => {
+      expect(await refusal('java8', 'app.Main.echo', { runtime: 'java8' })).toMatch(
+        /^failed to create agent: invalid function: runtime java8 is not available: no Java 8 was found/,
+      );
+    },
+  );
 });
 
 /** Node versions: the version that runs the tests, and those that the environment names. */
@@ -177,7 +180,7 @@ describe('Node.js handlers', () => {
   });
 
   test.each([...NODES, 'nodejs'])(
-    '%s: module.function serves calls, errors, the initializer and state',
+    'a Node.js handler of %s serves calls, errors, the initializer and state',
     async runtime => {
       const node = { runtime, codePath: '/code/nodejs', memory: 256 };
       const id = await bed.create('node', 'index.count', { ...node, extendedHandler: { initializer: 'index.start' } });
@@ -231,7 +234,7 @@ describe('Node.js handlers', () => {
     },
   );
 
-  test.each(NODES)('%s: TypeScript without a build, as a user that is not root', async runtime => {
+  test.each(NODES)('a TypeScript handler of %s runs without a build as a user that is not root', async runtime => {
     const rootfs = { imageurl: 'host', user: 'nobody' };
     const id = await bed.create('node-typed', 'typed.handle', {
       runtime,
@@ -248,7 +251,7 @@ describe('Node.js handlers', () => {
 });
 
 describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s', runtime => {
-  test('a code path that is not there, is empty, or is not absolute: deploy dir is empty', async () => {
+  test('a code path that is missing, empty or relative is refused with "deploy dir is empty"', async () => {
     mkdirSync(join(bed.codeDir, 'nothing'), { recursive: true });
     const missing = await refusal('missing', 'app', { runtime, codePath: '/code/missing' });
     expect(missing).toMatch(/^failed to create agent: deploy dir is empty: \/code\/missing is not there/);
@@ -259,7 +262,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
     expect(sandboxes()).toEqual([]);
   });
 
-  test('a program that is not there, or is not executable, is named', async () => {
+  test('the error names a program that is missing or not executable', async () => {
     writeFileSync(join(bed.codeDir, 'text'), 'no program');
     expect(await refusal('none', 'none', { runtime })).toBe('failed to create agent: there is no program /code/none');
     expect(await refusal('text', 'text', { runtime })).toBe(
@@ -282,7 +285,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
     expect(sandboxes()).toEqual([]);
   });
 
-  test('without a handler each call learns that it is missing', async () => {
+  test('each call of a program without a handler fails with the missing handler', async () => {
     const id = await bed.create('no-handler', '', { runtime });
     const { status, body } = await bed.invoke(id);
     expect(status).toBe(500);

@@ -75,7 +75,7 @@ describe('a secret in an environment', () => {
     expect(JSON.stringify([got.body, list.body])).not.toContain(value);
   });
 
-  test('has its newest value after a restart of the agent, and after its sandbox died', async () => {
+  test('a secret has its newest value after a restart of the agent, and after its sandbox died', async () => {
     const old = await write();
     const id = await create('renewed');
     await write();
@@ -84,7 +84,7 @@ describe('a secret in an environment', () => {
     expect(await seenBy(id)).toEqual([value, value]);
   });
 
-  test('reaches functions, and those that are registered with it when they scale up', async () => {
+  test('a secret reaches functions, also new instances when a function scales up', async () => {
     await write();
     const registered = await register('fn');
     expect(registered.body).toMatchObject({ code: 0, function: { environment: { KEY: REF } } });
@@ -100,7 +100,7 @@ describe('a secret in an environment', () => {
     expect(JSON.stringify([registered.body, shown.body])).not.toContain(value);
   });
 
-  test('reaches agents that are made from a function, and their own variables win', async () => {
+  test('a secret reaches agents that are made from a function, and variables of the agent take precedence', async () => {
     await write();
     const name = '0@s@made-from';
     const fn = await bed.ask(
@@ -124,7 +124,7 @@ describe('a secret in an environment', () => {
   });
 
   // biome-ignore-start lint/suspicious/noTemplateCurlyInString: what a shell would expand
-  test('reaches jobs as it is, without the expansion that other values have', async () => {
+  test('a secret reaches jobs unchanged, without the expansion of other values', async () => {
     await bed.ask('PUT', '/api/secrets/dollar', { value: '$HOME-${PATH}' });
     const entrypoint = 'test "$SECRET" = \'$HOME-${PATH}\' && test "$PLAIN" = "$HOME"';
     const env_vars = { SECRET: { secret: 'dollar' }, PLAIN: '$HOME' };
@@ -163,7 +163,7 @@ describe('a secret in an environment', () => {
 });
 
 describe('a secret that is missing', () => {
-  test('fails the create of an agent, and is named; the name of the agent stays free', async () => {
+  test('a missing secret fails the create of an agent with its name, and the name of the agent stays free', async () => {
     const { status, body } = await bed.ask('POST', '/api/agent', agentOf('lacks', { KEY: { secret: 'nobody' } }));
     expect({ status, body }).toEqual({
       status: 500,
@@ -172,7 +172,7 @@ describe('a secret that is missing', () => {
     await bed.create('lacks', 'app.env');
   });
 
-  test('fails the register, the publish and the update of a function', async () => {
+  test('a missing secret fails the register, the publish and the update of a function', async () => {
     const refused = { code: 4104, message: 'environment.KEY: secret does not exist: nobody' };
     expect(await register('lacks', { KEY: { secret: 'nobody' } })).toMatchObject({ status: 200, body: refused });
     const { body } = await register('later', {});
@@ -182,7 +182,7 @@ describe('a secret that is missing', () => {
     expect(await bed.ask('PUT', path, update, { meta: true })).toMatchObject({ status: 200, body: refused });
   });
 
-  test('fails the submit of a job, and of a schedule', async () => {
+  test('a missing secret fails the submit of a job and of a schedule', async () => {
     const job = { entrypoint: 'true', runtime_env: { env_vars: { KEY: { secret: 'nobody' } } } };
     for (const [path, sent] of [
       ['/api/jobs/', job],
@@ -217,7 +217,7 @@ describe('the routes of secrets', () => {
     expect((await bed.ask('GET', '/api/secrets/unread')).status).toBe(404);
   });
 
-  test('a secret goes when nothing refers to it any more, and not before', async () => {
+  test('a secret can be deleted only when no resource refers to it', async () => {
     await write('held');
     const { body } = await register('holds', { KEY: { secret: 'held' } });
     expect(body.code).toBe(0);
@@ -235,13 +235,13 @@ describe('the routes of secrets', () => {
     ['an empty value', { value: '' }],
     ['a value that is no text', { value: { a: 1 } }],
     ['a NUL', { value: 'a\0b' }],
-  ])('refuse %s', async (_, sent) => {
+  ])('the routes of secrets refuse %s', async (_, sent) => {
     const { status, body } = await bed.ask('PUT', '/api/secrets/refused', sent);
     expect({ status, message: body.message }).toEqual({ status: 400, message: expect.stringContaining('value') });
   });
 });
 
-test('secrets survive kill -9, and a service without their key does not start and says so', async () => {
+test('secrets survive kill -9, and a service without their key refuses to start with the reason', async () => {
   const kept = await write();
   const id = await create('survivor');
   await bed.killAndRestart();

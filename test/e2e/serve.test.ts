@@ -48,7 +48,7 @@ async function createHello(server: Served): Promise<string> {
   return String(body.instance_id);
 }
 
-test('both entries answer as soon as the ready line is out', async () => {
+test('both entries answer as soon as the ready line is printed', async () => {
   const server = await serve();
   for (const url of [server.frontendUrl, server.metaUrl]) {
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
@@ -74,7 +74,7 @@ test('with --local-token the API requires the token that the command line reads 
   expect(existsSync(file)).toBe(false);
 });
 
-test('SIGTERM ends it with exit code 0, and the next start on the same directory works', async () => {
+test('SIGTERM ends the server with exit code 0, and the next start on the same directory succeeds', async () => {
   const server = await serve();
   expect(await server.end('SIGTERM')).toBe(0);
   const next = await server.next();
@@ -98,7 +98,7 @@ test('an agent keeps its memory when the server is killed and another one takes 
   }
 });
 
-test('every wrong setting is reported in one go, with exit code 78', async () => {
+test('all wrong settings are reported together, with exit code 78', async () => {
   const main = join(ROOT, 'dist/main.js');
   const settings = ['--set', 'nosuch=1', '--port', 'many'];
   const { code, output } = await run(process.execPath, [main, 'serve', ...settings], { capture: true });

@@ -60,7 +60,7 @@ async function freePort(): Promise<number> {
 }
 
 describe('a server that listens but has not finished its start', () => {
-  it('answers only health, and a create interrupted by kill -9 makes one agent when repeated with its key', async () => {
+  it('a starting server answers only health, and a create that kill -9 interrupted makes one agent when repeated with its key', async () => {
     const silent = await bed.create('silent', 'counter.count');
     const stopped = family(await sandboxPid(silent));
     // The start waits for a silent agent, so the server stays in this state.
@@ -130,7 +130,7 @@ print(json.dumps({'code': ended.returncode, 'output': ended.stdout, 'left': left
 `;
 
 describe('a start with too few file descriptors', () => {
-  it('fails before it changes anything, and every agent continues', async () => {
+  it('a start with too few file descriptors fails before it changes anything, and every agent continues', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -154,7 +154,7 @@ describe('a start with too few file descriptors', () => {
 });
 
 describe('the data directory', () => {
-  it('without its node-id is refused and keeps its agents, and recover restores the file with --apply', async () => {
+  it('a data directory without node-id is refused and keeps its agents, and recover restores the file with --apply', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -169,7 +169,7 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('without its database is refused while agents run, which serve when it is restored', async () => {
+  it('a data directory without its database is refused while agents run, which serve when it is restored', async () => {
     const id = await bed.create('kept', 'counter.count');
     await bed.invoke(id);
     await bed.server.end('SIGKILL');
@@ -209,13 +209,13 @@ describe('the data directory', () => {
     expect((await bed.invoke(id)).body.data).toBe(2);
   }, 120_000);
 
-  it('admits no second service, also when its lock file is deleted', async () => {
+  it('a data directory admits no second service, also when its lock file is deleted', async () => {
     expect(await refusedStart()).toContain('belongs to another running service');
     await unlink(join(bed.server.dataDir, 'lock'));
     expect(await refusedStart()).toContain('belongs to another running service');
   }, 120_000);
 
-  it('has no write-ahead log after a clean stop, and with an older copy only the known agents serve', async () => {
+  it('a data directory has no write-ahead log after a clean stop, and only known agents serve with an older copy', async () => {
     const known = await bed.create('known', 'counter.count');
     await bed.invoke(known);
     expect(await bed.server.end()).toBe(0);

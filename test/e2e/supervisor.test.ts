@@ -90,7 +90,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
   });
   afterAll(() => under?.[Symbol.asyncDispose]());
 
-  test('run calls, commands and logs, and leave no residue after the delete', async () => {
+  test('agents of supervisord run calls, commands and logs, and leave no residue after the delete', async () => {
     const { bed, supervisord } = under;
     const id = await under.create('first', 'code.count');
     expect((await bed.invoke(id)).body.data).toBe(1);
@@ -109,7 +109,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
   });
 
-  test('run HTTP servers', async () => {
+  test('agents of supervisord run HTTP servers', async () => {
     const { bed } = under;
     const bootstrap = join(bed.codeDir, 'bootstrap');
     writeFileSync(bootstrap, `#!/bin/sh\nexec python3 /code/server.py\n`);
@@ -119,7 +119,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('publish ports, which stay the same after a kill of the server', async context => {
+  test('agents of supervisord publish ports, which stay the same after a kill of the server', async context => {
     const { bed } = under;
     const id = await bed.create('ports', 'code.listen', {
       ...SUPERVISED,
@@ -141,7 +141,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await expect(fetch(`http://127.0.0.1:${before.host_port}/`)).rejects.toThrow();
   });
 
-  test('continue after kill -9 of the server and serve the next one with their memory', async () => {
+  test('agents of supervisord continue after kill -9 of the server and serve the next one with their memory', async () => {
     const { bed, supervisord } = under;
     const ids = await Promise.all(Array.from({ length: 8 }, (_, index) => under.create(`s${index}`, 'code.count')));
     await Promise.all(ids.map(id => bed.invoke(id)));
@@ -155,14 +155,14 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await Promise.all(ids.map(id => bed.ask('DELETE', `/api/agent/${id}`)));
   });
 
-  test('are FAILED with their exit code when they exit', async () => {
+  test('agents of supervisord are FAILED with their exit code when they exit', async () => {
     const id = await under.create('ends', 'code.end');
     await under.bed.invoke(id, 3);
     await under.isFailed(id, 'exit code 3');
     await under.bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('are FAILED with the reason when an operator stops their program', async () => {
+  test('agents of supervisord are FAILED with the reason when an operator stops their program', async () => {
     const id = await under.create('stopped', 'code.count');
     await under.bed.invoke(id);
     under.supervisord.control('stop', (await under.record(id)).sandbox_id);
@@ -170,7 +170,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     await under.bed.ask('DELETE', `/api/agent/${id}`);
   });
 
-  test('are FAILED with the reason after a restart of supervisord, and new ones start at once', async () => {
+  test('agents of supervisord are FAILED with the reason after its restart, and new ones start at once', async () => {
     const { bed, supervisord } = under;
     const id = await under.create('restarted', 'code.count');
     await bed.invoke(id);
@@ -185,7 +185,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
   });
 
-  test('are refused with the missing configuration line when supervisord does not read the include directory', async () => {
+  test('agents are refused with the missing configuration line when supervisord does not read the include directory', async () => {
     const { bed, supervisord } = under;
     supervisord.configure({ include: null });
     await supervisord.stop();
@@ -203,7 +203,7 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
 });
 
 describeWith(['supervisor'], 'a supervisord with credentials', () => {
-  test('refuses wrong credentials and accepts those of its configuration', async () => {
+  test('supervisord refuses wrong credentials and accepts those of its configuration', async () => {
     const supervisord = await TestSupervisord.start({ tcp: true, credentials: { user: 'me', password: 'right' } });
     try {
       const env = {

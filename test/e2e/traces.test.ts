@@ -109,7 +109,7 @@ describe('spans', () => {
     }, 20_000);
   });
 
-  it('without a trace of the client start a new one, whose id is in X-Trace-Id', async () => {
+  it('spans without a trace of the client start a new one, whose id is in X-Trace-Id', async () => {
     for (const headers of [{}, { traceparent: 'nonsense' }]) {
       const url = `${bed.server.frontendUrl}/serverless/v1/functions/${URN('seen')}/invocations`;
       const answer = await fetch(url, { method: 'POST', body: '{}', headers });
@@ -124,7 +124,7 @@ describe('spans', () => {
     }
   });
 
-  it("have a collector that GET /api/doctor checks in addition to the command's checks", async () => {
+  it("GET /api/doctor checks the collector of spans in addition to the command's checks", async () => {
     const findings = (await bed.ask('GET', '/api/doctor')).body.findings as { name: string; text: string }[];
     const names = findings.map(({ name }) => name);
     for (const name of [
@@ -143,7 +143,7 @@ describe('spans', () => {
     expect(findings.find(({ name }) => name === 'traces')?.text).toBe(`${collector.url}/v1/traces takes spans`);
   }, 180_000);
 
-  it('are not created for a client that does not sample', async () => {
+  it('spans are not created for a client that does not sample', async () => {
     const [unsampled, sampled] = [newTrace(), newTrace()];
     await call('seen', { traceparent: traceparentOf(unsampled, '00') });
     await call('seen', { traceparent: traceparentOf(sampled) });
@@ -151,7 +151,7 @@ describe('spans', () => {
     expect(collector.spans.filter(({ traceId }) => traceId === unsampled)).toEqual([]);
   });
 
-  it('are lost while the collector rejects them, with one log message, and calls continue', async () => {
+  it('spans are lost while the collector rejects them, with one log message, and calls continue', async () => {
     const said = () => bed.server.output.match(/cannot send spans/g)?.length ?? 0;
     expect(said()).toBe(0);
     collector.answerWith(400);
@@ -171,7 +171,7 @@ describe('spans', () => {
 });
 
 describe('the destination of spans', () => {
-  it('can be configured by the setting, and the spans of the last calls are sent before the service ends', async () => {
+  it('the destination of spans can be configured by the setting, and the last spans are sent before the service ends', async () => {
     await using collector = await otlpReceiver();
     // The standard variable, which leads nowhere here, has a lower priority than the service's own.
     const env = {

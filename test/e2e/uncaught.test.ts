@@ -51,7 +51,7 @@ test('an uncaught error is logged and counted, and the service answers further c
   expect(bed.server.output).toContain('faults.mjs');
 });
 
-test('a flood of them ends the service in order, with exit code 1, and its agents live on', async () => {
+test('a flood of uncaught errors ends the service cleanly with exit code 1, and its agents continue', async () => {
   const created = await bed.ask('POST', '/api/agent', bed.createBody('lives', 'plain.handler'));
   expect(created.body).toMatchObject({ code: 200 });
   const ended = once(bed.server.process, 'exit');

@@ -169,7 +169,7 @@ describe('a viewer sees the names of environment variables and not their values'
     }
   });
 
-  test('a slash at the end of a path changes nothing', async () => {
+  test('a path with a slash at its end hides the values too', async () => {
     for (const path of ['/api/jobs/', '/api/jobs/viewed/', '/api/job_schedules/', '/api/job_schedules/viewed/']) {
       const { status, body } = await bed.ask('GET', path, undefined, await as('viewer'));
       expect({ path, status, masked: JSON.stringify(body).includes('"KEY":"***"') }).toEqual({
@@ -210,7 +210,7 @@ describe('rookery diff', () => {
     });
   }
 
-  test('claims no difference of what a viewer does not see, and says so', async () => {
+  test('diff reports no difference for values that a viewer does not see, and prints a note', async () => {
     const work = join(directory, 'deployed');
     mkdirSync(join(work, 'code'), { recursive: true });
     writeFileSync(join(work, 'code/app.py'), 'def handle(event, context):\n    return event\n');
