@@ -37,7 +37,7 @@ async function rows(harness: Harness) {
 }
 
 describe('the record of a create', () => {
-  test('is inserted while the sandbox starts and before the client gets an answer', async () => {
+  test('the record of a create is inserted while the sandbox starts and before the client gets an answer', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     const { opened, open } = gate();
@@ -51,7 +51,7 @@ describe('the record of a create', () => {
     await creating;
   });
 
-  test('shows the agent as CREATING while the sandbox starts slowly', async () => {
+  test('the record of a create shows the agent as CREATING while the sandbox starts slowly', async () => {
     await using harness = await Harness.open();
     const { opened, open } = gate();
     harness.driver.faults.startGate = opened;
@@ -63,7 +63,7 @@ describe('the record of a create', () => {
     expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING' });
   });
 
-  test('fails the create with the reason and leaves no sandbox when it cannot be inserted', async () => {
+  test('a create fails with the reason and leaves no sandbox when its record cannot be inserted', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     faults.fails = true;
@@ -73,7 +73,7 @@ describe('the record of a create', () => {
     await harness.create('a');
   });
 
-  test('decides which of many concurrent creates has a name, and leaves one sandbox', async () => {
+  test('exactly one of many concurrent creates of a name gets the record, and one sandbox remains', async () => {
     await using harness = await Harness.open();
     const made = await Promise.allSettled(Array.from({ length: 8 }, () => harness.create('a')));
     expect(made.map(({ status }) => status).toSorted()).toEqual(['fulfilled', ...Array(7).fill('rejected')]);
@@ -84,7 +84,7 @@ describe('the record of a create', () => {
     expect(harness.driver.instanceIds).toEqual([id]);
   });
 
-  test('names the agent in the refusal when the machine has no capacity either', async () => {
+  test('a refusal of a used name names its agent when the machine has no capacity either', async () => {
     await using harness = await Harness.open({ ledger: ledgerOf(1) });
     const id = await harness.create('a');
     await expect(harness.create('a')).rejects.toMatchObject({ code: 'already_exists', body: { instance_id: id } });
@@ -93,7 +93,7 @@ describe('the record of a create', () => {
     expect(await rows(harness)).toMatchObject([{ id }]);
   });
 
-  test('is absent after a server death, and the next server removes only that sandbox before it serves', async () => {
+  test('a sandbox without a record after a server death is the only one that the next server removes before it serves', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin], orphanGraceMs: 3_600_000 });
     const { opened, open } = gate();
@@ -111,7 +111,7 @@ describe('the record of a create', () => {
     open();
   });
 
-  test('is inserted before the start when a start is expensive', async () => {
+  test('the record of a create is inserted before the start when a start is expensive', async () => {
     const { plugin, faults } = faulty('InsertQueryNode');
     await using harness = await Harness.open({ plugins: [plugin], cheapDrivers: [] });
     const { opened, open } = gate();
@@ -137,7 +137,7 @@ describe('the record of a create', () => {
       });
     }
 
-    test('is removed with the failed create, and its name is free', async () => {
+    test('an unconfirmed record is removed with the failed create, and its name is free', async () => {
       await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'insert');
       await expect(harness.create('a')).rejects.toBe(lost);
@@ -145,7 +145,7 @@ describe('the record of a create', () => {
       await harness.create('a');
     });
 
-    test('is recognized as running when its state can be seen', async () => {
+    test('an unconfirmed record becomes RUNNING when its state can be seen', async () => {
       await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'move');
       const id = await harness.create('a', { handler: 'count' });
@@ -153,7 +153,7 @@ describe('the record of a create', () => {
       expect(await harness.value(id)).toBe(1);
     });
 
-    test('is recognized as ended after a restart, since its sandbox was removed', async () => {
+    test('an unconfirmed record is recognized as ended after a restart, because its sandbox was removed', async () => {
       await using harness = await Harness.open({ cheapDrivers: [] });
       const id = await harness.create('a');
       const { rows: written } = harness.instances;
@@ -170,7 +170,7 @@ describe('the record of a create', () => {
       expect(harness.driver.runningIds).toEqual([]);
     });
 
-    test('is removed with its sandbox when the state cannot be seen at that moment', async () => {
+    test('an unconfirmed record is removed with its sandbox when the state cannot be seen at that moment', async () => {
       await using harness = await Harness.open({ cheapDrivers: [] });
       loses(harness.instances.rows, 'move');
       vi.spyOn(harness.instances.rows, 'find').mockRejectedValueOnce(unavailable('the database is away'));
@@ -184,7 +184,7 @@ describe('the record of a create', () => {
 });
 
 describe('the RUNNING state of an agent', () => {
-  test('is visible to every read and every end after the create is answered', async () => {
+  test('the RUNNING state is visible to every read and every end after the create is answered', async () => {
     await using harness = await Harness.open();
     const [a, b, c] = await Promise.all(['a', 'b', 'c'].map(name => harness.create(name)));
     const query = { tenant: TENANT, status: 'RUNNING' as const, limit: 10, cursor: null };
@@ -201,7 +201,7 @@ describe('the RUNNING state of an agent', () => {
     expect(harness.driver.runningIds.toSorted()).toEqual([a, b, c, d, f].toSorted());
   });
 
-  test('is reported before the end when the delete follows at once', async () => {
+  test('the RUNNING state is reported before the end when the delete follows at once', async () => {
     const kinds: string[] = [];
     await using harness = await Harness.open({ changed: ({ kind }) => void kinds.push(kind) });
     const id = await harness.create('a');
@@ -211,7 +211,7 @@ describe('the RUNNING state of an agent', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('is written before the create is answered, and leaves nothing when it cannot be written', async () => {
+  test('the RUNNING state is written before the create is answered, and a failed write leaves no residue', async () => {
     const { plugin, faults } = faulty('UpdateQueryNode');
     await using harness = await Harness.open({ plugins: [plugin] });
     faults.fails = true;
@@ -225,7 +225,7 @@ describe('the RUNNING state of an agent', () => {
 });
 
 describe('the record of a delete', () => {
-  test('is removed with the last files before the delete is answered', async () => {
+  test('the record of a deleted agent is removed with the last files before the delete is answered', async () => {
     await using harness = await Harness.open();
     const id = await harness.create('a');
     const { opened, open } = gate();
@@ -240,7 +240,7 @@ describe('the record of a delete', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('leaves files to the next server when this one is killed in between', async () => {
+  test('the next server removes the files of a delete when the previous server was killed in between', async () => {
     await using harness = await Harness.open();
     const id = await harness.create('a');
     const { opened, open } = gate();
@@ -255,7 +255,7 @@ describe('the record of a delete', () => {
     await deleting;
   });
 
-  test('is removed with its reservations when the last files cannot be removed, which become an orphan', async () => {
+  test('the record of a deleted agent is removed when its last files cannot be removed, which become an orphan', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
     const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
     const { packages, users } = fakePackages();
@@ -285,7 +285,7 @@ describe('the record of a delete', () => {
     }
   });
 
-  test('stays while the sandbox cannot be removed, and leaves no log of an earlier run afterwards', async () => {
+  test('the record of a deleted agent stays while its sandbox cannot be removed, and later no log of an earlier run remains', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'rookery-logs-'));
     const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
     try {

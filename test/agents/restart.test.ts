@@ -51,7 +51,7 @@ const NOTHING = { code: [], memoryMb: 0 };
 const ALL_OF = (epoch: number) => ({ code: [epoch], memoryMb: 128 });
 
 describe('the capacity of an agent during a restart', () => {
-  test('stays reserved when a function waits for capacity', async () => {
+  test('the capacity of a restarting agent stays reserved when a function waits for capacity', async () => {
     await using bed = await one();
     const { harness, id, ledger, held } = bed;
     const size = { cpuMillis: 1000, memoryMb: 128, processes: 1 };
@@ -63,7 +63,7 @@ describe('the capacity of an agent during a restart', () => {
     expect(ledger.promised.by.function.memoryMb).toBe(128);
   });
 
-  test('is released when no sandbox starts', async () => {
+  test('the capacity of a restarting agent is released when no sandbox starts', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     harness.driver.faults.startError = unavailable('no start');
@@ -76,7 +76,7 @@ describe('the capacity of an agent during a restart', () => {
     expect(held()).toEqual(NOTHING);
   });
 
-  test('must be reserved again when the agent has exited', async () => {
+  test('the capacity of an exited agent must be reserved again by its restart', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     harness.driver.kill(id);
@@ -89,7 +89,7 @@ describe('the capacity of an agent during a restart', () => {
     expect(held()).toEqual(ALL_OF(3));
   });
 
-  test('is released once when a delete interrupts the restart', async () => {
+  test('the capacity of a restarting agent is released once when a delete interrupts the restart', async () => {
     await using bed = await one();
     const { harness, id, held } = bed;
     const { opened } = gate();
@@ -118,25 +118,28 @@ describe('a restart that cannot be prepared', () => {
     },
   };
 
-  test.each(Object.keys(lose))('leaves the agent unchanged without %s, and succeeds when it returns', async what => {
-    await using bed = await one();
-    const { harness, id, held } = bed;
-    expect(await harness.value(id)).toBe(1);
-    const before = await harness.agents.get(TENANT, id);
-    lose[what]?.(bed, true);
-    await expect(harness.agents.restart(TENANT, id)).rejects.toThrow(what);
-    lose[what]?.(bed, false);
-    await harness.instances.reconcile();
-    expect(await harness.agents.get(TENANT, id)).toEqual(before);
-    expect(await harness.value(id)).toBe(2);
-    expect(held()).toEqual(ALL_OF(1));
-    expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
-    expect(held()).toEqual(ALL_OF(2));
-    await harness.agents.delete(TENANT, id, null);
-    expect(held()).toEqual(NOTHING);
-  });
+  test.each(Object.keys(lose))(
+    'a restart without %s leaves the agent unchanged, and succeeds when it returns',
+    async what => {
+      await using bed = await one();
+      const { harness, id, held } = bed;
+      expect(await harness.value(id)).toBe(1);
+      const before = await harness.agents.get(TENANT, id);
+      lose[what]?.(bed, true);
+      await expect(harness.agents.restart(TENANT, id)).rejects.toThrow(what);
+      lose[what]?.(bed, false);
+      await harness.instances.reconcile();
+      expect(await harness.agents.get(TENANT, id)).toEqual(before);
+      expect(await harness.value(id)).toBe(2);
+      expect(held()).toEqual(ALL_OF(1));
+      expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
+      expect(held()).toEqual(ALL_OF(2));
+      await harness.agents.delete(TENANT, id, null);
+      expect(held()).toEqual(NOTHING);
+    },
+  );
 
-  test('leaves the agent unchanged when the server stops during the preparation', async () => {
+  test('a restart leaves the agent unchanged when the server stops during the preparation', async () => {
     await using bed = await one();
     const { harness, id, packages, held } = bed;
     const { opened, open } = gate();
@@ -151,7 +154,7 @@ describe('a restart that cannot be prepared', () => {
     expect(held()).toEqual(ALL_OF(1));
   });
 
-  test('yields to a delete during the preparation', async () => {
+  test('a restart yields to a delete during the preparation', async () => {
     await using bed = await one();
     const { harness, id, packages, held } = bed;
     const { opened, open } = gate();
@@ -165,7 +168,7 @@ describe('a restart that cannot be prepared', () => {
     expect(harness.driver.instanceIds).toEqual([]);
   });
 
-  test('does not cancel a restart that is planned by the policy', async () => {
+  test('a restart that fails in its preparation does not cancel a restart that is planned by the policy', async () => {
     await using bed = await one({ policy: 'on-failure', maxRestarts: 1000, backoffMs: 50 });
     const { harness, id, packages } = bed;
     packages.missing = true;
@@ -180,7 +183,7 @@ describe('a restart that cannot be prepared', () => {
     );
   });
 
-  test('counts towards maxRestarts with a reason in the record when the policy started it', async () => {
+  test('a policy restart that fails in its preparation counts towards maxRestarts, and the record has the reason', async () => {
     await using bed = await one({ policy: 'on-failure', maxRestarts: 2, backoffMs: 1 });
     const { harness, id, packages } = bed;
     packages.missing = true;
@@ -208,7 +211,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
   }
 
   test.each([0, 1])(
-    'leaves the agent FAILED without calls until a reconciler pass ends the residue and releases it (%i)',
+    'a restart whose old sandbox stays leaves the agent FAILED until a reconciler pass ends the residue (%i)',
     async stops => {
       await using bed = await stuck(stops);
       const { harness, id, held } = bed;
@@ -226,7 +229,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
     },
   );
 
-  test('can be repeated at once in the reserved capacity', async () => {
+  test('a restart whose old sandbox stays can be repeated at once in the reserved capacity', async () => {
     await using bed = await stuck(1);
     const { harness, id, held } = bed;
     await harness.agents.restart(TENANT, id);
@@ -235,7 +238,7 @@ describe('a restart whose old sandbox cannot be removed', () => {
     expect(await harness.value(id)).toBe(1);
   });
 
-  test('does not prevent a delete', async () => {
+  test('a restart whose old sandbox stays does not prevent a delete', async () => {
     await using bed = await stuck(1);
     await bed.harness.agents.delete(TENANT, bed.id, null);
     expect(bed.harness.driver.instanceIds).toEqual([]);

@@ -80,7 +80,7 @@ for (const page of PAGES.filter(isOfScope)) {
   const words = page.blocks.flatMap(block => (isRun(block) ? block.words : []));
   const parts = [...new Set(words)].filter(word => word !== SERVES);
   describeWith(parts as Part[], page.name, () => {
-    test('runs every command with the output that the page shows', async () => follow(page), PAGE_TIMEOUT_MS);
+    test('the page runs every command with the output that it shows', async () => follow(page), PAGE_TIMEOUT_MS);
   });
   for (const { at, byHand } of page.blocks) {
     if (byHand !== null) skippedTest(`${page.name}, the block of line ${at}`, `by hand: ${byHand}`);

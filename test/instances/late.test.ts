@@ -105,26 +105,29 @@ describe('a late event', () => {
 });
 
 describe('a paused server that shares its database with another server', () => {
-  test.each(['node-1', 'node-2'])('cannot overwrite a newer epoch (the other server is %s)', async nodeId => {
-    await using bed = await Everybody.open();
-    const id = await bed.createAgent();
-    const slept = bed.server;
-    const exit = holdBack(slept, 'exited');
-    const awake = await bed.startServer({ nodeId });
-    if (nodeId === 'node-2')
-      await expect(awake.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'unavailable' });
-    await bed.startServer();
-    await bed.server.agents.restart(TENANT, id);
-    await exit.reached;
-    exit.free();
-    await slept.instances.reconcile();
-    await awake.instances.reconcile();
-    await bed.untilInOrder();
-    expect(await bed.server.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
-    expect((await bed.call(id)).ok).toBe(true);
-  });
+  test.each(['node-1', 'node-2'])(
+    'a paused server cannot overwrite a newer epoch (the other server is %s)',
+    async nodeId => {
+      await using bed = await Everybody.open();
+      const id = await bed.createAgent();
+      const slept = bed.server;
+      const exit = holdBack(slept, 'exited');
+      const awake = await bed.startServer({ nodeId });
+      if (nodeId === 'node-2')
+        await expect(awake.agents.restart(TENANT, id)).rejects.toMatchObject({ code: 'unavailable' });
+      await bed.startServer();
+      await bed.server.agents.restart(TENANT, id);
+      await exit.reached;
+      exit.free();
+      await slept.instances.reconcile();
+      await awake.instances.reconcile();
+      await bed.untilInOrder();
+      expect(await bed.server.agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
+      expect((await bed.call(id)).ok).toBe(true);
+    },
+  );
 
-  test('deletes the current sandbox of an agent, not the sandbox that it remembers', async () => {
+  test('a paused server deletes the current sandbox of an agent, not the sandbox in its memory', async () => {
     await using bed = await Everybody.open();
     // Exits are not reported, so the paused server still assumes that its sandbox runs.
     const wait = vi.spyOn(bed.driver, 'wait').mockImplementation(
@@ -143,7 +146,7 @@ describe('a paused server that shares its database with another server', () => {
     await bed.untilInOrder();
   });
 
-  test('fails its create without residue when the other server has undone the create', async () => {
+  test('a paused server fails its create without residue when the other server has undone the create', async () => {
     await using bed = await Everybody.open();
     const held = gate();
     Object.assign(bed.driver.faults, { startGate: held.opened, obeysAbort: false });
@@ -158,7 +161,7 @@ describe('a paused server that shares its database with another server', () => {
     expect(bed.driver.instanceIds).toEqual([]);
   });
 
-  test('neither runs nor ends a job that the other server has started again', async () => {
+  test('a paused server neither runs nor ends a job that the other server has started again', async () => {
     await using bed = await Everybody.open();
     const held = gate();
     Object.assign(bed.driver.faults, { startGate: held.opened, obeysAbort: false });
@@ -180,7 +183,7 @@ describe('a paused server that shares its database with another server', () => {
 });
 
 describe('an instance that is being ended', () => {
-  test('is neither adopted nor killed by a reconciler pass during pre_stop of a function', async () => {
+  test('a function instance in its pre_stop is neither adopted nor killed by a reconciler pass', async () => {
     await using bed = await Everybody.open();
     const inside = gate();
     const free = gate();
@@ -203,7 +206,7 @@ describe('an instance that is being ended', () => {
     expect(await bed.rows()).toEqual([]);
   });
 
-  test('is removed by the next reconciler pass, with its reservation, when its removal failed', async () => {
+  test('an instance whose removal failed is removed by the next reconciler pass with its reservation', async () => {
     await using bed = await Everybody.open();
     const id = await bed.createAgent();
     bed.driver.faults.removeFailures = 1;
@@ -215,7 +218,7 @@ describe('an instance that is being ended', () => {
 });
 
 describe('the server after a restart', () => {
-  test('waits for silent agents and silent function instances, then serves both', async () => {
+  test('a restarted server waits for silent agents and silent function instances, then serves both', async () => {
     await using bed = await Everybody.open();
     const [agent, fn] = [await bed.createAgent(), await bed.launchFunction()];
     await bed.server.close();
@@ -229,7 +232,7 @@ describe('the server after a restart', () => {
     await bed.untilInOrder();
   });
 
-  test('ends instances that stay silent: an agent becomes FAILED, a function instance is removed', async () => {
+  test('a restarted server ends instances that stay silent: an agent becomes FAILED, a function instance is removed', async () => {
     await using bed = await Everybody.open();
     const [agent, fn] = [await bed.createAgent(), await bed.launchFunction()];
     await bed.server.close();
@@ -242,7 +245,7 @@ describe('the server after a restart', () => {
     expect(bed.driver.runningIds).toEqual([]);
   });
 
-  test('removes FAILED function instances and residual builds with their sandboxes', async () => {
+  test('a restarted server removes FAILED function instances and residual builds with their sandboxes', async () => {
     await using bed = await Everybody.open();
     bed.driver.buildsEnd = false;
     const fn = await bed.launchFunction();
@@ -259,7 +262,7 @@ describe('the server after a restart', () => {
     expect(bed.driver.instanceIds).toEqual([]);
   });
 
-  test('keeps records of starting jobs until the job service recovers them', async () => {
+  test('a restarted server keeps records of starting jobs until the job service recovers them', async () => {
     await using bed = await Everybody.open();
     const { instances } = bed.server;
     const ids = { never: '', gone: '', begun: '' };

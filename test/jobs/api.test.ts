@@ -45,12 +45,12 @@ describe('submit and get', () => {
     }
   });
 
-  test('the version is one that Ray clients take', async () => {
+  test('GET /api/version answers a version that Ray clients accept', async () => {
     const { text } = await jobs.ask('GET', '/api/version');
     expect(JSON.parse(text)).toMatchObject({ version: '4', ray_version: '2.60.0' });
   });
 
-  test('a job that ends well has a complete record, in the list too', async () => {
+  test('a successful job has a complete record, also in the list', async () => {
     const record = await jobs.run(
       byShell('echo hello; echo there >&2', { submission_id: 'good', metadata: { a: 'b' } }),
     );
@@ -84,13 +84,13 @@ describe('submit and get', () => {
     });
   });
 
-  test('a signal is a negative exit code', async () => {
+  test('a job that a signal ends has a negative exit code', async () => {
     expect(await jobs.run(byShell('kill -9 $$'))).toMatchObject({ status: 'FAILED', driver_exit_code: -9 });
   });
 
   // Only control groups kill the job; an ordinary user's job gets a MemoryError.
   test.runIf(process.getuid?.() === 0)(
-    'a job that uses more memory than it asked for is killed, and its message says so',
+    'a job that uses more memory than requested is killed, and its message has the reason',
     async () => {
       const body = byShell('exec python -c "bytearray(500_000_000)"', { entrypoint_memory: 64 * 1024 * 1024 });
       const record = await jobs.run(body);
@@ -99,12 +99,12 @@ describe('submit and get', () => {
     },
   );
 
-  test('an empty entrypoint succeeds, a missing command is 127', async () => {
+  test('a job with an empty entrypoint succeeds, and one with a missing command exits with 127', async () => {
     expect(await jobs.run(byShell(''))).toMatchObject({ status: 'SUCCEEDED' });
     expect(await jobs.run(byShell('no-such-command'))).toMatchObject({ status: 'FAILED', driver_exit_code: 127 });
   });
 
-  test('the same id and body are the same job; another body is refused with one sentence', async () => {
+  test('a submit with the same id and body returns the same job, and another body is refused with one sentence', async () => {
     await jobs.submit(byShell('echo once', { submission_id: 'twice' }));
     await jobs.until('twice');
     expect(await jobs.submit(byShell('echo once', { submission_id: 'twice' }))).toBe('twice');
@@ -164,7 +164,7 @@ describe('stop and delete', () => {
     expect((await jobs.ask('GET', `/api/jobs/${id}`)).status).toBe(404);
   });
 
-  test('every process of a job is asked to end, and has time for it', async () => {
+  test('a stop sends SIGTERM to every process of a job and waits for its end', async () => {
     const python = `import signal, sys, time
 def end(*_):
     time.sleep(0.3)
@@ -190,7 +190,7 @@ time.sleep(1000)`;
     expect(await jobs.until(id)).toMatchObject({ status: 'STOPPED' });
   });
 
-  test('a job that waits for what is not there can be stopped at once', async () => {
+  test('a job that waits for a missing resource can be stopped at once', async () => {
     const id = await jobs.submit(byShell('true', { entrypoint_num_gpus: 1 }));
     const record = await jobs.get(id);
     expect(record.status).toBe('PENDING');
@@ -201,7 +201,7 @@ time.sleep(1000)`;
 });
 
 describe('files', () => {
-  test('a package is there after its upload, and a job runs in a copy of its own', async () => {
+  test('an uploaded package can be read, and each job runs in a separate copy', async () => {
     const path = '/api/packages/gcs/_ray_pkg_0123456789abcdef.tar.gz';
     expect((await jobs.ask('GET', path)).status).toBe(404);
     const body = await packageOf({
@@ -224,7 +224,7 @@ describe('files', () => {
     }
   });
 
-  test('a package that is too large is refused with a sentence, whether it says its size or not', async () => {
+  test('a package that is too large is refused with a sentence, with and without Content-Length', async () => {
     const url = `${server.frontendUrl}/api/packages/gcs/large.zip`;
     const large = new Uint8Array(3 * 1024 * 1024);
     const stream = new ReadableStream({
@@ -250,7 +250,7 @@ describe('files', () => {
     expect(record.message).toMatch(/^runtime_env setup failed: package gcs:\/\/nope.zip was not uploaded/);
   });
 
-  test('a directory of the host is the working directory itself, and the rule for unsafe mounts holds', async () => {
+  test('a job runs in a directory of the host itself, and unsafe directories are refused', async () => {
     const env = { runtime_env: { working_dir: hostDir, py_modules: [join(hostDir, 'package')] } };
     const record = await jobs.run(byShell('cd /tmp && python -c "import package; print(package.word)"', env));
     expect(await jobs.log(String(record.submission_id))).toBe('from the host\n');
@@ -260,7 +260,7 @@ describe('files', () => {
     }
   });
 
-  test('variables are there, with those of the job put in', async () => {
+  test('a job has its variables, in which variables of the job are expanded', async () => {
     const env = { runtime_env: { env_vars: { FOO: 'in $HOME', PYTHONPATH: '/x' } } };
     const record = await jobs.run(
       byShell('echo "$FOO $PYTHONPATH $ROOKERY_JOB_ID"', { ...env, submission_id: 'vars' }),
@@ -271,7 +271,7 @@ describe('files', () => {
 });
 
 describe('logs', () => {
-  test('a follower gets everything, and the end is known when its connection closes', async () => {
+  test('a follower gets the whole log, and the job has ended when the connection closes', async () => {
     const id = await jobs.submit(byShell('for i in 1 2 3; do echo line $i; sleep 0.1; done'));
     const { text, code } = await tail(id);
     expect({ text, code }).toEqual({ text: 'line 1\nline 2\nline 3\n', code: 1000 });
@@ -280,11 +280,11 @@ describe('logs', () => {
     expect((await jobs.ask('GET', `/api/jobs/${id}/logs?follow=true`)).text).toBe(text);
   });
 
-  test('an unknown job is a refused handshake', async () => {
+  test('the handshake of a log is refused for an unknown job', async () => {
     await expect(tail('nope')).rejects.toThrow('404');
   });
 
-  test('100 000 lines arrive whole and in order', async () => {
+  test('a log of 100 000 lines arrives completely and in order', async () => {
     const id = await jobs.submit(byShell('seq 100000'));
     const { text } = await tail(id);
     expect(text).toBe(await jobs.log(id));
@@ -314,7 +314,7 @@ describe('rules in the metadata', () => {
     });
   });
 
-  test('jobs wait for a resource that there is only once', async () => {
+  test('a job waits for a resource that another job uses', async () => {
     const body = { entrypoint_resources: { license: 1 } };
     const first = await jobs.submit(byShell('sleep 1000', body));
     await jobs.until(first, ({ status }) => status === 'RUNNING');

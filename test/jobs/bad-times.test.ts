@@ -46,7 +46,7 @@ function isSent(pid: number, signal: NodeJS.Signals): boolean {
 }
 
 describe('a zygote that does not answer', () => {
-  test('fails neither the running job nor the waiting job', async () => {
+  test('a zygote that does not answer fails neither the running job nor the waiting job', async () => {
     const first = await serve({ args: ['--set', 'jobs.maxRunning=2'] });
     const before = new JobClient(first.frontendUrl);
     const running = await before.submit({ entrypoint: 'while [ ! -e go ]; do sleep 0.1; done; echo went' });
@@ -77,7 +77,7 @@ describe('a zygote that does not answer', () => {
 });
 
 describeWith(['root', 'namespaces'], 'a full disk', () => {
-  test('does not lose the end of a job, and the server reports the full disk until space is free', async () => {
+  test('a full disk does not lose the end of a job, and the server reports the full disk until space is free', async () => {
     const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=32m', 'tmpfs', disk]);
     const empty = () => execFileSync('sh', ['-c', 'rm -f filler-*'], { cwd: disk });

@@ -46,11 +46,11 @@ describeWith(['helm'], 'the chart', () => {
     objects = await render(SECRETS);
   });
 
-  test('is right as Helm sees it', async () => {
+  test('the chart passes helm lint', async () => {
     expect(await helm(['lint', CHART, '--strict', '--set', SECRETS])).toContain('0 chart(s) failed');
   });
 
-  test('has the version of the program', () => {
+  test('the chart has the version of the program', () => {
     const { version } = JSON.parse(readFileSync(join(CHART, '../../package.json'), 'utf8')) as { version: string };
     const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8')) as Record<string, string>;
     expect(chart).toMatchObject({ version, appVersion: version });
@@ -77,13 +77,13 @@ describeWith(['helm'], 'the chart', () => {
     await expect(render(sets)).rejects.toThrow(sentence);
   });
 
-  test('runs one server alone without a secret for others', async () => {
+  test('the chart for one server needs no secret for replicas', async () => {
     const alone = await render('replicas=1,storage.existingSecret=s,auth.insecure=true,sandboxNamespace=p');
     expect(one(alone, 'ConfigMap').data['rookery.yaml']).not.toContain('cluster:');
     expect(one(alone, 'StatefulSet').spec.template.spec.initContainers).toBeUndefined();
   });
 
-  test('every container is locked: not root, root file system read-only, no rights, no way to more', () => {
+  test('every container of the chart runs without root, write access to its root file system, capabilities or escalation', () => {
     const pod = one(objects, 'StatefulSet').spec.template.spec as V1PodSpec;
     expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } });
     const containers = [...(pod.initContainers ?? []), ...pod.containers];
@@ -101,14 +101,14 @@ describeWith(['helm'], 'the chart', () => {
     expect(server?.readinessProbe?.httpGet?.path).toBe('/readyz');
   });
 
-  test('secrets come by reference: no value of one is in an object', () => {
+  test('the chart refers to secrets by name, and no object contains a value', () => {
     expect(objects.filter(object => object.kind === 'Secret')).toEqual([]);
     const pod = one(objects, 'StatefulSet').spec.template.spec as V1PodSpec;
     const named = pod.volumes?.flatMap(volume => volume.secret?.secretName ?? []);
     expect(named?.sort()).toEqual(['auth', 'cluster', 'db']);
   });
 
-  test('the server has no right outside of one namespace, and none on what it does not use', () => {
+  test('the server has rights in one namespace only, and only on objects that it uses', () => {
     expect(objects.filter(object => /^Cluster/.test(object.kind ?? ''))).toEqual([]);
     expect(one(objects, 'Role').rules).toEqual(
       RIGHTS.map(({ group, resource, verbs, isOfOurSecret }) => ({
@@ -156,12 +156,12 @@ describeWith(['helm'], 'the chart', () => {
     expect(settingsOf(named)).toEqual({ tenants: ['platform'], images: ['a:1'] });
   });
 
-  test('pods of the namespace of the release are taken when the value says so', async () => {
+  test('the chart can place pods in the namespace of the release', async () => {
     const same = await render(`${SECRETS},sandboxNamespace=apart`);
     expect(one(same, 'Role').metadata.namespace).toBe('apart');
   });
 
-  test('with a namespace for pods all rights and rules of pods are there', async () => {
+  test('the chart puts the rights and network rules of pods into the namespace of pods', async () => {
     const apart = await render(SECRETS);
     expect(one(apart, 'Role').metadata.namespace).toBe('pods');
     expect(one(apart, 'RoleBinding').subjects[0].namespace).toBe('apart');
@@ -202,7 +202,7 @@ describeWith(['helm'], 'the chart', () => {
       ]);
     });
 
-    test('without the internet a pod reaches names and servers only', async () => {
+    test('a pod without internet access reaches only name servers and the servers of Rookery', async () => {
       const closed = await render(`${SECRETS},networkPolicy.sandboxes.internet=false`);
       expect(JSON.stringify(one(closed, 'NetworkPolicy', '-sandboxes'))).not.toContain('ipBlock');
     });

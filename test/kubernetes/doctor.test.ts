@@ -29,7 +29,7 @@ describe('findings of doctor about a cluster', () => {
     ['a right that is missing', { missingRights: [{ right: 'create pods', without: 'no instance can run' }] }, 1],
     ['a pod that would be refused', { refusal: 'there is no namespace pods' }, 2],
     ['a pod that is not reached', { reachable: { address: '10.1.2.3', problem: 'timed out' } }, 3],
-  ])('%s is a failure when instances run on Kubernetes, else a warning', (_, facts, row) => {
+  ])('the finding for %s is a failure when instances run on Kubernetes, else a warning', (_, facts, row) => {
     expect(statuses(facts)[row]).toBe('fail');
     expect(statuses(facts, { ...NEEDED, isNeeded: false })[row]).toBe('warn');
   });

@@ -6,7 +6,7 @@ import { isInScope, testFiles } from '../scope.ts';
 import { MUTATIONS } from './mutations.ts';
 
 describe('npm run mutations', () => {
-  test.each(MUTATIONS)('can insert the fault: $fault', ({ file, find, replace, tests }) => {
+  test.each(MUTATIONS)('npm run mutations can insert the fault: $fault', ({ file, find, replace, tests }) => {
     const parts = readFileSync(join(ROOT, file), 'utf8').split(find);
     expect(parts).toHaveLength(2);
     expect(replace).not.toBe(find);

@@ -27,7 +27,9 @@ function traces(daemon: DockerDaemon): readonly string[] {
 }
 
 describeWith(['docker'], 'the docker daemon of the tests', () => {
-  test('runs test images next to another daemon without residue', { timeout: TIMEOUT_MS }, async () => {
+  test('the docker daemon of the tests runs test images next to another daemon without residue', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const [daemon, other] = await Promise.all([
       DockerDaemon.start({ images: ['python', 'plain'] }),
       DockerDaemon.start({ images: ['plain'] }),
@@ -49,7 +51,9 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     expect(traces(other)).toEqual([]);
   });
 
-  test('keeps its containers through halt and resume when live restore is on', { timeout: TIMEOUT_MS }, async () => {
+  test('the docker daemon of the tests keeps its containers through halt and resume when live restore is on', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     await using daemon = await DockerDaemon.start({ images: ['plain'], liveRestore: true });
     const id = await daemon.docker('run', '--detach', IMAGES.plain, 'sleep', '1000');
     const state = () => daemon.docker('inspect', '--format', '{{.State.Running}} {{.State.Pid}}', id);
@@ -62,7 +66,9 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     }
   });
 
-  test('keeps the interface docker0 of the machine when it starts again', { timeout: TIMEOUT_MS }, async () => {
+  test('the docker daemon of the tests keeps the interface docker0 of the machine when it starts again', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const isThere = () => existsSync('/sys/class/net/docker0');
     const isOurs = !isThere();
     if (isOurs) execFileSync('ip', ['link', 'add', 'name', 'docker0', 'type', 'bridge']);
@@ -77,7 +83,9 @@ describeWith(['docker'], 'the docker daemon of the tests', () => {
     }
   });
 
-  test('removes containers that outlived a killed daemon', { timeout: TIMEOUT_MS }, async () => {
+  test('the docker daemon of the tests removes containers that outlived a killed daemon', {
+    timeout: TIMEOUT_MS,
+  }, async () => {
     const daemon = await DockerDaemon.start({ images: ['plain'] });
     const id = await daemon.docker('run', '--detach', IMAGES.plain, 'sleep', '1000');
     const pid = await daemon.docker('inspect', '--format', '{{.State.Pid}}', id);

@@ -9,13 +9,13 @@ describeWith(['kubernetes'], 'the cluster of the tests', () => {
   }, KUBERNETES_START_MS);
   afterAll(() => namespace?.close());
 
-  test('gives a namespace in which pods can be created', async () => {
+  test('the cluster of the tests provides a namespace in which pods can be created', async () => {
     await vi.waitFor(() => namespace.core.readNamespacedServiceAccount({ name: 'default', namespace: namespace.name }));
     const { items } = await namespace.core.listNamespacedPod({ namespace: namespace.name });
     expect(items).toEqual([]);
   });
 
-  test('removes a namespace with everything in it at once', async () => {
+  test('the cluster of the tests removes a namespace with its whole content at once', async () => {
     const other = await kubernetesNamespace();
     await vi.waitFor(() => other.core.readNamespacedServiceAccount({ name: 'default', namespace: other.name }));
     const container = { name: 'main', image: 'docker.io/local/no-such-image:1', imagePullPolicy: 'Never' };

@@ -18,13 +18,13 @@ describeWith(['postgres'], 'the PostgreSQL of the tests', () => {
     return (await client.query(text).finally(() => client.end())).rows;
   };
 
-  test('gives a new and empty database at each request', async () => {
+  test('the PostgreSQL of the tests provides a new and empty database at each request', async () => {
     const [first, second] = [await server.database(), await server.database()];
     await ask(first, 'create table t (a int)');
     await expect(ask(second, 'select * from t')).rejects.toThrow('does not exist');
   });
 
-  test('keeps committed rows through a restart and a kill', async () => {
+  test('the PostgreSQL of the tests keeps committed rows through a restart and a kill', async () => {
     const url = await server.database();
     await ask(url, 'create table t (a int)');
     for (const again of [() => server.restart(), () => server.kill().then(() => server.start())]) {
@@ -34,7 +34,7 @@ describeWith(['postgres'], 'the PostgreSQL of the tests', () => {
     expect(await ask(url, 'select count(*)::int as n from t')).toEqual([{ n: 2 }]);
   });
 
-  test('answers no query while paused, and continues when resumed', async () => {
+  test('the PostgreSQL of the tests answers no query while paused, and continues when resumed', async () => {
     const url = await server.database();
     server.pause();
     let isAnswered = false;
@@ -47,7 +47,7 @@ describeWith(['postgres'], 'the PostgreSQL of the tests', () => {
     expect(await answer).toEqual([{ one: 1 }]);
   });
 
-  test('leaves no directory and no process when closed', async () => {
+  test('the PostgreSQL of the tests leaves no directory and no process when closed', async () => {
     const other = await startPostgres();
     const [row] = await ask(other.url, "select current_setting('data_directory') as data, pg_backend_pid() as pid");
     await other.close();

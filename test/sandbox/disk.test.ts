@@ -68,7 +68,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     expect(await driver.inspect(handle)).toMatchObject({ state: 'exited', exit: { cause: exit.cause } });
   });
 
-  test('does not count what is in its memory, what only looks large, and what its caller mounted', async () => {
+  test('the disk use of a sandbox excludes files in memory, holes of sparse files and mounted directories', async () => {
     const callers = mkdtempSync(join(host, 'callers-'));
     mkdirSync(join(callers, 'd'));
     const code = [
@@ -105,7 +105,7 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
     await own.dispose();
   });
 
-  test('goes with it, however deep it is, and the driver knows nothing of it any more', async () => {
+  test('files of a sandbox are removed with it, whatever their depth, and the driver lists it no more', async () => {
     const code = `os.chdir('/run/rookery')
 for _ in range(60):
     os.mkdir('d' * 200); os.chdir('d' * 200)
@@ -136,7 +136,7 @@ os.mkdir('/writable/made')`;
     }
   });
 
-  test('is not measured where there is nothing: a handler of Python has its files in memory', async () => {
+  test('the disk use of a Python handler is not measured, because its files are in memory', async () => {
     const { handle } = await start(fixture.spec());
     expect(() => readFileSync(join(fixture.dataDir, 'run', 'instances', handle.instanceId, 'disk.json'))).toThrow(
       'ENOENT',

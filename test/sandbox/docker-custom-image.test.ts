@@ -122,7 +122,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       return channel;
     };
 
-    test('runs the command of the image in its directory, with its variables, as the user', async () => {
+    test('a custom image runs its command in its directory, with its variables, as the user', async () => {
       const started = await start({ rootfs: { type: 'image', imageUrl: IMAGE, user: IMAGE_USER.name } });
       const channel = await open(started);
       const outcome = await channel.call(callOf({ number: 1 }));
@@ -140,7 +140,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       await bridgeEnd(started.spec.instanceId);
     });
 
-    test('is found again by another driver, and its state is there', async () => {
+    test('a container of a custom image is found by another driver with its state', async () => {
       const started = await start();
       (await open(started)).close();
       const other = fixture.driver();
@@ -177,7 +177,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       },
     );
 
-    test('an image whose command ends at once does not start, and nothing is left', async () => {
+    test('an image whose command ends at once fails the start without residue', async () => {
       const spec = fixture.spec({ command: { kind: 'image' }, mounts: [] });
       const failing = { ...spec, rootfs: { type: 'image' as const, imageUrl: IMAGES.plain, user: '' } };
       // The end may be seen shortly before or after the start resolves.
@@ -195,36 +195,39 @@ describeWith(['docker'], 'with a docker daemon', () => {
     test.each([
       ['root', ''],
       ['a user of the image', IMAGE_USER.name],
-    ])('a file that the command of an image makes in a mount is no program of %s on the host', async (_who, user) => {
-      const image = `${IMAGE}-bits`;
-      const script =
-        'cp /bin/sh /writable/a; chmod 6755 /writable/a; install -m 4755 /bin/sh /writable/b; touch /writable/c';
-      await buildImage(host, image, [`USER ${IMAGE_USER.name}`, `CMD ["sh", "-c", "${script}"]`]);
-      const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
-      chmodSync(workspace, 0o777);
-      const spec = fixture.spec({
-        command: { kind: 'image' },
-        mounts: [{ source: workspace, target: '/writable', readonly: false }],
-        rootfs: { type: 'image', imageUrl: image, user },
-      });
-      // The program ends before it serves.
-      await driver.start(spec, AbortSignal.timeout(WAIT_MS)).then(
-        ({ handle }) => driver.wait(handle),
-        () => undefined,
-      );
-      const made = readdirSync(workspace);
-      expect(made).toEqual(expect.arrayContaining(['a', 'c']));
-      for (const name of made) {
-        expect([name, statSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
-      }
-      rmSync(workspace, { recursive: true });
-      for (const { handle, instanceId } of await driver.list()) {
-        if (instanceId === spec.instanceId) await driver.remove(handle);
-      }
-      await bridgeEnd(spec.instanceId);
-    });
+    ])(
+      'a file that the command of an image creates in a mount is not executable as %s on the host',
+      async (_who, user) => {
+        const image = `${IMAGE}-bits`;
+        const script =
+          'cp /bin/sh /writable/a; chmod 6755 /writable/a; install -m 4755 /bin/sh /writable/b; touch /writable/c';
+        await buildImage(host, image, [`USER ${IMAGE_USER.name}`, `CMD ["sh", "-c", "${script}"]`]);
+        const workspace = mkdtempSync(join(tmpdir(), 'rookery-bits-'));
+        chmodSync(workspace, 0o777);
+        const spec = fixture.spec({
+          command: { kind: 'image' },
+          mounts: [{ source: workspace, target: '/writable', readonly: false }],
+          rootfs: { type: 'image', imageUrl: image, user },
+        });
+        // The program ends before it serves.
+        await driver.start(spec, AbortSignal.timeout(WAIT_MS)).then(
+          ({ handle }) => driver.wait(handle),
+          () => undefined,
+        );
+        const made = readdirSync(workspace);
+        expect(made).toEqual(expect.arrayContaining(['a', 'c']));
+        for (const name of made) {
+          expect([name, statSync(join(workspace, name)).mode & 0o6000]).toEqual([name, 0]);
+        }
+        rmSync(workspace, { recursive: true });
+        for (const { handle, instanceId } of await driver.list()) {
+          if (instanceId === spec.instanceId) await driver.remove(handle);
+        }
+        await bridgeEnd(spec.instanceId);
+      },
+    );
 
-    test('a program that does not serve is reported with what is seen', async () => {
+    test('a program that does not serve fails the start with its output', async () => {
       const env = { ...fixture.spec().env, HTTP_START_SECONDS: '0.3' };
       const image = `${IMAGE}-idle`;
       await buildImage(host, image, ['CMD ["sleep", "1000"]']);
@@ -238,7 +241,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       await execute('docker', ['rmi', '--force', image], { env: { ...process.env, DOCKER_HOST: host } });
     });
 
-    test('an image that is not there is a failure that names it', async () => {
+    test('a missing image fails the start with its name', async () => {
       const missing = start({ rootfs: { type: 'image', imageUrl: 'localhost:1/nothing:here', user: '' } });
       await expect(missing).rejects.toThrow(/localhost:1\/nothing:here/);
       await expect(missing).rejects.toSatisfy(isError('failed_precondition'));

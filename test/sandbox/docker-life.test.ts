@@ -86,7 +86,7 @@ describeWith(['docker'], 'containers', () => {
   /** Evaluates an expression of Python inside and returns its text. */
   const evaluate = (channel: Channel, code: string) => call(channel, { code });
 
-  test('nothing is left of a start that fails, whatever it was', async () => {
+  test('a failed start leaves no container and no record', async () => {
     await expect(start({ rootfs: image('no-such-registry.invalid/image:1') })).rejects.toThrow();
     await expect(start({ rootfs: image(IMAGES.plain) })).rejects.toThrow();
     expect(await driver.list()).toEqual([]);
@@ -94,7 +94,7 @@ describeWith(['docker'], 'containers', () => {
   });
 
   describe('the image', () => {
-    test('no image: the sentence of the specification, and where one is named', async () => {
+    test('a start without an image fails with the sentence of the specification and the field that names one', async () => {
       await expect(start({ rootfs: image('') })).rejects.toMatchObject({
         code: 'failed_precondition',
         message: 'no Docker image specified',
@@ -102,7 +102,7 @@ describeWith(['docker'], 'containers', () => {
       });
     });
 
-    test('an image that is missing and cannot be pulled is named, with the reason', async () => {
+    test('a start fails with the name of an image that cannot be pulled, and the reason', async () => {
       await expect(start({ rootfs: image('127.0.0.1:1/nobody/nothing:9') })).rejects.toSatisfy(
         isError(
           'failed_precondition',
@@ -111,7 +111,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('a reference that is none fails with it', async () => {
+    test('a start fails when the image is not a valid reference', async () => {
       await expect(start({ rootfs: image('Not An Image') })).rejects.toSatisfy(
         isError('failed_precondition', /invalid reference format/),
       );
@@ -155,7 +155,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await evaluate(channel, "sys.modules['rookery_runtime'].__file__")).toBe(`${file}/__init__.py`);
     });
 
-    test('a runtime of its own that speaks another version of the protocol is not used', async () => {
+    test('a runtime in the image with another version of the protocol is not used', async () => {
       const file = '/usr/lib/python3/dist-packages/rookery_runtime';
       const tag = await buildImage(client, 'rookery-test/old:1', {
         [`${file}/__init__.py`]: '',
@@ -165,7 +165,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await evaluate(channel, "sys.modules['rookery_runtime'].__file__")).toMatch(/^\/opt\/rookery\//);
     });
 
-    test('where the mounted runtime is, is not on the path nor in the environment of the code', async () => {
+    test('the directory of the mounted runtime is neither in the path nor in the environment of the code', async () => {
       const { channel } = await startWith('behaviours.attempt');
       expect(await evaluate(channel, "[p for p in sys.path if 'rookery' in p]")).toBe('[]');
       expect(await evaluate(channel, "[v for v in os.environ.values() if '/opt/rookery' in v]")).toBe('[]');
@@ -181,7 +181,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await call(channel, {})).toMatchObject({ FROM_IMAGE: 'yes', LANG: 'C.UTF-8' });
     });
 
-    test('a Java of another version, or none, is an invalid function', async () => {
+    test('an image with another Java version, or without Java, fails as an invalid function', async () => {
       const argv = ['java', '-jar', '/x.jar'];
       const imageProgram = { name: 'java' as const, version: '17' };
       const command = { kind: 'exec' as const, argv, makesSocket: true, imageProgram };
@@ -208,15 +208,18 @@ describeWith(['docker'], 'containers', () => {
   });
 
   describe('the user', () => {
-    test.each(['nobody', '1000'])('%s has /tmp as HOME when the image has no home directory for it', async user => {
-      const { channel } = await startWith('behaviours.environment', {
-        rootfs: { ...image(IMAGES.python), user },
-        env: { HOME: `/home/${user}` },
-      });
-      expect(await call(channel, {})).toMatchObject({ HOME: '/tmp' });
-    });
+    test.each(['nobody', '1000'])(
+      'the user %s has /tmp as HOME when the image has no home directory for this user',
+      async user => {
+        const { channel } = await startWith('behaviours.environment', {
+          rootfs: { ...image(IMAGES.python), user },
+          env: { HOME: `/home/${user}` },
+        });
+        expect(await call(channel, {})).toMatchObject({ HOME: '/tmp' });
+      },
+    );
 
-    test('has no rights that nothing gave it: no capability, no new privileges, filtered system calls', async () => {
+    test('code in a container has no capabilities, no_new_privs and filtered system calls', async () => {
       const { channel, facts } = await startWith('behaviours.process');
       const none = '0000000000000000';
       expect(await call(channel, {})).toMatchObject({
@@ -228,12 +231,12 @@ describeWith(['docker'], 'containers', () => {
       expect(facts.isolation).toEqual(expect.arrayContaining(['mount', 'pid', 'ipc', 'uts', 'net', 'seccomp']));
     });
 
-    test('can be a number, and may have a group', async () => {
+    test('the user of a container can be a number, and may have a group', async () => {
       const { channel } = await startWith('behaviours.process', { rootfs: image(IMAGES.python, '1234:5678') });
       expect(await call(channel, {})).toMatchObject({ uid: 1234, gid: 5678 });
     });
 
-    test('a group that does not exist fails with its name', async () => {
+    test('a start fails with the name of a group that does not exist', async () => {
       await expect(start({ rootfs: image(IMAGES.python, 'root:nothing') })).rejects.toSatisfy(
         isError('failed_precondition', /^group nothing does not exist in rookery-test\/python:1$/),
       );
@@ -251,7 +254,7 @@ describeWith(['docker'], 'containers', () => {
   });
 
   describe('the limits', () => {
-    test('open files, processes, memory and cpu shares are those of the spec', async () => {
+    test('a container has the open files, processes, memory and cpu shares of its spec', async () => {
       const changes = { maxOpenFiles: 512, maxProcesses: 40, memoryMb: 128, cpuMillis: 500 };
       const { channel, handle } = await startWith('behaviours.attempt', changes);
       const limit = '__import__("resource").getrlimit(__import__("resource").RLIMIT_NOFILE)';
@@ -267,7 +270,7 @@ describeWith(['docker'], 'containers', () => {
       });
     });
 
-    test('more processors than the kernel can count are no error', async () => {
+    test('a start with more processors than the kernel can count succeeds', async () => {
       const { channel } = await startWith('behaviours.echo', { cpuMillis: 1_000_000 });
       expect(await call(channel, 1)).toBe(1);
     });
@@ -309,7 +312,7 @@ describeWith(['docker'], 'containers', () => {
       }
     });
 
-    test('without a network there is loopback alone', async () => {
+    test('a container without a network has loopback only', async () => {
       const { channel, facts } = await startWith('behaviours.attempt', {
         network: 'none',
         ports: [{ protocol: 'tcp', port: 80 }],
@@ -344,7 +347,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await call(channel, 1)).toBe(1);
     });
 
-    test('networks without containers go with the driver, and those of others stay', async () => {
+    test('the driver removes its networks without containers at its end, and networks of others stay', async () => {
       const other = fixture.driver();
       const started = await other.start(fixture.spec({ tenant: 'leaving' }), signal());
       await other.remove(started.handle);
@@ -396,7 +399,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await driver.list()).toEqual([]);
     });
 
-    test('leftovers of an earlier start of the same instance do not hinder the next', async () => {
+    test('residue of an earlier start of the same instance does not prevent the next start', async () => {
       const first = await start();
       const second = await driver.start({ ...fixture.spec(), instanceId: first.spec.instanceId }, signal());
       expect(await driver.inspect(first.handle)).toEqual({ state: 'gone' });
@@ -418,7 +421,7 @@ describeWith(['docker'], 'containers', () => {
       },
     );
 
-    test('a program that is ready with something else than a socket is refused', async () => {
+    test('a program that places another file at the path of the socket is refused', async () => {
       const source = directory({ app: '#!/bin/sh\nln -s /run/rookery /run/rookery/runtime.sock\nexec sleep 600\n' });
       const command = { kind: 'exec' as const, argv: ['/app/app'], deployDir: '/app', makesSocket: true };
       const mounts = [{ source, target: '/app', readonly: true }];
@@ -429,7 +432,7 @@ describeWith(['docker'], 'containers', () => {
     });
   });
 
-  test('lines that the daemon keeps in pieces are whole, also when the last ones are asked for', async () => {
+  test('lines that the daemon keeps in pieces are joined, also at the end of the log', async () => {
     const { channel, handle } = await startWith('behaviours.attempt');
     const long = 'x'.repeat(40_000);
     await evaluate(channel, `print('a')\nprint('x' * 40000)\nprint('b', flush=True)`);
@@ -496,7 +499,7 @@ describeWith(['docker'], 'containers', () => {
         null,
         /^deploy dir is empty: codePath must be an absolute path/,
       ],
-    ] as const)('when %s the start says so', async (_title, command, files, text) => {
+    ] as const)('a start fails with the reason when %s', async (_title, command, files, text) => {
       const source = files === null ? null : directory(files);
       for (const each of [command, { ...command, orServesHttp: true }]) {
         await expect(startProgram(each, source)).rejects.toSatisfy(isError('failed_precondition', text));
@@ -504,14 +507,14 @@ describeWith(['docker'], 'containers', () => {
       expect(await driver.list()).toEqual([]);
     });
 
-    test('when it may not be executed the start says so', async () => {
+    test('a start fails with the reason when the program is not executable', async () => {
       const source = directory({ app: '#!/bin/sh\n' }, 0o644);
       await expect(startProgram(exec(), source)).rejects.toSatisfy(
         isError('failed_precondition', /^\/app\/app is not an executable file$/),
       );
     });
 
-    test('when it ends before it listens the start says how, with its last output', async () => {
+    test('a start fails with the exit code and the last output when the program ends before it listens', async () => {
       const source = directory({ app: '#!/bin/sh\necho no luck >&2\nexit 7\n' });
       await expect(startProgram(exec(), source)).rejects.toSatisfy(
         isError('failed_precondition', /^instance exited: exit code 7: no luck$/),
@@ -525,7 +528,7 @@ describeWith(['docker'], 'containers', () => {
       );
     });
 
-    test('a program that may serve HTTP does so, and so does a bootstrap', async () => {
+    test('a program without the protocol and a bootstrap both serve over HTTP', async () => {
       const source = directory({ app: program('http'), bootstrap: program('http') });
       const commands = [
         { ...exec(), orServesHttp: true },
@@ -540,7 +543,7 @@ describeWith(['docker'], 'containers', () => {
       }
     });
 
-    test('without a program each call learns that there is none', async () => {
+    test('each call fails with the missing program when the command is empty', async () => {
       const started = await start({ command: { kind: 'exec', argv: [] } });
       const channel = await Channel.open(started.endpoint, started.spec.secret, signal());
       channels.push(channel);
@@ -589,7 +592,7 @@ describe('without a daemon', () => {
   };
   const signalOf = () => AbortSignal.timeout(WAIT_MS);
 
-  test('a socket that is not there: unavailable, with what to do', async () => {
+  test('a missing daemon socket fails with unavailable and the next step', async () => {
     const { probe, failure } = await unreachable('unix:///no/such/docker.sock');
     const reason = expect.stringMatching(/^there is no socket at unix:\/\/\/no\/such\/docker\.sock; start the daemon/);
     expect(probe).toEqual({ available: false, reason });

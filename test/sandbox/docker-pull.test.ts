@@ -41,7 +41,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     from.start(fixture.spec({ rootfs: { type: 'image', imageUrl: registry.reference, user: '' } }), signal);
   const messages = () => log.map(({ message }) => message);
 
-  test('is pulled once for all who wait for it, and the log tells', async () => {
+  test('a missing image is pulled once for all waiting creates, and the log has the pull', async () => {
     const starts = await Promise.allSettled(Array.from({ length: 5 }, () => start()));
     // The image was pulled and contains no Python.
     for (const each of starts) {
@@ -54,7 +54,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     expect(log[0]).toMatchObject({ image: registry.reference });
   });
 
-  test('fails with the registry’s reason, and the next create tries again', async () => {
+  test('a failed pull fails the create with the registry’s reason, and the next create retries', async () => {
     registry.answer = 'broken off';
     await expect(start()).rejects.toSatisfy(
       isError('failed_precondition', /^image 127\.\S+\/thing:1 is not here and cannot be pulled: ./),
@@ -153,7 +153,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     expect(registry.asked).toEqual([]);
   });
 
-  test('is not pulled for longer than the setting allows', async () => {
+  test('a pull ends at the time limit of the setting', async () => {
     registry.answer = 'held back';
     const hasty = fixture.driver({ pullTimeoutMs: 300 });
     await expect(start(undefined, hasty)).rejects.toSatisfy(
@@ -161,7 +161,7 @@ describeWith(['docker'], 'an image that is not there', () => {
     );
   });
 
-  test('keeps no create waiting longer than the create may take', async () => {
+  test('a create does not wait for a pull beyond its own time limit', async () => {
     registry.answer = 'held back';
     const hasty = fixture.driver({ pullTimeoutMs: 10_000 });
     const before = registry.pulls;

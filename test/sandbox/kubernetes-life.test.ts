@@ -122,19 +122,19 @@ describeWith(['kubernetes'], 'with a cluster', () => {
     const callIn = async (spec: SandboxSpec, handle: SandboxHandle, entry: string, event: object) =>
       await (await entryOf(spec, handle, entry))(event);
 
-    test('an image that cannot be had fails the start in the words of the cluster, and leaves no pod', async () => {
+    test('an image that cannot be pulled fails the start with the message of the cluster, and leaves no pod', async () => {
       const rootfs = { type: 'image', imageUrl: 'no-registry.invalid/nothing:1', user: '' } as const;
       await expect(start({ rootfs })).rejects.toThrow(/^the pod did not start: ImagePullBackOff: /);
       expect(await podNames()).toEqual([]);
     });
 
-    test('a name that is no image name fails at once', async () => {
+    test('an invalid image name fails the start at once', async () => {
       const rootfs = { type: 'image', imageUrl: 'NO IMAGE', user: '' } as const;
       await expect(start({ rootfs })).rejects.toThrow(/InvalidImageName/);
       expect(await podNames()).toEqual([]);
     });
 
-    test('a pod that no node has room for fails at the end of its budget with the words of the scheduler', async () => {
+    test('a pod that fits on no node fails at the end of its budget with the message of the scheduler', async () => {
       await expect(start({ memoryMb: 900_000_000 }, driver, 3_000)).rejects.toThrow(
         /^the pod did not start in time: Unschedulable: .*memory/,
       );
@@ -213,7 +213,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       expect(await podNames()).toEqual([]);
     });
 
-    test('a start of an instance whose last pod is still there takes its place', async () => {
+    test('a start replaces the last pod of its instance when that pod still exists', async () => {
       const first = await start();
       await driver.stop(first.handle, 1_000);
       const second = await start({ instanceId: first.spec.instanceId });
@@ -301,7 +301,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       await vi.waitFor(async () => expect(await podNames()).toEqual([]), PATIENCE);
     });
 
-    test('while the API server is away pods serve, a handle that cannot be asked about is unknown, and nothing is given up', async () => {
+    test('pods serve while the API server is down, and a handle whose state cannot be read is unknown', async () => {
       const server = new URL(namespace.config.getCurrentCluster()?.server ?? '');
       const door = new Door(server.hostname, Number(server.port));
       const directory = mkdtempSync(join(tmpdir(), 'rookery-door-'));

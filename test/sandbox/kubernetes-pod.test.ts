@@ -201,14 +201,16 @@ describeWith(['kubernetes'], 'the manager in a pod', () => {
     expect(await lastLine(name)).toEqual([['/run/rookery/sockets'], [0, 0, 0], false, 0, 0]);
   });
 
-  test('an end for want of memory says so, and the manager lives', { timeout: TEST_MS }, async () => {
+  test('an instance that exceeds its memory ends with that reason, and the manager continues', {
+    timeout: TEST_MS,
+  }, async () => {
     const { manager } = await pod('ours');
     await manager.start(order('held = []\nwhile True: held.append(bytearray(1 << 20))'), signal());
     expect(await manager.wait(signal())).toMatchObject({ signal: 'SIGKILL', oomKilled: true });
     await manager.reset(signal());
   });
 
-  test('a pod that was made for its instance ends with it, with its code and its log', {
+  test('a single-instance pod ends with its instance, with the exit code and the log', {
     timeout: TEST_MS,
   }, async () => {
     const { manager, name } = await pod('ours');

@@ -140,7 +140,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       if (directory !== undefined) rmSync(directory, { recursive: true, force: true });
     }, TEST_MS);
 
-    test('the driver lists again, notices what ended and what is new, and keeps what runs', {
+    test('the driver lists again, notices ended and new pods, and keeps running ones', {
       timeout: TEST_MS,
     }, async () => {
       const driver = fixture.driver();

@@ -124,7 +124,7 @@ describeWith(['root', 'networks', 'supervisor', 'docker'], 'the networks of all 
     ['udp', address, UDP_PORT],
   ];
 
-  test('each reaches its own ports', async () => {
+  test('a sandbox reaches its own ports', async () => {
     expect(await reached(({ address }) => [...portsOf('127.0.0.1'), ...portsOf(address)], ANSWER_SECONDS)).toHaveLength(
       parties.length * 4,
     );

@@ -55,21 +55,21 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await attempt('raw_socket')).toBe('PermissionError');
   });
 
-  test('a listener on the host’s loopback is out of reach', async () => {
+  test('a sandbox does not reach a listener on the host’s loopback', async () => {
     const { port } = await listenOn('127.0.0.1');
     const { attempt } = await start();
     expect(await attempt('connect', { host: '127.0.0.1', port })).toBe('ConnectionRefusedError');
     expect(await attempt('connect', { host: '10.219.0.1', port })).toBe('ConnectionRefusedError');
   });
 
-  test('two listen on the same port, and neither reaches the other', async () => {
+  test('two sandboxes listen on the same port, and neither reaches the other', async () => {
     const [one, other] = await Promise.all([start(), start()]);
     for (const { attempt } of [one, other]) await attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
     expect(await one.attempt('connect', { host: '127.0.0.1', port: 8080 })).toBe('ok');
     expect(await one.attempt('connect', { host: other.facts.sandboxIp, port: 8080 })).toMatch(/timeout|TimeoutError/i);
   });
 
-  test('on the host only root may begin to talk to it', async () => {
+  test('only root on the host may open connections to a sandbox', async () => {
     const { attempt, facts } = await start();
     await attempt('listen_tcp', { host: '0.0.0.0', port: 8080 });
     const socket = net.connect(8080, facts.sandboxIp);
@@ -121,7 +121,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     await expect(ask(goes.hostPort('tcp'), 'x')).rejects.toThrow('ECONNREFUSED');
   });
 
-  test('a restart keeps its host ports', async () => {
+  test('a restart of a sandbox keeps its host ports', async () => {
     const one = await start({ ports: [TCP, UDP] });
     await driver.remove(one.handle);
     const again = await start({ instanceId: one.spec.instanceId, ports: [TCP, UDP] });
@@ -130,7 +130,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await ask(again.hostPort('tcp'), 'hello')).toContain('hello');
   });
 
-  test('a later server opens the same ports again, also after its zygote was killed', async () => {
+  test('a later server opens the same ports again, also after the zygote was killed', async () => {
     const { attempt, hostPort, handle } = await start({ ports: [TCP, UDP] });
     await attempt('listen_tcp', { host: '127.0.0.1', port: 8080 });
     await attempt('listen_udp', { host: '0.0.0.0', port: 8053 });
@@ -143,7 +143,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await askByDatagram(hostPort('udp'), 'again')).toBe('udp again');
   });
 
-  test('where every network is shared, one with ports has its own, and the others that of the host', async () => {
+  test('a sandbox with ports has its own network, and others use that of the host, when networks are shared', async () => {
     const shared = fixture.driver({ network: { ...OWN, use: 'shared' } });
     const [plain, published] = await Promise.all([start({}, shared), start({ ports: [TCP] }, shared)]);
     expect(plain.facts.sandboxIp).toBe('');

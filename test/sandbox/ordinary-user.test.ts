@@ -52,7 +52,7 @@ describeWith(['root', 'usernet'], 'for an ordinary user with a program that forw
     ['names are found', 'pasta', 'elsewhere', NAMES],
     ['names are found', 'slirp4netns', 'elsewhere', NAMES],
   ])(
-    '%s with %s, where the host has its name server %s',
+    'for an ordinary user %s with %s, where the host has its name server %s',
     async (_what, program, place, args) => {
       const home = mkdtempSync(join(tmpdir(), 'rookery-nobody-'));
       await chown(home, NOBODY, NOBODY);

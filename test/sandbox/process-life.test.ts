@@ -63,7 +63,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
 
   const zygotePids = () => zygoteTitles(fixture.dataDir).flatMap(title => pidOf(title) ?? []);
 
-  test('instances live on when their zygote is killed: call, exec, logs, end and remove work', async () => {
+  test('instances continue when their zygote is killed: call, exec, logs, end and remove work', async () => {
     const one = await startWith('count');
     const other = await startWith('exit');
     for (const pid of zygotePids()) process.kill(pid, 'SIGKILL');
@@ -79,7 +79,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await driver.inspect(one.handle)).toEqual({ state: 'gone' });
   });
 
-  test('when a remove answers nothing is left, also right behind a stop: no process, no group, no directory', async () => {
+  test('a remove answers only when no process, group or directory is left, also directly after a stop', async () => {
     const all = await Promise.all(Array.from({ length: 4 }, () => startWith('leave_children')));
     await Promise.all(
       all.map(async ({ handle, channel }, index) => {
@@ -102,7 +102,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(await call(channel, 1)).toBe(1);
   });
 
-  test('the zygote of a server that might open few files serves none that may open more', async () => {
+  test('the zygote of a server with a low limit of open files does not serve a server with a higher one', async () => {
     // Long enough for the next server to find the zygote.
     const idle = { zygoteIdleExitMs: 10_000 };
     const own = new ProcessFixture(idle);
@@ -132,7 +132,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     }
   });
 
-  test('an init that is killed takes everything with it, and the end is reported', async () => {
+  test('an init that is killed ends its whole sandbox, and the exit is reported', async () => {
     const { handle, channel } = await startWith('leave_children');
     await call(channel, {});
     const waiting = driver.wait(handle);
@@ -155,7 +155,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(text).toBe('line 0\n');
   });
 
-  test('zygotes end with a server that ends cleanly, and nothing of them is left', async () => {
+  test('zygotes end without residue when their server ends cleanly', async () => {
     const own = new ProcessFixture();
     const next = own.driver();
     await startWith('echo', {}, next).then(({ handle }) => next.remove(handle));
@@ -183,7 +183,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a data directory that was removed is not made again, by a driver or by a zygote that lives', async () => {
+  test('a removed data directory is not created again by a driver or a living zygote', async () => {
     const own = new ProcessFixture();
     rmSync(own.dataDir, { recursive: true });
     const probe = await own.driver().probe();
@@ -262,14 +262,14 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('an interpreter that is missing fails the start and says what was looked at', async () => {
+  test('a missing interpreter fails the start with the paths that were searched', async () => {
     const spec = fixture.spec({ command: { kind: 'python', version: '3.99' } });
     await expect(driver.start(spec, AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(
       isError('failed_precondition', /^invalid function: runtime python3\.99 is not available: /),
     );
   });
 
-  test('an interpreter of another version than its name says is not taken', async () => {
+  test('an interpreter whose version differs from its name is not used', async () => {
     const own = new ProcessFixture({ pythons: { '3.98': '/usr/bin/python3' } });
     const next = own.driver();
     const spec = own.spec({ command: { kind: 'python', version: '3.98' } });
@@ -524,7 +524,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await driver.remove(handle);
   });
 
-  test('a program that is not there ends with 127, and the log says which', async () => {
+  test('a missing program ends with exit code 127, and the log names it', async () => {
     const spec = fixture.spec({ command: { kind: 'exec', argv: ['/no/such/program'] } });
     const { handle } = await driver.start(spec, AbortSignal.timeout(WAIT_MS));
     expect(await driver.wait(handle)).toMatchObject({ code: 127 });
@@ -556,7 +556,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     rmSync(base, { recursive: true });
   });
 
-  test('a start that its server did not live to see is listed and can be removed', async () => {
+  test('a start whose server died before the answer is listed and can be removed', async () => {
     const { handle, spec } = await startWith('echo');
     // The server died before it stored the handle, so only the list finds the sandbox.
     const second = fixture.driver();
@@ -591,7 +591,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await driver.start(served, AbortSignal.timeout(WAIT_MS)).catch(error => expect(error.message).not.toMatch(says));
   });
 
-  test('the owner of a workspace and the user inside differ: a warning names both uids', async context => {
+  test('a warning names both uids when the owner of a workspace differs from the user in the sandbox', async context => {
     if (process.getuid?.() !== 0) return context.skip();
     const source = mkdtempSync(join(tmpdir(), 'rookery-owner-'));
     const mounts = [...fixture.spec().mounts, { source, target: '/data', readonly: false }];

@@ -42,7 +42,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     Number(/pid (\d+)/.exec(on.control('status', program).stdout)?.[1]);
   const shimOf = (on: TestSupervisord, started: StartedSandbox) => pidOf(on, programOf(started));
 
-  test('an instance is a program whose section and log say which it is', async () => {
+  test('an instance is a program of supervisord whose section names the instance', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -57,7 +57,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(on.included().filter(name => name.includes(programOf(started)))).toEqual([]);
   });
 
-  test('closing the driver leaves instances, and none that wait for one', async () => {
+  test('closing the driver keeps instances and ends waiting programs', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -109,7 +109,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(readdirSync(join(under.dataDir, 'run/supervisor/spares'))).toEqual([]);
   });
 
-  test('an operator who stops the program ends the instance with its grace, and the reason says who it was', async () => {
+  test('a stop of the program by an operator ends the instance within its grace, and the reason names the operator', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -133,7 +133,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await driver.inspect(started.handle)).toMatchObject({ state: 'exited', exit: { code: 0 } });
   });
 
-  test('`supervisorctl update` leaves instances alone', async () => {
+  test('`supervisorctl update` does not affect instances', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -169,7 +169,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     });
   }
 
-  test('an instance is removed while supervisord is away, and supervisord knows nothing of it when it is back', async () => {
+  test('an instance that is removed while supervisord is down stays removed when supervisord is back', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver();
@@ -219,7 +219,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(on.programs()).toContain(programOf(started));
   });
 
-  test('the next server removes the leftovers of a dead one: programs without an instance and their files', async () => {
+  test('the next server removes programs without an instance, and their files, of a dead server', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const before = under.driver();
@@ -243,7 +243,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await next.inspect(started.handle)).toEqual({ state: 'running' });
   });
 
-  test('each has a network of its own where that is wanted and possible, and the host keeps nothing of it', async context => {
+  test('each instance has a separate network when requested and possible, which its end removes from the host', async context => {
     const on = await supervisord();
     const under = fixture(on);
     const range = '10.215.0.0/16';
@@ -267,7 +267,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     return probe.available ? '' : probe.reason;
   };
 
-  test('a supervisord that is not there is said, with where it was looked for', async () => {
+  test('a missing supervisord is reported with the searched addresses', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver({ url: `unix://${on.directory}/none.sock` });
@@ -278,7 +278,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await driver.list()).toEqual([]);
   });
 
-  test('credentials are taken from the file or the URL; wrong or missing ones are said without telling them', async () => {
+  test('credentials are read from the file or the URL, and wrong or missing ones are reported without their values', async () => {
     const on = await supervisord({ tcp: true, credentials: { user: 'me', password: 'p:w%d' } });
     const under = fixture(on);
     const file = join(on.directory, 'credentials');
@@ -292,7 +292,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await reasonOf(under.driver())).toContain('asks for credentials');
   });
 
-  test('an include directory that supervisord does not read, or that is not there, is said with the line that is missing', async () => {
+  test('an include directory that is missing or not read by supervisord is reported with the missing line', async () => {
     const on = await supervisord({ include: null });
     const under = fixture(on);
     const driver = under.driver();

@@ -131,7 +131,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
         expect(takeOnHost(kind)).toBe(1);
       });
 
-      test('in networks of every kind it is so, and what it had is free again when it is gone', async () => {
+      test('kernel limits per sandbox hold in every kind of network, and a removed sandbox frees its share', async () => {
         const alone = await start(user, { network: 'none' });
         const taken = await alone.takeAsCode('inotify', 'keep');
         expect(await alone.takeAsCommand('inotify', 'leave')).toBe(0);
@@ -188,7 +188,7 @@ describeWith(['root', 'namespaces'], 'kernel limits that count by user hold for 
     };
   });
 
-  test('a machine that allows it no more says so in each sandbox, and they run', { timeout: 120_000 }, () => {
+  test('sandboxes run with a warning when the machine has no user namespaces left', { timeout: 120_000 }, () => {
     const directory = mkdtempSync(join(tmpdir(), 'rookery-limits-'));
     try {
       const program = join(directory, 'program.mts');
@@ -254,7 +254,7 @@ sys.exit(os.waitpid(child, 0)[1] != 0)
     }
   });
 
-  test('a machine that does not allow it says so, and sandboxes run', async () => {
+  test('sandboxes run with a warning when the layer user_limits is disabled', async () => {
     const fixture = new ProcessFixture({ disable: ['user_limits'] });
     try {
       const driver = fixture.driver();

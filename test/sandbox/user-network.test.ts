@@ -46,7 +46,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     return { reach, ...started };
   };
 
-  test('is reported, and needs no address on the host', async () => {
+  test('the network of a sandbox of an ordinary user is reported, and needs no address on the host', async () => {
     const { facts, attempt } = await start();
     expect(facts.isolation).toContain('net');
     expect(facts.sandboxIp).toBe('');
@@ -128,7 +128,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(v6).not.toContain('ok');
   });
 
-  test('TCP ports are published through the inside; a UDP port is not, and says so', async () => {
+  test('TCP ports are published through the sandbox, and a UDP port is refused with the reason', async () => {
     const { attempt, facts } = await start({ ports: [TCP, UDP] });
     expect(facts.portMappings).toMatchObject([{ protocol: 'tcp', containerPort: 8080, hostIp: '127.0.0.1' }]);
     expect(facts.warnings.join()).toContain('UDP ports are not published here');
@@ -136,7 +136,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
     expect(await ask(facts.portMappings[0]?.hostPort ?? 0, 'hello')).toContain('hello');
   });
 
-  test('`network: none` has loopback only, and no program', async () => {
+  test('a sandbox with `network: none` has loopback only and no network program', async () => {
     const { attempt } = await start({ network: 'none' });
     expect(await attempt('interfaces')).not.toContain('eth0');
     await driver.close();
@@ -157,7 +157,7 @@ describeWith(['ordinary-user', 'usernet'], 'the networks of sandboxes of an ordi
   });
 
   test.skipIf(whyMissing('supervisor') !== null)(
-    'a program of supervisord has one too, which ends with it',
+    'a program of supervisord has a network program too, which ends with it',
     async () => {
       await driver.close();
       driver = fixture.driver({ spares: 0 });
