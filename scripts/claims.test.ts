@@ -30,22 +30,22 @@ test('readClaims returns a claim with several tests once for each test, with the
 });
 
 describe('judgeClaims', () => {
-  test("finds a test by its first words when the claim's title is cut", () => {
+  test("judgeClaims finds a test by its first words when the claim's title is cut", () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'passed']);
     expect(judgeClaims([{ ...CLAIM, title: 'the door of …' }], run, [])).toEqual({ notShown: [], failures: [] });
   });
 
-  test('ignores a claim whose file belongs to another scope', () => {
+  test('judgeClaims ignores a claim whose file belongs to another scope', () => {
     const run = report('test/sandbox/other.test.ts', ['x', 'passed']);
     expect(judgeClaims([CLAIM], run, [], file => file !== CLAIM.file).failures).toEqual([]);
   });
 
-  test('reports nothing when all tests of a claim passed', () => {
+  test('judgeClaims reports nothing when all tests of a claim passed', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'passed', 'walls'], ['the door of b is shut', 'passed']);
     expect(judgeClaims([CLAIM], run, [])).toEqual({ notShown: [], failures: [] });
   });
 
-  test('names a claim and the missing part when its test was skipped', () => {
+  test('judgeClaims names a claim and the missing part when its test was skipped', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'skipped', 'walls [skipped, docker: no daemon]']);
     expect(judgeClaims([CLAIM], run, ['go'])).toEqual({
       notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
@@ -53,14 +53,14 @@ describe('judgeClaims', () => {
     });
   });
 
-  test('names a claim when some of its tests were skipped without a reason', () => {
+  test('judgeClaims names a claim when some of its tests were skipped without a reason', () => {
     const run = report(CLAIM.file, ['the door of a is shut', 'passed'], ['the door of b is shut', 'skipped']);
     expect(judgeClaims([CLAIM], run, []).notShown).toEqual([
       'claim not shown on this machine: Nobody gets out (its test was skipped)',
     ]);
   });
 
-  test('names a claim and the reason of its suite when the whole suite was skipped', () => {
+  test('judgeClaims names a claim and the reason of its suite when the whole suite was skipped', () => {
     const run = report(CLAIM.file, ['cannot run here', 'skipped', 'walls [skipped, docker: no daemon]']);
     expect(judgeClaims([CLAIM], run, [])).toEqual({
       notShown: ['claim not shown on this machine: Nobody gets out (docker: no daemon)'],
@@ -69,7 +69,7 @@ describe('judgeClaims', () => {
     expect(judgeClaims([CLAIM], run, ['docker']).failures).toHaveLength(1);
   });
 
-  test('fails when a test was skipped although REQUIRE names its part', () => {
+  test('judgeClaims reports a failure when a test was skipped although REQUIRE names its part', () => {
     const run = report(CLAIM.file, [
       'the door of a is shut',
       'skipped',
@@ -88,13 +88,13 @@ describe('judgeClaims', () => {
     ['is in a file that was not loaded', report(CLAIM.file)],
     // `describeWith` runs this test instead of a suite that REQUIRE names and that cannot run.
     ['was not made', report(CLAIM.file, ['has what REQUIRE=docker demands', 'failed'])],
-  ])('fails when the test of a claim %s', (_, run) => {
+  ])('judgeClaims reports a failure when the test of a claim %s', (_, run) => {
     expect(judgeClaims([CLAIM], run, []).failures).toEqual([
       'claim without a test in this run: Nobody gets out (test/sandbox/walls.test.ts: the door of %s is shut)',
     ]);
   });
 
-  test("accepts a suite's claim when one sandbox shows it, and reports a missing part", () => {
+  test("judgeClaims accepts a suite's claim when one sandbox shows it, and reports a missing part", () => {
     const passed = report('test/sandbox/process.test.ts', ['a link leads nowhere', 'passed']);
     const cannot = report('test/sandbox/supervisor.test.ts', ['a link leads nowhere', 'skipped', 'supervisord']);
     const missing = report('test/sandbox/docker.test.ts', [

@@ -16,13 +16,16 @@ async function read(text: string, chunk: number): Promise<unknown[]> {
 
 const LIST = [{ a: 'x"]}[{\\' }, { b: { c: [1, { d: '}' }], e: '\\"' } }, {}, { f: 'ü€' }];
 
-test.each([1, 2, 7, 1_000_000])('the objects of a list are found, %i bytes at a time', async chunk => {
-  expect(await read(JSON.stringify(LIST), chunk)).toEqual(LIST);
-  expect(await read(JSON.stringify(LIST, null, 2), chunk)).toEqual(LIST);
-  expect(await read('[]', chunk)).toEqual([]);
-});
+test.each([1, 2, 7, 1_000_000])(
+  'the reader finds the objects of a list that arrives %i bytes at a time',
+  async chunk => {
+    expect(await read(JSON.stringify(LIST), chunk)).toEqual(LIST);
+    expect(await read(JSON.stringify(LIST, null, 2), chunk)).toEqual(LIST);
+    expect(await read('[]', chunk)).toEqual([]);
+  },
+);
 
-test('a long list is the same as in one piece', async () => {
+test('a long list in chunks yields the same objects as in one piece', async () => {
   const list = Array.from({ length: 5000 }, (_, at) => ({ at, text: `${'"[{'.repeat(at % 50)}` }));
   expect(await read(JSON.stringify(list), 10_000)).toEqual(list);
 });

@@ -17,7 +17,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test('reports no silence while messages arrive often enough', () => {
+test('SilenceWatch reports nothing while messages arrive often enough', () => {
   for (let at = 0; at < 20; at++) {
     vi.advanceTimersByTime(15_000);
     watch.heard();
@@ -25,7 +25,7 @@ test('reports no silence while messages arrive often enough', () => {
   expect(told).toBe(0);
 });
 
-test('reports a silence once', () => {
+test('SilenceWatch reports a silence once', () => {
   vi.advanceTimersByTime(MOST_MS);
   expect(told).toBe(0);
   vi.advanceTimersByTime(5000);
@@ -34,13 +34,16 @@ test('reports a silence once', () => {
   expect(told).toBe(1);
 });
 
-test.each([8, -8])('the time of day that jumps by %s hours, as after a sleep, is silence at the next look', hours => {
-  vi.setSystemTime(Date.now() + hours * 3_600_000);
-  vi.advanceTimersByTime(5000);
-  expect(told).toBe(1);
-});
+test.each([8, -8])(
+  'SilenceWatch reports a silence at its next check when the clock has jumped by %s hours, as after a sleep',
+  hours => {
+    vi.setSystemTime(Date.now() + hours * 3_600_000);
+    vi.advanceTimersByTime(5000);
+    expect(told).toBe(1);
+  },
+);
 
-test('an ended watch tells nothing', () => {
+test('an ended SilenceWatch reports nothing', () => {
   watch.end();
   vi.advanceTimersByTime(10 * MOST_MS);
   expect(told).toBe(0);

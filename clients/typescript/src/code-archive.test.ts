@@ -30,7 +30,7 @@ async function packed(links: PackOptions['links'] = 'kept', more: Partial<PackOp
 }
 
 describe('the archive of a directory', () => {
-  test('has the same bytes for the same files, whatever their modification times', async () => {
+  test('an archive has the same bytes for the same files, whatever their modification times', async () => {
     await files({ 'b.py': 'b', 'a/x': 'x', 'a.py': 'a' });
     const first = await packed();
     await utimes(join(code, 'b.py'), 1, 1);
@@ -41,7 +41,7 @@ describe('the archive of a directory', () => {
     expect((await packed()).sha256).not.toBe(first.sha256);
   });
 
-  test("leaves out files of the client's machine such as virtual environments and caches", async () => {
+  test("an archive leaves out files of the client's machine such as virtual environments and caches", async () => {
     const kept = { 'app.py': '', 'sub/mod.py': '', '.env.example': '' };
     const left = { '.venv/bin/x': '', 'node_modules/y/z.js': '', '.git/HEAD': '', 'sub/__pycache__/m.pyc': '' };
     await files({ ...kept, ...left });
@@ -51,7 +51,7 @@ describe('the archive of a directory', () => {
     expect((await packed()).names.sort()).toEqual(Object.keys(kept).sort());
   });
 
-  test('leaves out the deployed file, and keeps other files of the same name', async () => {
+  test('an archive leaves out the deployed file, and keeps other files of the same name', async () => {
     const contents = { '.rookeryignore': '!rookery.yaml', 'rookery.yaml': '', 'sub/rookery.yaml': '', 'app.py': '' };
     await files(contents);
     const deployed = await packed('kept', { leftOut: join(code, 'rookery.yaml') });
@@ -60,7 +60,7 @@ describe('the archive of a directory', () => {
     expect((await packed('kept', { leftOut: join(code, 'rookery.yaml') })).sha256).toBe(deployed.sha256);
   });
 
-  test('leaves out files that .rookeryignore names, with the rules of .gitignore', async () => {
+  test('an archive leaves out files that .rookeryignore names, with the rules of .gitignore', async () => {
     await files({
       '.rookeryignore': '# secrets\n*.key\n!public.key\n/build\nlogs/\ndocs/**/*.png\n',
       ...{ 'a.key': '', 'public.key': '', 'build/x': '', 'sub/build/kept': '', 'logs/x': '', 'sub/logs/y': '' },
@@ -69,7 +69,7 @@ describe('the archive of a directory', () => {
     expect((await packed()).names.sort()).toEqual(['app.py', 'docs/deep/a.md', 'public.key', 'sub/build/kept'].sort());
   });
 
-  test('applies the nearest .rookeryignore, with paths relative to its directory', async () => {
+  test('an archive follows the nearest .rookeryignore, with paths relative to its directory', async () => {
     await files({
       '.rookeryignore': '*.log\n',
       ...{ 'x.log': '', 'sub/.rookeryignore': '!keep.log\n/only\n' },
@@ -78,7 +78,7 @@ describe('the archive of a directory', () => {
     expect((await packed()).names.sort()).toEqual(['sub/deep/only', 'sub/keep.log']);
   });
 
-  test('keeps links to targets inside of the directory, and names a link to a target outside', async () => {
+  test('an archive keeps links to targets inside of the directory, and its report names a link to a target outside', async () => {
     await files({ 'lib/real.py': 'x' });
     await symlink('lib/real.py', join(code, 'link.py'));
     await symlink('../lib', join(code, 'lib', 'again'));
@@ -90,7 +90,7 @@ describe('the archive of a directory', () => {
     expect((await packed('followed')).names.sort()).toEqual(['lib/real.py', 'link.py']);
   });
 
-  test('follows the links of a job to directories, and leaves out a link to a directory above itself', async () => {
+  test('an archive of a job follows links to directories, and leaves out a link to a directory above itself', async () => {
     await files({ 'main.py': 'x', '../shared/lib/mod.py': 'y' });
     await symlink('../shared', join(code, 'shared'));
     await symlink('..', join(work, 'shared', 'lib', 'up'));
@@ -99,7 +99,7 @@ describe('the archive of a directory', () => {
     expect((await packed('followed')).names.sort()).toEqual(['main.py', 'shared/lib/mod.py']);
   });
 
-  test('names dangling links and entries that are neither file nor directory', async () => {
+  test('the report of an archive names dangling links and entries that are neither file nor directory', async () => {
     await files({ 'app.py': 'x' });
     await symlink('gone', join(code, 'dangling'));
     execFileSync('mkfifo', [join(code, 'pipe')]);
@@ -114,7 +114,7 @@ describe('the archive of a directory', () => {
     expect(agent.warnings[0]).toBe('--code: dangling is a link to gone, which does not exist.');
   });
 
-  test('names a path that is not UTF-8, unless it is ignored', async () => {
+  test('the report of an archive names a path that is not UTF-8, unless it is ignored', async () => {
     await files({ 'sub/app.py': 'x' });
     await mkdir(Buffer.concat([Buffer.from(join(code, 'sub/caf')), Buffer.from([0xe9])]));
     for (const links of ['kept', 'followed'] as const) {
@@ -124,7 +124,7 @@ describe('the archive of a directory', () => {
     expect((await packed()).names.sort()).toEqual(['sub/app.py', expect.stringMatching(/^sub\//)]);
   });
 
-  test('fails with a message that names the flag when a system call fails', async () => {
+  test('packing fails with a message that names the flag when a system call fails', async () => {
     await files({ 'app.py': 'x' });
     const nowhere = packDirectory(code, join(work, 'nowhere', 'a'), { flag: '--code', links: 'kept' });
     await expect(nowhere).rejects.toThrow(/^--code: .*code cannot be packed: .*nowhere\/a: it does not exist/);

@@ -57,10 +57,13 @@ function filesOfGit(at: number): readonly string[] {
 }
 
 describe('every packer selects the same files as git', () => {
-  test.each(CORPUS.map(({ name }, at) => ({ name, at })))('when $name', ({ at }) => {
-    const selected = [...filesOfGit(at)].sort();
-    for (const packer of ['typescript', 'python']) {
-      expect([...(packed[`${at}/${packer}.tar.gz`] ?? ['no archive'])].sort(), packer).toEqual(selected);
-    }
-  });
+  test.each(CORPUS.map(({ name }, at) => ({ name, at })))(
+    'every packer selects the same files as git when $name',
+    ({ at }) => {
+      const selected = [...filesOfGit(at)].sort();
+      for (const packer of ['typescript', 'python']) {
+        expect([...(packed[`${at}/${packer}.tar.gz`] ?? ['no archive'])].sort(), packer).toEqual(selected);
+      }
+    },
+  );
 });
