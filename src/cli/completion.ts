@@ -10,6 +10,7 @@ const HOW_TO = `Load it in the shell:
   zsh   source <(rookery completion zsh)               in ~/.zshrc, after compinit
   fish  rookery completion fish > ~/.config/fish/completions/rookery.fish`;
 
+/** Adds the command `rookery completion`, which prints the completion script of a shell. */
 export function register(program: Command, context: Context): void {
   program
     .command('completion')
@@ -23,6 +24,7 @@ export function register(program: Command, context: Context): void {
     });
 }
 
+/** Returns the script that completes commands, options and names in a shell. */
 export function completionScript(shell: Shell, program: Command): string {
   return SHELLS[shell](program);
 }

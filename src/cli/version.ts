@@ -3,6 +3,7 @@ import { addClientOptions, Client, type ClientOptions } from './shared/client.ts
 import type { Context } from './shared/io.ts';
 import { printJson } from './shared/print.ts';
 
+/** Adds the command `rookery version`, which prints the versions of this program and the service. */
 export function register(program: Command, context: Context): void {
   addClientOptions(program.command('version'))
     .summary('print the versions of this program and of the service')

@@ -22,6 +22,7 @@ const GONE_MS = 10_000;
 const LOOK_MS = 250;
 const COLOURS: readonly Style[] = ['cyan', 'magenta', 'green', 'blue', 'yellow'];
 
+/** Prints the logs of one or several agents: `rookery agent logs`. */
 export async function printLogs(io: Io, given: readonly string[], options: LogOptions): Promise<void> {
   const client = await Client.open(options, io);
   const query = new URLSearchParams();

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { addClientOptions } from '../shared/client.ts';
 import type { Context } from '../shared/io.ts';
 
+/** Adds the command `rookery deploy`, which creates or changes everything that rookery.yaml names. */
 export function registerDeploy(program: Command, context: Context): void {
   addClientOptions(
     program
@@ -24,6 +25,7 @@ export function registerDeploy(program: Command, context: Context): void {
   });
 }
 
+/** Adds the command `rookery diff`, which compares rookery.yaml with the service and changes nothing. */
 export function registerDiff(program: Command, context: Context): void {
   addClientOptions(
     program

@@ -4,6 +4,7 @@ import type { Context } from '../shared/io.ts';
 import { oneOf } from '../shared/print.ts';
 import { TEMPLATE_NAMES } from './init-names.ts';
 
+/** Adds the command `rookery init`, which writes rookery.yaml and a small program. */
 export function register(program: Command, context: Context): void {
   program
     .command('init')

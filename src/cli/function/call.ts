@@ -20,6 +20,7 @@ interface InvokeOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
+/** Calls a function and prints its value, events or request id: `rookery function invoke`. */
 export async function invokeFunction(
   io: Io,
   given: string,

@@ -27,6 +27,7 @@ interface Cluster {
 
 const PATH = '/functions/reserve-instance';
 
+/** Lists, writes or deletes the reserved instances of a version: `rookery function reserve`. */
 export async function reserve(io: Io, given: string, options: ReserveOptions): Promise<void> {
   const { name: funcName, version } = parseNamedVersion(given);
   const { label, cluster, min, max } = options;

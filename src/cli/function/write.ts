@@ -46,6 +46,7 @@ interface FunctionAnswer extends JsonObject {
   readonly kind: string;
 }
 
+/** Registers a function from flags or a file, and prints its URN: `rookery function register`. */
 export async function registerFunction(
   io: Io,
   given: string | undefined,
@@ -122,6 +123,7 @@ async function registeredRuntime(client: Client, options: FunctionFlags): Promis
   return runtime;
 }
 
+/** Changes fields of the latest version of a function: `rookery function update`. */
 export async function updateFunction(
   io: Io,
   given: string,

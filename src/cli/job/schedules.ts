@@ -15,6 +15,7 @@ interface Schedule {
 
 const PATH = '/api/job_schedules';
 
+/** Creates or replaces a schedule of jobs: `rookery job schedule create`. */
 export async function createSchedule(
   io: Io,
   id: string,
@@ -44,6 +45,7 @@ export async function createSchedule(
   else io.out.write(`${id}\n`);
 }
 
+/** Prints the schedules of jobs: `rookery job schedule list`. */
 export async function listSchedules(io: Io, options: ClientOptions & { readonly json?: boolean }): Promise<void> {
   const client = await Client.open(options, io);
   const schedules = JSON.parse(await client.text('GET', PATH)) as readonly Schedule[];
@@ -62,6 +64,7 @@ const COLUMNS = [
   { title: 'COMMAND', text: (schedule: Schedule) => schedule.job.entrypoint, isFlexible: true },
 ];
 
+/** Deletes schedules of jobs: `rookery job schedule delete`. */
 export async function deleteSchedules(io: Io, ids: readonly string[], options: ClientOptions): Promise<void> {
   await forEach(io, ids, options, async (client, id) => {
     await client.json('DELETE', pathOf(id));

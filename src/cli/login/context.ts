@@ -6,6 +6,7 @@ import { printFields, printJson, printTable } from '../shared/print.ts';
 
 const NAME = 'the name of a context';
 
+/** Adds the command `rookery context`, which selects, shows and removes stored servers. */
 export function register(program: Command, context: Context): void {
   const { io } = context;
   const noun = program

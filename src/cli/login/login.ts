@@ -22,6 +22,7 @@ interface LoginOptions {
   readonly tenant?: string;
 }
 
+/** Adds the command `rookery login`, which checks and stores a server and its token. */
 export function registerLogin(program: Command, context: Context): void {
   program
     .command('login')
@@ -125,6 +126,7 @@ async function checkMeta(io: Io, server: Server, token: string | undefined): Pro
   }
 }
 
+/** Adds the command `rookery logout`, which removes a stored server and its token. */
 export function registerLogout(program: Command, { io }: Context): void {
   program
     .command('logout')

@@ -15,6 +15,7 @@ interface CreateOptions {
   readonly audience?: string;
 }
 
+/** Adds the command `rookery token`, which signs tokens with the secret of a service. */
 export function register(program: Command, context: Context): void {
   const token = program
     .command('token')

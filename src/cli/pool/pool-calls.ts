@@ -33,6 +33,7 @@ const JSON_TEXTS = [
   'topology_spread_constraints',
 ];
 
+/** Creates pools from flags or a file: `rookery pool create`. */
 export async function createPools(io: Io, id: string | undefined, options: CreateOptions): Promise<void> {
   if (options.file !== undefined && (id !== undefined || FIELD_FLAGS.some(flag => options[flag] !== undefined))) {
     throw usageError('Describe pools by the file or by an id and flags, not by both.');
@@ -84,6 +85,7 @@ const PAGE = 1000;
 /** More pages than any cluster has, as a bound for the loop. */
 const MAX_PAGES = 1000;
 
+/** Prints the pools of the service: `rookery pool list`. */
 export async function listPools(
   io: Io,
   options: ClientOptions & {
@@ -107,6 +109,7 @@ export async function listPools(
   else printTable(io, COLUMNS, pools);
 }
 
+/** Changes the size or the autoscaler of a pool: `rookery pool update`. */
 export async function updatePool(
   io: Io,
   id: string,
@@ -129,6 +132,7 @@ export async function updatePool(
   else io.out.write(`${id}\n`);
 }
 
+/** Deletes pools: `rookery pool delete`. */
 export async function deletePools(
   io: Io,
   ids: readonly string[],

@@ -25,6 +25,7 @@ interface Node {
   readonly leases: readonly string[];
 }
 
+/** Adds the command `rookery cluster`, which shows the replicas of a service. */
 export function register(program: Command, context: Context): void {
   const cluster = program
     .command('cluster')

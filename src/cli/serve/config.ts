@@ -12,6 +12,7 @@ interface ShowOptions extends ClientOptions {
   readonly json?: boolean;
 }
 
+/** Adds the command `rookery config`, which shows the settings in force and their sources. */
 export function register(program: Command, context: Context): void {
   const { io } = context;
   const config = program.command('config').summary('look at settings').description('The settings of a service.');

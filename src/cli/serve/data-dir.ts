@@ -6,6 +6,7 @@ import type { Context, Io } from '../shared/io.ts';
 import { addConfigFlags } from './config-flags.ts';
 import { loadConfigOrExplain } from './serve.ts';
 
+/** Adds the command `rookery backup`, which copies a data directory while the service runs. */
 export function registerBackup(program: Command, context: Context): void {
   const backup = program
     .command('backup <target>')
@@ -57,6 +58,7 @@ function explain(error: unknown): never {
   throw error;
 }
 
+/** Adds the command `rookery restore`, which makes a data directory from a backup. */
 export function registerRestore(program: Command, context: Context): void {
   const command = program
     .command('restore <backup>')
@@ -88,6 +90,7 @@ async function restoreDataDir(io: Io, backup: string, options: Readonly<Record<s
   }
 }
 
+/** Adds the command `rookery recover`, which reports and repairs a damaged data directory. */
 export function registerRecover(program: Command, context: Context): void {
   const command = program
     .command('recover')

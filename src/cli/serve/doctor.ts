@@ -7,6 +7,7 @@ import { addConfigFlags } from './config-flags.ts';
 import { findRunningService, type RunningService, withDataDirOf } from './running-service.ts';
 import { loadConfigOrExplain } from './serve.ts';
 
+/** Adds the command `rookery doctor`, which checks whether the service can run on this machine. */
 export function register(program: Command, context: Context): void {
   const command = program
     .command('doctor')

@@ -12,6 +12,7 @@ interface OpenOptions extends ClientOptions {
   readonly expires?: string;
 }
 
+/** Adds the command `rookery open`, which prints the public URL of an agent. */
 export function registerOpen(program: Command, context: Context): void {
   addClientOptions(program.command('open'))
     .summary('print the address of an agent')
@@ -50,6 +51,7 @@ async function openAgent(io: Io, given: string, options: OpenOptions): Promise<v
   io.out.write(`${url}\n`);
 }
 
+/** Adds the command `rookery dashboard`, which prints the address of the dashboard or opens it. */
 export function registerDashboard(program: Command, context: Context): void {
   addClientOptions(program.command('dashboard'))
     .summary('open the dashboard in a browser')

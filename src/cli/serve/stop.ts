@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { usageError } from '../shared/exit.ts';
 import type { Context } from '../shared/io.ts';
 
+/** Adds the command `rookery stop`, which ends all services and local sandboxes of this machine. */
 export function register(program: Command, context: Context): void {
   program
     .command('stop')

@@ -12,6 +12,7 @@ interface Options extends Readonly<Record<string, unknown>> {
   readonly json?: boolean;
 }
 
+/** Adds the command `rookery upgrade`, which reports a newer version and its migration. */
 export function register(program: Command, context: Context): void {
   const command = program
     .command('upgrade')

@@ -3,6 +3,7 @@ import { addClientOptions } from '../shared/client.ts';
 import type { Context } from '../shared/io.ts';
 import { SORTS } from './top-sorts.ts';
 
+/** Adds the command `rookery top`, which shows the resource usage of agents, functions and the machine. */
 export function register(program: Command, { io }: Context): void {
   addClientOptions(
     program

@@ -3,6 +3,7 @@ import { addClientOptions } from '../shared/client.ts';
 import type { Context } from '../shared/io.ts';
 import { WAITS } from './wait-names.ts';
 
+/** Adds the command `rookery wait`, which waits until a resource reaches a state. */
 export function register(program: Command, context: Context): void {
   const states = Object.entries(WAITS).map(
     ([
