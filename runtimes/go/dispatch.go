@@ -1,5 +1,7 @@
 package rookery
 
+// Queues arrived calls, and passes cancels and credit to the running ones.
+
 import (
 	"context"
 	"errors"

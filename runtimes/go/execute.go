@@ -1,5 +1,7 @@
 package rookery
 
+// Runs handlers and hooks, and answers their calls.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package rookery
 
+// Tests the listener: its address, its socket and its refusals.
+
 import (
 	"net"
 	"os"

@@ -1,5 +1,7 @@
 package rookery
 
+// Finds the part of a value that JSON cannot express, for the error message.
+
 import (
 	"encoding"
 	"encoding/json"

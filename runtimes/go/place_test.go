@@ -1,5 +1,7 @@
 package rookery
 
+// Tests the paths that an error about an unencodable value names.
+
 import (
 	"encoding/json"
 	"math"

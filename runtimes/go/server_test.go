@@ -1,5 +1,7 @@
 package rookery
 
+// Tests handshakes, calls, cancels and the order of calls over real connections.
+
 import (
 	"context"
 	"encoding/binary"

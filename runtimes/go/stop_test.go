@@ -1,5 +1,7 @@
 package rookery
 
+// Tests the stop of a program and its pre_stop hook.
+
 import (
 	"context"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package rookery
 
+// Tests streams: their events, their credit and their end.
+
 import (
 	"context"
 	"encoding/json"

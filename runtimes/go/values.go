@@ -1,5 +1,7 @@
 package rookery
 
+// Encodes values of handlers as RESULT frames and as events of streams.
+
 import (
 	"bytes"
 	"encoding/binary"

@@ -1,3 +1,5 @@
+"""Tests requests, retries, streams and followed logs of the client without a service."""
+
 import asyncio
 import base64
 import os

@@ -1,3 +1,4 @@
+/** The public exports of the TypeScript client, npm package `@rookery/client`. */
 export { Agent, type InvokeOptions, type LogOptions } from './agent.ts';
 export type { Agents, CreateOptions } from './agents.ts';
 export type { Code } from './code.ts';

@@ -1,3 +1,5 @@
+"""Tests calls and the initialization of a runtime process."""
+
 import os
 import re
 import unittest

@@ -1,3 +1,5 @@
+"""Tests cancels and interrupts of calls in a runtime process."""
+
 import os
 import unittest
 

@@ -1,3 +1,5 @@
+"""Tests the stop, the connections, the context object and forks of a runtime process."""
+
 import os
 import random
 import shutil

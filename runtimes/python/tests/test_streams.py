@@ -1,3 +1,5 @@
+"""Tests streams and concurrent calls of a runtime process."""
+
 import struct
 import threading
 import unittest

@@ -1,3 +1,5 @@
+"""Tests the codes by which the control plane distinguishes failures of a start."""
+
 import errno
 import unittest
 

@@ -1,3 +1,5 @@
+"""The errors of the client."""
+
 from __future__ import annotations
 
 from typing import Any, Mapping, Optional

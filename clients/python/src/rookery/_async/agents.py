@@ -1,3 +1,5 @@
+"""Agents: their creation, calls, commands, logs and files."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The client object, which has one member for each kind of resource."""
+
 from __future__ import annotations
 
 import json

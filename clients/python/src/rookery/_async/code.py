@@ -1,3 +1,5 @@
+"""Code packages: directories that the client packs and uploads."""
+
 from __future__ import annotations
 
 import asyncio

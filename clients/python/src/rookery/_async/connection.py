@@ -1,3 +1,5 @@
+"""The HTTP and WebSocket connections to a service, with retries and errors."""
+
 from __future__ import annotations
 
 import asyncio

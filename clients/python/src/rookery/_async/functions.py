@@ -1,3 +1,5 @@
+"""Functions: their registration, versions and calls."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""Jobs: commands that run to their end."""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,5 @@
+"""A command in a sandbox with open input and output streams."""
+
 from __future__ import annotations
 
 import json

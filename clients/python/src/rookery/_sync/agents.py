@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/agents.py.
+"""Agents: their creation, calls, commands, logs and files."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/client.py.
+"""The client object, which has one member for each kind of resource."""
+
 from __future__ import annotations
 
 import json

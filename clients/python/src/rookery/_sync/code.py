@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/code.py.
+"""Code packages: directories that the client packs and uploads."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/connection.py.
+"""The HTTP and WebSocket connections to a service, with retries and errors."""
+
 from __future__ import annotations
 
 import time

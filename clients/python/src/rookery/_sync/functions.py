@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/functions.py.
+"""Functions: their registration, versions and calls."""
+
 from __future__ import annotations
 
 import time

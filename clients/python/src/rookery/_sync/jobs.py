@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/jobs.py.
+"""Jobs: commands that run to their end."""
+
 from __future__ import annotations
 
 import time

@@ -1,4 +1,6 @@
 # Made by `npm run generate` from _async/terminal.py.
+"""A command in a sandbox with open input and output streams."""
+
 from __future__ import annotations
 
 import json
