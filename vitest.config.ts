@@ -22,6 +22,7 @@ const PARTS = ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/k
 /** Tests that end parts which the tests of a run share. */
 const FAULTS = 'test/faults/**/*.test.ts';
 
+/** Configuration of Vitest: the files of the scope, their order, and limits for a busy machine. */
 export default defineConfig({
   test: {
     testTimeout: 60_000,

@@ -9,6 +9,7 @@ import type { Database } from '../storage/database.ts';
 import type { PackagePlaces } from './agent-code.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 
+/** The parts and settings that `Agents` needs. */
 export interface AgentsOptions extends SandboxRules {
   readonly database: Database;
   readonly instances: Instances;

@@ -27,6 +27,7 @@ interface Outcome {
   readonly peakMb: number;
 }
 
+/** Runs random hostile answers against the bridge until a limit, and returns the faults. */
 export const fuzzHttpBridge: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
   const inside = new Inside();
   let random = new Random(seed);

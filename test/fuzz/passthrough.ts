@@ -35,6 +35,7 @@ interface Run {
   readonly counts: { requests: number; passed: number; refused: number; broken: number; upgrades: number };
 }
 
+/** Runs random hostile answers against the frontend until a limit, and returns the faults. */
 export const fuzzPassthrough: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
   const limits = LIMITS as { passIdleMs: number };
   const { passIdleMs } = limits;

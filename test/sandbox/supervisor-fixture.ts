@@ -5,6 +5,7 @@ import { SupervisorDriver, type SupervisorDriverOptions } from '../../src/sandbo
 import type { TestSupervisord } from '../parts/supervisor.ts';
 import { DriverFixture } from './driver-fixture.ts';
 
+/** Provides supervisor drivers over a test supervisord, with a data directory of their own. */
 export class SupervisorFixture extends DriverFixture<SupervisorDriver, SupervisorDriverOptions> {
   readonly #supervisord: TestSupervisord;
 

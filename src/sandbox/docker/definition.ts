@@ -6,6 +6,7 @@ interface DockerSettings {
   readonly docker: SettingValues<(typeof DOCKER)['settings']>;
 }
 
+/** Settings of the docker driver, and the function that creates it. */
 export const DOCKER = {
   settings: {
     host: optionalText({

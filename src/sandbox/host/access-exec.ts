@@ -19,6 +19,7 @@ const CREDIT_STEP_BYTES = WINDOW_BYTES / 4;
 const MAX_CHUNK_BYTES = 64 * 1024;
 const MAX_FRAME_BYTES = WINDOW_BYTES + 16;
 
+/** Starts a command in a sandbox over a connection to its init. Streams have credit in both directions. */
 export async function openExec(openWay: OpenWay, request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
   return new RemoteExec(await openWay('exec', request, signal), request.terminal !== null);
 }

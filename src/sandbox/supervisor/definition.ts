@@ -7,6 +7,7 @@ interface SupervisorSettings extends HostSettings {
   readonly supervisor: SettingValues<(typeof SUPERVISOR)['settings']>;
 }
 
+/** Settings of the supervisor driver, and the function that creates it. */
 export const SUPERVISOR = {
   settings: {
     url: text({

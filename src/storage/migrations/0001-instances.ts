@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 
+/** Creates the table of agents. Migration 0005 replaces it by one table of all instances. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('instances')

@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 
+/** Creates the tables of functions, reservations and pools. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('functions')

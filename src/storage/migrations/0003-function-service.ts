@@ -1,5 +1,6 @@
 import type { Kysely } from 'kysely';
 
+/** Creates the tables of function instances and of asynchronous calls. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('service_instances')
