@@ -26,7 +26,7 @@ const CHANGES: [string, string, unknown][] = [
 const READS = ['/functions', `/functions/${NAME}?version=latest`, `/functions/${NAME}/versions`, '/podpools'];
 
 describe('meta_service with authentication', () => {
-  test.each(CHANGES)('%s %s needs a token with the role developer', async (method, path, body) => {
+  test.each(CHANGES)('the route %s %s needs a token with the role developer', async (method, path, body) => {
     await using meta = await testMeta(secured());
     expect(await meta.send(method, path, body)).toMatchObject({ status: 401, body: { code: 401 } });
     for (const role of ['viewer', 'user']) {

@@ -33,7 +33,7 @@ test.each(['/docs', '/docs/'])('%s redirects to the list of documents', async ur
   expect([statusCode, headers.location]).toEqual([302, '/docs/README.html']);
 });
 
-test.each(['/docs/none.html', '/docs/notes.txt', '/docs/../package.json'])('%s is answered 404', async url => {
+test.each(['/docs/none.html', '/docs/notes.txt', '/docs/../package.json'])('the path %s is answered 404', async url => {
   expect((await app.inject(url)).statusCode).toBe(404);
 });
 

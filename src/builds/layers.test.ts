@@ -55,7 +55,7 @@ test('collect removes the oldest unused layers when all unused layers exceed the
   expect(left()).toEqual(['older', 'newest', 'used']);
 });
 
-test('has counts as a use of the layer', async () => {
+test('a call of has counts as a use of the layer', async () => {
   const { layers, left } = layersOf({ asked: 2, other: 2 }, { maxUnusedBytes: Number.MAX_SAFE_INTEGER });
   expect(await layers.has('asked')).toBe(true);
   expect(await layers.has('none')).toBe(false);

@@ -104,7 +104,7 @@ describe.each([
   });
 });
 
-test('a removed package cannot be confirmed, however recent its last use', async () => {
+test('a removed package cannot be confirmed, even after a recent use', async () => {
   const made = await packages();
   await put(made, 'a');
   await made.use(TENANT, hashOf('a'), 'mount source');
@@ -157,7 +157,7 @@ test('a tenant stores no more bytes than its maximum, and other tenants are unaf
   await made.put('other', hashOf('cc'), Readable.from(['cc']), unpacker);
 });
 
-test('a package whose unpacked bytes do not fit is refused, and what it was unpacked to goes at once', async () => {
+test('a package whose unpacked bytes do not fit is refused, and its unpacked files are removed at once', async () => {
   const made = await packages();
   const unpacking = (bytes: number) => ({ ...unpacker, take: async () => bytes });
   const upload = (text: string, bytes: number) =>
@@ -198,18 +198,15 @@ test('a package whose bytes are lost counts as missing, and an upload restores i
   expect(await made.list(TENANT, '', 10)).toHaveLength(2);
 });
 
-test.each([false, true])(
-  'uploads at the same moment have no more room than others, where it is shared: %s',
-  async isShared => {
-    const made = await packages({ isShared });
-    const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
-    const results = await Promise.allSettled(uploads);
-    const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
-    expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
-    expect(await made.list(TENANT, '', 10)).toHaveLength(2);
-    expect(await kept()).toHaveLength(isShared ? 0 : 2);
-  },
-);
+test.each([false, true])('concurrent uploads share the limit of their tenant: %s', async isShared => {
+  const made = await packages({ isShared });
+  const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
+  const results = await Promise.allSettled(uploads);
+  const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
+  expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
+  expect(await made.list(TENANT, '', 10)).toHaveLength(2);
+  expect(await kept()).toHaveLength(isShared ? 0 : 2);
+});
 
 test('concurrent uploads of the same content keep one package', async () => {
   const made = await packages();

@@ -47,7 +47,7 @@ test.each([
   ['environment.A', problemOf(() => readPool({ id: 'p', size: 1, environment: { A: HALF } }))],
   ['entrypoint', problemOf(() => readJobSubmission({ entrypoint: HALF }, ''))],
   ['runtime_env.env_vars.A', problemOf(() => readRuntimeEnv({ env_vars: { A: HALF } }, 'runtime_env'))],
-])('%s is refused when it has half of a surrogate pair', (field, problem) => {
+])('the field %s is refused when it has half of a surrogate pair', (field, problem) => {
   expect(problem).toContain(`${field} ${UTF8}`);
 });
 
@@ -60,7 +60,7 @@ test.each([
   ['environment.A', (A: string) => register({ environment: { A } })],
   ['environment.A', (A: string) => update({ environment: { A } })],
   ['environment.A', (A: string) => problemOf(() => readPool({ id: 'p', size: 1, environment: { A } }))],
-])('%s is refused when the variable is one byte longer than the kernel accepts', (field, problem) => {
+])('the field %s is refused when the variable is one byte longer than the kernel accepts', (field, problem) => {
   expect(problem(LONGEST)).not.toContain(field);
   expect(problem(TOO_LONG)).toContain(`${field} must have at most 131071 bytes, its name and "=" included`);
 });

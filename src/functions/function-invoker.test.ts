@@ -303,7 +303,7 @@ describe('sessions', () => {
     await Promise.all([held.result, other.result]);
   });
 
-  it('an interrupt reaches a call that goes on although its session has ended', async () => {
+  it('an interrupt reaches a call that continues after the end of its session', async () => {
     const harness = new InvokerHarness();
     const { result, instance } = await running(harness, { sent });
     expect(await harness.invoker.endSession(URN, null, 's1')).toBe(true);

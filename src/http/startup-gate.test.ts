@@ -26,7 +26,7 @@ async function starting(startupBounds = LONG) {
   return { frontend, start, url, port, path: `/api/agent/${id}`, isHealthy };
 }
 
-test('an entry answers health checks during the start; calls and other requests wait and run whole afterwards', async () => {
+test('an entry answers health checks during the start, and runs waiting calls and other requests completely afterwards', async () => {
   const { frontend, start, url, path, isHealthy } = await starting();
   const answer = await fetch(`${url}/readyz?x=1`);
   expect(await answer.json()).toMatchObject({ components: { server: 'starting' } });

@@ -68,7 +68,7 @@ function archive(path: string, content: string): void {
   execFileSync('python3', ['-c', program, path, content]);
 }
 
-test.each(['workingDir', 'pyModules'] as const)('%s: the rule for host paths holds', async as => {
+test.each(['workingDir', 'pyModules'] as const)('a job with %s follows the rule for host paths', async as => {
   const packages = join(directory, 'data/packages/other');
   await mkdir(packages, { recursive: true });
   archive(join(packages, 'theirs.zip'), 'secret');
@@ -96,7 +96,7 @@ test('an archive that is swapped after the check is read as it was checked', asy
   expect(await readFile(join(work, 'x'), 'utf8')).toBe('mine');
 });
 
-test('another tenant’s package is not there', async () => {
+test('the package of another tenant is unknown', async () => {
   await mkdir(join(directory, 'data/packages/other'), { recursive: true });
   archive(join(directory, 'data/packages/other/theirs.zip'), 'secret');
   for (const name of ['theirs.zip', '../other/theirs.zip', '..']) {

@@ -152,7 +152,7 @@ test.each([
   await expect(open(port)).rejects.toMatchObject({ code: 'unavailable', message: expect.stringContaining(message) });
 });
 
-test('a silent peer is given up when its caller aborts, and the connection is closed', async () => {
+test('a connection to a silent peer is closed when the caller aborts', async () => {
   const sockets: net.Socket[] = [];
   const port = await listen(net.createServer(socket => sockets.push(socket.on('error', () => undefined).resume())));
   const caller = new AbortController();

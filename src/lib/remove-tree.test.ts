@@ -111,7 +111,7 @@ describeWith(['root'], 'removal on the host’s own terms', () => {
     expect(existsSync(tree)).toBe(false);
   });
 
-  test('a path that cannot be removed is reported by its name and its reason, however often it is tried', async () => {
+  test('removeTree reports the name and the reason of a path that cannot be removed, at each attempt', async () => {
     mkdirSync(join(tree, 'deep', 'deeper'), { recursive: true });
     writeFileSync(join(tree, 'deep', 'deeper', 'held'), '');
     try {

@@ -91,7 +91,7 @@ test.each([
   ['is not configured, after 60 s', 0, 60],
   ['is 7, after 7 s', 7, 7],
   ['is -1, never', -1, null],
-])('a pod above the size, where scaled %s', (_name, scaled, seconds) => {
+])('an idle pod above the size is retired when scaled %s', (_name, scaled, seconds) => {
   const fields = { size: 1, max_size: 3, idle_recycle_time: { scaled } };
   const after = (restedSeconds: number) => {
     const restsSinceMs = NOW_MS - restedSeconds * SECOND_MS;

@@ -43,7 +43,7 @@ test('a text payload is UTF-8 and counted in bytes', () => {
   expect(frame?.payload.toString()).toBe('é');
 });
 
-test('the largest frame is read, and a larger or impossible length throws', () => {
+test('the reader accepts the largest frame and throws for a larger or impossible length', () => {
   const largest = Buffer.alloc(LIMITS.frameBytes + 4);
   writeHeader(largest, 6, 1, LIMITS.frameBytes - 5);
   expect(readAll([largest.subarray(0, 100_000), largest.subarray(100_000)])[0]?.payload.length).toBe(

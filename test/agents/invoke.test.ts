@@ -16,7 +16,7 @@ test('10 parallel calls of one agent run strictly one after another in order of 
   expect(trace).toEqual(numbers.flatMap(n => [`start ${n}`, `end ${n}`]));
 });
 
-test('a handler that raises is an outcome with its code, and the instance goes on', async () => {
+test('a handler that raises fails its call with a code, and the instance continues', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'fail' });
   for (let i = 0; i < 2; i++) {
@@ -93,7 +93,7 @@ test('open calls of one tenant do not fill all memory when a tenant has a limit'
   expect((await harness.invoke(b, {}, { body })).ok).toBe(true);
 });
 
-test('a call beyond its time ends, is cancelled inside, and the instance stays', async () => {
+test('a call beyond its time limit fails and is cancelled in the instance, which continues', async () => {
   await using harness = await Harness.open();
   let reason: unknown;
   harness.driver.handlers.set('stuck', (event, { signal }) => {
@@ -112,7 +112,7 @@ test('a call beyond its time ends, is cancelled inside, and the instance stays',
   expect(reason).toBe('timeout');
 });
 
-test('the instance’s own time bounds a call that asks for more', async () => {
+test('a call that requests more time than its instance allows ends at the limit of the instance', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('stuck', () => new Promise(() => undefined));
   const id = await harness.create('a', { handler: 'stuck', callTimeoutMs: 20 });
@@ -122,7 +122,7 @@ test('the instance’s own time bounds a call that asks for more', async () => {
   });
 });
 
-test('the search for an agent of an earlier server is time of the call', async () => {
+test('the adoption of an agent counts towards the time limit of the first call', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'count' });
   await harness.closeServer();
@@ -144,13 +144,13 @@ test('the search for an agent of an earlier server is time of the call', async (
   await vi.waitFor(async () => expect(await harness.value(id)).toBe(1));
 });
 
-test('a time longer than a timer can be does not end a call at once', async () => {
+test('a timeout longer than the maximum timer of Node does not end a call at once', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { handler: 'echo', callTimeoutMs: 8_640_000_000 });
   await expect(harness.invoke(id, { a: 1 }, { timeoutMs: 8_640_000_000 })).resolves.toMatchObject({ ok: true });
 });
 
-test('a caller that goes away frees its slot, running or waiting', async () => {
+test('a client that disconnects frees its slot, running or waiting', async () => {
   await using harness = await Harness.open({ maxWaitingCalls: 1 });
   const ran: unknown[] = [];
   harness.driver.handlers.set('held', (event, { signal }) => {
@@ -209,7 +209,7 @@ test('logs are read from a live instance and from a FAILED one; exec needs a liv
   });
 });
 
-test('the list is ordered by id and goes on after its cursor until there is no more', async () => {
+test('the list of agents is ordered by id and continues after its cursor until the end', async () => {
   await using harness = await Harness.open();
   const ids = await Promise.all(Array.from({ length: 5 }, (_, n) => harness.create(`a${n}`)));
   ids.sort();

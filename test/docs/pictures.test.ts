@@ -8,7 +8,7 @@ import { type Recording, recordTerminal } from '../../scripts/pictures/terminal-
 const RECORD_MS = 120_000;
 
 test(
-  'the recorded terminal of README.md shows what the commands print today',
+  'the recorded terminal of README.md shows the current output of its commands',
   async () => {
     const recorded = JSON.parse(readFileSync(join(ROOT, RECORDING), 'utf8')) as Recording;
     expect(textsOf(await recordTerminal())).toEqual(textsOf(recorded));

@@ -146,7 +146,7 @@ describe('code packages', () => {
     expect(readdirSync(join(bed.server.dataDir, 'code/work'))).toEqual([]);
   });
 
-  test('an archive that is small and unpacks to much is refused at its limits, and its cache entry goes at once', async () => {
+  test('a small archive that unpacks to many bytes is refused at the limits, and its cache entry is removed at once', async () => {
     const cached = () => readdirSync(join(bed.server.dataDir, 'code/cache')).sort();
     const before = cached();
     const bomb = await archive({ name: 'app.py', content: '#'.repeat(300 * MEBIBYTE) });

@@ -476,7 +476,7 @@ describe('an install script', () => {
   );
 
   test(
-    'leaves a link beside the packages, which leads nowhere out of the sandbox',
+    'an install script that leaves a link beside the packages gets no access outside of the sandbox',
     async () => {
       const code = scriptedCode('ln -s /etc node_modules/etc; ln -s / ../../root; ln -s / ../node_modules');
       writeFileSync(

@@ -150,7 +150,7 @@ describe('submit and get', () => {
 });
 
 describe('stop and delete', () => {
-  test('a running job cannot be deleted; stopped it can', async () => {
+  test('a running job can be deleted only after its stop', async () => {
     const id = await jobs.submit(byShell('sleep 1000'));
     await jobs.until(id, ({ status }) => status === 'RUNNING');
     expect(await jobs.ask('DELETE', `/api/jobs/${id}`)).toMatchObject({
@@ -337,7 +337,7 @@ test('a schedule submits jobs by the clock until it is deleted', async () => {
   expect((await jobs.ask('GET', '/api/job_schedules/tick')).status).toBe(404);
 });
 
-test('a schedule is made or replaced in one step, and stays as it is when the new one is refused', async () => {
+test('a schedule is created or replaced in one step, and stays unchanged when the new one is refused', async () => {
   const body = { cron: '0 0 1 1 *', job: byShell('echo old') };
   const put = (changes: object) => jobs.ask('PUT', '/api/job_schedules/put', { ...body, ...changes });
   const get = async () => JSON.parse((await jobs.ask('GET', '/api/job_schedules/put')).text);

@@ -148,7 +148,7 @@ describeWith(['helm'], 'the chart', () => {
     }
   });
 
-  test('no tenant may change pools, with the image of the installation alone, unless values say otherwise', async () => {
+  test('no tenant may change pools, and pools have only the image of the installation, unless values differ', async () => {
     const settingsOf = (chart: readonly KubernetesObject[]) =>
       (parse(one(chart, 'ConfigMap').data['rookery.yaml']) as { pools: object }).pools;
     expect(settingsOf(objects)).toEqual({ tenants: [], images: [] });
@@ -207,7 +207,7 @@ describeWith(['helm'], 'the chart', () => {
       expect(JSON.stringify(one(closed, 'NetworkPolicy', '-sandboxes'))).not.toContain('ipBlock');
     });
 
-    test('the port of the cluster is open to servers and pods of instances only', () => {
+    test('the cluster port of the servers is open to servers and pods of instances only', () => {
       const { spec } = one(objects, 'NetworkPolicy', '-servers');
       const inner = spec.ingress.filter((rule: { ports: { port: number }[] }) =>
         rule.ports.some(({ port }) => port === 7700),

@@ -156,7 +156,7 @@ describe('entries', () => {
     ['TypeScript, .mts', { 'index.mts': 'export const handle = (e: any) => (e as { a: number }).a' }, 'index.handle'],
   ];
   for (const node of NODES) {
-    test.each(shapes)(`%s: ${node}`, async (_, files, handler) => {
+    test.each(shapes)(`a handler in the format %s loads and answers on ${node}`, async (_, files, handler) => {
       expect(await load(files, handler, {}, node)).toMatchObject({ ok: true });
       expect(value(await call({ a: 5 }))).toBe(5);
       // Node.js prints no warnings into the log of the code.

@@ -390,7 +390,7 @@ describeWith(['docker'], 'containers', () => {
       expect(await driver.inspect(handle)).toEqual({ state: 'running' });
     });
 
-    test('a directory without a container is listed, so that it can be removed', async () => {
+    test('the driver lists a sandbox directory without a container, so that it can be removed', async () => {
       const { handle } = await start();
       await client.docker('rm', '-f', String(handle.data.container));
       const [left] = await driver.list();

@@ -222,7 +222,7 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       expect(await driver.inspect(second.handle)).toEqual({ state: 'running' });
     });
 
-    test('an instance is claimed from the pool of its label, sees none of the one before, and gives the pod back; where pods are not used again the pool has another one at once', async () => {
+    test('an instance claims a pod of its labelled pool, sees nothing of the previous instance, and releases the pod to the pool, or to its replacement', async () => {
       const pools = (driver as KubernetesDriver).pools;
       await pools.open();
       await pools.apply(POOL, 1);

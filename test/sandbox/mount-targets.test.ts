@@ -86,24 +86,21 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
     ['the first of a zygote', dirname(RUNTIME), {}],
     ['one that gets another network', dirname(RUNTIME), { network: 'none' }],
     ['one with all of the installation hidden', dirname(dirname(RUNTIME)), { network: 'none' }],
-  ] as const)(
-    'a sandbox needs nothing else of the installation once it is made: %s',
-    async (_title, target, changes) => {
-      const cold = new ProcessFixture({ spares: 0 });
-      try {
-        const spec = cold.spec(changes);
-        const mounts = [...spec.mounts, { source, target, readonly: true }];
-        const started = await cold.driver().start({ ...spec, mounts }, AbortSignal.timeout(WAIT_MS));
-        const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
-        const init = initOf(spec, cold.codePath, 'behaviours.echo');
-        expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
-        expect(await call(channel, 'here')).toBe('here');
-        channel.close();
-      } finally {
-        await cold.dispose();
-      }
-    },
-  );
+  ] as const)('a running sandbox needs no other file of the installation: %s', async (_title, target, changes) => {
+    const cold = new ProcessFixture({ spares: 0 });
+    try {
+      const spec = cold.spec(changes);
+      const mounts = [...spec.mounts, { source, target, readonly: true }];
+      const started = await cold.driver().start({ ...spec, mounts }, AbortSignal.timeout(WAIT_MS));
+      const channel = await Channel.open(started.endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+      const init = initOf(spec, cold.codePath, 'behaviours.echo');
+      expect(await channel.initialize(init, AbortSignal.timeout(WAIT_MS))).toMatchObject({ ok: true });
+      expect(await call(channel, 'here')).toBe('here');
+      channel.close();
+    } finally {
+      await cold.dispose();
+    }
+  });
 
   test("the driver refuses a mount over the directory of a program's socket and leaves its source unchanged", async () => {
     const exec = { kind: 'exec', argv: ['/bin-of-it/program'], deployDir: '/bin-of-it' } as const;

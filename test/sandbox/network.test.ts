@@ -90,7 +90,7 @@ describeWith(['root', 'namespaces', 'networks'], 'the networks of process sandbo
     expect(await attempt('connect', { host: '10.219.0.1', port: 1 })).toBe('OSError');
   });
 
-  test.each(['0.0.0.0', '127.0.0.1'])('a published TCP port leads to what listens on %s', async host => {
+  test.each(['0.0.0.0', '127.0.0.1'])('a published TCP port reaches a listener on %s in the sandbox', async host => {
     const { attempt, hostPort, facts } = await start({ ports: [TCP] });
     expect(facts.portMappings).toEqual([
       { protocol: 'tcp', containerPort: 8080, hostIp: '127.0.0.1', hostPort: expect.any(Number) },

@@ -143,7 +143,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(processesIn(handle)).toEqual([]);
   });
 
-  test('a follower of the log ends when init is killed', async () => {
+  test('a followed log ends when init is killed', async () => {
     const { handle, channel } = await startWith('print_lines');
     await call(channel, { from: 0, to: 1 });
     const lines = driver.logs(handle, { tail: null, sinceMs: null, follow: true }, AbortSignal.timeout(WAIT_MS));
@@ -167,7 +167,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a driver that closes waits for its starts, which leave nothing, and none begins afterwards', async () => {
+  test('a driver that closes waits for its starts, which leave no residue, and begins no further start', async () => {
     const own = new ProcessFixture();
     const driver = own.driver();
     const starts = [1, 2, 3].map(() => driver.start(own.spec(), AbortSignal.timeout(WAIT_MS)));
@@ -235,7 +235,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     await own.dispose();
   });
 
-  test('a zygote whose server was killed ends by itself after its time', async () => {
+  test('a zygote whose server was killed ends after its idle time', async () => {
     const own = new ProcessFixture({ zygoteIdleExitMs: 1_000 });
     const script = `
       import { ProcessFixture } from ${JSON.stringify(join(import.meta.dirname, 'process-fixture.ts'))};
@@ -322,24 +322,20 @@ describe('the process driver', { timeout: 120_000 }, () => {
   const ITSELF = `__import__('os').getpid()`;
 
   test.each<[string, string, (source: string, killOnce: (pid: string) => string) => string]>([
+    ['a zygote before it serves', '__main__.py', (source, killOnce) => `${killOnce(ITSELF)}\n${source}`],
     [
-      'a zygote that is killed before it serves: the start goes on with a new one',
-      '__main__.py',
-      (source, killOnce) => `${killOnce(ITSELF)}\n${source}`,
-    ],
-    [
-      'a zygote that is killed right behind its hand-over of a start: the start goes on without it',
+      'a zygote directly after its hand-over of the start',
       'zygote.py',
       (source, killOnce) => source.replace(/^( *)(hand_over\(chosen\.control, .*\))$/m, `$1$2\n$1${killOnce(ITSELF)}`),
     ],
     [
-      'a user’s process that is killed before it has its orders: the start goes on with another one',
+      'a user’s process before it has its orders',
       'user_process.py',
       // The process was just forked, and its worker may not be ready yet.
       (source, killOnce) => source.replace(/^( *)(rookery_runtime\.after_fork\(\))$/m, `$1${killOnce(ITSELF)}\n$1$2`),
     ],
     [
-      'a user’s process that is killed while its worker waits: the start goes on with another one',
+      'a user’s process while its worker waits',
       'zygote.py',
       // The process is the only child of the first process, which reports it as ready.
       (source, killOnce) =>
@@ -348,7 +344,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
           `$1$2\n$1if not one.handed_over: ${killOnce('process.descendants(one.pid)[0]')}`,
         ),
     ],
-  ])('%s', async (_, file, change) => {
+  ])('a start continues with another process after the kill of %s', async (_, file, change) => {
     await withKilled(file, change, async (own, isKilled) => {
       const start = async () => {
         const { handle } = await own.driver().start(own.spec(), AbortSignal.timeout(WAIT_MS));
@@ -364,7 +360,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     });
   });
 
-  test('a worker that is killed between taking its directory and answering: the start fails, is not tried again, and leaves nothing', async () => {
+  test('a start fails without a retry or residue when its worker is killed after it took its directory', async () => {
     // The user's process stops reading. The orders exceed the buffer, so the worker blocks until it is
     // killed.
     const hold = (source: string) =>
@@ -399,7 +395,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     });
   });
 
-  test('a zygote that is killed with a start that it has not taken yet: the start goes on with a new one', async () => {
+  test('a start that a killed zygote has not accepted continues with a new zygote', async () => {
     const [pid] = zygotePids();
     if (pid === undefined) throw new Error('no zygote runs');
     process.kill(pid, 'SIGSTOP');
@@ -600,7 +596,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     rmSync(source, { recursive: true });
   });
 
-  test(`${MANY} creates and removes leave nothing behind`, async () => {
+  test(`${MANY} creates and removes leave no residue`, async () => {
     // Compares the residue of many starts with that of one.
     await startWith('echo').then(({ handle, channel }) => {
       channel.close();

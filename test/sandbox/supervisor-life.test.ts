@@ -97,7 +97,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(on.included()).toEqual([]);
   });
 
-  test('a start that fails leaves no program, section, log or directory', async () => {
+  test('a failed start leaves no program, section, log or directory', async () => {
     const on = await supervisord();
     const under = fixture(on);
     const driver = under.driver({ spares: 0 });

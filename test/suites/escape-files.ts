@@ -238,7 +238,7 @@ export function describeEscapeFiles(
       await swapper.ended;
     });
 
-    test.runIf(!isSeen)('code inside does not see the process that writes and reads', async () => {
+    test.runIf(!isSeen)('code in the sandbox does not see the process that writes and reads its files', async () => {
       const access = await start('daemon');
       await run(access, 'head -c 1000000 /dev/zero > /tmp/file');
       // The engine may collect the process of the previous command late. Two equal counts are reliable.
@@ -327,7 +327,7 @@ export function describeEscapeFiles(
       },
     );
 
-    test('a list of directories that are swapped for links while it is made stays inside', async () => {
+    test('a list stays inside of the sandbox when directories are swapped for links meanwhile', async () => {
       const access = await start();
       const swapper = await shell(
         access,

@@ -553,7 +553,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
       }
     });
 
-    test('a mount of the data directory, of what is below it, of its parent or of the docker socket’s is refused', async () => {
+    test('a mount of the data directory, its content, its parent or the directory of the docker socket is refused', async () => {
       for (const source of [subject.dataDir, join(subject.dataDir, 'run'), join(subject.dataDir, '..'), '/run']) {
         const mounts = [{ source, target: '/data', readonly: true }];
         await expect(driver.start(subject.spec({ mounts }), AbortSignal.timeout(WAIT_MS))).rejects.toSatisfy(

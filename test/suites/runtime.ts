@@ -570,7 +570,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
     });
 
     describe('connections', () => {
-      test('the end of a client cancels its calls and drops those that wait; the next client finds the state', async () => {
+      test('the end of a client cancels its running calls and drops its waiting ones, and the next client finds the state', async () => {
         const first = await ready(entries.gate);
         const file = join(directory, 'never');
         resultOf(await first.call(callOf({ number: 1 })));

@@ -278,7 +278,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       expect(await opened.writes.write(deleteJobSchedule, 't', 's')).toBe(false);
     });
 
-    test('a put of a schedule replaces the one of the same id, as a later one, and keeps what is decided', async () => {
+    test('a put of a schedule replaces the schedule of the same id, counts as later, and keeps the decided times', async () => {
       const common = { tenant: 't', id: 's', timezone: 'UTC', overlap: 'skip', submission: '{}' } as const;
       const row = { ...common, cron: '0 3 * * *', created_at_ms: 100, decided_until_ms: 100 };
       const put = (changes: object, most = 1) => opened.writes.write(putJobSchedule, { ...row, ...changes }, [], most);

@@ -534,7 +534,7 @@ test.each([
   ['GET', 'list?path=/%FF'],
   ['POST', 'mkdir?path=/%FFdir'],
   ['GET', 'download?path=/a%ED%B3%BF'],
-] as const)('%s %s is answered 400 when the query is not UTF-8', async (method, path) => {
+] as const)('a request %s %s is answered 400 when the query is not UTF-8', async (method, path) => {
   await using it = bed();
   writeFileSync(join(it.root, 'a%FF'), 'another');
   const { status, body } = await it.send({ method, url: `${FILES}/${path}` });

@@ -261,23 +261,26 @@ describe('access by host with authentication on', () => {
       ['by path', 'token'],
       ['by host', 'public'],
       ['by path', 'public'],
-    ] as const)('%s, access %s', async (how, access) => {
-      await using it = await addressBed({ auth: counting });
-      const outer = http.createServer().on('upgrade', (_request, socket) => {
-        socket.end('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
-      });
-      it.expose({ port: await inside.listen(outer), access });
-      const [host, path] = how === 'by host' ? [it.host('hello--default'), '/'] : ['localhost', '/default/hello/'];
-      asked.length = 0;
-      const refused = await it.ask(host, `${path}?${query(4)}`, { headers: upgrade });
-      expect([refused.status, refused.message, asked]).toEqual([
-        400,
-        'the request carries 5 tokens in X-Auth, Authorization and the query, at most 4 are allowed',
-        [],
-      ]);
-      expect((await it.ask(host, `${path}?${query(3)}`, { headers: upgrade })).status).toBe(403);
-      expect(asked).toEqual(['t0', 't1', 't2']);
-    });
+    ] as const)(
+      'a request %s with more than 4 tokens is refused before any is verified, access %s',
+      async (how, access) => {
+        await using it = await addressBed({ auth: counting });
+        const outer = http.createServer().on('upgrade', (_request, socket) => {
+          socket.end('HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n');
+        });
+        it.expose({ port: await inside.listen(outer), access });
+        const [host, path] = how === 'by host' ? [it.host('hello--default'), '/'] : ['localhost', '/default/hello/'];
+        asked.length = 0;
+        const refused = await it.ask(host, `${path}?${query(4)}`, { headers: upgrade });
+        expect([refused.status, refused.message, asked]).toEqual([
+          400,
+          'the request carries 5 tokens in X-Auth, Authorization and the query, at most 4 are allowed',
+          [],
+        ]);
+        expect((await it.ask(host, `${path}?${query(3)}`, { headers: upgrade })).status).toBe(403);
+        expect(asked).toEqual(['t0', 't1', 't2']);
+      },
+    );
   });
 
   test('an agent that exists and one that does not look the same to strangers', async () => {

@@ -71,7 +71,7 @@ describe('a request', () => {
   });
 
   test.each(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND', 'MKCOL'])(
-    '%s',
+    'the method %s and its headers arrive unchanged in the sandbox',
     async method => {
       await using it = await bed();
       const seen = deferred<{ method: string | undefined; headers: IncomingMessage['headers'] }>();

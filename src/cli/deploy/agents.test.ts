@@ -45,7 +45,7 @@ async function served(states: readonly Record[], status = 200) {
 const deploy = (service: StubService, command = 'deploy') =>
   cli([command, '-f', file, '--address', service.address, ...(command === 'diff' ? ['--exit-code'] : [])]);
 
-test('an agent is unchanged when it runs as the file says', async () => {
+test('deploy keeps an agent that runs as the file says', async () => {
   await using service = await served([{ status: 'RUNNING' }]);
   expect(await deploy(service)).toMatchObject({ code: 0, out: expect.stringContaining('agent default/a: unchanged') });
 });
@@ -63,7 +63,7 @@ test.each([
   expect(JSON.parse(writes[0]?.body ?? '')).toMatchObject({ name: 'a', replace: true });
 });
 
-test.each(['deploy', 'diff'])('%s waits until an agent is no longer CREATING', async command => {
+test.each(['deploy', 'diff'])('the command %s waits until an agent is no longer CREATING', async command => {
   const creating = { status: 'CREATING' };
   await using service = await served([creating, creating, { status: 'RUNNING' }]);
   const { code, out } = await deploy(service, command);

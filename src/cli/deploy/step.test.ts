@@ -12,7 +12,7 @@ test.each([
   ['a value where a masked one is empty', { KEY: 'x', OTHER: { secret: 's' }, EMPTY: 'x' }, MASKED, 'changes'],
   ['a secret where a masked value is none', { KEY: { secret: 's' } }, { KEY: '***' }, 'changes'],
   ['nothing where a masked value is something', { KEY: '' }, { KEY: '***' }, 'changes'],
-])('an environment with %s', (_, wanted, found, what) => {
+])('differences compares an environment with %s', (_, wanted, found, what) => {
   const of = (name: string) => ({ changes: what === 'changes' ? [name] : [], hidden: what === 'hidden' ? [name] : [] });
   expect(differences({ environment: wanted }, { environment: found })).toEqual(of('environment'));
   const job = (env_vars: object) => ({ job: { entrypoint: 'true', runtime_env: { env_vars } } });

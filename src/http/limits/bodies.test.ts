@@ -230,7 +230,7 @@ describe('when there is no room for more of a body', () => {
     }
   });
 
-  test('a body whose client leaves while another body is ended for it holds no bytes', () => {
+  test('a body whose client leaves during the end of another body holds no bytes', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     try {
       const { bodies, ends, begin } = budget();

@@ -3,7 +3,7 @@ import type { SandboxSpec } from '../driver.ts';
 import { PodStarter, type StarterOptions } from './pod-starter.ts';
 
 /** A pod object shows its variables to all users who may read pods. */
-test('a secret for the command of an image in a pod is refused before anything is created', async () => {
+test('a create with a secret for the command of an image in a pod is refused before anything is created', async () => {
   // This starter has no cluster, so any request to a cluster would fail the test.
   const starter = new PodStarter({} as StarterOptions);
   const spec = {
