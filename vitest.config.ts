@@ -64,7 +64,7 @@ export default defineConfig({
           include: [FAULTS],
           exclude: OUTSIDE,
           globalSetup: PARTS,
-          // What they end, all other tests use: they come after those, one after the other.
+          // These tests end parts that all other tests use, so they run after the others, one at a time.
           sequence: { groupOrder: 1 },
           maxWorkers: 1,
         },

@@ -3,7 +3,7 @@ import { AnswerReader } from './answer-reader.ts';
 
 const MAX_HEAD_BYTES = 300;
 
-/** Returns what a sink receives of one answer that arrives in pieces of `pieceBytes` bytes. */
+/** Returns the calls that a sink receives for one answer that arrives in pieces of `pieceBytes` bytes. */
 function heard(text: string, pieceBytes: number, { isHead = false, isClosed = false } = {}) {
   const reader = new AnswerReader(MAX_HEAD_BYTES);
   const events: unknown[] = [];

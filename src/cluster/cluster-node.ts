@@ -34,7 +34,7 @@ export interface ClusterNodeOptions {
   } | null;
   /** Time that calls of a shard may continue while it is transferred, milliseconds. */
   readonly releaseMs: number;
-  /** Time after which a dead node and what it had are given up, milliseconds. */
+  /** Time after which a dead node counts as lost with all its instances, milliseconds. */
   readonly nodeLostMs: number;
   readonly podsLostMs: number;
   readonly database: Database;

@@ -273,7 +273,7 @@ function refuseArchive(error: unknown): never {
   throw invalidRequest(error.message, { cause: error });
 }
 
-/** Fails if the content read from storage is not what was uploaded. */
+/** Fails if the content read from storage differs from the upload. */
 async function proveContent(file: string, sha256: string): Promise<void> {
   const hash = createHash('sha256');
   await pipeline(createReadStream(file), hash);

@@ -159,7 +159,7 @@ function readInvokeType(sent: string): boolean {
 
 /** Decodes a header as UTF-8, as callers send it. Node reads each byte as one character. */
 function asUtf8(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: the range is what has to be told apart.
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the pattern compares the whole range.
   if (/^[\x00-\x7f]*$/.test(text)) return text;
   const bytes = Buffer.from(text, 'latin1');
   return isUtf8(bytes) ? bytes.toString() : text;

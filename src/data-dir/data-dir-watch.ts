@@ -20,7 +20,7 @@ export interface DataDirWatchOptions {
   readonly files: readonly string[];
   /** Called once when a file was removed or replaced, or could not be repaired. */
   readonly onLost: (problem: string) => void;
-  /** Runs with each check: restores what can be restored, and returns the problem that remains, or null. */
+  /** Runs with each check: restores missing files if possible, and returns the remaining problem, or null. */
   readonly repair: () => Promise<string | null>;
 }
 

@@ -38,6 +38,7 @@ export interface GroupKey {
   readonly poolLabels?: readonly string[];
 }
 
+/** Returns the text that identifies a group of instances. */
 export function formatGroupKey(key: GroupKey): string {
   const { cpuMillis, memoryMb, customResources, label, sessionContext, poolLabels } = key;
   return JSON.stringify([cpuMillis, memoryMb, customResources, label, sessionContext, ...(poolLabels ?? [])]);

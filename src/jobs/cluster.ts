@@ -30,6 +30,7 @@ export interface JobNode {
   readonly cluster: JobCluster | null;
 }
 
+/** Returns the node and the process that own the jobs of this service. */
 export function ownerOf({ id, cluster }: JobNode): { readonly nodeId: string; readonly epoch: number } {
   return { nodeId: id, epoch: cluster?.epoch() ?? 0 };
 }

@@ -33,7 +33,7 @@ const SWEEP_MS = 3_600_000;
 
 /**
  * Removes old jobs, packages and environments. Each node removes its own files. The node that submits for
- * schedules also removes what all nodes share.
+ * schedules also removes the data that all nodes share.
  */
 export class Housekeeping {
   readonly #options: HousekeepingOptions;

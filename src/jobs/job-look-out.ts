@@ -16,8 +16,8 @@ export interface JobLookOutOptions {
 }
 
 /**
- * Reads what other nodes wrote about jobs, on each notification and at regular intervals. Without these reads
- * a node would act on outdated memory.
+ * Reads the changes of other nodes to jobs, on each notification and at regular intervals. Without these
+ * reads a node would act on outdated memory.
  */
 export class JobLookOut {
   readonly #options: JobLookOutOptions;

@@ -189,7 +189,7 @@ export class JobRunner {
     return { command };
   }
 
-  /** Continues with what an earlier server left of a job. */
+  /** Continues a job from the record and the sandbox that an earlier server left. */
   async #recover({ job, stopReason }: StoredJob, live: Live): Promise<RunResult> {
     const found = await this.#options.instances.commands.recover(job.instanceId, this.#closing.signal);
     // A job that had begun would be RUNNING or still have its instance. The server died before it could

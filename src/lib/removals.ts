@@ -75,7 +75,7 @@ export class Removals {
     }
   }
 
-  /** Starts to remove, in the background, what an earlier service could not remove. */
+  /** Starts to remove, in the background, the paths that an earlier service could not remove. */
   start(): void {
     void this.retry();
   }

@@ -48,6 +48,7 @@ export interface Registry {
   changedElsewhere(key: string | null): void;
 }
 
+/** Creates the registry of functions, reservations, pools and secrets. */
 export function createRegistry(options: RegistryOptions): Registry {
   const { database, writes, business, clusters, now = Date.now, exists, poolImages } = options;
   const { prepare, isShared = false } = options;

@@ -10,7 +10,7 @@ import type { Duplex, Readable, Writable } from 'node:stream';
  *
  * Errors are `ServiceError`s: `failed_precondition` when the sandbox does not run, `unavailable` when it
  * ended or does not answer, `deadline_exceeded` when `signal` ended the operation, and those of each method.
- * `signal` bounds the opening, and later ends what was opened.
+ * `signal` bounds the opening, and later ends the opened stream.
  */
 export interface SandboxAccess {
   /** Starts a command. Fails with `resource_exhausted` when 32 commands are open in this sandbox. */

@@ -60,10 +60,10 @@ export interface SandboxDriver {
   stop(handle: SandboxHandle, graceMs: number): Promise<void>;
 
   /**
-   * Removes what is left of the sandbox, logs included, and kills it first if it runs. A missing sandbox is a
-   * success.
+   * Removes the sandbox with its files and logs, and kills it first if it runs. A missing sandbox counts as
+   * removed.
    * The driver calls `cleared` when no later step can fail and `list` still shows the residue to a later
-   * server. A driver that cannot tell never calls it.
+   * server. A driver without this knowledge never calls `cleared`.
    */
   remove(handle: SandboxHandle, cleared?: () => void): Promise<void>;
 
@@ -128,7 +128,7 @@ export type ProbeResult =
     }
   | {
       readonly available: false;
-      /** A sentence that says what is missing and how to get it. */
+      /** A sentence that names the missing part and the way to get it. */
       readonly reason: string;
       /**
        * True when a later try may succeed without a change: a check timed out, or a program has just ended.

@@ -187,7 +187,7 @@ function layerLimits({ maxMb, cacheMb }: Config['dependencies']) {
   return { maxBytes: maxMb * MEBIBYTE, maxUnusedBytes: cacheMb * MEBIBYTE };
 }
 
-/** Most CPU of a build; machines with fewer processors give what they have. */
+/** Most CPU of a build; a machine with fewer processors gives all of them. */
 const BUILD_CPU_MILLIS = 2000;
 
 export function createDependencies(

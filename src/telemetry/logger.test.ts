@@ -65,7 +65,7 @@ test('pretty lines contain no control characters for a terminal', () => {
   const { logger, lines } = capture({ format: 'pretty' });
   const text = '\u001b]0;title\u0007\r\u009b2J\u007f';
   logger.error({ reason: text, path: `/a ${text}`, err: new Error(`boom ${text}\nmore`) }, `failed ${text}`);
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: those are what must not be there.
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the log must not contain these characters.
   expect(lines[0]).not.toMatch(/[\x00-\x09\x0b-\x1f\x7f-\x9f]/);
   expect(lines[0]).toContain('Error: boom \\u001b]0;title\\u0007\\u000d\\u009b2J\\u007f\n    more\n');
 });

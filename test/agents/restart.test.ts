@@ -47,7 +47,7 @@ async function one(restartPolicy?: RestartPolicy) {
 }
 
 const NOTHING = { code: [], memoryMb: 0 };
-/** Returns what an agent holds in its sandbox of that epoch. */
+/** The code and the memory that an agent holds while its sandbox has that epoch. */
 const ALL_OF = (epoch: number) => ({ code: [epoch], memoryMb: 128 });
 
 describe('the capacity of an agent during a restart', () => {

@@ -30,7 +30,7 @@ const LONG_NAME = `failed${'-and-has-a-long-name'.repeat(10)}`.slice(0, 128);
 /** Directory for screenshots; undefined for none. */
 const SHOTS = process.env.ROOKERY_SCREENSHOTS;
 
-/** Waits until the page shows what it has read. */
+/** Waits until the page shows its data. */
 async function settled(page: Page): Promise<void> {
   await page.locator('main h1').first().waitFor();
   // The checks of the machine take seconds.

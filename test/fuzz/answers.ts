@@ -126,6 +126,7 @@ const SOUND_NAMES = NAMES.filter(
 );
 const SOUND_VALUES = VALUES.filter(value => /^[ -~]*$/.test(value) && value.length < 100);
 
+/** Returns a random answer of a hostile server. */
 export function hostileAnswer(random: Random, mark: string): HostileAnswer {
   let text = '';
   for (let left = random.chance(0.2) ? random.below(random.chance(0.2) ? 30 : 4) : 0; left > 0; left -= 1)

@@ -17,7 +17,7 @@ interface Creating {
 
 /**
  * `AgentInstances` in memory, so that tests of routes need no sandboxes.
- * `test/suites/agent-instances.ts` defines the contract. Each test sets what user code does.
+ * `test/suites/agent-instances.ts` defines the contract. Each test sets the behaviour of user code.
  */
 export class MemoryInstances implements AgentInstances {
   readonly calls: { id: string; call: Call }[] = [];

@@ -84,7 +84,7 @@ class Model {
     }
   }
 
-  /** Waits until all parts agree, and compares them with what clients were told. */
+  /** Waits until all parts agree, and compares them with the answers that clients have received. */
   async check(): Promise<void> {
     await this.bed.untilInOrder();
     const rows = await this.bed.rows();

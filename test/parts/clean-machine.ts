@@ -48,7 +48,7 @@ export interface Visit {
   readonly init: 'script' | 'systemd';
   /** A Bash script, which stops at its first failing command. */
   readonly script: string;
-  /** `outward` reaches through slirp4netns what this machine reaches; default: loopback only. */
+  /** `outward`: the network of this machine through slirp4netns; default: loopback only. */
   readonly network?: 'loopback' | 'outward';
   /** Receives the output while the script runs. */
   readonly onOutput?: (text: string) => void;

@@ -27,8 +27,10 @@ export interface TestNode {
   close(): Promise<void>;
 }
 
+/** Returns a new id of an installation. */
 export const newInstallation = () => randomBytes(8).toString('hex');
 
+/** Starts the parts of one replica that read the cluster, manage pods of pools and claim them. */
 export async function testNode(
   namespace: Pick<TestNamespace, 'kubeconfig' | 'name'>,
   installationId: string,

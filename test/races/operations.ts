@@ -11,7 +11,7 @@ import { storedInstance } from '../parts/stored-instance.ts';
 
 export type OperationName = keyof typeof WRITE_OPERATIONS;
 
-/** A durable write with its arguments. */
+/** A durable write with its arguments. The races run two of them against each other. */
 export interface Step {
   readonly name: OperationName;
   readonly args: readonly unknown[];
@@ -302,6 +302,7 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   deleteJob: random => [random.pick(JOBS)],
 };
 
+/** Returns a write operation with random arguments. */
 export function stepOf(name: OperationName, random: Random): Step {
   return { name, args: ARGUMENTS[name](random) };
 }

@@ -296,7 +296,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
     const killed = join(pythonDir, 'killed');
     // Two processes may get here at once. A late one is already in the root of its sandbox and cannot make
     // the directory, so its start continues. The script waits for the kill to take effect. Until then the
-    // process accepts what it receives, and a start would succeed.
+    // process accepts orders, and a start would succeed.
     const program = [
       'import os',
       'try:',

@@ -90,6 +90,7 @@ export interface RuntimeUnderTest {
 /** Timeout of each wait of a test. */
 const WAIT_MS = 20_000;
 
+/** Describes the conformance suite of a runtime: calls, streams, cancels, connections and the end. */
 export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
   const { entries } = subject;
   const isServer = subject.kind === 'server';

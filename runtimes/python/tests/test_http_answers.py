@@ -12,7 +12,7 @@ from rookery_runtime import http_bridge, http_exchange, http_program, protocol, 
 from rookery_runtime.failures import CallFailure
 
 LIMIT = 256 * 1024
-#: Size of the buffers of two sockets, in addition to what is read.
+#: Size of the buffers of two sockets, in addition to the bytes that are read.
 BUFFERED_BYTES = 16 * 1024 * 1024
 
 

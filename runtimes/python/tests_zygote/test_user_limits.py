@@ -1,5 +1,5 @@
 """
-Tests what the kernel counts per user.
+Tests the resources that the kernel counts per user.
 
 Each sandbox of a root service has a user namespace with a unique owner.
 """

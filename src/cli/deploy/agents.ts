@@ -119,8 +119,8 @@ async function findAgent({ client }: Planning, namespace: string, name: string):
 }
 
 /**
- * Returns the differences from an agent of another revision. Only a caller who may read environments sees
- * which revision.
+ * Returns the differences from an agent of another revision. The record shows
+ * the revision only to callers who may read environments.
  */
 function changesOf(
   { runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>,

@@ -131,7 +131,7 @@ export async function readDeployment(io: Io, file: string): Promise<Deployment> 
 
 /**
  * Returns a sentence for each unknown field. An unknown field is an error, because the deployment would lack
- * what its author meant.
+ * the part that its author intended.
  */
 function unknownFields(value: Readonly<Record<string, unknown>>): readonly string[] {
   const inEntries = Object.entries(ENTRIES).flatMap(([noun, entry]) => {

@@ -10,7 +10,7 @@ const NAME = 'hello, demo@hello or 0@demo@hello';
 const FUNCTION = `its name (${NAME}), or a URN`;
 const VERSION = `${FUNCTION}; with :<version>, else the latest`;
 
-/** Describes the commands. `write.ts`, `read.ts` and `reserve.ts` implement them. */
+/** Adds the commands `rookery function …`. `write.ts`, `read.ts` and `reserve.ts` implement them. */
 export function register(program: Command, context: Context): void {
   const noun = program
     .command('function')

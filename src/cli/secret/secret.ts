@@ -25,6 +25,7 @@ interface Secret {
   readonly readable: boolean;
 }
 
+/** Adds the command `rookery secret`, which writes, lists and deletes secrets. */
 export function register(program: Command, context: Context): void {
   const { io } = context;
   const secret = program

@@ -7,6 +7,7 @@ import type { Context, Io } from '../shared/io.ts';
 import { addConfigFlags, configFlagsOf } from './config-flags.ts';
 import type { Server, StopReason } from './run-server.ts';
 
+/** Adds the command `rookery serve`, which starts the service. */
 export function register(program: Command, context: Context): void {
   const command = program
     .command('serve')

@@ -122,7 +122,7 @@ export const LABEL_INSTANCE = 'rookery.instance';
 /** Frame head: the stream, three empty bytes, and the length of the body. */
 const HEAD_BYTES = 8;
 const STDERR = 2;
-/** Frames have no size limit: the daemon is trusted and sends what it has read at once. */
+/** Frames have no size limit: the daemon is trusted, and sends the bytes of each read as one frame. */
 const ANY_BYTES = 0xffff_ffff;
 
 /** Write of a container to stdout or stderr, as the Engine API's raw streams carry it. */

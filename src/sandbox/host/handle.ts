@@ -147,7 +147,7 @@ export async function removeOwnFiles(directory: string): Promise<void> {
   if (existsSync(sockets)) await rmdir(sockets).catch(() => undefined);
 }
 
-/** Removes `state.json`, the last file: with it a later server finds what is left. Never rejects. */
+/** Removes `state.json`, the last file: a later server finds the residue by this file. Never rejects. */
 export async function removeState(directory: string): Promise<void> {
   await unlink(join(directory, 'state.json')).catch(() => undefined);
 }

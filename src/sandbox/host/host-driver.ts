@@ -302,7 +302,7 @@ export abstract class HostDriver implements SandboxDriver {
     }
   }
 
-  /** Removes what an abandoned start has made. Returns false if it has made nothing. */
+  /** Removes the residue of an abandoned start. Returns false if there is none. */
   protected async removeStarted(instanceId: string): Promise<boolean> {
     const directory = this.directoryOf(instanceId);
     if (!(await exists(directory))) return false;

@@ -116,7 +116,7 @@ async function isNewest(directory: string, { inode }: OpenFile): Promise<boolean
   );
 }
 
-/** Reads what was appended since, in the newest of `files` and in files created after it. */
+/** Reads the bytes that were appended to the newest of `files` since, and the files created after it. */
 async function* readNew(directory: string, files: OpenFile[], reading: Reading): AsyncIterable<Buffer> {
   const newest = files.at(-1);
   const now = await openAll(directory);

@@ -67,6 +67,7 @@ export interface HostSettings {
   readonly process: SettingValues<typeof HOST_SETTINGS>;
 }
 
+/** Returns the options of a driver for sandboxes on the files of the host. */
 export function hostOptions({ settings, onlyProbed, ...context }: DriverContext<HostSettings>) {
   const { spares, warm, zygotePerTenant, pythons, network, networkRange, setForwarding, diskMb } = settings.process;
   return {

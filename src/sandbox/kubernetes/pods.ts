@@ -95,8 +95,8 @@ export class SandboxPods {
       const seen = this.#untilSeen(sandbox, over.signal);
       for (const promise of [told, seen]) promise.catch(() => undefined);
       const first = this.#withoutOurs(sandbox, await Promise.race([told, seen]));
-      // The manager sees neither the memory limit of the whole pod nor who ended the pod. The cluster reports
-      // both shortly after.
+      // The manager sees neither the memory limit of the whole pod nor the cause of the pod's end. The
+      // cluster reports both shortly after.
       const isKilled = first.signal === 'SIGKILL' && !first.oomKilled && sandbox.poolId === null;
       if (!isKilled && first.cause === undefined) return first;
       const later = await within(seen, SEEN_MS, 'it is not seen').catch(() => first);

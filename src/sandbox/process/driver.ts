@@ -145,7 +145,7 @@ export class ProcessDriver extends HostDriver {
     this.#isClosed = true;
     this.#connections.close();
     for (const connection of this.#starting) this.#drop(connection);
-    // Starts in progress fail now, and remove what they have made.
+    // Starts in progress fail now, and remove their residue.
     await Promise.allSettled(this.#starts);
     await super.close();
     await this.#zygotes.close();

@@ -59,7 +59,7 @@ interface ZygoteHello {
   readonly python: string;
   /** The layers that work in its sandboxes. */
   readonly isolation: readonly string[];
-  /** Sentences about what does not work here. */
+  /** Sentences about features that do not work here. */
   readonly degraded: readonly string[];
   /** True when the zygote may make namespaces without a user namespace. */
   readonly privileged: boolean;

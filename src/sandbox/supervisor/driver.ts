@@ -160,7 +160,7 @@ export class SupervisorDriver extends HostDriver {
 
   override async close(): Promise<void> {
     this.#closing.abort();
-    // Starts in progress fail now, and remove what they have made.
+    // Starts in progress fail now, and remove their residue.
     await Promise.allSettled(this.#starts);
     await this.#swept;
     await this.#shims.close();

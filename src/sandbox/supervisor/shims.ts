@@ -229,7 +229,7 @@ export class Shims {
 const OWNER = /^([0-9a-f]{8})(?:-\d+)?$/;
 
 /**
- * Removes what ended servers of this data directory have left: programs without an instance, and their files.
+ * Removes the residue of ended servers of this data directory: programs without an instance, and their files.
  * Instances stay: their records decide. Never rejects.
  */
 export async function sweep(

@@ -30,7 +30,7 @@ export function encodeCall(method: string, params: readonly XmlRpcValue[]): stri
 
 /**
  * Returns the value of an answer. Throws an `XmlRpcFault` for a fault.
- * Throws an `Error` that says what was expected for any other text.
+ * For any other text throws an `Error` that names the expected form.
  */
 export function decodeAnswer(text: string): XmlRpcValue {
   const reader = new Reader(text);

@@ -31,6 +31,7 @@ export type SentError =
   | { readonly code: ErrorCode; readonly message: string; readonly details: ErrorDetails }
   | { readonly unknown: Error };
 
+/** Converts an error for another thread, with its code and fields. */
 export function sendError(error: unknown): SentError {
   if (error instanceof ServiceError) {
     const { code, message, retryAfterSeconds, advice, body, number, cause } = error;
@@ -46,6 +47,7 @@ export function sendError(error: unknown): SentError {
   return { unknown: plain(error) };
 }
 
+/** Restores an error that another thread has sent. */
 export function receiveError(sent: SentError): Error {
   return 'unknown' in sent ? sent.unknown : new ServiceError(sent.code, sent.message, sent.details);
 }
