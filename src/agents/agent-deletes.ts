@@ -82,8 +82,8 @@ export class AgentDeletes {
 
   /**
    * Deletes every agent of this node: those that are not being deleted yet with `one`. Retries failed
-   * removals a few times, because no reconciler pass follows a stop. Returns how many are left for the next
-   * start. Never rejects.
+   * removals a few times, because no reconciler pass follows a stop. Returns the number of agents that
+   * remain for the next start. Never rejects.
    */
   async all(one: (agent: StoredInstance) => Promise<void>): Promise<number> {
     const { database, nodeId, log } = this.#options;

@@ -172,7 +172,7 @@ export class Layers {
     return { removed, used };
   }
 
-  /** Renames a layer, so that the next build makes it anew. */
+  /** Renames a layer, so that the next build makes a new one. */
   #setAside(key: string): string {
     const away = join(this.#options.directory, `${key}.${randomUUID()}`);
     renameSync(this.pathOf(key), away);
@@ -198,7 +198,7 @@ export class Layers {
       const isOld = usedAtMs < Date.now() - keepMs;
       if (!isOld) bytes += await this.#sizeOf(key).catch(() => 0);
       if (!isOld && bytes <= maxUnusedBytes) continue;
-      // Nothing is awaited between this check and the rename, so a later request builds the layer anew.
+      // Nothing is awaited between this check and the rename, so a later request builds a new layer.
       if (this.#uses.has(key)) continue;
       await removals.remove(this.#setAside(key));
     }

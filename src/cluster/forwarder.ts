@@ -67,8 +67,8 @@ interface AnswerSource {
 }
 
 /**
- * Forwards one request. A complete request uses an own connection (`PeerConnection`). A stream or an upgrade
- * uses Node's client. The answer returns the same way.
+ * Forwards one request and its answer. A complete request uses a `PeerConnection`. A stream or an upgrade
+ * uses the HTTP client of Node.
  */
 class ForwardedRequest implements AnswerSink {
   readonly #outgoing: Outgoing;

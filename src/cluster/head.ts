@@ -163,7 +163,7 @@ export class AnswerHead {
       case 'keep-alive':
       case 'proxy-connection':
         return;
-      // Node frames the body anew.
+      // Node frames the body again.
       case 'transfer-encoding':
         this.transferEncoding = this.transferEncoding === undefined ? value : `${this.transferEncoding}, ${value}`;
         return;

@@ -37,8 +37,8 @@ export interface MembershipEvents {
 
 /**
  * Membership of this node among the replicas. Others use the database's clock. This node uses its own
- * monotonic clock, from the moment when it *sent* its last successful heartbeat. So it gives up before others
- * take over, however long it was suspended or the answer took.
+ * monotonic clock, from the moment when it *sent* its last successful heartbeat. So it stops acting before
+ * others take over, however long it was suspended or the answer took.
  */
 export class NodeMembership implements Membership {
   readonly #database: ClusterDatabase;

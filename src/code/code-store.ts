@@ -78,7 +78,7 @@ export interface CodeStoreOptions {
  *
  * New entries are not flushed to disk, so a power cut may leave half of the files. Therefore an entry is
  * valid only in the boot of the machine in its name. After another boot it stays for instances that mount it,
- * and is made anew for others.
+ * and other instances get a new entry.
  */
 export class CodeStore {
   readonly #options: CodeStoreOptions;
@@ -364,7 +364,7 @@ export class CodeStore {
   async #remove(entry: string): Promise<void> {
     await mkdir(this.#workDir, { recursive: true, mode: 0o711 });
     const away = join(this.#workDir, randomUUID());
-    // Nothing is awaited between this check and the rename, so a later `place` downloads the entry anew.
+    // Nothing is awaited between this check and the rename, so a later `place` downloads a new entry.
     if (this.#isUsed(entry)) return;
     try {
       renameSync(join(this.#cacheDir, entry), away);

@@ -39,7 +39,7 @@ export interface ErrorDetails {
 
 /**
  * Codes of errors without a stack. Such errors are frequent or report user code, so a stack of the service
- * says nothing.
+ * has no information.
  */
 const STACKLESS: ReadonlySet<ErrorCode> = new Set(['resource_exhausted', 'deadline_exceeded', 'execution_failed']);
 

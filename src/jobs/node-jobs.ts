@@ -96,8 +96,9 @@ export class NodeJobs {
   }
 
   /**
-   * Closes the node's jobs and returns how many are left. Running jobs continue, and the next start adopts
-   * them. With `stopRunningMs` they end within that time. Null: the database did not return the counts.
+   * Closes the node's jobs and returns the number of open ones. Running jobs continue, and the next start
+   * adopts them. With `stopRunningMs` they end within that time. Null: the database did not return the
+   * counts.
    */
   async close(stopRunningMs: number | null = null): Promise<JobsLeft | null> {
     this.#isClosing = true;

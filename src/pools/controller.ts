@@ -314,7 +314,7 @@ export class PoolController {
       memory.problem = null;
       memory.keptAtLeast = 0;
     } catch (error) {
-      // An unavailable cluster says nothing about the pool.
+      // An unavailable cluster is not a problem of the pool.
       if (!isAway(error)) memory.problem = { spec: JSON.stringify(spec), text: messageOf(error) };
       throw error;
     }

@@ -24,7 +24,7 @@ test('lines below the level are not written', () => {
   expect(lines).toHaveLength(1);
 });
 
-test('a child puts its trace id on every line', () => {
+test('a child logger puts its trace id on every line', () => {
   const { logger, entries } = capture();
   logger.child({ traceId: 't-1' }).warn({}, 'slow');
   expect(entries()[0]).toMatchObject({ traceId: 't-1', level: 'warn' });

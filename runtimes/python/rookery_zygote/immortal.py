@@ -16,8 +16,8 @@ _Count = ctypes.c_uint32
 #: Counts from this value on are those of immortal objects.
 _IMMORTAL = 1 << 31
 #: Types whose objects close or end something with their last reference. Abstract classes are avoided: a
-#: subclass check of such a class asks all its subclasses, which removes what every instance looks up from the
-#: interpreter's attribute cache.
+#: subclass check of such a class checks all its subclasses, which displaces the entries of every instance
+#: in the interpreter's attribute cache.
 _MORTAL = (_io._IOBase, socket.socket, types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 #: Types whose objects refer to no others.
 _LEAVES = frozenset((str, bytes, int, float))

@@ -63,7 +63,7 @@ class Layers:
 
     @staticmethod
     def meaning(layer):
-        """Returns a text that says what it means that a layer is missing."""
+        """Returns a sentence about the consequence of a missing layer."""
         return _MEANINGS[layer]
 
     def drop(self, layer, reason):

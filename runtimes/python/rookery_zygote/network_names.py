@@ -3,7 +3,7 @@
 import socket
 
 RESOLVERS = "/etc/resolv.conf"
-#: File in which systemd-resolved lists the servers that it asks itself.
+#: File in which systemd-resolved lists the servers to which it sends queries.
 _UPSTREAM = "/run/systemd/resolve/resolv.conf"
 
 

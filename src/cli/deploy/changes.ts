@@ -6,8 +6,8 @@ import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 
 /**
- * Interval between polls without an event. Events cover only the replica that was asked, and some changes
- * have none.
+ * Interval between polls without an event. Events cover only the replica that the command queries, and some
+ * changes have no event.
  */
 export const RELOOK_MS = 5000;
 

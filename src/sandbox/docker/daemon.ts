@@ -128,7 +128,7 @@ export class SecurityOptions {
     this.#pythonDir = pythonDir;
   }
 
-  /** Returns the options in the Engine's format. The daemon is asked once. */
+  /** Returns the options in the Engine's format. Reads the facts of the daemon once. */
   get(): Promise<readonly string[]> {
     if (this.#options === undefined) {
       const asking = this.#ask();

@@ -19,7 +19,7 @@ const PROGRAMS = {
   node: { argv: ['node', '--version'], title: 'Node.js', runtime: 'nodejs' },
 } as const;
 
-/** Versions of the programs that runtimes need in images. Each image is asked once per program. */
+/** Versions of the programs that runtimes need in images. Each image is checked once per program. */
 export class ImagePrograms {
   readonly #engine: Engine;
   readonly #images: Images;

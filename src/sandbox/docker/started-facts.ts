@@ -6,7 +6,7 @@ import type { StartedContainer } from './container-starter.ts';
 import type { DaemonFacts } from './daemon.ts';
 import { ownerWarnings } from './mounts.ts';
 
-/** Returns what the caller of a start learns about the container. */
+/** Returns the facts about the container for the caller of the start. */
 export async function factsOf(
   spec: SandboxSpec,
   started: StartedContainer,

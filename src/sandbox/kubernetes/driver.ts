@@ -378,7 +378,7 @@ export const ISOLATION = [
   ...['cgroup.memory', 'cgroup.cpu'],
 ];
 
-/** Returns what the caller of a start learns about the pod. */
+/** Returns the facts about the pod for the caller of the start. */
 export function factsOf(spec: SandboxSpec, { pod, started, poolId, whyNoPool }: StartedPod): SandboxFacts {
   const podIp = addressOf(pod);
   return {

@@ -40,7 +40,7 @@ const INIT_CPU = '1000m';
 const INIT_MEMORY = '128Mi';
 /** `VOLUME` of deploy/Dockerfile. */
 const IMAGE_VOLUME = '/var/lib/rookery';
-/** Time between the signal that asks the manager to end and the one that kills it. */
+/** Time between SIGTERM and SIGKILL for the manager of a pod. */
 const END_SECONDS = 5;
 /** Time limit for the manager of a pool's pod to listen. */
 const START_SECONDS = 60;
