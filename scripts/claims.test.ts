@@ -87,7 +87,7 @@ describe('judgeClaims', () => {
     ['has another title', report(CLAIM.file, ['the door of a is open', 'passed'])],
     ['is in a file that was not loaded', report(CLAIM.file)],
     // `describeWith` runs this test instead of a suite that REQUIRE names and that cannot run.
-    ['was not made', report(CLAIM.file, ['has what REQUIRE=docker demands', 'failed'])],
+    ['is missing in the report', report(CLAIM.file, ['has what REQUIRE=docker demands', 'failed'])],
   ])('judgeClaims reports a failure when the test of a claim %s', (_, run) => {
     expect(judgeClaims([CLAIM], run, []).failures).toEqual([
       'claim without a test in this run: Nobody gets out (test/sandbox/walls.test.ts: the door of %s is shut)',

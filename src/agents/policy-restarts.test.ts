@@ -60,16 +60,16 @@ const change = (id: string, values: { restart_at_ms?: number; node_id?: string }
 const untilRestarted = (ids: readonly string[]) => vi.waitFor(() => expect(restarted).toEqual(ids));
 
 test.each<[string, Partial<StoredInstance>, number | null, object]>([
-  ['the first of a row', {}, 3, { restartAtMs: NOW_MS + 1_000, restartsInRow: 1 }],
-  ['a further one', { restartsInRow: 2 }, null, { restartAtMs: NOW_MS + 4_000, restartsInRow: 3 }],
+  ['the first restart in a row', {}, 3, { restartAtMs: NOW_MS + 1_000, restartsInRow: 1 }],
+  ['a further restart in a row', { restartsInRow: 2 }, null, { restartAtMs: NOW_MS + 4_000, restartsInRow: 3 }],
   [
-    'the first after a long run',
+    'the first restart after a long run',
     { restartsInRow: 2, startedAtMs: NOW_MS - 3_600_000 },
     3,
     { restartAtMs: NOW_MS + 1_000, restartsInRow: 1 },
   ],
   [
-    'none after the last',
+    'no restart after the last allowed one',
     { restartsInRow: 3 },
     3,
     {
@@ -77,8 +77,8 @@ test.each<[string, Partial<StoredInstance>, number | null, object]>([
       statusReason: `${REASON}; it was restarted 3 times in a row, which is as often as its restart policy allows`,
     },
   ],
-  ['none after exit code 0', {}, 0, {}],
-  ['none without a policy', { spec: '{}' }, 3, {}],
+  ['no restart after exit code 0', {}, 0, {}],
+  ['no restart without a policy', { spec: '{}' }, 3, {}],
 ])('planned returns the columns to store with the exit: %s', (_, changes, exitCode, patch) => {
   expect(restarts.planned(toRecord(agent(changes)), REASON, exitCode)).toEqual(patch);
 });

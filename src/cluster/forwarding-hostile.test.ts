@@ -125,14 +125,14 @@ describe('requests of another replica', () => {
   test.each([
     ['without a mark', 'GET', `/api/agent/${AGENT.id}/logs`, [], 400],
     ['with half a mark', 'GET', `/api/agent/${AGENT.id}/logs`, [FORWARD_HEADER, '1 token node-b default'], 400],
-    ['with a role that is none', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-b', 'root'), 400],
+    ['with an unknown role', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-b', 'root'), 400],
     ['with two marks', 'GET', `/api/agent/${AGENT.id}/logs`, [...mark('node-b'), ...mark('node-b')], 400],
-    ['of another replica', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-c'), 421],
+    ['for another replica', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-c'), 421],
     ['what its caller may not do', 'DELETE', `/api/agent/${AGENT.id}`, mark('node-b', 'viewer'), 403],
-    ['a route that is not forwarded', 'GET', '/api/agent', mark('node-b'), 403],
-    ['metrics', 'GET', '/metrics', mark('node-b'), 403],
-    ['nothing that is', 'GET', '/nothing', mark('node-b'), 403],
-    ['a log', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-b', 'viewer'), 200],
+    ['to a route that is not forwarded', 'GET', '/api/agent', mark('node-b'), 403],
+    ['for metrics', 'GET', '/metrics', mark('node-b'), 403],
+    ['to an unknown route', 'GET', '/nothing', mark('node-b'), 403],
+    ['for a log', 'GET', `/api/agent/${AGENT.id}/logs`, mark('node-b', 'viewer'), 200],
   ] as const)('a request of another replica %s gets the expected status', async (_, method, path, headers, status) => {
     expect(await asPeer(method, path, headers)).toBe(status);
   });
@@ -144,17 +144,20 @@ describe('smuggling', () => {
     ['two lengths', `Content-Length: 2\r\nContent-Length: 200\r\n\r\n{}${inner}`],
     ['a length and chunks', `Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n${inner}`],
     ['chunks that are spelled oddly', `Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n${inner}`],
-    ['chunks, and something after', `Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n${inner}`],
+    ['chunks with bytes after the end', `Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n${inner}`],
     ['a bare line feed', `Content-Length: 2\n\n{}${inner}`],
-    ['a length that is none', `Content-Length: +2\r\n\r\n{}${inner}`],
+    ['an invalid length', `Content-Length: +2\r\n\r\n{}${inner}`],
     ['a header with a null', `X-Own: a\0b\r\nContent-Length: 2\r\n\r\n{}`],
     ['a folded header', `X-Own: a\r\n b\r\nContent-Length: 2\r\n\r\n{}`],
     [
-      'a length that the connection takes with it',
+      'a length that the Connection header names',
       `Connection: close, content-length\r\nContent-Length: 2\r\n\r\n{}${inner}`,
     ],
-    ['a mark that the connection takes with it', `Connection: close, ${FORWARD_HEADER}\r\nContent-Length: 2\r\n\r\n{}`],
-    ['a chunk that is longer than it says', `Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n${inner}`],
+    [
+      'a forward header that the Connection header names',
+      `Connection: close, ${FORWARD_HEADER}\r\nContent-Length: 2\r\n\r\n{}`,
+    ],
+    ['a chunk longer than its size', `Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n${inner}`],
     ['a body of an upgrade', `Connection: Upgrade\r\nUpgrade: own\r\nContent-Length: ${inner.length}\r\n\r\n${inner}`],
   ];
 

@@ -72,17 +72,17 @@ describe('a peer that is none', () => {
   const strangers: readonly (readonly [string, ClusterIdentity, () => ConnectionOptions])[] = [
     ['with another secret', SECRET, () => clusterTls(other, 'node-a').client],
     ['with a certificate in place of the secret', SECRET, () => clusterTls(ofTls(one), 'node-a').client],
-    ['without anything', SECRET, () => ({ rejectUnauthorized: false })],
+    ['without a secret or a certificate', SECRET, () => ({ rejectUnauthorized: false })],
     ['of another authority', ofTls(one), () => clusterTls(ofTls(two, one.cert), 'node-a').client],
     ['without a certificate', ofTls(one), () => ({ rejectUnauthorized: false })],
-    ['with a certificate that it signed itself', ofTls(one), () => ({ ...two.issue('x'), rejectUnauthorized: false })],
+    ['with a self-signed certificate', ofTls(one), () => ({ ...two.issue('x'), rejectUnauthorized: false })],
     ['with a secret in place of a certificate', ofTls(one), () => clusterTls(SECRET, 'node-a').client],
     [
       'of TLS 1.2',
       SECRET,
       () => ({ ...clusterTls(SECRET, 'a').client, minVersion: 'TLSv1.2', maxVersion: 'TLSv1.2', ciphers: 'PSK' }),
     ],
-    ['with the name of no node', SECRET, () => ({ ...clusterTls(SECRET, 'a b\r\n').client })],
+    ['with an invalid node name', SECRET, () => ({ ...clusterTls(SECRET, 'a b\r\n').client })],
   ];
 
   test.each(strangers)('a peer is refused: %s', async (_, identity, options) => {
@@ -128,7 +128,7 @@ describe('a peer that is none', () => {
 
 describe('a replica that cannot be reached', () => {
   test.each([
-    ['refuses', async () => 1],
+    ['refuses the connection', async () => 1],
     ['does not finish its handshake', async (held: net.Server) => (held.address() as AddressInfo).port],
   ])('a call is answered 503 with Retry-After when the other replica %s', async (_, portOf) => {
     const held = net.createServer(socket => socket.on('error', () => undefined).resume());

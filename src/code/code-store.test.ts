@@ -268,11 +268,15 @@ describeWith(['s3'], 'code in an object store', () => {
   });
 
   it.each([
-    ['another checksum', { sha512: 'ab'.repeat(64) }, 'registered is'],
-    ['no such object', { objectId: 'nope', sha512: '' }, 'could not be fetched'],
-    ['no archive', { objectId: 'not-an-archive', sha512: '' }, 'expected a zip or a tar.gz archive'],
-    ['another server than those allowed', { bucketUrl: 'http://127.0.0.1:1' }, 'is not one of s3.endpoint'],
-    ['wrong credentials of the function’s own', { token: 'a:b' }, 'could not be fetched'],
+    ['an object with another checksum', { sha512: 'ab'.repeat(64) }, 'registered is'],
+    ['a missing object', { objectId: 'nope', sha512: '' }, 'could not be fetched'],
+    [
+      'an object that is not an archive',
+      { objectId: 'not-an-archive', sha512: '' },
+      'expected a zip or a tar.gz archive',
+    ],
+    ['a server that is not allowed', { bucketUrl: 'http://127.0.0.1:1' }, 'is not one of s3.endpoint'],
+    ['wrong credentials of the function', { token: 'a:b' }, 'could not be fetched'],
   ])('the store refuses %s and leaves no files', async (_title, change, text) => {
     const code = store(settings());
     await expect(code.place({ storage: 's3', object: object(change), revision: '1' }, 'i', 't')).rejects.toThrow(text);
@@ -423,8 +427,8 @@ describe('code that a place was promised', () => {
     });
 
     it.each([
-      ['the service alone was started anew', 'boot-1', 'boot-1'],
-      ['nothing is known of boots', null, null],
+      ['only the service was restarted', 'boot-1', 'boot-1'],
+      ['the boot of the machine is unknown', null, null],
     ])('a sweep keeps code when %s', async (_title, before, now) => {
       await placeIn(during(before), 'first');
       isThere = false;

@@ -211,13 +211,13 @@ describe('a header is found where the library finds it', () => {
   });
 
   test.each([
-    ['a directory that says it has a content', [entry('d', '5', '', '00000001000\0')]],
+    ['a directory that declares content', [entry('d', '5', '', '00000001000\0')]],
     [
-      'a file whose pax header says that it is empty',
+      'a file that its pax header declares as empty',
       [entry('h', 'x', record('size', '0')), entry('f', '0', '', '1000')],
     ],
     [
-      'a block with nothing but a checksum',
+      'a block with only a checksum',
       [
         entry('h', 'x', record('size', '0')),
         Buffer.from(`${'\0'.repeat(148)}7`.padEnd(512, '\0')),

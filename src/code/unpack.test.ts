@@ -377,10 +377,10 @@ describe('unpack', () => {
       ['to an absolute path', [['l', '/etc']]],
       ['from below', [['a/b/l', '../../../x']]],
       ['to nothing', [['l', '']]],
-      ['up behind a name', [['a/l', 'b/../c']]],
-      ['up behind a name of dots only', [['a/l', '.../../x']]],
-      ['up behind many of them', [['x', '.../..../.../..../../..']]],
-      ['further up than it is deep, by more than one way', [['a/b/l', './..//.././../x']]],
+      ['upwards after a name', [['a/l', 'b/../c']]],
+      ['upwards after a name of dots only', [['a/l', '.../../x']]],
+      ['upwards after many names of dots only', [['x', '.../..../.../..../../..']]],
+      ['further up than its depth, in several ways', [['a/b/l', './..//.././../x']]],
       [
         'through a link whose name is of dots only',
         [

@@ -95,14 +95,22 @@ describe('replicas', () => {
   });
 
   test.each([
-    ['nothing to know each other by', [LISTEN], /nothing to know each other by/],
+    ['neither a secret nor certificates', [LISTEN], /nothing to know each other by/],
     ['a secret and no listener', [`cluster.secretFile=${SECRET}`], /cluster.listen is not/],
     ['an address for others and no listener', ['cluster.advertise=a:1'], /cluster.listen is not/],
-    ['every address and none for others', ['cluster.listen=0.0.0.0:7700', `cluster.secretFile=${SECRET}`], /advertise/],
-    ['… of IPv6', ['cluster.listen=[::]:7700', `cluster.secretFile=${SECRET}`], /set cluster.advertise/],
-    ['a port above all', ['cluster.listen=a:70000', `cluster.secretFile=${SECRET}`], /at most 65535/],
-    ['a port that nobody can dial', [LISTEN, 'cluster.advertise=a:0', `cluster.secretFile=${SECRET}`], /from 1 to/],
-    ['no worker anywhere', ['roles=frontend,meta'], /nothing could run/],
+    [
+      'a wildcard address without an advertised address',
+      ['cluster.listen=0.0.0.0:7700', `cluster.secretFile=${SECRET}`],
+      /advertise/,
+    ],
+    [
+      'a wildcard address of IPv6 without an advertised address',
+      ['cluster.listen=[::]:7700', `cluster.secretFile=${SECRET}`],
+      /set cluster.advertise/,
+    ],
+    ['a port above 65535', ['cluster.listen=a:70000', `cluster.secretFile=${SECRET}`], /at most 65535/],
+    ['an advertised port 0', [LISTEN, 'cluster.advertise=a:0', `cluster.secretFile=${SECRET}`], /from 1 to/],
+    ['no worker among the roles', ['roles=frontend,meta'], /nothing could run/],
     ['no port', ['cluster.listen=host', `cluster.secretFile=${SECRET}`], /must be host:port/],
   ])('a configuration of replicas with %s is refused', async (_, sets, text) => {
     expect(await problemsOf(...sets)).toMatch(text);

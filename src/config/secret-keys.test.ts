@@ -63,10 +63,10 @@ test('two sources of the key are refused', async () => {
 });
 
 test.each([
-  ['of a file', [`secrets.keyFile=${file('short', 'hunter2-hunter2')}`]],
-  ['of the environment', ['secrets.key=hunter2-hunter2']],
-  ['of a command', ['secrets.keyCommand=printf hunter2-hunter2']],
-  ['with a line that is none', [`secrets.keyFile=${file('mixed', `${TEXT}\nhunter2-hunter2`)}`]],
+  ['in a file', [`secrets.keyFile=${file('short', 'hunter2-hunter2')}`]],
+  ['in the environment', ['secrets.key=hunter2-hunter2']],
+  ['from a command', ['secrets.keyCommand=printf hunter2-hunter2']],
+  ['with an invalid line', [`secrets.keyFile=${file('mixed', `${TEXT}\nhunter2-hunter2`)}`]],
 ])('an invalid key stops the start and is not printed: %s', async (_, sets) => {
   const problem = await problemsOf(...sets);
   expect(problem).toContain('32 bytes in Base64');

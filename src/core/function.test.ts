@@ -100,7 +100,7 @@ describe('refusals', () => {
     ['a timeout of 8640001', { timeout: 8_640_001 }, 'timeout must be between 1 and 8640000'],
     ['a description of 1025 characters', { description: 'x'.repeat(1025) }, 'description must have at most 1024'],
     [
-      '1025 of two code units',
+      'a description of 1025 characters of two code units',
       { description: '🐦'.repeat(1025) },
       'description must have at most 1024 characters, got 1025',
     ],
@@ -142,16 +142,16 @@ describe('refusals', () => {
       { autoScaleConfig: { slaQuota: 499 } },
       'autoScaleConfig.slaQuota must be 0 (not set) or at least 500',
     ],
-    ['a sha512 that is none', { s3CodePath: { sha512: 'abc' } }, 's3CodePath.sha512 must be 128 hexadecimal digits'],
+    ['an invalid sha512', { s3CodePath: { sha512: 'abc' } }, 's3CodePath.sha512 must be 128 hexadecimal digits'],
     [
       'a negative custom resource',
       { customResources: { gpu: -1 } },
       'customResources.gpu must be a number that is not negative',
     ],
     ['a text for a boolean', { isFuncPublic: 'yes' }, 'isFuncPublic must be a boolean'],
-    ['a port that is none', { expose: { port: -1 } }, 'expose.port must be between 0 and 65535, got -1'],
+    ['an invalid port', { expose: { port: -1 } }, 'expose.port must be between 0 and 65535, got -1'],
     ['faas without handler', { ...FAAS, handler: '' }, 'handler is required for kind faas'],
-    ['faas without the place of its code', { ...FAAS, storageType: '' }, 'storageType is required for kind faas'],
+    ['faas without storageType', { ...FAAS, storageType: '' }, 'storageType is required for kind faas'],
     ['faas without codePath', { ...FAAS, codePath: '' }, 'codePath is required for storageType local'],
     [
       'faas on s3 without object',
@@ -183,7 +183,7 @@ describe('accepted values', () => {
       { rootfs: expect.objectContaining({ ports: ['8080', 'udp:53'] }) },
     ],
     ['an empty kind', { kind: '' }, { kind: 'yrlib' }],
-    ['a whole faas', FAAS, { kind: 'faas', handler: 'a.b' }],
+    ['a faas function with all fields', FAAS, { kind: 'faas', handler: 'a.b' }],
     [
       's3 code',
       { ...FAAS, storageType: 's3', s3CodePath: { bucketId: 'b', objectId: 'o' } },

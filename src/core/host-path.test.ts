@@ -63,9 +63,9 @@ describe('forbidden sources', () => {
 
   test.each([
     ['the data directory', '/srv/rookery/data'],
-    ['what is below it', '/srv/rookery/data/instances/1'],
-    ['its parent', '/srv/rookery'],
-    ['a parent further up', '/srv'],
+    ['a directory below the data directory', '/srv/rookery/data/instances/1'],
+    ['the parent of the data directory', '/srv/rookery'],
+    ['a further parent of the data directory', '/srv'],
     ['the directory of the docker socket', '/run'],
   ])('the path of %s is refused', async (_, source) => {
     await expect(check(source)).rejects.toThrow(`unsafe mount source: ${source}`);

@@ -22,17 +22,17 @@ test.each([
   ['an id that leads elsewhere', { entrypoint: '', submission_id: '..' }, 'submission_id must be 1 to 256'],
   ['a selector of labels', { entrypoint: '', entrypoint_label_selector: { a: 'b' } }, 'cannot be honoured'],
   [
-    'an entrypoint that no program can be started with',
+    'an entrypoint longer than the kernel accepts',
     { entrypoint: 'x'.repeat(128_001) },
     'entrypoint must have at most 128000 bytes, got 128001',
   ],
   [
-    'a runtime_env and metadata that fit in no variable',
+    'a runtime_env and metadata longer than a variable may be',
     { entrypoint: '', metadata: { a: 'x'.repeat(70_000) }, runtime_env: { env_vars: { A: 'x'.repeat(70_000) } } },
     'runtime_env and metadata, together and as JSON, must have at most 128000 bytes',
   ],
-  ['a body that is nested without end', { entrypoint: '', zzz: nested(101) }, 'the body must not be nested deeper'],
-  ['a rule that is none', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
+  ['a body that is nested too deeply', { entrypoint: '', zzz: nested(101) }, 'the body must not be nested deeper'],
+  ['an unknown rule', { entrypoint: '', metadata: { 'rookery.retry': '1' } }, 'is not a rule of jobs'],
   ['a rule out of range', { entrypoint: '', metadata: { 'rookery.retries': '21' } }, 'a whole number from 0 to 20'],
 ])('a job with %s is refused with a message', (_what, body, sentence) => {
   expect(() => read(body)).toThrow(expect.objectContaining({ code: 'invalid_request' }));

@@ -34,9 +34,9 @@ test.each<[string, Record<string, unknown>, string]>([
   ['a label that ends with "-"', { instanceLabel: 'a-' }, 'instanceLabel must be letters, digits'],
   ['a label of 64 characters', { instanceLabel: 'a'.repeat(64) }, 'instanceLabel must have at most 63 characters'],
   ['no clusters', { instanceConfigInfos: undefined }, 'instanceConfigInfos is required'],
-  ['clusters that are no array', { instanceConfigInfos: {} }, 'instanceConfigInfos must be an array'],
+  ['clusters that are not an array', { instanceConfigInfos: {} }, 'instanceConfigInfos must be an array'],
   ['an empty list of clusters', { instanceConfigInfos: [] }, 'instanceConfigInfos must not be empty'],
-  ['a cluster that is no object', { instanceConfigInfos: [1] }, 'instanceConfigInfos[0] must be an object'],
+  ['a cluster that is not an object', { instanceConfigInfos: [1] }, 'instanceConfigInfos[0] must be an object'],
   [
     'a repeated cluster',
     { instanceConfigInfos: [{ clusterId: 'a' }, { clusterId: 'a' }] },

@@ -59,16 +59,16 @@ test('a variable is refused when its name is invalid or belongs to the platform'
 });
 
 test.each<[string, unknown]>([
-  ['a key that cannot be honoured', { conda: {} }],
-  ['a key that cannot be honoured, absent', { conda: null }],
+  ['an unsupported key', { conda: {} }],
+  ['an unsupported key with the value null', { conda: null }],
   ['a key that Ray does not know', { nosuch: { a: [1] }, _ray_commit: 'x' }],
   ['a package', { working_dir: 'gcs://_ray_pkg_1.zip' }],
-  ['no package', { working_dir: 'gcs://../x' }],
+  ['an invalid package', { working_dir: 'gcs://../x' }],
   ['a path', { py_modules: ['/srv/b', 'local:///srv/c', 'file:///srv/a.zip'] }],
-  ['an address', { py_modules: ['https://x.example/a.zip'] }],
-  ['an address behind a path', { working_dir: '/srv://b' }],
-  ['no directory', { working_dir: '' }],
-  ['no module', { py_modules: [''] }],
+  ['a URL', { py_modules: ['https://x.example/a.zip'] }],
+  ['a URL after a path', { working_dir: '/srv://b' }],
+  ['an empty working_dir', { working_dir: '' }],
+  ['an empty module', { py_modules: [''] }],
   ['variables', { env_vars: { A: 'b', _c: '' } }],
   ['a variable of the platform', { env_vars: { ROOKERY_TENANT: 'x' } }],
   ['a variable that is a number', { env_vars: { A: 1 } }],

@@ -149,8 +149,8 @@ test('restore refuses the data directory of a running service', async () => {
 test.each([
   ['a changed file', async (copy: string) => writeFile(join(copy, PACKAGES[0] as string), 'another')],
   ['a missing file', async (copy: string) => rm(join(copy, PACKAGES[1] as string))],
-  ['a manifest that leads elsewhere', leadOut],
-  ['a manifest that is cut off', async (copy: string) => writeFile(join(copy, 'backup.json'), '{"format":1,')],
+  ['a manifest with a path outside of the backup', leadOut],
+  ['a truncated manifest', async (copy: string) => writeFile(join(copy, 'backup.json'), '{"format":1,')],
 ])('restore refuses a backup with %s and leaves the directory empty', async (_, damage) => {
   await make(at('copy'));
   await damage(at('copy'));

@@ -116,7 +116,7 @@ describe('a call', () => {
   });
 
   it.each([
-    ['with numbers that JavaScript has not', '{"id":9223372036854775809,"price":1.0}'],
+    ['with numbers that JavaScript cannot represent', '{"id":9223372036854775809,"price":1.0}'],
     ['nested deeply', `${'['.repeat(500)}${']'.repeat(500)}`],
   ])('a call keeps the value of its handler unchanged: %s', async (_, value) => {
     const calls = asyncCalls();

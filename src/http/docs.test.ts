@@ -11,8 +11,8 @@ function answersOf(config: Route): Record<string, { headers: object; content?: o
 
 test.each<[string, Route, boolean]>([
   ['a route with a body', { access: 'write', docs: { ...docs, body: {} } }, true],
-  ['a read that costs much', { access: 'read', docs, costly: 'scan' }, true],
-  ['any other', { access: 'read', docs }, false],
+  ['an expensive read', { access: 'read', docs, costly: 'scan' }, true],
+  ['any other route', { access: 'read', docs }, false],
 ])('the API document lists 429 with Retry-After where the entry answers 429: %s', (_, config, isDocumented) => {
   const refused = answersOf(config)[429];
   expect(refused !== undefined).toBe(isDocumented);

@@ -66,9 +66,9 @@ describe('a fault on one request’s way fails that request only', () => {
         }),
     ],
     ['an outcome without data', ({ instances }) => (instances.onInvoke = async () => ({ ok: true }) as never)],
-    ['an outcome of nothing', ({ instances }) => (instances.onInvoke = async () => null as never)],
+    ['an outcome null', ({ instances }) => (instances.onInvoke = async () => null as never)],
     [
-      'an outcome that cannot be a text',
+      'an outcome whose code cannot become a text',
       ({ instances }) =>
         (instances.onInvoke = async () => ({ ok: false, code: Object.create(null), text: 'x' }) as never),
     ],

@@ -52,9 +52,9 @@ async function ask(query: string, config: object = { docs: { querystring: {} } }
 }
 
 test.each([
-  ['a byte that is no UTF-8', 'path=/tmp/x%FF', 'path'],
+  ['a byte that is not UTF-8', 'path=/tmp/x%FF', 'path'],
   ['half of a surrogate pair', 'a=1&path=%ED%B3%BF', 'path'],
-  ['a character that is cut', 'name=%C3', 'name'],
+  ['a truncated character', 'name=%C3', 'name'],
   ['an escape without two digits', 'name=100%', 'name'],
   ['an escape with other letters', 'name=%zz', 'name'],
   ['a repeated parameter, once wrong', 'env=A%3D1&env=A%3D%FF', 'env'],

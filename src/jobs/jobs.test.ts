@@ -213,8 +213,8 @@ describe('a stop of a job', () => {
   });
 
   test.each([
-    ['a failed one', 1, undefined],
-    ['one that could not be started', 0, unavailable('not yet')],
+    ['a failed job', 1, undefined],
+    ['a job that could not be started', 0, unavailable('not yet')],
   ] as const)('a stop while %s returns to the queue ends the job immediately', async (_, code, startError) => {
     await using nodes = await JobNodes.open({ isAlone: true });
     const write = nodes.writes.write.bind(nodes.writes);

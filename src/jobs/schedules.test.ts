@@ -252,8 +252,8 @@ test('a schedule submits nothing when the lease was lost before the write', asyn
 });
 
 test.each([
-  ['does not come about', false],
-  ['comes about without being confirmed', true],
+  ['fails without an effect', false],
+  ['succeeds without a confirmation', true],
 ])('a scheduled time has exactly one job when its write %s and is retried', async (_, isWritten) => {
   await using nodes = await JobNodes.open({ isAlone: true });
   const write = nodes.writes.write.bind(nodes.writes);

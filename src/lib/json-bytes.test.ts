@@ -141,8 +141,8 @@ test('staysInside accepts every JSON value', () => {
 
 test.each([
   ['another member', `1,"code":500`],
-  ['another member behind a long text', `${LONG_TEXT}","code":500`],
-  ['an end of the object around it', '1}'],
+  ['another member after a long text', `${LONG_TEXT}","code":500`],
+  ['an end of the surrounding object', '1}'],
   ['a text that does not end', LONG_TEXT],
   ['a text whose last quote is escaped', `${LONG_TEXT}\\\\\\"`],
   ['a container that does not end', '[1'],

@@ -96,8 +96,8 @@ test('two sides with the same key connect, and the first bytes arrive with the p
 });
 
 test.each([
-  ['the newest', ['rookery-pod/3', 'rookery-pod/2'], 'rookery-pod/2'],
-  ['nothing, as the first version', undefined, ''],
+  ['the newest protocol', ['rookery-pod/3', 'rookery-pod/2'], 'rookery-pod/2'],
+  ['no protocol, as the first version', undefined, ''],
 ])('the first bytes depend on the protocol that the peer offers: %s', async (_name, protocols, known) => {
   const { port, heard } = await peer(KEY, protocols && { protocols });
   await open(port, protocol => Buffer.from(`to ${protocol}`));

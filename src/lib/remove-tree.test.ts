@@ -28,7 +28,7 @@ function python(code: string): void {
 
 test.each([
   ['60 directories of 200 characters: a path longer than any system call takes', 60, 200],
-  ['400 directories in one another', 400, 1],
+  ['400 nested directories', 400, 1],
 ])('removeTree removes a tree of %s', async (_title, depth, length) => {
   python(
     `for _ in range(${depth}):\n    os.mkdir('d' * ${length}); os.chdir('d' * ${length}); open('file', 'w').close()`,

@@ -30,9 +30,9 @@ test('the first stage includes the time since the given start', () => {
 });
 
 test.each<[string, Record<string, number>]>([
-  ['more than the time that went by', { mounts: 1e9, limits: 5 }],
-  ['less than nothing', { mounts: -5 }],
-  ['nothing', {}],
+  ['more than the elapsed time', { mounts: 1e9, limits: 5 }],
+  ['negative times', { mounts: -5 }],
+  ['no times', {}],
 ])('ServerTiming.endWith limits each part to the elapsed time when the parts report %s', (_title, parts) => {
   const timing = new ServerTiming();
   timing.endWith('start', parts);

@@ -49,7 +49,7 @@ const touched = ({ actions }: ReturnType<typeof plan>) =>
 
 test.each([
   ['new', POOL_STATUS.new, POOL_STATUS.creating],
-  ['asked to be updated', POOL_STATUS.updateRequested, POOL_STATUS.updating],
+  ['requested to update', POOL_STATUS.updateRequested, POOL_STATUS.updating],
   ['being created', POOL_STATUS.creating, POOL_STATUS.running],
   ['being updated', POOL_STATUS.updating, POOL_STATUS.running],
 ] as const)('a pool that is %s changes to the next status', (_name, before, after) => {
@@ -69,17 +69,17 @@ describe('a pod within the size that ran an instance and rests for 100 s', () =>
   const used = pod('used', { isUsed: true, restsSinceMs: NOW_MS - 100 * SECOND_MS });
 
   const rules: readonly (readonly [says: string, fields: object, isReplaced: boolean])[] = [
-    ['nothing is said', {}, false],
-    ['the label says 100', { labels: { 'svc-idle-to-recycle': '100' } }, true],
-    ['the label says 101', { labels: { 'svc-idle-to-recycle': '101' } }, false],
+    ['nothing is configured', {}, false],
+    ['the label is 100', { labels: { 'svc-idle-to-recycle': '100' } }, true],
+    ['the label is 101', { labels: { 'svc-idle-to-recycle': '101' } }, false],
     [
-      'the label says unlimited, whatever reserved is',
+      'the label is unlimited, whatever reserved is',
       { labels: { 'yr-idle-to-recycle': 'unlimited' }, idle_recycle_time: { reserved: 1 } },
       false,
     ],
     ['reserved is 100', { idle_recycle_time: { reserved: 100 } }, true],
     ['reserved is -1', { idle_recycle_time: { reserved: -1 } }, false],
-    ['the label stands on a pool that scales', { labels: { 'svc-idle-to-recycle': '1' }, max_size: 5 }, false],
+    ['the label is on a scaling pool', { labels: { 'svc-idle-to-recycle': '1' }, max_size: 5 }, false],
   ];
   test.each(rules)('a used pod that rested for 100 s is replaced or kept when %s', (_says, fields, isReplaced) => {
     const decided = plan({ reuse: true, ...fields }, [used, pod('fresh')]);
@@ -103,7 +103,7 @@ test.each([
 
 test.each([
   ['by default after 120 s', {}, 120],
-  ['after as many as it says', { pod_pending_duration_threshold: 5 }, 5],
+  ['after the configured seconds', { pod_pending_duration_threshold: 5 }, 5],
 ])('a pod that is pending for too long is reported, %s', (_name, fields, seconds) => {
   const waiting = (forSeconds: number) =>
     plan(fields, [

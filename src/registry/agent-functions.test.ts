@@ -72,7 +72,7 @@ test('each published version resolves to its own revision; a URN without a versi
 
 describe('a URN that no agent can use', () => {
   test.each<[string, string, string]>([
-    ['what is no URN', 'hello', 'hello is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>'],
+    ['an invalid URN', 'hello', 'hello is not a URN; expected sn:cn:<business>:<tenant>:function:<name>:<version>'],
     ['an unknown function', `sn:cn:yrk:${T}:function:0@demo@no:$latest`, 'function [0@demo@no] is not found'],
     ['an unknown version', `${URN}:v9`, `function [${NAME}:v9] is not found`],
     ['a function of another tenant', `sn:cn:yrk:acme:function:${NAME}:$latest`, 'is not found. check input parameters'],

@@ -176,7 +176,7 @@ describe('the greeting', () => {
   test.each([
     ['no version', { ...HELLO_OK, version: undefined }],
     ['another version', { ...HELLO_OK, version: 2 }],
-    ['a state that is none', { ...HELLO_OK, state: 'constructor' }],
+    ['an unknown state', { ...HELLO_OK, state: 'constructor' }],
     ['a name with a newline', { ...HELLO_OK, runtime: 'a\nb' }],
     ['a name that is an object', { ...HELLO_OK, sdk: {} }],
     ['an error whose code is an object', { ...HELLO_OK, error: { code: {}, message: 'x' } }],
@@ -244,10 +244,7 @@ describe('before the code is loaded', () => {
 
   test.each([
     ['INIT_OK with times that are texts', json(FRAME.INIT_OK, 0, { loadMicros: '1', initMicros: 1 })],
-    [
-      'INIT_OK with a beginning before all time',
-      json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 1, beganMicros: -1 }),
-    ],
+    ['INIT_OK with a negative begin time', json(FRAME.INIT_OK, 0, { loadMicros: 1, initMicros: 1, beganMicros: -1 })],
     ['INIT_OK that is null', json(FRAME.INIT_OK, 0, null)],
     ['ERROR whose code has a newline', json(FRAME.ERROR, 0, { code: '4001\n', message: 'x' })],
     ['ERROR whose code is missing', json(FRAME.ERROR, 0, { message: 'x' })],
@@ -272,8 +269,8 @@ describe('before the code is loaded', () => {
 
 describe('the control connection', () => {
   test.each([
-    ['a PONG that nobody asked for', json(FRAME.PONG, 0, { running: 0, queued: 0 })],
-    ['a STOPPED that nobody asked for', json(FRAME.STOPPED, 0, {})],
+    ['a PONG without a PING', json(FRAME.PONG, 0, { running: 0, queued: 0 })],
+    ['a STOPPED without a STOP', json(FRAME.STOPPED, 0, {})],
     ['a RESULT', result(1, '1')],
   ])('a control connection with %s ends both connections', async (_, frame) => {
     const channel = await open();

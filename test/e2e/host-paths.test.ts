@@ -106,27 +106,24 @@ describe.each(WAYS)('%s', way => {
   test.each([
     ['/etc', () => '/etc'],
     ['another tenant’s packages', () => `${bed.server.dataDir}/packages/victim`],
-    ['one of them', () => `${bed.server.dataDir}/packages/victim/_ray_pkg_secret.zip`],
+    ['a package of another tenant', () => `${bed.server.dataDir}/packages/victim/_ray_pkg_secret.zip`],
     ['a link to /etc', () => `${directory}/allowed/to-etc`],
     ['/etc/shadow through a link', () => `${directory}/allowed/to-etc/shadow`],
     ['a link to another tenant’s packages', () => `${directory}/allowed/to-packages`],
-    ['a name behind such a link that does not exist', () => `${directory}/allowed/to-packages/no-such-name`],
+    ['a missing name below such a link', () => `${directory}/allowed/to-packages/no-such-name`],
     ['the directory of the configuration and the secret', () => `${directory}/own`],
     ['the secret through a link', () => `${directory}/allowed/to-own/secret`],
     ['what Docker keeps', () => '/var/lib/docker'],
-    [
-      'the runtime state of containerd, in its other spelling',
-      () => '/var/run/containerd/io.containerd.runtime.v2.task',
-    ],
+    ['the runtime state of containerd in another spelling', () => '/var/run/containerd/io.containerd.runtime.v2.task'],
   ])('a host path to %s is refused', async (_, path) => {
     expect(await use(way, path(), bed)).toMatchObject(refused(way));
   });
 
   test.each([
     ['a place beside', () => `${directory}/beside`],
-    ['a place whose name only begins like an allowed one', () => `${directory}/allowed-too`],
-    ['a link to a place beside', () => `${directory}/allowed/to-beside`],
-    ['what does not exist beside', () => `${directory}/nothing`],
+    ['a directory whose name only begins like an allowed one', () => `${directory}/allowed-too`],
+    ['a link to a directory that is not allowed', () => `${directory}/allowed/to-beside`],
+    ['a missing directory that is not allowed', () => `${directory}/nothing`],
     ['/root', () => '/root'],
   ])('a host path to %s is refused because mounts.allow does not name it', async (_, path) => {
     expect(await use(way, path(), bed)).toMatchObject(refused(way, ' \\(mounts.allow does not name it\\)'));

@@ -233,8 +233,8 @@ describe('the routes of secrets', () => {
   test.each([
     ['no value', {}],
     ['an empty value', { value: '' }],
-    ['a value that is no text', { value: { a: 1 } }],
-    ['a NUL', { value: 'a\0b' }],
+    ['a value that is not a text', { value: { a: 1 } }],
+    ['a NUL character', { value: 'a\0b' }],
   ])('the routes of secrets refuse %s', async (_, sent) => {
     const { status, body } = await bed.ask('PUT', '/api/secrets/refused', sent);
     expect({ status, message: body.message }).toEqual({ status: 400, message: expect.stringContaining('value') });

@@ -57,19 +57,19 @@ describeWith(['helm'], 'the chart', () => {
   });
 
   test.each([
-    ['no database', 'cluster.existingSecret=c,auth.existingSecret=a', 'storage.existingSecret is needed'],
+    ['no database Secret', 'cluster.existingSecret=c,auth.existingSecret=a', 'storage.existingSecret is needed'],
     [
-      'pods in the namespace of the release that nobody has accepted',
+      'pods in the namespace of the release without a consent',
       'storage.existingSecret=s,cluster.existingSecret=c,auth.existingSecret=a',
       'sandboxNamespace is needed',
     ],
     [
-      'servers that cannot know each other',
+      'several servers without a common secret',
       'storage.existingSecret=s,auth.existingSecret=a,sandboxNamespace=p',
       'cluster.existingSecret is needed',
     ],
     [
-      'a door that is open to everybody',
+      'authentication off without auth.insecure',
       'storage.existingSecret=s,cluster.existingSecret=c,sandboxNamespace=p',
       'auth.insecure=true is needed',
     ],
@@ -226,9 +226,9 @@ describeWith(['helm', 'kubernetes'], 'the chart in a cluster', () => {
   afterAll(() => namespace?.close());
 
   test.each([
-    ['as it comes', SECRETS],
+    ['with default values', SECRETS],
     [
-      'with everything that can be chosen',
+      'with every value set',
       `${SECRETS},hostNetwork=true,kubeconfig.existingSecret=k,persistence.enabled=false,networkPolicy.serverCidrs={192.0.2.0/24},replicas=3`,
     ],
   ])('the API server takes every object, %s', async (_, sets) => {

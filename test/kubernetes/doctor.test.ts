@@ -26,9 +26,9 @@ describe('findings of doctor about a cluster', () => {
 
   test.each<[string, Partial<ClusterFacts>, number]>([
     ['a cluster that does not answer', { version: { problem: 'nothing listens there' } }, 0],
-    ['a right that is missing', { missingRights: [{ right: 'create pods', without: 'no instance can run' }] }, 1],
-    ['a pod that would be refused', { refusal: 'there is no namespace pods' }, 2],
-    ['a pod that is not reached', { reachable: { address: '10.1.2.3', problem: 'timed out' } }, 3],
+    ['a missing right', { missingRights: [{ right: 'create pods', without: 'no instance can run' }] }, 1],
+    ['a pod that the cluster refuses', { refusal: 'there is no namespace pods' }, 2],
+    ['a pod that the server cannot reach', { reachable: { address: '10.1.2.3', problem: 'timed out' } }, 3],
   ])('the finding for %s is a failure when instances run on Kubernetes, else a warning', (_, facts, row) => {
     expect(statuses(facts)[row]).toBe('fail');
     expect(statuses(facts, { ...NEEDED, isNeeded: false })[row]).toBe('warn');

@@ -115,7 +115,7 @@ describeWith(['java'], 'the Java runtime', () => {
   test.each([
     ['in an object', '"nan"', /NaN .*, at \$\.rows\[1\]\.when$/],
     ['in a map and an array', '"map"', /NaN .*, at \$\["a b"\]\[1\]\.rows\[1\]\.when$/],
-    ['that is a class', '"class"', /Class.*, at \$\.rows\[1\]\.when$/s],
+    ['because it is a class', '"class"', /Class.*, at \$\.rows\[1\]\.when$/s],
   ])('a call fails with 4007 and names the place when its value cannot become JSON %s', async (_, event, message) => {
     const outcome = await callOf('fixture.Main.notJsonInside', event);
     expect(outcome).toMatchObject({ ok: false, code: 4007, text: expect.stringMatching(message) });

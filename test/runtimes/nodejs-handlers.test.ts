@@ -100,7 +100,7 @@ test('an error text that is too long is cut and ends with an ellipsis', async ()
 
 test.each([
   ['throws while it loads', "throw new Error('boom');", 'boom'],
-  ['imports what is missing', "import './nothing.mjs'; export const handle = () => 1;", 'nothing.mjs'],
+  ['imports a missing module', "import './nothing.mjs'; export const handle = () => 1;", 'nothing.mjs'],
   ['has wrong syntax', 'export const = 1;', 'SyntaxError'],
 ])('the log of code that %s has the reason and no frames of Node.js', async (_, source, reason) => {
   expect(await load({ 'index.mjs': source }, 'index.handle')).toMatchObject({ ok: false, error: { code: 4001 } });

@@ -46,18 +46,18 @@ describeWith(['root'], 'the files of a sandbox on the disk of the host', () => {
   const over = new RegExp(`^it has \\d+ MB on disk, more than the ${MAX_MB} MB of process.diskMb \\(`);
 
   test.each([
-    ['in a directory that the service gave it', fill('/writable/file', 20)],
+    ['in a directory of the service', fill('/writable/file', 20)],
     ['beside its socket', fill('/run/rookery/file', 20)],
     [
       'in many files',
       `for n in range(300):\n    ${fill('/writable/%d', 1).replace("'/writable/%d'", "'/writable/%d' % n")}`,
     ],
     [
-      'deeper than any path',
+      'in directories deeper than any path',
       `os.chdir('/writable')\nfor _ in range(60):\n    os.mkdir('d' * 200); os.chdir('d' * 200)\n${fill('file', 20)}`,
     ],
     [
-      'where it lets nobody look',
+      'in a directory without permissions',
       `os.mkdir('/writable/d')\n${fill('/writable/d/file', 20)}\nos.chmod('/writable/d', 0)`,
     ],
   ])('a sandbox that writes above its disk bound ends with that reason: %s', async (_title, code) => {

@@ -490,9 +490,9 @@ describeWith(['docker'], 'containers', () => {
     });
 
     test.each([
-      ['its directory is not there', exec(), null, /^deploy dir is empty: \/app is not there/],
-      ['its directory is empty', exec(), {}, /^deploy dir is empty: there is nothing in \/app$/],
-      ['it is not there', exec('missing'), { app: 'x' }, /^there is no program \/app\/missing$/],
+      ['the directory is missing', exec(), null, /^deploy dir is empty: \/app is not there/],
+      ['the directory is empty', exec(), {}, /^deploy dir is empty: there is nothing in \/app$/],
+      ['the program is missing', exec('missing'), { app: 'x' }, /^there is no program \/app\/missing$/],
       [
         'the code path is not absolute',
         { ...exec(), deployDir: 'app' },

@@ -83,9 +83,9 @@ describeWith(['root', 'namespaces'], "mount targets on the host's files", () => 
   });
 
   test.each([
-    ['the first of a zygote', dirname(RUNTIME), {}],
-    ['one that gets another network', dirname(RUNTIME), { network: 'none' }],
-    ['one with all of the installation hidden', dirname(dirname(RUNTIME)), { network: 'none' }],
+    ['the first sandbox of a zygote', dirname(RUNTIME), {}],
+    ['a sandbox with another network', dirname(RUNTIME), { network: 'none' }],
+    ['a sandbox whose mounts hide the whole installation', dirname(dirname(RUNTIME)), { network: 'none' }],
   ] as const)('a running sandbox needs no other file of the installation: %s', async (_title, target, changes) => {
     const cold = new ProcessFixture({ spares: 0 });
     try {

@@ -98,7 +98,7 @@ describe('zygotes when their server closes cleanly', { timeout: 120_000 }, () =>
 
   test.runIf(process.getuid?.() === 0).each([
     ['the disk is full', true],
-    ['the disk is full, their log included', false],
+    ['the disk is full for their log too', false],
   ])('zygotes end although their workers could not be made: %s', async (_, isLogged) => {
     const disk = mkdtempSync(join(tmpdir(), 'rookery-full-'));
     execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=4m', 'tmpfs', disk]);
@@ -164,8 +164,8 @@ describe('zygotes when their server closes cleanly', { timeout: 120_000 }, () =>
   });
 
   test.each([
-    ['the server has spoken to them', false],
-    ['a server that was killed has left them, and this one never spoke to them', true],
+    ['the server has used the zygotes', false],
+    ['a killed server left the zygotes, and this server never used them', true],
   ])('zygotes end although they are stopped when the request arrives: %s', async (_, isLeft) => {
     const own = new ProcessFixture(NEVER_IDLE);
     const driver = own.driver();

@@ -175,7 +175,7 @@ export function describeAgents(title: string, open: () => Promise<AgentsBed>): v
       ['a name', { name: 'a' }, ['a', 'a']],
       ['a namespace and a name', { namespace: 'other', name: 'a' }, ['a']],
       ['a status', { status: 'FAILED' satisfies InstanceStatus }, ['b']],
-      ['what nobody has', { name: 'nobody' }, []],
+      ['a name that no agent has', { name: 'nobody' }, []],
     ])('a list can be filtered by %s', async (_, query, names) => {
       await using bed = await open();
       await create(bed, 'a');

@@ -206,7 +206,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         ['reboot', 'syscall(169, 0, 0, 0, 0)'],
         ['sethostname', "syscall(170, b'x', 1)"],
         ['open_tree', "syscall(428, -100, b'/', 1)"],
-        ['personality with memory that can always be run', 'syscall(135, 0x400000)'],
+        ['personality with executable memory', 'syscall(135, 0x400000)'],
         ['set_mempolicy', 'syscall(238, 0, 0, 0)'],
         ['move_pages of another process', 'syscall(279, 1, 0, 0, 0, 0, 0)'],
       ];

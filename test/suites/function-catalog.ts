@@ -33,12 +33,12 @@ export function describeCatalog(title: string, open: () => Promise<CatalogBed>):
     });
 
     test.each([
-      ['a function that is not there', urnOf('nobody')],
-      ['a version that is not there', `${FUNCTION}hello:v7`],
+      ['a missing function', urnOf('nobody')],
+      ['a missing version', `${FUNCTION}hello:v7`],
       ['a URN without a version', `${FUNCTION}hello`],
       ['another tenant', urnOf('hello').replace(':default:', ':other:')],
-      ['a text that is no URN', 'hello'],
-      ['nothing', ''],
+      ['a text that is not a URN', 'hello'],
+      ['an empty text', ''],
     ])('find returns null for %s', async (_, urn) => {
       await using bed = await open();
       await bed.register('hello', 0);

@@ -601,8 +601,11 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         ['a HELLO of another version', () => helloOf({ version: 99 })],
         ['a HELLO without a role', () => helloOf({ role: '' })],
         ['a frame above the limit', () => Buffer.concat([helloOf({}), lengthOf(LIMITS.frameBytes + 1)])],
-        ['a frame of no length', () => Buffer.concat([helloOf({}), lengthOf(0)])],
-        ['a frame that has no place there', () => Buffer.concat([helloOf({}), encodeFrame(FRAME.STOPPED, 0)])],
+        ['a frame of length 0', () => Buffer.concat([helloOf({}), lengthOf(0)])],
+        [
+          'a frame that is not allowed on the data connection',
+          () => Buffer.concat([helloOf({}), encodeFrame(FRAME.STOPPED, 0)]),
+        ],
         [
           'a CALL without a header',
           () => Buffer.concat([helloOf({}), encodeFrame(FRAME.CALL, 1, Buffer.from([255, 255]))]),

@@ -528,7 +528,7 @@ export function describeAccess(
       });
 
       test.each([
-        ['nothing there', 'missing', 'not_found'],
+        ['a missing file', 'missing', 'not_found'],
         ['a file where a directory should be', 'file/below', 'not_found'],
         ['a directory', 'directory', 'invalid_request'],
         ['a pipe, without waiting', 'pipe', 'invalid_request'],
@@ -652,9 +652,9 @@ export function describeAccess(
       });
 
       test.each([
-        ['a directory that is missing', 'missing/file', 'not_found'],
+        ['a missing directory', 'missing/file', 'not_found'],
         ['a file where a directory should be', 'file/below', 'not_found'],
-        ['a directory in its place', 'directory', 'invalid_request'],
+        ['a directory at the path', 'directory', 'invalid_request'],
         ['a path that ends in a slash', 'new/', 'invalid_request'],
         ['a name that is too long', 'n'.repeat(300), 'invalid_request'],
       ] as const)('writeFile fails with the path for %s', async (_name, path, code) => {
@@ -792,7 +792,7 @@ export function describeAccess(
       });
 
       test.each([
-        ['nothing there', 'missing', 'not_found'],
+        ['a missing directory', 'missing', 'not_found'],
         ['a file', 'file', 'invalid_request'],
         ['a pipe, without waiting', 'pipe', 'invalid_request'],
         ['a file where a directory should be', 'file/below', 'not_found'],
@@ -825,11 +825,11 @@ export function describeAccess(
       });
 
       test.each([
-        ['one that is there', 'directory', false, 'already_exists'],
-        ['a file that is there', 'file', true, 'already_exists'],
-        ['a file on the way', 'file/below', true, 'already_exists'],
-        ['a link that leads nowhere', 'dangling', true, 'already_exists'],
-        ['a parent that is missing', 'missing/below', false, 'not_found'],
+        ['an existing directory', 'directory', false, 'already_exists'],
+        ['an existing file', 'file', true, 'already_exists'],
+        ['a file in the path', 'file/below', true, 'already_exists'],
+        ['a dangling link', 'dangling', true, 'already_exists'],
+        ['a missing parent', 'missing/below', false, 'not_found'],
       ] as const)('makeDirectory fails with the path for %s', async (_name, path, recursive, code) => {
         const { access, directory } = await start();
         await output(access, `cd ${directory} && mkdir directory && touch file && ln -s nowhere dangling`);

@@ -41,7 +41,7 @@ describe('agent invoke: the error table', () => {
   test.each([
     ['not JSON', '{"a":'],
     ['not JSON', 'hello'],
-    ['a number that JSON has not', 'NaN'],
+    ['a number that JSON does not allow', 'NaN'],
     ['not UTF-8', Buffer.from([0x22, 0xc3, 0x28, 0x22])],
   ])('agent invoke answers 400 when the request cannot be built: %s', async (_, payload) => {
     await using frontend = frontendWithAgent();

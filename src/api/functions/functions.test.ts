@@ -123,7 +123,7 @@ it('a function call with an Idempotency-Key runs, and X-Advice says that the key
 describe('a failed function call', () => {
   it.each([
     ['the handler raised', { code: 4002, text: 'Fail' }, 500],
-    ['the value is no JSON', { code: 4007, text: 'NaN' }, 500],
+    ['the value is not JSON', { code: 4007, text: 'NaN' }, 500],
     ['the result is too large', { code: 4004, text: 'size' }, 500],
     ['the handler timed out inside', { code: 4010, text: 'timed out' }, 504],
   ])('a function call answers the code of the runtime when %s', async (_title, { code, text }, status) => {
@@ -184,17 +184,23 @@ describe('a failed function call', () => {
     ['bad cpu', PATH, { 'x-instance-cpu': '-1' }, 400, 200400],
     ['bad custom resources', PATH, { 'x-instance-custom-resource': '[]' }, 400, 200400],
     ['bad pool labels', PATH, { 'x-pool-label': '[1]' }, 400, 200400],
-    ['async, unknown label', PATH, { 'x-invoke-type': 'async', 'x-instance-label': 'gold' }, 400, 150444],
     [
-      'async, a session that is larger than an instance',
+      'an asynchronous call with an unknown label',
+      PATH,
+      { 'x-invoke-type': 'async', 'x-instance-label': 'gold' },
+      400,
+      150444,
+    ],
+    [
+      'an asynchronous call with a session larger than an instance',
       PATH,
       { 'x-invoke-type': 'async', 'x-instance-session': '{"sessionID":"s","concurrency":2}' },
       400,
       4037,
     ],
-    ['larger than the machine', PATH, { 'x-instance-memory': '9999999' }, 429, 150510],
+    ['an instance larger than the machine', PATH, { 'x-instance-memory': '9999999' }, 429, 150510],
     ['an unknown invoke type', PATH, { 'x-invoke-type': 'later' }, 400, 200400],
-    ['webhooks are off', PATH, { 'x-invoke-type': 'async', 'x-webhook-url': 'http://x/' }, 400, 200400],
+    ['webhooks are disabled', PATH, { 'x-invoke-type': 'async', 'x-webhook-url': 'http://x/' }, 400, 200400],
   ])('a function call is rejected: %s: %s', async (_title, path, headers, status, code) => {
     await using it = bed();
     const answer = await it.post(path, headers as Record<string, string>);

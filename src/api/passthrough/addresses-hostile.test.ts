@@ -71,7 +71,10 @@ describe('headers of a sandbox’s answer, by host', () => {
   test.each([
     ['a head that is too large', `HTTP/1.1 200 OK\r\nX: ${'x'.repeat(LIMITS.passHeadBytes)}\r\n\r\n`],
     ['too many headers', `HTTP/1.1 200 OK\r\n${'a:\r\n'.repeat(LIMITS.passHeaders + 1)}\r\n`],
-    ['another protocol that nobody asked for', 'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\n'],
+    [
+      'another protocol that the client did not request',
+      'HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: own\r\n\r\n',
+    ],
     ['a length and chunks', 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok'],
     ['no HTTP', 'SSH-2.0-OpenSSH\r\n'],
   ])('the service answers 502 to %s from a sandbox, and serves the next request', async (_what, bytes) => {

@@ -170,11 +170,15 @@ describe('access by host with authentication on', () => {
   test.each([
     ['X-Auth', { 'X-Auth': 'user-of-default' }, 200],
     ['a bearer', { Authorization: 'Bearer developer-of-default' }, 200],
-    ['nobody', {}, 401],
+    ['no token', {}, 401],
     ['a wrong token', { 'X-Auth': 'wrong' }, 401],
     ['a role that may not call', { 'X-Auth': 'viewer-of-default' }, 403],
-    ['another tenant, to whom it is not there', { 'X-Auth': 'developer-of-acme' }, 404],
-    ['a cookie with a token, which a page there could have set', { Cookie: 'iam_token=developer-of-default' }, 401],
+    ['the token of another tenant', { 'X-Auth': 'developer-of-acme' }, 404],
+    [
+      'a cookie with a token, which a page of that host could have set',
+      { Cookie: 'iam_token=developer-of-default' },
+      401,
+    ],
   ] as [string, Record<string, string>, number][])(
     'access "token" decides about a request with %s',
     async (_who, headers, status) => {
@@ -208,7 +212,7 @@ describe('access by host with authentication on', () => {
 
   test.each([
     ['encoded', (token: string) => `t=${token.replaceAll('-', '%2D')}`],
-    ['encoded beside an escape that is none', (token: string) => `%zz=${token.replace('d', '%64')}%`],
+    ['encoded beside an invalid escape', (token: string) => `%zz=${token.replace('d', '%64')}%`],
     ['in the name of a parameter', (token: string) => token.replace('d', '%64')],
   ])('a sandbox does not receive a token that is %s in the query', async (_how, written) => {
     await using it = await addressBed({ auth });
@@ -225,7 +229,7 @@ describe('access by host with authentication on', () => {
 
   test.each([
     ['another name', '%74oken=developer%2Dof-default'],
-    ['a second one', 'token=developer-of-default&token=user%2Dof-default'],
+    ['a second parameter', 'token=developer-of-default&token=user%2Dof-default'],
   ])('a sandbox does not receive the token of an upgrade that the query has under %s', async (_how, query) => {
     await using it = await addressBed({ auth });
     const seen: (string | undefined)[] = [];
@@ -330,10 +334,10 @@ describe('a signed link', () => {
   });
 
   test.each([
-    ['a link is no cookie', (link: string) => ({ Cookie: `rookery_link=${link}` })],
+    ['the text of a link', (link: string) => ({ Cookie: `rookery_link=${link}` })],
     ['another signature', (link: string) => ({ Cookie: `rookery_link=${link.slice(0, -3)}abc` })],
     ['none', () => ({ Cookie: 'rookery_link=' })],
-    ['a later end', (link: string) => ({ Cookie: `rookery_link=zzzzzz.${link.split('.')[1]}` })],
+    ['a later expiry', (link: string) => ({ Cookie: `rookery_link=zzzzzz.${link.split('.')[1]}` })],
   ])('a wrong link cookie is 401: %s', async (_what, headers) => {
     await using it = await addressBed({ auth });
     const id = it.expose({ port: await echo(), access: 'link' });

@@ -57,13 +57,13 @@ describe('an invalid answer of a server is 502 and ends nothing else', () => {
     ['two lengths', ok('Content-Length: 3\r\n')],
     ['a length and chunks', ok('Transfer-Encoding: chunked\r\n')],
     ['a negative length', 'HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n'],
-    ['an encoding that nobody undoes', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok'],
+    ['an encoding that the service does not decode', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok'],
     ['chunks twice', 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n'],
     ['a head that is too large', ok(`X: ${'x'.repeat(LIMITS.passHeadBytes)}\r\n`)],
     ['too many headers', ok('a:\r\n'.repeat(LIMITS.passHeaders + 1))],
-    ['another protocol that nobody asked for', SWITCHING],
-    ['… and that it does not name', 'HTTP/1.1 101 Switching\r\n\r\n'],
-    ['… behind an interim answer', `HTTP/1.1 100 Continue\r\n\r\n${SWITCHING}`],
+    ['another protocol that the client did not request', SWITCHING],
+    ['an upgrade without the name of a protocol', 'HTTP/1.1 101 Switching\r\n\r\n'],
+    ['an upgrade after an interim answer', `HTTP/1.1 100 Continue\r\n\r\n${SWITCHING}`],
     ['interim answers without end', 'HTTP/1.1 102 Processing\r\n\r\n'.repeat(LIMITS.passInterimAnswers + 1) + ok()],
     ['nothing but interim answers', 'HTTP/1.1 103 Early\r\nLink: </a>\r\n\r\n'],
   ])('an invalid answer with %s is 502, and the next request is served', async (_what, bytes) => {
@@ -87,10 +87,10 @@ describe('an invalid answer of a server is 502 and ends nothing else', () => {
 describe('bytes before or behind an answer', () => {
   test.each([
     ['a malformed link', 'HTTP/1.1 103 Early Hints\r\nLink: not a link\r\n\r\n'],
-    ['an empty one', 'HTTP/1.1 103 Early Hints\r\nLink: \r\n\r\n'],
+    ['an empty link', 'HTTP/1.1 103 Early Hints\r\nLink: \r\n\r\n'],
     ['a link with line ends', 'HTTP/1.1 103 Early Hints\r\nLink: </a>; rel="x\u0001"\r\n\r\n'],
     ['an unknown number', 'HTTP/1.1 199 What\r\nX: y\r\n\r\n'],
-    ['100, which answered nothing', 'HTTP/1.1 100 Continue\r\n\r\n'],
+    ['the status 100 without an Expect header', 'HTTP/1.1 100 Continue\r\n\r\n'],
   ])('an interim answer with %s does not reach the client, and the next request is served', async (_what, interim) => {
     await using it = await bed();
     const seen = await twice(it, await answers(interim + ok()));
@@ -221,10 +221,10 @@ describe('an upgrade', () => {
 
   test.each([
     ['another protocol', `HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n`],
-    ['one protocol more', `HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: own, h2c\r\n\r\n`],
+    ['an additional protocol', `HTTP/1.1 101 S\r\nConnection: Upgrade\r\nUpgrade: own, h2c\r\n\r\n`],
     ['no protocol', `HTTP/1.1 101 S\r\nConnection: Upgrade\r\n\r\n`],
-    ['one with control characters in its reason', `HTTP/1.1 101 S\x02\r\n${UPGRADE}\r\n`],
-    ['one with too many headers', `HTTP/1.1 101 S\r\n${UPGRADE}${'a:\r\n'.repeat(LIMITS.passHeaders)}\r\n`],
+    ['control characters in the reason', `HTTP/1.1 101 S\x02\r\n${UPGRADE}\r\n`],
+    ['too many headers', `HTTP/1.1 101 S\r\n${UPGRADE}${'a:\r\n'.repeat(LIMITS.passHeaders)}\r\n`],
   ])('an upgrade that is answered with %s is 502', async (_what, bytes) => {
     await using it = await bed();
     expect(await asking(it, await answers(bytes))).toMatch(/^HTTP\/1\.1 502 /);
@@ -296,9 +296,9 @@ describe('headers for the platform stay with it', () => {
   test.each<[string, string]>([
     ['in X-Auth of other letters', `x-aUTH: ${SECRET}\r\n`],
     ['in a second Authorization', `X-Auth: ${SECRET}\r\nAuthorization: Basic x\r\nAuthorization: Bearer ${SECRET}\r\n`],
-    ['of somebody else in Authorization', `X-Auth: ${SECRET}\r\nAuthorization: Bearer ${OTHER}\r\n`],
+    ['of another user in Authorization', `X-Auth: ${SECRET}\r\nAuthorization: Bearer ${OTHER}\r\n`],
     ['behind a tab', `X-Auth: ${SECRET}\r\nAuthorization: bEARER\t${SECRET}\r\n`],
-    ['with more behind it', `X-Auth: ${SECRET}\r\nAuthorization: Bearer ${SECRET}, x\r\n`],
+    ['with further text after it', `X-Auth: ${SECRET}\r\nAuthorization: Bearer ${SECRET}, x\r\n`],
     ['in Proxy-Authorization', `X-Auth: ${SECRET}\r\nProxy-Authorization: Bearer ${SECRET}\r\n`],
     ['in a cookie behind a tab', `X-Auth: ${SECRET}\r\nCookie: a=1;\tiam_token=${SECRET}\r\n`],
     ['in a cookie with a prefix', `X-Auth: ${SECRET}\r\nCookie: __Host-iam_token=${SECRET}; IAM_TOKEN =${SECRET}\r\n`],
@@ -316,9 +316,9 @@ describe('headers for the platform stay with it', () => {
 
   test.each([
     ['token', `&%74ok%65n=${SECRET}`],
-    ['another one', `&next=${SECRET}`],
-    ['another one, encoded', `&next=${SECRET.replaceAll('-', '%2D')}`],
-    ['another one, encoded beside an escape that is none', `&next=%zz${SECRET.replaceAll('-', '%2d')}%`],
+    ['of another name', `&next=${SECRET}`],
+    ['of another name, encoded', `&next=${SECRET.replaceAll('-', '%2D')}`],
+    ['of another name, encoded beside an invalid escape', `&next=%zz${SECRET.replaceAll('-', '%2d')}%`],
     ['behind a second question mark', `&a=1?token=${SECRET}`],
   ])('the token in the parameter %s does not reach the sandbox', async (_name, query) => {
     await using it = await bed({ auth });
@@ -329,7 +329,7 @@ describe('headers for the platform stay with it', () => {
   test.each([
     ['another name', `%74oken=${SECRET}`],
     ['another value', `tok%65n=${SECRET.replaceAll('-', '%2D')}`],
-    ['a second one', `token=${SECRET}&t%6Fken=${OTHER}`],
+    ['a second parameter', `token=${SECRET}&t%6Fken=${OTHER}`],
     ['a second question mark', `a=1?&token=${SECRET}`],
   ])('the token of an upgrade, written with %s, does not reach the sandbox', async (_how, query) => {
     await using it = await bed({ auth });
@@ -373,8 +373,8 @@ describe('headers for the platform stay with it', () => {
   test.each([
     ['a length and chunks', 'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n', '0\r\n\r\n'],
     ['two lengths', 'Content-Length: 5\r\nContent-Length: 6\r\n', 'aaaaaa'],
-    ['an encoding that is no end', 'Transfer-Encoding: chunked, gzip\r\n', '0\r\n\r\n'],
-    ['a chunk whose size is no number', 'Transfer-Encoding: chunked\r\n', '0x5\r\naaaaa\r\n0\r\n\r\n'],
+    ['an encoding without an end', 'Transfer-Encoding: chunked, gzip\r\n', '0\r\n\r\n'],
+    ['a chunk whose size is not a number', 'Transfer-Encoding: chunked\r\n', '0x5\r\naaaaa\r\n0\r\n\r\n'],
   ])('a body with %s is refused before the inside has all of it', async (_what, headers, body) => {
     await using it = await bed();
     const asked: string[] = [];

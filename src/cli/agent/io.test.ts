@@ -204,13 +204,13 @@ describe('agent cp out of an agent', () => {
 
   test.each<[string, readonly [Partial<Header> & { name: string }, string?][]]>([
     ['a name that leads out', [[{ name: 'a/../../out' }, 'x']]],
-    ['a name of another place', [[{ name: '../out' }, 'x']]],
+    ['a name in another directory', [[{ name: '../out' }, 'x']]],
     ['a file through a link', [[{ name: 'l', type: 'symlink', linkname: '..' }], [{ name: 'l/out' }, 'x']]],
     [
       'a link through a link',
       [[{ name: 'l', type: 'symlink', linkname: '..' }], [{ name: 'l/out', type: 'symlink', linkname: 'x' }]],
     ],
-    ['a second name of a file that did not come', [[{ name: 'out', type: 'link', linkname: '../secret' }]]],
+    ['a hard link to a file that the archive lacks', [[{ name: 'out', type: 'link', linkname: '../secret' }]]],
   ])('agent cp out keeps an archive of the sandbox inside the target directory: %s', async (_what, entries) => {
     await using it = await bed();
     mkdirSync(join(it.root, 'd'));

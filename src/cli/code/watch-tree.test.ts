@@ -91,14 +91,14 @@ test('watchTree reports each replacement of the watched directory', async () => 
 
 test.each<[string, (file: string) => void]>([
   [
-    'beside it and renames (VS Code, gedit)',
+    'under another name and renames it (VS Code, gedit)',
     file => {
       writeFileSync(`${file}.tmp-1`, 'new');
       renameSync(`${file}.tmp-1`, file);
     },
   ],
   [
-    'after it has moved the old one away (Vim)',
+    'after a rename of the old file (Vim)',
     file => {
       renameSync(file, `${file}~`);
       writeFileSync(file, 'new');
@@ -106,7 +106,7 @@ test.each<[string, (file: string) => void]>([
     },
   ],
   [
-    'after it has removed it',
+    'after a removal of the old file',
     file => {
       rmSync(file);
       writeFileSync(file, 'new');

@@ -8,10 +8,10 @@ test.each([
   ['another value', { A: 'x' }, { A: 'y' }, 'changes'],
   ['masked values', { KEY: 'x', OTHER: { secret: 's' }, EMPTY: '' }, MASKED, 'hidden'],
   ['another name beside masked values', { ...MASKED, MORE: 'x' }, MASKED, 'changes'],
-  ['one name less', { KEY: 'x', EMPTY: '' }, MASKED, 'changes'],
+  ['one variable less', { KEY: 'x', EMPTY: '' }, MASKED, 'changes'],
   ['a value where a masked one is empty', { KEY: 'x', OTHER: { secret: 's' }, EMPTY: 'x' }, MASKED, 'changes'],
-  ['a secret where a masked value is none', { KEY: { secret: 's' } }, { KEY: '***' }, 'changes'],
-  ['nothing where a masked value is something', { KEY: '' }, { KEY: '***' }, 'changes'],
+  ['a secret in place of a masked text', { KEY: { secret: 's' } }, { KEY: '***' }, 'changes'],
+  ['an empty value in place of a masked text', { KEY: '' }, { KEY: '***' }, 'changes'],
 ])('differences compares an environment with %s', (_, wanted, found, what) => {
   const of = (name: string) => ({ changes: what === 'changes' ? [name] : [], hidden: what === 'hidden' ? [name] : [] });
   expect(differences({ environment: wanted }, { environment: found })).toEqual(of('environment'));

@@ -51,7 +51,7 @@ describe('secret set', () => {
 
   test.each([
     ['an empty value', ['db-password'], '\n', 'The value is empty'],
-    ['a name that no secret has', ['../agent'], 'x', 'The name of a secret must be'],
+    ['an invalid name', ['../agent'], 'x', 'The name of a secret must be'],
   ])('secret set refuses %s, and sends nothing', async (_, args, stdin, text) => {
     await using stub = await service();
     const ran = await cli(['secret', 'set', ...args, '--address', stub.address], { stdin });

@@ -17,11 +17,15 @@ test.each([
 });
 
 test.each([
-  ['none', {}, 'no token was sent'],
-  ['another of the same length', { 'x-auth': `d${TOKEN.slice(1)}` }, 'the token is not that of this service'],
-  ['a part of it', { 'x-auth': TOKEN.slice(0, -1) }, 'the token is not that of this service'],
-  ['more than it', { authorization: `Bearer ${TOKEN}x` }, 'the token is not that of this service'],
-  ['characters of more bytes', { 'x-auth': `\u00ff${TOKEN.slice(1)}` }, 'the token is not that of this service'],
+  ['no token', {}, 'no token was sent'],
+  ['another token of the same length', { 'x-auth': `d${TOKEN.slice(1)}` }, 'the token is not that of this service'],
+  ['a part of the token', { 'x-auth': TOKEN.slice(0, -1) }, 'the token is not that of this service'],
+  ['the token with further characters', { authorization: `Bearer ${TOKEN}x` }, 'the token is not that of this service'],
+  [
+    'a token with characters of several bytes',
+    { 'x-auth': `\u00ff${TOKEN.slice(1)}` },
+    'the token is not that of this service',
+  ],
 ])('a request without the local token is 401, except health: %s', async (_name, headers, reason) => {
   await using frontend = secured();
   for (const [method, url] of [

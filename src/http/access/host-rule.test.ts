@@ -51,8 +51,11 @@ describe('Origin', () => {
   test.each<[string, Record<string, string>]>([
     ['no Origin', {}],
     ['the same origin', { origin: 'http://127.0.0.1:8888' }],
-    ['the same origin, as a browser says it', { origin: 'http://127.0.0.1:8888', 'sec-fetch-site': 'same-origin' }],
-    ['https, as a proxy in front says', { origin: 'https://127.0.0.1:8888', 'x-forwarded-proto': 'https' }],
+    ['the same origin with Sec-Fetch-Site', { origin: 'http://127.0.0.1:8888', 'sec-fetch-site': 'same-origin' }],
+    [
+      'https behind a proxy that sends X-Forwarded-Proto',
+      { origin: 'https://127.0.0.1:8888', 'x-forwarded-proto': 'https' },
+    ],
     ['Sec-Fetch-Site: same-origin', { 'sec-fetch-site': 'same-origin' }],
     ['Sec-Fetch-Site: none', { 'sec-fetch-site': 'none' }],
   ])('a request with %s counts as same-origin', (_, headers) =>
@@ -69,7 +72,7 @@ describe('Origin', () => {
   test.each<[string, Record<string, string>]>([
     ['another port: a published one', { origin: 'http://127.0.0.1:5173' }],
     ['another port, which the browser calls the same site', { 'sec-fetch-site': 'same-site' }],
-    ['both', { 'sec-fetch-site': 'same-site', origin: 'http://127.0.0.1:5173' }],
+    ['another port with Sec-Fetch-Site same-site', { 'sec-fetch-site': 'same-site', origin: 'http://127.0.0.1:5173' }],
     ['no port', { origin: 'http://127.0.0.1' }],
     ['another loopback name', { origin: 'http://localhost:8888' }],
     ['another loopback address', { origin: 'http://127.0.0.2:8888' }],
@@ -77,24 +80,27 @@ describe('Origin', () => {
     ['another scheme on the same port', { origin: 'https://127.0.0.1:8888' }],
     ['http, although a proxy in front spoke https', { origin: 'http://127.0.0.1:8888', 'x-forwarded-proto': 'https' }],
     ['another host', { origin: 'http://evil.example' }],
-    ['a name that begins alike', { origin: 'http://127.0.0.1.evil.example' }],
+    ['a name with the same beginning', { origin: 'http://127.0.0.1.evil.example' }],
     ['a name with a dot at its end', { origin: 'http://127.0.0.1.:8888' }],
     ['null', { origin: 'null' }],
-    ['null, of the same origin', { origin: 'null', 'sec-fetch-site': 'same-origin' }],
+    ['null with Sec-Fetch-Site same-origin', { origin: 'null', 'sec-fetch-site': 'same-origin' }],
     ['an empty Origin', { origin: '' }],
     ['two Origins', { origin: 'http://127.0.0.1:8888, http://evil.example' }],
-    ['a scheme of its own', { origin: 'chrome-extension://abcdef' }],
-    ['nonsense', { origin: 'http://127.0.0.1@evil.example' }],
+    ['the scheme of an extension', { origin: 'chrome-extension://abcdef' }],
+    ['a user name in the origin', { origin: 'http://127.0.0.1@evil.example' }],
     ['a path', { origin: 'http://127.0.0.1:8888/' }],
     ['Sec-Fetch-Site: cross-site', { 'sec-fetch-site': 'cross-site', origin: 'http://127.0.0.1:8888' }],
     ['two Sec-Fetch-Sites', { 'sec-fetch-site': 'same-origin, cross-site' }],
-    ['a Sec-Fetch-Site that nobody knows', { 'sec-fetch-site': 'sibling' }],
+    ['an unknown Sec-Fetch-Site', { 'sec-fetch-site': 'sibling' }],
   ])('%s is a foreign origin', (_, headers) => expect(isCrossSite('127.0.0.1:8888', headers)).toBe(true));
 
   test.each<[string, Record<string, string>]>([
     ['over TLS', { host: '10.0.0.1', origin: 'https://rookery.example.com' }],
     ['over TLS of a proxy that keeps the Host', { host: 'rookery.example.com', origin: 'https://rookery.example.com' }],
-    ['… on a port', { host: 'rookery.example.com:8443', origin: 'https://rookery.example.com:8443' }],
+    [
+      'over TLS of a proxy on another port',
+      { host: 'rookery.example.com:8443', origin: 'https://rookery.example.com:8443' },
+    ],
     ['of the same site', { host: 'inner:8080', origin: 'https://rookery.example.com', 'sec-fetch-site': 'same-site' }],
     ['with its port', { host: '10.0.0.1', origin: 'http://inner:8080' }],
   ])('a page of allowedHosts is accepted: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(false));
@@ -102,8 +108,8 @@ describe('Origin', () => {
   test.each<[string, Record<string, string>]>([
     ['a loopback page', { host: 'rookery.example.com', origin: 'http://localhost:3000' }],
     ['another port of a name', { host: 'rookery.example.com', origin: 'https://rookery.example.com:9000' }],
-    ['another port than the one that is named', { host: '10.0.0.1', origin: 'http://inner:8081' }],
-    ['a name below', { host: 'rookery.example.com', origin: 'https://user.rookery.example.com' }],
+    ['another port than that of allowedHosts', { host: '10.0.0.1', origin: 'http://inner:8081' }],
+    ['a subdomain', { host: 'rookery.example.com', origin: 'https://user.rookery.example.com' }],
     ['of the same site', { host: 'rookery.example.com', 'sec-fetch-site': 'same-site' }],
   ])('a page of a foreign origin is refused: %s', (_, headers) => expect(open.isCrossSite(headers)).toBe(true));
 });

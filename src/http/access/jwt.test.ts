@@ -201,7 +201,7 @@ describe('public keys', () => {
     test.each([
       ['an error', 500, ''],
       ['an empty set', 200, '{"keys":[]}'],
-      ['no set', 200, '<html>'],
+      ['an answer that is not a key set', 200, '<html>'],
       ['a redirect', 302, ''],
     ])(
       'a JWKS endpoint that answers with %s is queried once for many calls, and the last keys stay in use',

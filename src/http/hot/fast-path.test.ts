@@ -66,16 +66,16 @@ const TRACE = { 'x-trace-id': 't1' };
 
 describe('the fast path answers as the router does', () => {
   test.each<[string, Asked]>([
-    ['a call that succeeds', {}],
+    ['a successful call', {}],
     ['no body', { body: '' }],
     ['a body that is not JSON', { body: '{"a":' }],
-    ['an agent that is not there', { path: '/api/agent/00000000-0000-4000-8000-000000000000/invoke' }],
-    ['a time that is no number', { headers: { 'x-invoke-timeout-ms': 'soon' } }],
-    ['a content type that is none', { headers: { 'content-type': 'none' } }],
+    ['a missing agent', { path: '/api/agent/00000000-0000-4000-8000-000000000000/invoke' }],
+    ['a timeout that is not a number', { headers: { 'x-invoke-timeout-ms': 'soon' } }],
+    ['an invalid content type', { headers: { 'content-type': 'none' } }],
     ['an unknown content type', { headers: { 'content-type': 'application/x-own' } }],
     ['another host', { headers: { host: 'example.com' } }],
     ['a page of another site', { headers: { 'sec-fetch-site': 'cross-site' } }],
-    ['a tenant that is none', { headers: { tenantid: '-' } }],
+    ['an invalid tenant', { headers: { tenantid: '-' } }],
     ['another tenant', { headers: { tenantid: 'other' } }],
     ['an answer larger than one piece', { body: JSON.stringify('x'.repeat(40_000)) }],
   ])('fast path and router give the same answer: %s', async (_title, asked) => {
@@ -98,7 +98,7 @@ describe('the fast path answers as the router does', () => {
   test.each<[string, Record<string, string>, number]>([
     ['no token', {}, 401],
     ['a wrong token', { authorization: 'Bearer x.y.z' }, 401],
-    ['a token, first and again', { authorization: `Bearer ${TOKEN}` }, 200],
+    ['a token on its first and second use', { authorization: `Bearer ${TOKEN}` }, 200],
     ["a tenant that is not the token's", { authorization: `Bearer ${TOKEN}`, tenantid: 'other' }, 403],
   ])('fast path and router agree when authentication is on: %s', async (_title, headers, status) => {
     await using frontend = testFrontend({ auth: createJwtVerifier({ key: { kind: 'secret', secret: SECRET } }) });
@@ -225,8 +225,8 @@ describe('the fast path answers as the router does', () => {
     });
 
     test.each([
-      ['as long as it has time', '100', 100],
-      ['not at all with a time that is none', 'soon', 0],
+      ['until its own timeout', '100', 100],
+      ['not at all with an invalid timeout', 'soon', 0],
     ])('an early repeat waits %s', async (_how, timeout, waitMs) => {
       await using frontend = testFrontend();
       const { send, oneMore, agent } = await refusedCaller(frontend);

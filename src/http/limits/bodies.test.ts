@@ -130,7 +130,7 @@ test.each([
 });
 
 test.each([
-  ['announced', { length: 100, chunked: false }, ''],
+  ['with a length', { length: 100, chunked: false }, ''],
   ['in chunks', { length: 0, chunked: true }, ''],
   ['in chunks, after the head of the first', { length: 0, chunked: true }, '10\r\n'],
 ])('a body of which no byte came ends with its caller: %s', async (_, request, sent) => {

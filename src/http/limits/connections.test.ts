@@ -263,7 +263,7 @@ test.each([
   ['of another site', 403, TERMINAL, { Origin: 'http://elsewhere.example' }, false],
   ['under another name', 421, TERMINAL, { Host: 'elsewhere.example' }, false],
   ['to no route', 404, '/nothing', {}, false],
-  ['to an address of nothing', 404, '/', { Host: 'none--default.localhost' }, false],
+  ['to an address without an agent', 404, '/', { Host: 'none--default.localhost' }, false],
 ] as const)('an upgrade %s is answered %i, then the server closes', async (_, status, path, headers, hasTokens) => {
   await using frontend = testFrontend({ auth: hasTokens ? createLocalTokenVerifier('t'.repeat(43)) : null });
   const said = await upgrade(await frontend.listen(), path, headers);

@@ -21,7 +21,7 @@ async function ask(url: string, ...paths: readonly string[]): Promise<net.Socket
 
 test.each([
   ['a whole log', '', LIMITS.openScans.perTenant],
-  ['a log that is followed', '?follow=true', LIMITS.openFollowers.perTenant],
+  ['a followed log', '?follow=true', LIMITS.openFollowers.perTenant],
 ])('a costly read above the bound of its tenant is 429 with Retry-After, on %s', async (_, query, bound) => {
   await using frontend = testFrontend();
   frontend.instances.put(AGENT);

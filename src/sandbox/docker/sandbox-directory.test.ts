@@ -9,11 +9,11 @@ test.each([
   ['a signal', { ExitCode: 139 }, { code: null, signal: 'SIGSEGV', oomKilled: false }],
   ['out of memory', { ExitCode: 137, OOMKilled: true }, { code: null, signal: 'SIGKILL', oomKilled: true }],
   [
-    'a child that was out of memory, not the code itself',
+    'a child that exceeded the memory, not the code itself',
     { ExitCode: 1, OOMKilled: true },
     { code: 1, oomKilled: false },
   ],
-  ['an exit code that is like no signal', { ExitCode: 255 }, { code: 255, signal: null }],
+  ['an exit code without a signal', { ExitCode: 255 }, { code: 255, signal: null }],
   ['a container that was never started', { Status: 'created' }, { code: null, signal: null }],
 ])('toExit reports how a container ended: %s', (_title, changes, expected) => {
   expect(toExit({ ...state, ...changes })).toMatchObject(expected);

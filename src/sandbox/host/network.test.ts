@@ -12,14 +12,14 @@ const NONE: SandboxSpec = { ...HTTP, network: 'none' };
 const MISSING = 'there are none';
 
 test.each<[string, SandboxSpec, NetworkOptions['use'], string | null, NetworkKind]>([
-  ['none is never the usual one', NONE, 'own', null, 'none'],
-  ['… also where all share that of the host', NONE, 'shared', MISSING, 'none'],
-  ['one of its own is the usual one where all have it', HTTP, 'own', null, null],
-  ['… is made where others share that of the host', HTTP, 'shared', null, 'own'],
-  ['a server is alone on its port where there is none', HTTP, 'shared', MISSING, 'none'],
-  ['… also where all should have it', HTTP, 'own', MISSING, 'none'],
-  ['other code shares that of the host then', PYTHON, 'own', MISSING, null],
-  ['… and where it is to', PYTHON, 'shared', null, null],
+  ['a sandbox without a network is not a usual start', NONE, 'own', null, 'none'],
+  ['a sandbox without a network on a machine with shared networks', NONE, 'shared', MISSING, 'none'],
+  ['an own network is usual on a machine with own networks', HTTP, 'own', null, null],
+  ['an HTTP server gets an own network on a machine with shared networks', HTTP, 'shared', null, 'own'],
+  ['an HTTP server has no network on a machine without own networks', HTTP, 'shared', MISSING, 'none'],
+  ['an HTTP server has no network although own networks are configured', HTTP, 'own', MISSING, 'none'],
+  ['other code shares the network of the host on such a machine', PYTHON, 'own', MISSING, null],
+  ['other code shares the network of the host when configured', PYTHON, 'shared', null, null],
 ])('networkKindOf chooses the kind of network: %s', (_, spec, use, missing, kind) => {
   expect(networkKindOf(spec, use, missing)).toBe(kind);
 });

@@ -113,11 +113,21 @@ describe('stateOf on a pod whose node may be lost', () => {
   const ready = (status: string, reason?: string) => ({ conditions: [{ type: 'Ready', status, reason }] });
 
   test.each([
-    ['it runs and is ready', { ...running, ...ready('True') }, {}, 'running'],
-    ['the cluster says not ready, and its own agent did not', { ...running, ...ready('False') }, {}, 'unknown'],
-    ['its own agent says not ready', { ...running, ...ready('False', 'ContainersNotReady') }, {}, 'running'],
-    ['its end is overdue', running, { deletionTimestamp: '2026-01-01T00:00:00Z' }, 'unknown'],
-    ['it is ending', running, { deletionTimestamp: '2026-01-01T00:09:50Z' }, 'running'],
+    ['the pod runs and is ready', { ...running, ...ready('True') }, {}, 'running'],
+    [
+      'the cluster reports the pod as not ready, and the kubelet did not',
+      { ...running, ...ready('False') },
+      {},
+      'unknown',
+    ],
+    [
+      'the kubelet reports the pod as not ready',
+      { ...running, ...ready('False', 'ContainersNotReady') },
+      {},
+      'running',
+    ],
+    ['the end of the pod is overdue', running, { deletionTimestamp: '2026-01-01T00:00:00Z' }, 'unknown'],
+    ['the pod is ending', running, { deletionTimestamp: '2026-01-01T00:09:50Z' }, 'running'],
   ])('stateOf reports the last known state or unknown when %s', (_title, status, metadata, state) => {
     expect(stateOf(pod(status, metadata), Date.parse('2026-01-01T00:10:00Z')).state).toBe(state);
   });

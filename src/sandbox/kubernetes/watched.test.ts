@@ -133,7 +133,7 @@ describe('Watched', () => {
 
   test.each([
     [
-      'as an event',
+      'in an event',
       (_request: IncomingMessage, response: ServerResponse) => {
         response.end(
           `${JSON.stringify({ type: 'ERROR', object: { code: 410, reason: 'Expired', message: 'too old' } })}\n`,
@@ -141,7 +141,7 @@ describe('Watched', () => {
       },
     ],
     [
-      'as an answer',
+      'in an answer',
       (_request: IncomingMessage, response: ServerResponse) => {
         response.writeHead(410).end(JSON.stringify({ reason: 'Gone', message: 'too old' }));
       },

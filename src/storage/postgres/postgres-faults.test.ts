@@ -55,8 +55,8 @@ describeWith(['postgres'], 'stores during PostgreSQL failures', () => {
   };
 
   test.each([
-    ['is started again', () => server.restart()],
-    ['is killed and comes back', () => server.kill().then(() => server.start())],
+    ['is restarted', () => server.restart()],
+    ['is killed and restarted', () => server.kill().then(() => server.start())],
   ])('stores keep acknowledged writes and recover when the server %s', async (_, again) => {
     const stores = await open(LONG_MS);
     const acknowledged: string[] = [];

@@ -81,9 +81,9 @@ describeWith(['postgres'], 'the schema in PostgreSQL', () => {
   });
 
   test.each([
-    ['a version that its migration closes out', '9001-tomorrow', false],
-    ['a version that its migration names', newest, true],
-    ['a version newer than the one that its migration names', '0005-one-table-of-instances', true],
+    ['a schema whose migration excludes this version', '9001-tomorrow', false],
+    ['a schema whose migration names this version', newest, true],
+    ['a schema whose migration names an older version', '0005-one-table-of-instances', true],
   ])('a start on %s succeeds only if the migration permits it', async (_, readableFrom, mayRead) => {
     await migratePostgres(url, tomorrow(readableFrom));
     const start = migratePostgres(url);

@@ -118,7 +118,7 @@ describeWith(['postgres'], 'giveUpNode', () => {
   });
 
   test.each([
-    ['lives', 60_000],
+    ['is alive', 60_000],
     ['died a moment ago', -LOST_MS / 10],
   ])('giveUpNode changes nothing when the node %s', async (_, ttlMs) => {
     const fence = await sweeper();
