@@ -140,7 +140,7 @@ const upgrading = () =>
     }),
   );
 
-describe('and so does what became another protocol', () => {
+describe('upgraded connections end with their token', () => {
   test('an upgrade at a port ends with its token', async () => {
     await using it = await opened();
     const { ended } = await upgraded(it, at(await upgrading()), `Host: localhost\r\nX-Auth: ${token}\r\n`);
@@ -172,7 +172,7 @@ describe('and so does what became another protocol', () => {
   });
 });
 
-describe('a call has bounds of its own', () => {
+describe('calls do not end with their token', () => {
   test('an answer of a port continues after the token expires, within its own limits', async () => {
     await using it = await opened();
     const port = await inside.http((_request, response) => {
@@ -185,7 +185,7 @@ describe('a call has bounds of its own', () => {
   });
 });
 
-describe('where another replica answers', () => {
+describe('connections to another replica end with their token', () => {
   test('a followed log of another replica ends wholly with its token', async () => {
     await using world = await ClusterWorld.start(options);
     world.cluster.owner.instances.onLogs = (_request, signal) => following(signal);

@@ -35,7 +35,7 @@ const names = (manifest: Manifest | null) => Object.keys(manifest?.files ?? {}).
 
 const PROJECT = '[project]\nname = "x"\ndependencies = ["six"]\n';
 
-describe('Python code', () => {
+describe('manifests of Python code', () => {
   test.each([
     [{ 'requirements.txt': 'six' }, ['requirements.txt']],
     [{ 'requirements.txt': 'six', 'pyproject.toml': PROJECT }, ['requirements.txt']],
@@ -127,7 +127,7 @@ describe('Python code', () => {
   });
 });
 
-describe('JavaScript', () => {
+describe('manifests of JavaScript', () => {
   const PACKAGE = '{"dependencies": {"x": "^1"}}';
   test.each([
     [{ 'package.json': PACKAGE, 'package-lock.json': '{}' }, ['package-lock.json', 'package.json']],

@@ -42,7 +42,7 @@ const mark = (nodeId: string, role = 'developer') =>
 const both = () => [world.urls.direct, world.urls.forwarded];
 const statusOf = (answer: Buffer) => Number(answer.toString('latin1').split(' ')[1]);
 
-describe('the header with which replicas say for whom they forward gives an outside caller nothing', () => {
+describe('the forward header from an outside client', () => {
   test.each(['node-a', 'node-b'])('a forward header for %s gives an outside client no identity', async nodeId => {
     for (const url of both()) {
       const request = head('POST', invoke, [mark(nodeId), ['Content-Length', '2']]);
@@ -138,7 +138,7 @@ describe('requests of another replica', () => {
   });
 });
 
-describe('smuggling', () => {
+describe('smuggled requests', () => {
   const inner = `GET /api/agent/${AGENT.id}/logs HTTP/1.1\r\nHost: x\r\n${FORWARD_HEADER}: 1 t node-b default developer whole\r\n\r\n`;
   const requests: readonly (readonly [string, string])[] = [
     ['two lengths', `Content-Length: 2\r\nContent-Length: 200\r\n\r\n{}${inner}`],
@@ -190,7 +190,7 @@ describe('smuggling', () => {
   });
 });
 
-describe('heads', () => {
+describe('heads of forwarded requests', () => {
   test.each([100, 12_000, 16_000, 17_000, 40_000])(
     'a head of %d bytes is accepted or refused as without forwarding',
     async bytes => {

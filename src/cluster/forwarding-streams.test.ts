@@ -56,7 +56,7 @@ async function hashOf(stream: AsyncIterable<Buffer>): Promise<string> {
   return hash.digest('hex');
 }
 
-describe('large bodies', () => {
+describe('forwarding of large bodies', () => {
   test.each([
     ['of a known length', { 'Content-Length': ECHOED }],
     ['in chunks', { 'Transfer-Encoding': 'chunked' }],
@@ -137,7 +137,7 @@ async function settled(read: () => number): Promise<void> {
   );
 }
 
-describe('WebSockets', () => {
+describe('forwarding of WebSockets', () => {
   test('a forwarded terminal passes input, output and the return code', async () => {
     const command = encodeURIComponent(JSON.stringify(['sh', '-c', 'cat; exit 3']));
     const caller = await Caller.open(`${ws()}${agent('/exec')}?command=${command}`);
@@ -228,7 +228,7 @@ describe('WebSockets', () => {
   });
 });
 
-describe('a caller that leaves', () => {
+describe('a client that disconnects', () => {
   test.each([
     ['a small body', '{"a":1}'],
     ['a large one', JSON.stringify('x'.repeat(200_000))],
@@ -272,7 +272,7 @@ describe('a caller that leaves', () => {
   });
 });
 
-describe('the other replica', () => {
+describe('the end of the other replica', () => {
   test('a caller gets 503 at once when its replica disappears, and the call is not sent again', async () => {
     const { owner, first } = world.cluster;
     const started = deferred();
@@ -342,7 +342,7 @@ describe('the other replica', () => {
   });
 });
 
-describe('a thing that has moved', () => {
+describe('a target that has moved', () => {
   const calls: readonly (readonly [string, () => Promise<number>])[] = [
     ['a small call', () => statusOf('POST', agent('/invoke'), '{}')],
     ['a call by the router', () => statusOf('POST', agent('/invoke?x'), '{}')],

@@ -256,7 +256,7 @@ test('a caller of HTTP/1.0 gets the same answer forwarded and directly', async (
   }
 });
 
-describe('requests behind the entry', () => {
+describe('requests that reach sandboxes and handlers', () => {
   const odd: Headers = [
     ['X-Own', 'one'],
     ['x-own', 'two'],
@@ -323,7 +323,7 @@ describe('requests behind the entry', () => {
   });
 });
 
-describe('without forwarding', () => {
+describe('requests that are not forwarded', () => {
   test.each([
     ['a get of an agent', 'GET', agent('')],
     ['a list of agents', 'GET', '/api/agent'],

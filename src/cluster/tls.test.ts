@@ -68,7 +68,7 @@ describe.each([
   });
 });
 
-describe('a peer that is none', () => {
+describe('a peer without valid credentials', () => {
   const strangers: readonly (readonly [string, ClusterIdentity, () => ConnectionOptions])[] = [
     ['with another secret', SECRET, () => clusterTls(other, 'node-a').client],
     ['with a certificate in place of the secret', SECRET, () => clusterTls(ofTls(one), 'node-a').client],
@@ -184,7 +184,7 @@ async function saying(answer: (socket: tls.TLSSocket) => void) {
   return { nodeId: 'node-b', address: `127.0.0.1:${port}`, [Symbol.asyncDispose]: async () => void listener.close() };
 }
 
-describe('an answer that is none', () => {
+describe('an invalid answer of a replica', () => {
   test.each([
     ['other bytes', (socket: tls.TLSSocket) => void socket.write('nothing that is HTTP\r\n\r\n')],
     ['half a head', (socket: tls.TLSSocket) => void socket.end('HTTP/1.1 200 O')],

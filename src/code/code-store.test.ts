@@ -285,7 +285,7 @@ describeWith(['s3'], 'code in an object store', () => {
   });
 });
 
-describe('code that a place was promised', () => {
+describe('code that instances place concurrently', () => {
   const object: S3Object = { bucketId: 'b', objectId: 'o', bucketUrl: '', token: 'a:b', sha512: '' };
   let bucket: ReturnType<typeof createServer>;
   let isThere: boolean;
@@ -375,7 +375,7 @@ describe('code that a place was promised', () => {
     expect(await readdir(join(directory, 'data/code/cache'))).toEqual([]);
   });
 
-  describe('and that the machine may have lost half of, since it was started anew', () => {
+  describe('code from an earlier boot of the machine', () => {
     /** Makes a large cache of a service that runs in the given boot of the machine. */
     const during = (bootId: string | null) => store(settings, undefined, undefined, undefined, bootId);
     const lose = (path: string | undefined) => writeFile(join(path ?? '', 'main.py'), '');

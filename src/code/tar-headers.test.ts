@@ -72,7 +72,7 @@ async function passed(tar: Buffer, bytes: number): Promise<Buffer> {
 
 const file = entry('file', '0', 'x');
 
-describe('archives of others', () => {
+describe('archives of other programs', () => {
   // The header truncates this name after a `/`, but the entry is no directory.
   const NAME = `${'directory-of-some-length/'.repeat(8)}é`;
 
@@ -191,7 +191,7 @@ describe('headers before an entry', () => {
   });
 });
 
-describe('a header is found where the library finds it', () => {
+describe('positions of headers', () => {
   const hostile = entry('hostile', 'g', '', '77777777777\0');
 
   test('bytes of a file that look like a header are read as content', async () => {

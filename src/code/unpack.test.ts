@@ -285,7 +285,7 @@ describe('unpack', () => {
     await expect(unpack(file, await target(), LIMITS)).rejects.toThrow('cannot be read');
   });
 
-  describe('a zip that is refused', () => {
+  describe('a refused zip', () => {
     /** Returns how many descriptors of this process have `archive` open. */
     const openings = (archive: string) =>
       readdirSync('/proc/self/fd').filter(fd => {
@@ -346,7 +346,7 @@ describe('unpack', () => {
     });
   });
 
-  describe('links that are kept', () => {
+  describe('kept links', () => {
     const KEPT = { ...LIMITS, links: 'kept' as const };
     const linked = async (...entries: (readonly [name: string, to: string | null])[]) => {
       const pack = tar.pack();

@@ -48,7 +48,7 @@ describe('a removed setting', () => {
   });
 });
 
-describe('where a setting comes from', () => {
+describe('sources of settings', () => {
   test('a configuration without any source has the defaults', async () => {
     const config = await load({});
     expect(config).toMatchObject({ host: '127.0.0.1', port: 8888, metaPort: 31182, auth: null });
@@ -162,7 +162,7 @@ describe('where a setting comes from', () => {
   });
 });
 
-describe('paths', () => {
+describe('relative paths', () => {
   test('a relative path in the file starts at the directory of the file', async () => {
     expect((await load({ yaml: 'dataDir: data\n' })).dataDir).toBe(join(dir, 'data'));
   });
@@ -253,7 +253,7 @@ describe('errors of the configuration', () => {
   });
 });
 
-describe('contradictions', () => {
+describe('contradictions between settings', () => {
   test('an address that is not loopback is refused without authentication and without --insecure', async () => {
     const problems = await problemsOf({ flags: { host: '0.0.0.0', metaHost: '10.1.2.3' } });
     expect(problems).toHaveLength(2);

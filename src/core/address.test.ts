@@ -54,7 +54,7 @@ describe('the label of an address', () => {
   });
 });
 
-describe('a name that can have no address says why', () => {
+describe('a name without an address', () => {
   test.each([
     [of('Hello'), 'its name must have lower-case letters, digits and single "-" in between, got "Hello"'],
     [of('a--b'), 'its name must have lower-case letters, digits and single "-" in between, got "a--b"'],

@@ -109,7 +109,7 @@ test.each(['', 'supervisor'])('sandbox_type "%s" runs on the files of the host',
   expect(readSpec(spec({ sandbox_type: type })).rootfs.type).toBe('host');
 });
 
-describe('missing fields are named by their whole path', () => {
+describe('missing fields', () => {
   test.each([
     ['namespace', createBody({ namespace: undefined })],
     ['namespace', createBody({ namespace: null })],
@@ -128,7 +128,7 @@ describe('missing fields are named by their whole path', () => {
   });
 });
 
-describe('wrong types are errors, never coerced', () => {
+describe('wrong types', () => {
   test.each([
     ['namespace', 'a string', createBody({ namespace: 5 })],
     ['name', 'a string', createBody({ name: ['a'] })],
@@ -185,7 +185,7 @@ test.each([{}, { urn: null }, { urn: '' }, { runtime_spec: null }])(
   },
 );
 
-describe('names', () => {
+describe('names of agents', () => {
   test.each(['namespace', 'name'])('the field %s may have 128 characters of any script', field => {
     expect(read(createBody({ [field]: '\u{1f600}'.repeat(128) }))).toMatchObject({ [field]: '\u{1f600}'.repeat(128) });
   });
@@ -196,7 +196,7 @@ describe('names', () => {
   });
 });
 
-describe('ranges', () => {
+describe('ranges of numbers', () => {
   test.each([
     ['cpu', 0, '1 and 1000000'],
     ['cpu', 1_000_001, '1 and 1000000'],

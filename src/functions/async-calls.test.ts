@@ -94,7 +94,7 @@ async function next(): Promise<Handed> {
 }
 const statusOf = async (calls: AsyncCalls, id: string) => (await calls.get(null, id)).status;
 
-describe('a call', () => {
+describe('an asynchronous call', () => {
   it('a call is queued until it has its slot, then processing, then completed with its result', async () => {
     const calls = asyncCalls();
     const id = await calls.submit(submission({ event: { n: 1 } }));
@@ -171,7 +171,7 @@ it('a call that no instance could ever fit fails at once', async () => {
   expect((await calls.get(null, id)).error).toEqual({ code: 150510, message: 'larger than the machine' });
 });
 
-describe('bounds', () => {
+describe('limits of asynchronous calls', () => {
   it('waiting calls have a limit for each tenant and in total (429, 150429), and an end frees capacity', async () => {
     const calls = asyncCalls({ maxOpen: 3, maxOpenPerTenant: 2 });
     const first = await calls.submit(submission());
@@ -245,7 +245,7 @@ describe('bounds', () => {
   });
 });
 
-describe('after a crash', () => {
+describe('asynchronous calls after a crash', () => {
   it('after a crash, waiting calls run in order and running calls fail with an unknown outcome', async () => {
     const before = asyncCalls({ maxRunning: 1 });
     const ids: string[] = [];
@@ -297,7 +297,7 @@ describe('after a crash', () => {
   });
 });
 
-describe('webhooks', () => {
+describe('webhooks of asynchronous calls', () => {
   let server: Server;
   let posted: unknown[];
   let statuses: number[];
@@ -364,7 +364,7 @@ describe('webhooks', () => {
   });
 });
 
-describe('while the disk is full', () => {
+describe('asynchronous calls while the disk is full', () => {
   /** Makes durable writes that fail with a full disk while the test sets `isFull`. */
   function fullDisk() {
     const state = { isFull: false, refused: 0, only: '' };

@@ -4,7 +4,7 @@ import { functionDefinition, InvokerHarness, running, URN } from '../../test/fun
 import { unavailable } from '../core/error.ts';
 import { TenantBudget } from '../lib/budgets.ts';
 
-describe('the bodies of calls that wait', () => {
+describe('bodies of waiting calls', () => {
   const big = () => ({ header: { traceId: 't', traceparent: '', requestId: 'r' }, body: Buffer.alloc(600, '1') });
   const full = { number: 150510, message: 'the memory for open calls is full', retryAfterSeconds: 1 };
   /** Makes an invoker with one busy instance. */

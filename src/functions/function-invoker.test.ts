@@ -4,7 +4,7 @@ import { call, FUNCTION_URN, functionDefinition, InvokerHarness, running, URN } 
 import { deadlineExceeded, PartAway, unavailable } from '../core/error.ts';
 import { CodeFailure } from './function-instance.ts';
 
-describe('where the time went', () => {
+describe('timings of calls', () => {
   it('a call reports the time that it waited before its instance was started', async () => {
     const harness = new InvokerHarness();
     harness.catalog.functions.set(URN, functionDefinition({}, { slaQuotaMs: 500 }));
@@ -367,7 +367,7 @@ describe('sessions', () => {
   });
 });
 
-describe('the end', () => {
+describe('the end of FunctionInvoker', () => {
   it('running calls may end within the grace, then every instance is ended', async () => {
     const harness = new InvokerHarness();
     await harness.invoker.start();

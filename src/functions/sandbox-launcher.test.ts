@@ -127,7 +127,7 @@ const value = async (instance: FunctionInstance, event: unknown) => {
   return outcome.ok ? JSON.parse(outcome.data.toString()) : outcome.code;
 };
 
-describe('an instance that is launched', () => {
+describe('a launched instance', () => {
   it('a launched instance takes calls, has its code mounted, and has a record with its owner', async () => {
     const launcher = newLauncher();
     const instance = await launcher.launch(fn(), KEY, HELD_FOR_GOOD);
@@ -177,7 +177,7 @@ describe('an instance that is launched', () => {
   });
 });
 
-describe('a launch that fails leaves nothing', () => {
+describe('a failed launch', () => {
   it('a launch fails with CodeFailure when the code cannot be loaded', async () => {
     await expect(newLauncher().launch(fn({ handler: 'nosuch' }), KEY, HELD_FOR_GOOD)).rejects.toBeInstanceOf(
       CodeFailure,
@@ -312,7 +312,7 @@ it('the launcher runs at most maxStarting starts at a time, and the others wait'
   expect(driver.starts).toHaveLength(4);
 });
 
-describe('after a restart of the service', () => {
+describe('recovered instances after a restart of the service', () => {
   it('a restarted service adopts live instances and removes dead and unreachable ones', async () => {
     const before = newLauncher();
     const [live, dead, unreachable] = await Promise.all([1, 2, 3].map(() => before.launch(fn(), KEY, HELD_FOR_GOOD)));

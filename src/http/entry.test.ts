@@ -415,7 +415,7 @@ describe('faults', () => {
   });
 });
 
-describe('the log has failures and slow requests only', () => {
+describe('the log of requests', () => {
   test('the log has no line for a successful request', async () => {
     await using frontend = testFrontend();
     await frontend.send({ url: '/api/agent' });

@@ -24,7 +24,7 @@ async function opening(path: string): Promise<OpenedPath | null> {
   return found;
 }
 
-describe('a path that is opened', () => {
+describe('an opened path', () => {
   test('an opened path reads the file that was checked, whatever replaces it', async () => {
     const path = join(directory, 'a');
     await mkdir(path);
@@ -75,7 +75,7 @@ test('openEntry does not follow a link', async () => {
   expect(await openEntry(parent as OpenedPath, 'no')).toBeNull();
 });
 
-describeWith(['root', 'namespaces'], 'another mount namespace', () => {
+describeWith(['root', 'namespaces'], 'a path of another mount namespace', () => {
   test('a link through /proc to a file of another mount namespace does not open the file with the same path', async () => {
     const shown = join(directory, 'shown');
     await mkdir(shown);

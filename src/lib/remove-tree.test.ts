@@ -91,7 +91,7 @@ test('removeTree removes a tree to which a program writes, once the program has 
   expect(existsSync(tree)).toBe(false);
 });
 
-describeWith(['root'], 'removal on the host’s own terms', () => {
+describeWith(['root'], 'removeTree with mounts and permissions of the host', () => {
   test('a mount in the tree is neither entered nor unmounted: it is reported, and the rest is removed', async () => {
     const kept = join(base, 'kept');
     mkdirSync(kept);

@@ -59,7 +59,7 @@ test('a watch of a missing directory fails', () => {
   expect(() => watchDirectory(join(directory, 'none'), () => undefined)).toThrow('ENOENT');
 });
 
-describeWith(['namespaces'], 'where the kernel has no watch left for this user', () => {
+describeWith(['namespaces'], 'watchDirectory without a free inotify watch', () => {
   test.each([
     ['instances', 'max_inotify_instances'],
     ['watches', 'max_inotify_watches'],

@@ -159,7 +159,7 @@ describe('a secret', () => {
   });
 });
 
-describe('the key', () => {
+describe('the key of secrets', () => {
   test('the key is made with the first secret, readable by its owner only, and remains after a restart', async () => {
     const ownKeyFile = join(directory, 'secrets.key');
     const own = { keys: null, ownKeyFile };

@@ -137,7 +137,7 @@ describe('an answer that breaks the protocol fails its call and ends the connect
   );
 });
 
-describe('a result', () => {
+describe('the result of a hostile runtime', () => {
   test.each([
     '1,"code":500,"data":2',
     '1}\n{"code":200',
@@ -160,7 +160,7 @@ describe('a result', () => {
   });
 });
 
-describe('a text', () => {
+describe('the error text of a hostile runtime', () => {
   test('an error text is cut to the limit, and a text that the runtime has cut stays unchanged', async () => {
     const channel = await open();
     answering(callId => json(FRAME.ERROR, callId, { code: 4002, message: 'é'.repeat(200_000) }));
@@ -172,7 +172,7 @@ describe('a text', () => {
   });
 });
 
-describe('the greeting', () => {
+describe('the greeting of a hostile runtime', () => {
   test.each([
     ['no version', { ...HELLO_OK, version: undefined }],
     ['another version', { ...HELLO_OK, version: 2 }],
@@ -202,7 +202,7 @@ describe('the greeting', () => {
   });
 });
 
-describe('before the code is loaded', () => {
+describe('frames before the code is loaded', () => {
   const FLOOD = Buffer.concat(Array.from({ length: 64 }, () => encodeFrame(FRAME.CHUNK, 1, Buffer.alloc(64 * 1024))));
 
   test('a frame other than the answer of INIT ends the connection before the code is loaded', async () => {
@@ -301,7 +301,7 @@ describe('the control connection', () => {
   });
 });
 
-describe('a stream', () => {
+describe('the stream of a hostile runtime', () => {
   test('a stream may exceed its credit by one chunk, and not by two', async () => {
     const channel = await open();
     answering(callId => encodeFrame(FRAME.CHUNK, callId, 'x'.repeat(1000)));
@@ -365,7 +365,7 @@ describe('a stream', () => {
   });
 });
 
-describe('memory', () => {
+describe('the memory for results of cancelled calls', () => {
   test('the result of a cancelled call is discarded, and ends the call', async () => {
     const channel = await open();
     runtime.onFrame = () => undefined;

@@ -125,7 +125,7 @@ describe('the record of a create', () => {
     expect(await rows(harness)).toMatchObject([{ status: 'RUNNING' }]);
   });
 
-  describe('a record that was stored without a confirmation is found', () => {
+  describe('a record that was stored without a confirmation', () => {
     const lost = unavailable('the connection to the database was lost before it confirmed a write');
 
     /** Makes the next write by `name` succeed and loses its answer. */

@@ -71,7 +71,7 @@ async function exec(id: string, command: string): Promise<string> {
 const download = (id: string, path: string, init: RequestInit = {}) =>
   fetch(`${files(id)}/download?path=${encodeURIComponent(path)}`, init);
 
-describe('files', () => {
+describe('files of agents', () => {
   test('an uploaded file keeps its content and mode, and a range of it can be downloaded', async () => {
     const id = await bed.create('files', 'server.echo');
     expect(await bed.ask('POST', `/api/agent/${id}/files/mkdir?path=/tmp/a/b&recursive=true&mode=750`)).toMatchObject({

@@ -128,7 +128,7 @@ test('no built file contains a request to another server', () => {
   }
 });
 
-describe('the login', () => {
+describe('the login to the dashboard', () => {
   let server: Served;
   let directory: string;
   let token: string;

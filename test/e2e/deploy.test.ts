@@ -233,7 +233,7 @@ describe('rookery init', () => {
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!', calls: 1 });
   }, 60_000);
 
-  describeWith(['go'], 'with Go', () => {
+  describeWith(['go'], 'rookery init with Go', () => {
     test('the Go template of init runs', async () => {
       const { err } = await cli('init', 'go', app);
       const build = /CGO_ENABLED=0 .*/.exec(err)?.[0] ?? 'false';
@@ -243,7 +243,7 @@ describe('rookery init', () => {
     }, 120_000);
   });
 
-  describeWith(['pypi'], 'with an index of packages', () => {
+  describeWith(['pypi'], 'rookery init with an index of packages', () => {
     test('the MCP template of init answers at its address', async () => {
       expect(await cli('init', 'mcp', app)).toMatchObject({ code: 0 });
       edit('rookery.yaml', 'runtime: python', `runtime: ${runtime} # python`);

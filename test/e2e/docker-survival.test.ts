@@ -38,7 +38,7 @@ async function expectNoNetwork(daemon: DockerDaemon): Promise<void> {
 }
 
 // Each test has its own daemon, since it restarts the daemon or counts all of its objects.
-describeWith(['docker'], 'containers outlive', () => {
+describeWith(['docker'], 'agents in containers', () => {
   test(`${AGENTS} agents in containers outlive kill -9 of the server with the state of their handlers, and none is leaked`, {
     timeout: TIMEOUT_MS,
   }, async () => {

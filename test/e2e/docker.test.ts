@@ -101,7 +101,7 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
   });
 });
 
-describeWith(['docker'], 'without a daemon', () => {
+describeWith(['docker'], 'agents without a docker daemon', () => {
   test('a create fails with the reason why docker is not available', async () => {
     const daemon = { host: 'unix:///nowhere/docker.sock', docker: () => Promise.resolve('') };
     await using under = await DockerBed.start(daemon);

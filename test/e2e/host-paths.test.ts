@@ -102,7 +102,7 @@ const refused = (way: Way, why = ''): object => {
   return isCode ? { status: 500, body: { code: 4001, message } } : { status: 400, body: { message } };
 };
 
-describe.each(WAYS)('%s', way => {
+describe.each(WAYS)('host paths as %s', way => {
   test.each([
     ['/etc', () => '/etc'],
     ['another tenant’s packages', () => `${bed.server.dataDir}/packages/victim`],
@@ -156,7 +156,7 @@ describe('a mount of a function', () => {
   });
 });
 
-describe('with authentication and without mounts.allow', () => {
+describe('host paths with authentication and without mounts.allow', () => {
   let strict: Bed;
   beforeAll(async () => {
     strict = await serve([], join(directory, 'own/rookery.yaml'));

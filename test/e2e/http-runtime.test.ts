@@ -289,7 +289,7 @@ describeWith(['root', 'namespaces'], 'a function of runtime http', () => {
   });
 });
 
-describeWith(['root', 'namespaces'], 'a bootstrap that does not come to serve', () => {
+describeWith(['root', 'namespaces'], 'a bootstrap that does not serve', () => {
   test('a bootstrap that exits fails the create with its exit code', async () => {
     const before = sandboxes();
     expect(await refusal('ends', { codePath: '/code/ends' })).toBe(

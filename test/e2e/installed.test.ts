@@ -22,7 +22,7 @@ const LINES_WITH_TOKEN = COMMANDS.map(withToken('$(cat /var/lib/rookery/local-to
   .map(({ line }) => line)
   .join('\n');
 
-describeWith(['root', 'namespaces'], 'installed on a clean Debian', () => {
+describeWith(['root', 'namespaces'], 'Rookery on a clean Debian', () => {
   let packages: string;
   beforeAll(async () => {
     packages = mkdtempSync(join(tmpdir(), 'rookery-packages-'));

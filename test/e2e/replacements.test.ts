@@ -21,7 +21,7 @@ def handle(event, context):
     return os.environ["VERSION"]
 `;
 
-describe('an agent that is being replaced', () => {
+describe('the replacement of an agent', () => {
   let bed: Bed;
   let shared: string;
   let names = 0;

@@ -162,7 +162,7 @@ describe('a secret in an environment', () => {
   });
 });
 
-describe('a secret that is missing', () => {
+describe('a missing secret', () => {
   test('a missing secret fails the create of an agent with its name, and the name of the agent stays free', async () => {
     const { status, body } = await bed.ask('POST', '/api/agent', agentOf('lacks', { KEY: { secret: 'nobody' } }));
     expect({ status, body }).toEqual({

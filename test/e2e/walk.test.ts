@@ -5,7 +5,7 @@ import { Laptop } from '../walk/laptop.ts';
 import { PLAIN } from '../walk/programs.ts';
 import { login, serveFor, walk } from '../walk/steps.ts';
 
-describeWith(['root', 'namespaces', 'networks'], 'from another machine', () => {
+describeWith(['root', 'namespaces', 'networks'], 'a user on another machine', () => {
   let laptop: Laptop;
   let served: Awaited<ReturnType<typeof serveFor>>;
 

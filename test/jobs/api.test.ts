@@ -36,7 +36,7 @@ async function packageOf(files: Readonly<Record<string, string>>): Promise<Buffe
   return gzipSync(await buffer(pack));
 }
 
-describe('submit and get', () => {
+describe('submits and records of jobs', () => {
   test('GET /api/jobs is an array, also with a slash at its end', async () => {
     for (const path of ['/api/jobs', '/api/jobs/']) {
       const { status, text } = await jobs.ask('GET', path);
@@ -149,7 +149,7 @@ describe('submit and get', () => {
   });
 });
 
-describe('stop and delete', () => {
+describe('stops and deletes of jobs', () => {
   test('a running job can be deleted only after its stop', async () => {
     const id = await jobs.submit(byShell('sleep 1000'));
     await jobs.until(id, ({ status }) => status === 'RUNNING');
@@ -200,7 +200,7 @@ time.sleep(1000)`;
   });
 });
 
-describe('files', () => {
+describe('files of jobs', () => {
   test('an uploaded package can be read, and each job runs in a separate copy', async () => {
     const path = '/api/packages/gcs/_ray_pkg_0123456789abcdef.tar.gz';
     expect((await jobs.ask('GET', path)).status).toBe(404);
@@ -270,7 +270,7 @@ describe('files', () => {
   });
 });
 
-describe('logs', () => {
+describe('logs of jobs', () => {
   test('a follower gets the whole log, and the job has ended when the connection closes', async () => {
     const id = await jobs.submit(byShell('for i in 1 2 3; do echo line $i; sleep 0.1; done'));
     const { text, code } = await tail(id);
@@ -297,7 +297,7 @@ describe('logs', () => {
   });
 });
 
-describe('rules in the metadata', () => {
+describe('rules in the metadata of jobs', () => {
   test('a job that fails runs again, and its log has every attempt', async () => {
     const metadata = { 'rookery.retries': '2', 'rookery.retry_delay_ms': '10' };
     const line = 'echo attempt $ROOKERY_JOB_ATTEMPT; [ $ROOKERY_JOB_ATTEMPT = 3 ]';

@@ -127,7 +127,7 @@ describeWith(['postgres'], 'jobs of two replicas over one PostgreSQL', () => {
   }, 120_000);
 });
 
-describeWith(['postgres'], 'jobs while PostgreSQL is away', () => {
+describeWith(['postgres'], 'jobs while PostgreSQL is down', () => {
   test('a job that ends meanwhile gets its real final state afterwards', async () => {
     await using server = await startPostgres();
     const limits = { url: await server.database(), waitMs: 200, poolSize: 4 };

@@ -34,7 +34,7 @@ test('the unmodified Ray client works with the service as a command and as a lib
   await useRay([server]);
 });
 
-describeWith(['postgres'], 'with replicas', () => {
+describeWith(['postgres'], 'the Ray client with replicas', () => {
   test('the unmodified Ray client submits at one replica and uses another for status, logs, lists and stops', {
     timeout: 480_000,
   }, async () => {

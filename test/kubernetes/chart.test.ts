@@ -169,7 +169,7 @@ describeWith(['helm'], 'the chart', () => {
     expect(one(apart, 'ConfigMap').data['rookery.yaml']).toContain('namespace: pods');
   });
 
-  describe('the rules of the network', () => {
+  describe('the network policies of the chart', () => {
     const matchServers = {
       'app.kubernetes.io/name': 'rookery',
       'app.kubernetes.io/instance': 'mine',

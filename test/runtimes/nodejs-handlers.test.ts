@@ -118,7 +118,7 @@ test('the log of a call that fails has the frames of the code and none of Node.j
   expect(runtime.log()).not.toContain('node:internal');
 });
 
-describe('entries', () => {
+describe('entry points of Node.js code', () => {
   const shapes: [title: string, files: Record<string, string>, handler: string][] = [
     ['CommonJS', { 'index.js': 'exports.handle = e => e.a' }, 'index.handle'],
     ['a module by its syntax', { 'index.js': 'export const handle = e => e.a' }, 'index.handle'],
@@ -175,7 +175,7 @@ describe('entries', () => {
   });
 });
 
-describe('results', () => {
+describe('results of Node.js handlers', () => {
   test.each([
     ['undefined', 'undefined', null],
     ['a date', 'new Date(0)', '1970-01-01T00:00:00.000Z'],
@@ -200,7 +200,7 @@ describe('results', () => {
   });
 });
 
-describe('generators', () => {
+describe('generators of Node.js handlers', () => {
   const files = {
     'index.js': `exports.sync = function* (e) { yield 'a'; yield { b: 1 }; return 'end'; };
       exports.late = async function* (e) { yield 'a'; await null; yield null; return { c: 2 }; };
@@ -262,7 +262,7 @@ describe('generators', () => {
   });
 });
 
-describe('the end of calls and instances', () => {
+describe('the end of calls and instances in Node.js', () => {
   test('a call that ignores its cancellation ends at its timeout, and the next call runs', async () => {
     const source = 'exports.handle = e => e.never ? new Promise(() => {}) : "next"';
     await load({ 'index.js': source }, 'index.handle');

@@ -93,7 +93,7 @@ describeWith(['docker'], 'containers', () => {
     expect(await client.listContainers(fixture.installation)).toEqual([]);
   });
 
-  describe('the image', () => {
+  describe('the image of a container', () => {
     test('a start without an image fails with the sentence of the specification and the field that names one', async () => {
       await expect(start({ rootfs: image('') })).rejects.toMatchObject({
         code: 'failed_precondition',
@@ -207,7 +207,7 @@ describeWith(['docker'], 'containers', () => {
     expect([stdout, stderr]).toEqual([`${memoryMb}\n`, '']);
   });
 
-  describe('the user', () => {
+  describe('the user of a container', () => {
     test.each(['nobody', '1000'])(
       'the user %s has /tmp as HOME when the image has no home directory for this user',
       async user => {
@@ -253,7 +253,7 @@ describeWith(['docker'], 'containers', () => {
     });
   });
 
-  describe('the limits', () => {
+  describe('the limits of a container', () => {
     test('a container has the open files, processes, memory and cpu shares of its spec', async () => {
       const changes = { maxOpenFiles: 512, maxProcesses: 40, memoryMb: 128, cpuMillis: 500 };
       const { channel, handle } = await startWith('behaviours.attempt', changes);
@@ -276,7 +276,7 @@ describeWith(['docker'], 'containers', () => {
     });
   });
 
-  describe('the network', () => {
+  describe('the network of a container', () => {
     const connectTo = (host: string, port: number) =>
       `socket.create_connection(('${host}', ${port}), timeout=2) and 'connected'`;
     /** Listens on every address in a thread, while the call returns. */
@@ -362,7 +362,7 @@ describeWith(['docker'], 'containers', () => {
     });
   });
 
-  describe('the end', () => {
+  describe('the end of a container', () => {
     test('a container that another program kills or removes is noticed', async () => {
       const killed = await start();
       const removed = await start();
@@ -464,7 +464,7 @@ describeWith(['docker'], 'containers', () => {
     expect(stdout).not.toContain(spec.secret);
   });
 
-  describe('programs', () => {
+  describe('programs in a container', () => {
     const deployDir = '/app';
     const exec = (name = 'app') => ({
       kind: 'exec' as const,
@@ -577,7 +577,7 @@ describeWith(['docker'], 'containers', () => {
   }
 });
 
-describe('without a daemon', () => {
+describe('the docker driver without a daemon', () => {
   const unreachable = async (host: string) => {
     const fixture = new DockerFixture(host, 'any');
     const driver = fixture.driver();

@@ -11,7 +11,7 @@ import { DockerFixture } from './docker-fixture.ts';
 
 const WAIT_MS = 30_000;
 
-describeWith(['docker'], 'an image that is not there', () => {
+describeWith(['docker'], 'a missing image', () => {
   let fixture: DockerFixture;
   let driver: DockerDriver;
   let registry: ImageRegistry;

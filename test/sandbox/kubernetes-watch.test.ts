@@ -109,7 +109,7 @@ class Forgetful {
 }
 
 describeWith(['kubernetes'], 'with a cluster', () => {
-  describe.each(['refuses', 'ends'] as const)('a watch that is too old (410, which %s it)', how => {
+  describe.each(['refuses', 'ends'] as const)('an expired watch (410, which %s it)', how => {
     let namespace: TestNamespace;
     let fixture: KubernetesFixture;
     let api: Forgetful;

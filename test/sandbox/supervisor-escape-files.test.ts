@@ -3,7 +3,7 @@ import { describeWith } from '../probe.ts';
 import { describeEscapeFiles } from '../suites/escape-files.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
-describeWith(['supervisor', 'root'], 'files', () => {
+describeWith(['supervisor', 'root'], 'escapes from supervised sandboxes through files', () => {
   describeEscapeFiles('a supervised sandbox', { isSeen: true }, async () => {
     const supervisord = await TestSupervisord.start();
     const fixture = new SupervisorFixture(supervisord);

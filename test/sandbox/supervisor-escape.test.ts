@@ -3,7 +3,7 @@ import { describeWith } from '../probe.ts';
 import { describeEscape } from '../suites/escape.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
-describeWith(['supervisor', 'root'], 'escapes', () => {
+describeWith(['supervisor', 'root'], 'escapes from supervised sandboxes', () => {
   describeEscape(
     'a supervised sandbox',
     {

@@ -159,7 +159,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
 
     const failure = (code: number, text: unknown) => ({ ok: false, code, text });
 
-    describe('calls', () => {
+    describe('calls of a runtime', () => {
       test('a call returns its event byte for byte as a value, whatever it contains', async () => {
         const channel = await ready(entries.echo);
         for (const event of [{ a: [1, -2.5, null, true, 'é\u{1f600}"\\\n'] }, 'text', 0, null, [], {}]) {
@@ -291,7 +291,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('order and concurrency', () => {
+    describe('order and concurrency of calls', () => {
       test('calls of two clients run one after another, those of each in the order of their arrival', async () => {
         const first = await ready(entries.gate);
         const second = await open();
@@ -331,7 +331,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('initialization', () => {
+    describe('initialization of a runtime', () => {
       test('the initializer runs once, before the first call', async () => {
         const channel = await ready(entries.count, { initializer: entries.start });
         expect(resultOf(await channel.call(callOf({})))).toBe(101);
@@ -392,7 +392,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('cancelling', () => {
+    describe('cancels of calls', () => {
       test('a call above its time is given up, its code is interrupted, and the next call runs', async () => {
         const channel = await ready(entries.sleep);
         await expect(channel.call({ ...callOf({ seconds: 60 }), timeoutMs: 100 })).rejects.toMatchObject({
@@ -510,7 +510,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('streams', () => {
+    describe('streams of calls', () => {
       const last = isServer ? null : 'end';
 
       test('written texts arrive as events in order, followed by the value', async () => {
@@ -570,7 +570,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('connections', () => {
+    describe('connections to a runtime', () => {
       test('the end of a client cancels its running calls and drops its waiting ones, and the next client finds the state', async () => {
         const first = await ready(entries.gate);
         const file = join(directory, 'never');
@@ -632,7 +632,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       });
     });
 
-    describe('the end', () => {
+    describe('the end of a runtime', () => {
       const stop = (channel: Channel, graceMs: number) => channel.stop(graceMs, AbortSignal.timeout(WAIT_MS));
 
       test('STOP runs pre_stop, and the runtime exits with 0', async () => {

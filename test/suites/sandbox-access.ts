@@ -136,7 +136,7 @@ export function describeAccess(
 
     const isReal = () => under.entries.real !== undefined;
 
-    describe('all ways', () => {
+    describe('all operations of the access', () => {
       const ways: [string, (access: SandboxAccess, by: AbortSignal) => Promise<unknown>][] = [
         ['openExec', (access, by) => access.openExec({ argv: ['true'], workingDir: '', env: {}, terminal: null }, by)],
         ['dial', (access, by) => access.dial(80, by)],

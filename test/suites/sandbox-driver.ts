@@ -130,7 +130,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       return path;
     };
 
-    describe('start', () => {
+    describe('start of a sandbox', () => {
       test('start resolves when the runtime accepts connections', async () => {
         const { channel } = await startWith(under.entries.echo);
         expect(channel.hello.version).toBe(1);
@@ -189,7 +189,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       });
     });
 
-    describe('life and end', () => {
+    describe('life and end of a sandbox', () => {
       test('inspect and list report a running sandbox', async () => {
         const { handle, spec } = await start();
         expect(await driver.inspect(handle)).toEqual({ state: 'running' });
@@ -253,7 +253,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       });
     });
 
-    describe('after a restart of the control plane', () => {
+    describe('sandboxes after a restart of the control plane', () => {
       test('a stored handle is enough to inspect, call, wait, exec, read logs, stop and remove', async context => {
         if (under.reopen === null) return context.skip();
         const { handle, channel, spec } = await startWith(under.entries.count);
@@ -477,7 +477,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
       });
     });
 
-    describe('inside', () => {
+    describe('code in a sandbox', () => {
       test('a signal that ends the code is reported by its name', async context => {
         const { real } = under.entries;
         if (real === undefined) return context.skip();

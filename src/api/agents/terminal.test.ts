@@ -37,7 +37,7 @@ async function bed(options: Parameters<typeof testFrontend>[0] = {}): Promise<Be
 
 const command = (...argv: string[]) => `?command=${encodeURIComponent(JSON.stringify(argv))}`;
 
-describe('without a terminal', () => {
+describe('exec without a terminal', () => {
   test('output without a terminal names its stream, and the end has the return code', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('sh', '-c', 'echo out; echo err >&2; exit 3')}`);
@@ -67,7 +67,7 @@ describe('without a terminal', () => {
   });
 });
 
-describe('the query', () => {
+describe('the query of a terminal', () => {
   const shell = ['/bin/sh', '-c', expect.stringContaining('bash -l')];
   test.each([
     ['', { argv: shell }],
@@ -109,7 +109,7 @@ describe('the query', () => {
   });
 });
 
-describe('with a terminal', () => {
+describe('exec with a terminal', () => {
   test('output of a terminal arrives unchanged, and the size reaches the sandbox', async () => {
     await using it = await bed();
     const caller = await Caller.open(`${it.url}${command('cat')}&tty=true`);
@@ -152,7 +152,7 @@ test('the terminal closes with 1001 when the server ends', async () => {
   await vi.waitFor(() => expect(it.inside.running).toBe(0));
 });
 
-describe('back-pressure', () => {
+describe('back-pressure of a terminal', () => {
   function scripted(parts: Partial<OpenExec>): OpenExec {
     return {
       stdin: new PassThrough(),

@@ -43,7 +43,7 @@ function eventStream() {
 
 afterEach(() => vi.useRealTimers());
 
-describe('events', () => {
+describe('events of a stream', () => {
   it('an event has a field line for each line of its text, whatever ends the lines', () => {
     const { raw, events } = eventStream();
     events.event(Buffer.from('one\ntwo\r\nthree\rfour'));
@@ -95,7 +95,7 @@ describe('events', () => {
   });
 });
 
-describe('a reader that is slow', () => {
+describe('a slow reader of a stream', () => {
   it('a slow reader gets an event, and its sender gets credit, only when the connection has room again', async () => {
     const { raw, events } = eventStream();
     const taken: number[] = [];
@@ -156,7 +156,7 @@ describe('a reader that is slow', () => {
   });
 });
 
-describe('events of nothing but line ends', () => {
+describe('events that consist of line ends', () => {
   it('an event of line ends is written in pieces, with turns for others, and keeps its content', async () => {
     const { raw, events } = eventStream();
     const event = Buffer.from(`${'\r\n'.repeat(200_001)}x`);

@@ -38,7 +38,7 @@ const said = (answer: { text: string }) =>
     body: string;
   };
 
-describe('by host', () => {
+describe('addresses by host', () => {
   test('an agent receives every path and method of its host name', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });
@@ -248,7 +248,7 @@ describe('access by host with authentication on', () => {
     expect(seen).toEqual(['/?a=1', '/?a=1']);
   });
 
-  describe('more tokens than a request may carry are refused, and none of them is verified', () => {
+  describe('a request with more tokens than allowed', () => {
     const asked: string[] = [];
     const counting = {
       known: auth.known,
@@ -410,7 +410,7 @@ describe('a signed link', () => {
   });
 });
 
-describe('by path', () => {
+describe('addresses by path', () => {
   test('a server receives the path after the tenant and the name', async () => {
     await using it = await addressBed();
     it.expose({ port: await echo(), access: 'public' });

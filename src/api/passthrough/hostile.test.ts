@@ -84,7 +84,7 @@ describe('an invalid answer of a server is 502 and ends nothing else', () => {
   });
 });
 
-describe('bytes before or behind an answer', () => {
+describe('bytes before or after an answer', () => {
   test.each([
     ['a malformed link', 'HTTP/1.1 103 Early Hints\r\nLink: not a link\r\n\r\n'],
     ['an empty link', 'HTTP/1.1 103 Early Hints\r\nLink: \r\n\r\n'],
@@ -147,7 +147,7 @@ describe('bytes before or behind an answer', () => {
   });
 });
 
-describe('a sandbox does not speak for the service', () => {
+describe('headers that only the service may send', () => {
   test.each([
     'iam_token=x',
     '=iam_token=x',
@@ -274,7 +274,7 @@ describe('an upgrade', () => {
   });
 });
 
-describe('headers for the platform stay with it', () => {
+describe('headers and tokens for the platform', () => {
   /** Returns all bytes of a request that reach the sandbox. */
   async function heard(it: Bed, head: (port: number) => string): Promise<string> {
     let said = '';

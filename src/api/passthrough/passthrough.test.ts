@@ -24,7 +24,7 @@ function headersOf({ rawHeaders }: IncomingMessage): Record<string, string> {
   return found;
 }
 
-describe('a request', () => {
+describe('a request to a port', () => {
   test('method, path, query, headers and body of a request arrive unchanged in the sandbox', async () => {
     await using it = await bed();
     const seen = deferred<{ request: IncomingMessage; body: string }>();
@@ -202,7 +202,7 @@ describe('headers of the platform do not reach the sandbox', () => {
   });
 });
 
-describe('an answer', () => {
+describe('an answer from a port', () => {
   test('status, reason, headers and body of an answer arrive unchanged', async () => {
     await using it = await bed();
     const port = await inside((_request, response) => {
@@ -343,7 +343,7 @@ describe('an answer', () => {
   });
 });
 
-describe('502', () => {
+describe('a server that does not answer', () => {
   test('a port without a listener is answered 502', async () => {
     await using it = await bed();
     const port = await inside(() => undefined);
@@ -412,7 +412,7 @@ test('a request ends in the sandbox when its client disconnects', async () => {
   await ended.promise;
 });
 
-describe('the query', () => {
+describe('the query of a request to a port', () => {
   test.each([
     ['', 'instance is required'],
     [`instance=${AGENT.id}`, 'port is required'],

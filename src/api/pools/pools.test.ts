@@ -28,7 +28,7 @@ const list = async (meta: TestMeta, query = '') => {
   };
 };
 
-describe('create', () => {
+describe('pool create', () => {
   test('a create whose pools are all valid answers failed_pools null', async () => {
     await using meta = await testMeta();
     expect(await create(meta, pool('a'), pool('b'))).toEqual({
@@ -75,7 +75,7 @@ describe('create', () => {
   });
 });
 
-describe('query', () => {
+describe('pool query', () => {
   test('every field of PoolInfo is present', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'));
@@ -148,7 +148,7 @@ test('an invalid offset is refused, and the error names the valid range', async 
   });
 });
 
-describe('update', () => {
+describe('pool update', () => {
   test('an update sets size, max_size and horizontal_pod_autoscaler_spec, and an unmanaged pool keeps status 0', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a'), pool('b', { max_size: 4 }));
@@ -204,7 +204,7 @@ describe('update', () => {
   });
 });
 
-describe('delete', () => {
+describe('pool delete', () => {
   test('a delete selects pools by id, by group, or by both', async () => {
     await using meta = await testMeta();
     await create(meta, pool('a', { group: 'X' }), pool('b', { group: 'X' }), pool('c', { group: 'X' }), pool('d'));
@@ -244,7 +244,7 @@ test('pools belong to the cluster: every tenant sees them', async () => {
   expect(await list(meta)).toMatchObject({ count: 1 });
 });
 
-describe('with a cluster', () => {
+describe('pools with a cluster', () => {
   test('a create refuses each pool that the cluster does not allow with its reason, and makes the others', async () => {
     await using meta = await testMeta();
     meta.registry.pools.actedOnBy({
@@ -273,7 +273,7 @@ describe('with a cluster', () => {
   });
 });
 
-describe('with authentication on', () => {
+describe('pools with authentication on', () => {
   const KEY = new TextEncoder().encode('a secret of at least thirty-two bytes');
   const OURS = 'registry.example.com/rookery:1';
   const meta = (images: readonly string[] = [OURS]) =>

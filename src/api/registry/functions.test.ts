@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { FUNCTION, NAME, NO_VERSION, NOT_FOUND, testMeta, URN } from '../../../test/meta/meta.ts';
 
-describe('an unknown field is ignored, and the answer names it', () => {
+describe('unknown fields', () => {
   const warnings = ['unknown field memroy was ignored; did you mean memory?'];
 
   test('answers of register, update, publish and reservations name unknown fields', async () => {

@@ -32,7 +32,7 @@ async function file(name: string, content: string): Promise<string> {
   return path;
 }
 
-describe('function', () => {
+describe('rookery function', () => {
   test('register, update and publish print each URN, and each version keeps its fields', async () => {
     expect(await cli(...REGISTER, '--env', 'A=1')).toMatchObject({ code: 0, out: `${URN}:$latest\n` });
     expect(await cli('function', 'publish', 'hello', '--as', 'v1', '--description', 'first')).toMatchObject({
@@ -295,7 +295,7 @@ describe('function', () => {
   });
 });
 
-describe('pool', () => {
+describe('rookery pool', () => {
   const SMALL = ['pool', 'create', 'small', '--size', '2', '--cpu', '500m', '--memory', '512Mi'];
 
   test('create, list, update and delete work on one pool', async () => {

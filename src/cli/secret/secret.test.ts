@@ -88,7 +88,7 @@ test('secret delete continues after a failure, and --json lists the deleted secr
   });
 });
 
-describe('--secret', () => {
+describe('the option --secret', () => {
   const created = () => StubService.start((_, response) => json(response, 200, { code: 200, instance_id: 'i' }));
   const args = ['agent', 'create', 'a', '--runtime', 'python3.11', '--handler', 'a.b', '-e', 'PLAIN=x'];
 

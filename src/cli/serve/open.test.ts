@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { addressFor, parseExpose } from '../agent/records.ts';
 
-describe('--expose', () => {
+describe('the option --expose', () => {
   test.each([
     ['8000', { port: 8000 }],
     ['8000:public', { port: 8000, access: 'public' }],

@@ -174,7 +174,7 @@ describe('public keys', () => {
     });
   });
 
-  describe('a JWKS endpoint that fails', () => {
+  describe('a failing JWKS endpoint', () => {
     const { privateKey: key, publicKey } = pairs.ES256;
     const signed = (kid: string) => token({ exp: nowSeconds() + 30 * 86_400 }, { key, alg: 'ES256', kid });
     const setOf = async (kid: string) =>
@@ -246,7 +246,7 @@ describe('public keys', () => {
   });
 });
 
-describe('tokens that passed are known', () => {
+describe('the cache of verified tokens', () => {
   test('a verified token is cached until it expires', async () => {
     const auth = verifier();
     const sent = await token({ exp: nowSeconds() + 120 });

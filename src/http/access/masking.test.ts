@@ -7,7 +7,7 @@ import { hidingOwnPaths } from './masking.ts';
 
 const hide = hidingOwnPaths(['/srv/rookery', '/opt/rookery+1/']);
 
-describe('paths of the service are no part of an answer', () => {
+describe('paths of the service in answers', () => {
   test.each([
     [
       'nothing answers at /srv/rookery/run/a.sock: connect ENOENT /srv/rookery/run/a.sock',

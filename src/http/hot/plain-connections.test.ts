@@ -168,7 +168,7 @@ async function bothWays(
 const request = (headers: string, body = '{"a":1}', line = LINE) => `${line}${headers}\r\n${body}`;
 const LENGTH = 'Content-Length: 7\r\n';
 
-describe('a plain request of a hot route is read from its connection, and its answer is the same byte for byte', () => {
+describe('plain requests of hot routes', () => {
   test.each<[string, string, number]>([
     ['a call', PLAIN, 200],
     ['a call without a body', `${LINE}${HOST}\r\n`, 200],
@@ -225,7 +225,7 @@ test('a delete that is pipelined behind a call runs after the answer of the call
 const CHUNKED = '7\r\n{"a":1}\r\n0\r\n\r\n';
 const SMUGGLED = `POST ${PATH} HTTP/1.1\r\nHost: localhost\r\nX-Trace-Id: t2\r\nContent-Length: 3\r\n\r\n"s"`;
 
-describe('anything else is for node:http, byte for byte as it came', () => {
+describe('requests that are passed to node:http', () => {
   test.each<[string, readonly (string | Buffer)[]]>([
     ['a length and an encoding', [request(`${HOST}${LENGTH}Transfer-Encoding: chunked\r\n`, CHUNKED)]],
     [
@@ -372,7 +372,7 @@ describe('anything else is for node:http, byte for byte as it came', () => {
   });
 });
 
-describe('a connection', () => {
+describe('a connection of the fast reader', () => {
   test('requests sent while another one runs are answered in order, however large', async () => {
     await using frontend = frontendWith(true);
     const finish = deferred();

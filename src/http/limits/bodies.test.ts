@@ -155,7 +155,7 @@ test.each([
   }
 });
 
-describe('when there is no room for more of a body', () => {
+describe('bodies without remaining budget', () => {
   const STALE_MS = 2000;
 
   /** Creates a budget of 1000 bytes, of which one tenant may use three quarters (750 bytes). */

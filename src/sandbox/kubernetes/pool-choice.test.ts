@@ -23,7 +23,7 @@ const resources = (cpu: number, memory: number) => {
   return { resources: { requests: amounts, limits: amounts } };
 };
 
-describe('which pool an instance is taken from', () => {
+describe('the choice of a pool for an instance', () => {
   const chosen = (asked: Partial<Needs>, ...pools: PoolSpec[]) => {
     const { pools: found, reason } = choosePools(needs(asked), pools, IMAGE);
     return found.length > 0 ? found.map(({ id }) => id) : reason;
