@@ -16,7 +16,7 @@ const ALONE = [
 /** Files outside of the scope of this run. */
 const OUTSIDE = [...filesOutside(currentScope(), import.meta.dirname)];
 
-/** Set-ups of what the tests of a run share. */
+/** Set-ups of the parts that the tests of a run share. */
 const PARTS = ['test/e2e/build.ts', 'test/parts/docker-shared.ts', 'test/parts/kubernetes.ts'];
 
 /** Tests that end parts which the tests of a run share. */

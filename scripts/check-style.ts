@@ -11,7 +11,7 @@ import { trackedFiles } from './tracked.ts';
 
 /** The most findings of each area; an area that is not listed may have none. */
 const BOUNDS: Readonly<Record<string, number>> = {};
-/** Copies, and what programs write. */
+/** Copies of files, and files that programs write. */
 const NOT_OURS = /(^|\/)(generated|node_modules|dist|_sync)\b|types\.py$/;
 
 /** Returns the area of a file: a folder of `src/` or of the root, tests apart. */

@@ -37,7 +37,7 @@ interface SyntaxNode {
   readonly arguments?: readonly SyntaxNode[];
 }
 
-/** Returns what breaks a rule in a file of TypeScript or JavaScript. */
+/** Returns the violations of the rules in a file of TypeScript or JavaScript. */
 export function findingsOfScript(file: string, text: string): readonly Finding[] {
   const found: Finding[] = [];
   const starts = [0, ...[...text.matchAll(/\n/g)].map(({ index }) => index + 1)];

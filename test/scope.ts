@@ -2,8 +2,8 @@ import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 
 /**
- * The tests of a run. `quick` (`npm test`) has one cell of each matrix in full. `rest` has what `quick`
- * leaves out, and `full` (`npm run test:full`) has both.
+ * The tests of a run. `quick` (`npm test`) has one cell of each matrix in full. `rest` has the tests that
+ * `quick` omits, and `full` (`npm run test:full`) has both.
  */
 export type Scope = 'quick' | 'rest' | 'full';
 

@@ -30,7 +30,7 @@ interface ShownEvent {
   readonly reason?: string;
 }
 
-/** Adds the command `rookery events`, which prints what happens in the service until it is interrupted. */
+/** Adds the command `rookery events`, which prints the events of the service until the user interrupts it. */
 export function register(program: Command, context: Context): void {
   addClientOptions(program.command('events'))
     .summary('follow what happens in the service')

@@ -53,8 +53,8 @@ const REJOIN_MS = 10_000;
 const LOST = 'The node that ran it is lost.';
 
 /**
- * Finds nodes that have been dead for too long. The sweeper takes over what continues without them, and gives
- * up the rest.
+ * Finds nodes that have been dead for too long. The sweeper takes over instances that run without their node,
+ * and fails the others.
  */
 export class LostNodes {
   readonly #options: LostNodesOptions;

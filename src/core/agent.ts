@@ -15,7 +15,7 @@ import { Form, maybe, object, optional, required, type ValueOf } from './shape.t
 
 /**
  * An agent create request after all checks that need neither the file system nor the registry. `inline`
- * carries the whole spec; `registered` carries what the caller adds to the function version.
+ * carries the whole spec; `registered` carries the additions of the caller to the function version.
  */
 export type AgentCreateRequest = {
   readonly tenant: string;

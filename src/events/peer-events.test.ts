@@ -58,7 +58,7 @@ afterEach(() => {
   world = new World();
 });
 
-/** Starts a reader, and returns what the reader receives, with the ids. */
+/** Starts a reader, and returns the received events with their ids. */
 function read(log: EventLog, from: number | string): { readonly heard: string[]; readonly ids: string[]; end(): void } {
   const heard: string[] = [];
   const ids: string[] = [];
@@ -122,7 +122,7 @@ test('a reader that resumes on another replica, from any id, receives the rest e
     await vi.waitFor(() => expect(again.heard).toHaveLength(21 - at));
     expect(again.heard[0]).toBe('hello');
     expect([...again.heard.slice(1), ...first.heard.slice(1, at + 1)].sort()).toEqual(first.heard.slice(1).sort());
-    // Resumes once more, from the middle of what the second reader received.
+    // Resumes once more, from the middle of the events of the second reader.
     const middle = Math.floor(again.ids.length / 2);
     const third = read(one, again.ids[middle] as string);
     expect([...third.heard.slice(1), ...again.heard.slice(1, middle + 1)].sort()).toEqual(again.heard.slice(1).sort());

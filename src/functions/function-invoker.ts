@@ -404,7 +404,7 @@ export class FunctionInvoker {
   }
 
   async #find(urn: string, tenant: string | null): Promise<ActiveVersion> {
-    // Checked before the first read: a refusal must not reveal what another tenant has.
+    // Checked before the first read: a refusal must not reveal the functions of another tenant.
     if (tenant !== null && parseUrn(urn)?.tenant !== tenant) throw unknownFunction();
     return this.#versions.find(urn) ?? (await this.#versions.load(urn));
   }

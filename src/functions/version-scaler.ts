@@ -49,7 +49,7 @@ export interface ScalerPorts {
  * - All groups without a label have at most `maxInstances` instances together; those of a label its own
  * maximum.
  * - A call waits in a bounded queue for a bounded time.
- * - Starts never exceed what the waiting calls need in addition to the starting instances.
+ * - Starts never exceed the need of the waiting calls minus the starting instances.
  */
 export class VersionScaler implements GroupOwner, CapacityUser {
   readonly tenant: string;

@@ -228,7 +228,7 @@ export class LiveInstance {
   /**
    * Terminates the sandbox. Open calls fail at once with `instance exited: <why>`, then pre_stop runs. After
    * `graceMs` in all, the driver kills the sandbox. The caller removes the rest of the sandbox. Rejects with
-   * what the driver's `stop` rejects with; a failed pre_stop is only logged.
+   * the error of the driver's `stop`; a failed pre_stop is only logged.
    */
   async terminate(graceMs: number, why: string, stages?: ServerTiming): Promise<void> {
     this.#finish(`instance exited: ${why}`);

@@ -239,7 +239,7 @@ export class InstanceRunner {
       const ended = live ? live.terminate(graceMs, why, stages) : driver.stop(handle, graceMs);
       await stopsInTime(ended, driver, graceMs);
     } catch (error) {
-      // Removing kills what still runs; if that fails too, its error is thrown.
+      // The removal kills the remaining processes; if it fails too, its error is thrown.
       this.#parts.log.warn({ instanceId: this.id, err: error }, 'sandbox stop failed');
     }
     stages?.end('end');

@@ -30,8 +30,8 @@ export interface StartSpec extends Omit<InstanceSpec, 'env'> {
 }
 
 /**
- * Returns the spec with the current values of its secrets. Fails with `failed_precondition`, which names what
- * is missing.
+ * Returns the spec with the current values of its secrets. Fails with `failed_precondition` and the name of a
+ * missing secret.
  */
 export async function withSecrets(spec: InstanceSpec, secrets: SecretSource | undefined): Promise<StartSpec> {
   const env = await resolveVariables(spec.tenant, spec.env, secrets);

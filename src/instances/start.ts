@@ -10,7 +10,7 @@ export interface Start {
   readonly driver: SandboxDriver;
   readonly sandbox: SandboxSpec;
   readonly init: Init;
-  /** Returns the message of a refusal with what the runtime would have started. */
+  /** Returns the message of a refusal with the program that the runtime would have started. */
   readonly explain: (message: string) => string;
   /** Measures the steps of the start. */
   readonly stages?: ServerTiming;

@@ -10,7 +10,7 @@ import type { PythonEnvironments } from './python-environments.ts';
 export interface JobSetupOptions {
   readonly files: JobFiles;
   readonly environments: PythonEnvironments;
-  /** Checks what this machine can do, before the first job. */
+  /** Checks the abilities of this machine before the first job. */
   readonly prepare: () => Promise<void>;
   /** Returns the interpreter of jobs; null: this machine has none. */
   readonly python: () => Promise<JobPython | null>;

@@ -19,8 +19,8 @@ import { isTaken } from './system-errors.ts';
 
 export interface RemovalsOptions {
   /**
-   * Keeps what could not be removed at once. Must be on the file system of the removed paths, and used for
-   * nothing else.
+   * Directory for paths that could not be removed at once. Must be on the file system of the removed paths,
+   * and used for nothing else.
    */
   readonly directory: string;
   /** Called for each failure, with the last name of the path and the reason. */

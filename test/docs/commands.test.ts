@@ -25,7 +25,7 @@ import { currentScope } from '../scope.ts';
  * has one shell, in a fresh directory with `examples/`, and its own server. Every command must succeed and
  * print the text after `# →`, where `…` matches anything.
  *
- * The words after `sh` in a fence say what the block needs: a part of `test/probe.ts`, or
+ * The words after `sh` in a fence name the needs of the block: a part of `test/probe.ts`, or
  * - `serves`: its last command runs until it is ended. It must print something, and SIGTERM must end it;
  * - `by-hand: WHY`: the test does not run it, and a skipped test reports that.
  * The test first writes a block of another language with `file=NAME` to that file.

@@ -8,8 +8,8 @@ export interface Authority {
 }
 
 /**
- * Creates an authority for X.509 (RFC 5280) with P-256, limited to what TLS needs. Node cannot create
- * certificates.
+ * Creates an authority for X.509 (RFC 5280) with P-256, limited to the parts that TLS needs. Node cannot
+ * create certificates.
  */
 export function authority(name: string): Authority {
   const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });

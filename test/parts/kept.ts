@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os';
 
 /**
- * Directory for what outlives a test run on purpose: slow tools and images, and locks that runs on one
+ * Directory for files that outlive a test run on purpose: slow tools and images, and locks that runs on one
  * machine share. All other files are in the temporary directory of the run, which `npm test` expects to be
  * empty at its end.
  */

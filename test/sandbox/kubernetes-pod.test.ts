@@ -13,7 +13,7 @@ const TEST_MS = START_MS + 2 * WAIT_MS;
 const PYTHON = `${POD.home}/bin/python3`;
 const signal = () => AbortSignal.timeout(WAIT_MS);
 
-/** Script that prints what hostile code looks for, as one line of JSON. */
+/** Script that searches for secrets as hostile code would, and prints the findings as one line of JSON. */
 const LOOK = `
 import ctypes, json, os
 def tried(path):

@@ -30,7 +30,7 @@ import { commandLine, pidOf, pids, zygoteTitles } from './zygote-processes.ts';
 const WAIT_MS = 30_000;
 const MANY = 200;
 
-/** Tests what the driver contract does not cover: zygotes, inits, and residue on the machine. */
+/** Tests the parts that the driver contract does not cover: zygotes, inits, and residue on the machine. */
 describe('the process driver', { timeout: 120_000 }, () => {
   let fixture: ProcessFixture;
   let driver: ProcessDriver;

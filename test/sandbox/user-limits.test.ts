@@ -163,7 +163,7 @@ function describeLimits(name: string, create: () => Promise<Subject>): void {
               /^PermissionError/,
             );
           }
-          // A command may inspect and end what the code has open, but not what init has.
+          // A command may inspect the process of the code, but not init.
           expect(await command('readlink', '/proc/2/fd/0')).toBe('/dev/null\n');
           expect(await attempt("os.readlink('/proc/1/ns/user')")).toMatch(/^PermissionError/);
           expect(await command('readlink', '/proc/self/ns/user')).toBe(

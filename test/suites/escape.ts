@@ -124,7 +124,7 @@ export function describeEscape(name: string, facts: EscapeFacts, create: () => P
         for (const reply of Object.values(replies)) expect(reply).toMatch(unheard);
       });
 
-      // In a pod the container runtime of the cluster decides what /proc shows.
+      // In a pod the container runtime of the cluster decides about the content of /proc.
       test.skipIf(facts.refusesNoNetwork)('the machine’s own files in /proc are hidden', async () => {
         const { attempt } = shared;
         const pages = ['kpagecgroup', 'kpagecount', 'kpageflags', 'pagetypeinfo', 'slabinfo', 'vmallocinfo'];

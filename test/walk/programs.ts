@@ -8,7 +8,7 @@ import type { Laptop } from './laptop.ts';
 export interface Program {
   readonly name: string;
   readonly template: string;
-  /** Adds what the template does not write, on the laptop before the first deploy. */
+  /** Adds the files that the template lacks, on the laptop before the first deploy. */
   readonly prepare?: (laptop: Laptop, directory: string) => void;
   /** Build command that runs before each deploy. */
   readonly build?: string;

@@ -23,7 +23,7 @@ function packageType(directory) {
     try {
       return JSON.parse(fs.readFileSync(path.join(at, 'package.json'), 'utf8')).type;
     } catch (error) {
-      // A broken package.json is still the nearest one. Node reports what is wrong with it.
+      // A broken package.json is still the nearest one. Node reports the fault.
       if (error.code === undefined || at === path.dirname(at)) return undefined;
     }
   }

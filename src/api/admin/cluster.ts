@@ -43,7 +43,7 @@ export interface ClusterRoutesOptions {
   readonly visibleTo: readonly string[] | null;
 }
 
-/** Adds the route that lists the replicas and what each owns, as known to the answering replica. */
+/** Adds the route that lists the replicas with their leases, as known to the answering replica. */
 export function addClusterRoute(app: FastifyInstance, { status, visibleTo }: ClusterRoutesOptions): void {
   app.get(
     '/api/cluster',

@@ -198,7 +198,7 @@ async function isDirectoryThere(access: SandboxAccess, path: string, signal: Abo
     await access.listFiles(path, { maxDepth: 1, maxEntries: 1 }, signal);
     return true;
   } catch (error) {
-    // No directory exists at the path. `writeFile` reports what is wrong with it.
+    // No directory exists at the path. `writeFile` reports the fault of the path.
     if (error instanceof ServiceError && IS_NO_DIRECTORY.has(error.code)) return false;
     throw error;
   }

@@ -5,9 +5,9 @@ import { namedByConnection, OF_CONNECTION, OF_FRAMING, tokens } from './headers.
 import type { Way } from './links.ts';
 
 /**
- * The head of a sandbox server's answer, checked before it is passed to the client.
- * The answer is untrusted input. Node's parser has split it in strict mode. This file rejects what the parser
- * accepts and Node would refuse to write.
+ * The head of a sandbox server's answer, checked before it is passed to the client. The answer is untrusted
+ * input. Node's parser has split it in strict mode. This file rejects heads that the parser accepts and that
+ * Node would refuse to write.
  */
 export interface AnswerHead {
   /** 200 to 999, or 101 for a requested upgrade. */

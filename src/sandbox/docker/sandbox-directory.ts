@@ -56,10 +56,9 @@ export function sandboxDirectory(dockerDir: string, instanceId: string): string 
 }
 
 /**
- * Returns the path at which the server connects to the runtime. A root server uses a name outside of what the
- * container can change.
- * Other servers may not link to a file of another user, so they use the name inside. `connectUnix` connects
- * only to a socket there, and only if its peer is in this container.
+ * Returns the path at which the server connects to the runtime. A root server uses a name that the container
+ * cannot change. Other servers may not link to a file of another user, so they use the name inside.
+ * `connectUnix` connects only to a socket there, and only if its peer is in this container.
  */
 export function socketPath(directory: string): string {
   return process.getuid?.() === 0 ? join(directory, SOCKET_NAME) : join(sharedPath(directory), SOCKET_NAME);

@@ -60,7 +60,7 @@ function initOf(codePath: string) {
   };
 }
 
-/** Runs one instance from the upload of its code to its exit. Returns what its call answered. */
+/** Runs one instance from the upload of its code to its exit. Returns the answer of its call. */
 async function live(pod: StartedManager): Promise<{ event: unknown; pid: number; env: string[] }> {
   const source = join(pod.run, '..', 'source');
   mkdirSync(source, { recursive: true });

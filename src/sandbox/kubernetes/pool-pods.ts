@@ -67,7 +67,10 @@ export function holderOf(pod: V1Pod): string | undefined {
   return pod.metadata?.labels?.[LABEL_NODE];
 }
 
-/** Returns the state of a pod. A restarted container has lost its key and is broken, whatever it reports. */
+/**
+ * Returns the state of a pod. A restarted container has lost its key and counts as broken, whatever state it
+ * reports.
+ */
 export function stateOf({ metadata, status = {} }: V1Pod): PoolPod['state'] {
   if (metadata?.deletionTimestamp !== undefined) return 'ending';
   if (status?.phase === 'Failed' || status?.phase === 'Succeeded') return 'failed';
@@ -79,7 +82,7 @@ function isReady({ status }: Pick<V1Pod, 'status'>): boolean {
   return conditionOf(status, 'Ready')?.status === 'True';
 }
 
-/** Returns what keeps a pod from running, in the words of the cluster. */
+/** Returns the reason why a pod does not run, in the words of the cluster. */
 function troubleOf({ status }: V1Pod): Trouble {
   const containers = [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])];
   for (const container of containers) {

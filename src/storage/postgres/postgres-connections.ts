@@ -252,9 +252,7 @@ function withoutState(error: Error): Error {
   return new Error(error.message, { cause: error });
 }
 
-/**
- * Converts a value for PostgreSQL so that it stores what SQLite's columns would. Callers see no difference.
- */
+/** Converts a value for PostgreSQL so that both databases store the same value. Callers see no difference. */
 export function toPostgres(value: unknown): unknown {
   if (typeof value === 'string') return storable(value);
   // The columns hold integers; SQLite is less strict.
