@@ -3,7 +3,8 @@
 Reads lines from stdin and answers each with one line. ``create DIR EVENT`` forks, isolates the child like the
 process sandbox (mount, IPC, UTS, PID and network namespaces, a root of its own, three control groups), loads
 ``DIR/handler.py`` in it, and answers with the result of ``handle(EVENT, None)``. ``delete`` kills the
-sandbox and answers when its processes and groups are gone. Only one sandbox exists at a time. Needs root.
+sandbox and answers when its processes and groups no longer exist. Only one sandbox exists at a time. Needs
+root.
 
 The sandbox has no connection to the host's network, no seccomp filter, and no own user. Nothing is recorded.
 """

@@ -161,7 +161,7 @@ func milliseconds(count float64) time.Duration {
 	return time.Duration(count * float64(time.Millisecond))
 }
 
-// openStream returns the call's stream, or nil when its caller did not ask for one. It creates the stream on
+// openStream returns the call's stream, or nil when its caller did not request one. It creates the stream on
 // first use.
 func (c *call) openStream() *Stream {
 	c.streamOnce.Do(func() {

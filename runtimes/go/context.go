@@ -97,7 +97,7 @@ func (c *Context) Remaining() (time.Duration, bool) {
 	return max(time.Until(deadline), 0), true
 }
 
-// Stream returns the call's stream. It fails with ErrNoStream when the caller did not ask for one.
+// Stream returns the call's stream. It fails with ErrNoStream when the caller did not request one.
 func (c *Context) Stream() (*Stream, error) {
 	if c.call != nil {
 		if stream := c.call.openStream(); stream != nil {

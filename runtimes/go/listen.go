@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Names of the variables in which the control plane says where to listen. User code does not see them.
+// Names of the variables that contain the address to listen on. User code does not see these variables.
 const (
 	variableSocket   = "ROOKERY_RUNTIME_SOCKET"
 	variableFD       = "ROOKERY_RUNTIME_FD"
@@ -18,7 +18,7 @@ const (
 	variablePortFile = "ROOKERY_RUNTIME_PORT_FILE"
 )
 
-// listenFromEnvironment returns the listener that the environment asks for, and the secret that connections
+// listenFromEnvironment returns the listener that the environment requests, and the secret that connections
 // must send.
 func listenFromEnvironment() (net.Listener, string, error) {
 	socket, fd, secret, portFile := take(variableSocket), take(variableFD), take(variableSecret), take(variablePortFile)

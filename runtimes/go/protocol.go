@@ -46,7 +46,7 @@ const (
 	codeInitializerTimeout = 4211
 )
 
-// protocolError says how the other side violated the protocol. Its connection is closed.
+// protocolError is a violation of the protocol by the other side, whose connection is closed.
 type protocolError string
 
 func (e protocolError) Error() string { return string(e) }

@@ -55,7 +55,7 @@ const sigtermGrace = 10 * time.Second
 // Start serves the instance and never returns: the program ends when Rookery stops it. Call it once, from
 // main.
 //
-// Start ends the program with exit code 2 if the environment does not say where to listen.
+// Start ends the program with exit code 2 if the environment names no address to listen on.
 func Start(handler Handler, settings ...Option) {
 	chosen := &options{handler: handler}
 	for _, set := range settings {

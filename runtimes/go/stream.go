@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrNoStream means that the caller did not ask for a stream.
+// ErrNoStream means that the caller did not request a stream.
 var ErrNoStream = errors.New("there is no stream: the caller did not ask for text/event-stream")
 
 // ErrStreamEnded means that the call of a stream has been answered.

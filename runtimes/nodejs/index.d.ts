@@ -68,7 +68,7 @@ export interface Context {
   /** Returns an environment variable, or `otherwise` if it is not set. */
   env(key: string): string | undefined;
   env(key: string, otherwise: string): string;
-  /** Returns the call's stream. Throws if the caller did not ask for text/event-stream. */
+  /** Returns the call's stream. Throws if the caller did not request text/event-stream. */
   getStream(): Stream;
 }
 

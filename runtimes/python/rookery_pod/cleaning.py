@@ -1,4 +1,4 @@
-"""Removes what an instance may leave in a pod when all its processes have ended, before the next instance.
+"""Removes the residue of an instance in a pod, between the end of its processes and the next instance.
 
 The root file system is read-only. So residue can be in writable mounts, in System V IPC, in what processes
 share with the manager (standard output), and in what a process may change of other processes of its user.

@@ -19,8 +19,8 @@ def prepare(listener):
     """
     Returns the runtime of one instance, which accepts no connection yet.
 
-    `run(secret, init)` on the result serves as `serve` does. `discard()` releases what the runtime has
-    opened.
+    `run(secret, init)` on the result serves as `serve` does. `discard()` releases the descriptors of
+    the runtime.
     """
     return Runtime(listener)
 

@@ -48,9 +48,9 @@ class Control(object):
     Serves the control connections and watches all connections.
 
     The control thread waits in the kernel, without a timeout unless a timer is pending. All methods run in
-    this thread, except `post`, `pause`, `resume`, `take_stop` and `end`, and what the main thread serves in
-    `lead` before this thread starts. This thread also reads the data connections while the main thread
-    cannot: when the instance stops, and while an initializer is stuck.
+    this thread, except `post`, `pause`, `resume`, `take_stop` and `end`, and the requests that the main
+    thread serves in `lead` before this thread starts. This thread also reads the data connections while the
+    main thread cannot: when the instance stops, and while an initializer is stuck.
     """
 
     def __init__(self, runtime, listener):
@@ -160,7 +160,7 @@ class Control(object):
         self._begun.release()
 
     def serve(self, seconds):
-        """Waits at most `seconds` (-1: without limit) and serves what is ready. Needs the lock `_turns`."""
+        """Waits at most `seconds` (-1: no limit) and serves ready connections. Needs the lock `_turns`."""
         try:
             ready = self._epoll.poll(seconds)
         except (OSError, ValueError) as error:

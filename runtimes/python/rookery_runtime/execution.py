@@ -18,7 +18,7 @@ _loops = threading.local()
 
 
 class Program(object):
-    """The loaded user code with what every call needs."""
+    """The loaded user code with the facts that every call needs."""
 
     def __init__(self, handler, pre_stop, facts, max_result_bytes):
         self.handler = handler

@@ -168,7 +168,7 @@ class Neighbour(HttpProgram):
 
 
 def _look():
-    """Returns None when the server is ready, or a text that says what was seen instead."""
+    """Returns None when the server is ready, or a text about the observed failure."""
     connection = Connection(ADDRESS, time.monotonic() + _HEALTH_SECONDS)
     try:
         connection.request('GET', '/healthz')

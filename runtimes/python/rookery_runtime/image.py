@@ -12,7 +12,7 @@ import sys
 _PACKAGE = 'rookery_runtime'
 _PROTOCOL_VERSION = 1
 _BACKLOG = 128
-#: Exit codes that tell the control plane the reason of a failed start.
+#: Exit codes by which the control plane recognizes the reason of a failed start.
 _EXIT_OTHER_PYTHON = 79
 _EXIT_NO_PROGRAM = 80
 

@@ -78,7 +78,7 @@ class MainReader(object):
     # Methods for the thread that reads.
 
     def wait(self):
-        """Waits until a descriptor is ready, and reads what is available."""
+        """Waits until a descriptor is ready, and reads the available bytes."""
         for fd, _ in self._wait():
             connection = self._watched.get(fd)
             if connection is None:
@@ -219,7 +219,7 @@ def read(connection):
 
 
 def read_rest(connection, most):
-    """Reads what waits in the kernel, with at most `most` reads."""
+    """Reads the bytes that wait in the kernel, with at most `most` reads."""
     waiting = select.poll()
     waiting.register(connection.fd, select.POLLIN)
     for _ in range(most):

@@ -19,7 +19,7 @@ _SECONDS = 60
 
 def rehearse(init):
     """
-    Loads what `init`, the members of an INIT, names, and calls it in the main thread.
+    Loads the handler that `init`, the members of an INIT, names, and calls it in the main thread.
 
     Leaves no descriptor open. The caller removes the loaded modules.
     """
@@ -49,7 +49,7 @@ def rehearse(init):
 
 def _take_over():
     """
-    Does and undoes what `Runtime.run` does first.
+    Runs and reverts the first steps of `Runtime.run`.
 
     Handlers of the signals that end the process stay as they are, because such a signal may arrive.
     """

@@ -138,7 +138,7 @@ class Runtime(object):
         Calls `work` again after each exception of a signal handler of the user's code, until `work` returns.
 
         Such an exception may be raised anywhere in the main thread, even in the except clause of this
-        function. Each nested guard catches what is raised in the guard below it.
+        function. Each nested guard catches the exceptions of the guard below it.
         """
         while True:
             try:

@@ -2,7 +2,7 @@
 
 `npm run generate` writes the profile beside this file.
 
-The profile lists what is allowed. In a profile of denied calls, a call unknown to the machine's libseccomp
+The profile lists the allowed calls. In a profile of denied calls, a call unknown to the machine's libseccomp
 would pass: fchmodat2, for example, in a version from before 2023. Here every unknown call fails. Calls of
 other architectures fail, since there is no rule for them.
 

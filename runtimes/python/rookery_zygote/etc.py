@@ -45,7 +45,7 @@ class EtcTemplate:
 
     def refresh(self):
         """
-        Copies what has changed on the host.
+        Copies the files that have changed on the host.
 
         Writes files in place, so that running sandboxes see the change.
         """

@@ -1,4 +1,4 @@
-"""The lock of each zygote, one per name, and the removal of what earlier zygotes have left."""
+"""The lock of each zygote, one per name, and the removal of the residue of earlier zygotes."""
 
 import fcntl
 import json

@@ -10,7 +10,7 @@ import struct
 
 from . import network_rules, user_network
 
-#: Message for a start that asks for an own network on a machine without network namespaces.
+#: Message for a start that requests an own network on a machine without network namespaces.
 IMPOSSIBLE = "a network of its own is not possible on this machine: network namespaces are not available"
 _ONLY_ROOT = "only root can tie a network to that of the host"
 
@@ -51,7 +51,7 @@ class Networks:
         Sets up the host for networks and tries one. Sets `missing` to the reason if they are not possible.
 
         `try_one()` makes a network and returns the reason of a failure, or None. With `has_found` another
-        process has already succeeded, and this one uses what that has made.
+        process has already succeeded, and this one uses that set-up.
         """
         if self._config is None:
             return

@@ -23,7 +23,7 @@ def text_for(server, usual=RESOLVERS):
 
 
 def warnings(networks, usual=RESOLVERS, upstream=_UPSTREAM):
-    """Returns sentences about what does not work in own networks."""
+    """Returns sentences about features that do not work in own networks."""
     if networks.missing is not None or networks.of_user is not None or _is_usable(resolvers_file(usual, upstream)):
         return []
     return [

@@ -1,4 +1,4 @@
-"""Does in the zygote, before it forks, what every instance does, as far as that can be undone.
+"""Runs the steps of every instance in the zygote before it forks, as far as they can be undone.
 
 A forked process pays for the first write to each page. The interpreter writes when code runs for the first
 time, when an attribute is looked up for the first time, and when a module is first imported. After the

@@ -147,7 +147,7 @@ class _Shim:
         """
         Transfers the request's connection to the sandbox, which reads the request.
 
-        If the request asks for another network, the sandbox is made again in that.
+        If the request needs another network, the shim makes a new sandbox in that network.
         """
         if network != usual:
             if not self._plan.layers.has("net"):

@@ -324,8 +324,8 @@ class Zygote:
             _send(connection, self._stats())
             return
         if operation == "retire":
-            # The server ends cleanly. Without instances this zygote ends now, and closes the connection to
-            # say so.
+            # The server ends cleanly. Without instances this zygote ends now, and confirms it by closing the
+            # connection.
             self._retired = len(self._controls) == 1
             if self._retired and not self._running:
                 self._retire()

@@ -1,4 +1,4 @@
-"""Tests what a zygote rehearses before it forks."""
+"""Tests the rehearsal of a zygote before it forks."""
 import os
 import subprocess
 import sys

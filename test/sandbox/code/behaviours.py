@@ -1,4 +1,4 @@
-"""Handlers that the tests of sandboxes run inside. Each does what its event says and returns its observation."""
+"""Handlers that the tests of sandboxes run inside. Each follows its event and returns its observation."""
 import ctypes
 import json
 import os

@@ -44,7 +44,7 @@ public interface Context {
     /**
      * Returns the call's stream.
      *
-     * @throws IllegalStateException when the caller did not ask for one, or there is no call
+     * @throws IllegalStateException when the caller did not request one, or no call runs
      */
     Stream getStream();
 

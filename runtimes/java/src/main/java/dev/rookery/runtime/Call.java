@@ -56,7 +56,7 @@ final class Call {
         return header;
     }
 
-    /** Returns the call's stream, or null when its caller did not ask for one. Creates it on first use. */
+    /** Returns the call's stream, or null when its caller did not request one. Creates it on first use. */
     synchronized CallStream stream() {
         if (stream == null && header().stream) {
             stream = new CallStream(this, header().credit);

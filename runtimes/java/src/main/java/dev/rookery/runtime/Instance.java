@@ -29,8 +29,8 @@ final class Instance {
     final Lifecycle lifecycle = new Lifecycle(this);
 
     /**
-     * Guards all fields below, and the fields of {@link Connection}, {@link Call} and {@link Lifecycle} that
-     * say so.
+     * Guards all fields below, and fields of {@link Connection}, {@link Call} and {@link Lifecycle} whose
+     * comments name this lock.
      */
     final Object lock = new Object();
     private final Map<String, Client> clients = new HashMap<>();
