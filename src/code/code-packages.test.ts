@@ -198,15 +198,18 @@ test('a package whose bytes are lost counts as missing, and an upload restores i
   expect(await made.list(TENANT, '', 10)).toHaveLength(2);
 });
 
-test.each([false, true])('concurrent uploads share the limit of their tenant: %s', async isShared => {
-  const made = await packages({ isShared });
-  const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
-  const results = await Promise.allSettled(uploads);
-  const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
-  expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
-  expect(await made.list(TENANT, '', 10)).toHaveLength(2);
-  expect(await kept()).toHaveLength(isShared ? 0 : 2);
-});
+test.each([false, true])(
+  'concurrent uploads share the limit of their tenant (bytes in the shared database: %s)',
+  async isShared => {
+    const made = await packages({ isShared });
+    const uploads = Array.from({ length: 5 }, (_, at) => put(made, String(at).repeat(900)));
+    const results = await Promise.allSettled(uploads);
+    const refused = results.flatMap(result => (result.status === 'rejected' ? [result.reason] : []));
+    expect(refused).toEqual(Array(3).fill(expect.objectContaining({ code: 'resource_exhausted' })));
+    expect(await made.list(TENANT, '', 10)).toHaveLength(2);
+    expect(await kept()).toHaveLength(isShared ? 0 : 2);
+  },
+);
 
 test('concurrent uploads of the same content keep one package', async () => {
   const made = await packages();

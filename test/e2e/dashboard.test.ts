@@ -453,7 +453,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
-  it('the dashboard shows the scale-up of a function immediately, and of no other function', async () => {
+  it('the dashboard shows the scale-up of a function without a reload, and of no other function', async () => {
     const name = '0@svc@scaled';
     await bed.ask(
       'POST',

@@ -227,7 +227,7 @@ describeWith(['docker'], 'with a docker daemon', () => {
       },
     );
 
-    test('a program that does not serve fails the start with its output', async () => {
+    test('a connection to a program that does not serve fails with the reason', async () => {
       const env = { ...fixture.spec().env, HTTP_START_SECONDS: '0.3' };
       const image = `${IMAGE}-idle`;
       await buildImage(host, image, ['CMD ["sleep", "1000"]']);

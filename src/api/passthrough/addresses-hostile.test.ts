@@ -157,7 +157,7 @@ describe('the host name of a request', () => {
     expect(it.instances.calls).toEqual([]);
   });
 
-  test('a request by host is counted under no route of the service', async () => {
+  test('the internal route of addresses is unknown to clients', async () => {
     await using it = await addressBed();
     it.expose({ port: await served(), access: 'public' });
     expect(await it.ask('localhost', '/.address')).toMatchObject({

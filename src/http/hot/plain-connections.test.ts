@@ -451,7 +451,7 @@ describe('a connection of the fast reader', () => {
     await once(socket, 'close');
   });
 
-  test('a connection waits for its next request only when its client has read the answer', async () => {
+  test('the idle time of a connection begins only when its client has read the answer', async () => {
     await using frontend = frontendWith(true);
     frontend.app.server.keepAliveTimeout = 50;
     const connected = once(frontend.app.server, 'connection') as Promise<[net.Socket]>;

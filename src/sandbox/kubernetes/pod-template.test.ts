@@ -70,7 +70,7 @@ test('a foreign init image of a pool writes only the files of the manager', () =
   expect(ours).toMatchObject({ image: 'ours:1', command: [...POD.keyCommand] });
 });
 
-test('the init container of Rookery also writes the files when the init image is Rookery’s', () => {
+test('a single init container of Rookery writes the files and the key when the init image is Rookery’s', () => {
   for (const initImage of ['', 'ours:1']) {
     const { spec } = podTemplate({ ...OPTIONS, initImage });
     expect(spec.initContainers).toMatchObject([{ image: 'ours:1', command: [...POD.installCommand] }]);
