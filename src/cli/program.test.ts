@@ -128,7 +128,7 @@ test('recover refuses a data directory that does not exist, and does not make it
   expect(existsSync(dataDir)).toBe(false);
 });
 
-test('deploy without a file says how to make one', async () => {
+test('deploy without a file prints the command that makes one', async () => {
   const ran = await cli(['deploy', '-f', '/nowhere/rookery.yaml', '--address', '127.0.0.1:1']);
   expect(ran.code).toBe(2);
   expect(ran.err).toBe(

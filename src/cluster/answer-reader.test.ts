@@ -111,6 +111,6 @@ test.each([
   ['a chunk longer than its size', `${CHUNKED}1\r\nab\r\n`],
   ['a size that never ends', `${CHUNKED}1${' '.repeat(2000)}`],
   ['trailers that never end', `${CHUNKED}0\r\nX-A: ${'a'.repeat(2 * MAX_HEAD_BYTES)}`],
-])('the reader refuses bytes that are no valid answer: %s', (_, text) => {
+])('the reader refuses an invalid answer: %s', (_, text) => {
   for (const bytes of [1, 10_000]) expect(() => heard(text, bytes)).toThrow('not valid HTTP');
 });

@@ -137,7 +137,7 @@ describe('the locator of a function', () => {
 });
 
 describe('the locator of a new resource', () => {
-  test('a new resource is placed here, or on another worker when this replica is no worker', async () => {
+  test('a new resource is placed on this replica, or on a worker when this replica has another role', async () => {
     expect(cluster().locator.locate('worker', '', 't')).toBeNull();
     const { state, locator } = cluster({ isWorker: false });
     state.living = [node('a', ['frontend']), node('b')];

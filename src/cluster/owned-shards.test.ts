@@ -68,7 +68,7 @@ test('a lost lease counts as not held before the loss is reported', () => {
   expect(owned.held('shard-01')?.isHeld()).toBe(false);
 });
 
-test('leases that are no shards are reported to the separate listener', async () => {
+test('leases other than shards are reported to the separate listener', async () => {
   const { owned, told, acquire } = node();
   acquire('jobs');
   await owned.onReleasing('jobs');

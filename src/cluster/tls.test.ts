@@ -94,7 +94,7 @@ describe('a peer without valid credentials', () => {
     });
   });
 
-  test('a peer without TLS is refused, and the log says so once for many connections', async () => {
+  test('a peer without TLS is refused, with one log message for many connections', async () => {
     await using replica = await testReplica('node-b');
     const { host, port } = splitAddress(replica.target.address);
     for (let at = 0; at < 5; at += 1) {

@@ -242,7 +242,7 @@ describe('positions of headers', () => {
     Buffer.from([0x81, 1]),
     Buffer.from([0xff, 1]),
     Buffer.from([0x80, 1]),
-  ])('an entry whose size is no number is refused without a hang: %j', async size => {
+  ])('an entry whose size is not a number is refused without a hang: %j', async size => {
     await expect(unpacked(entry('f', '0', '', size), file)).rejects.toThrow(
       'the archive is refused: "f" has a size that is no number, expected one in octal or base-256',
     );

@@ -25,7 +25,7 @@ test('the finding for java gives a reason per version when no Java is installed'
   });
 });
 
-test('the finding for java says how to build the jar when the jar is missing', () => {
+test('the finding for java names the command that builds the jar when the jar is missing', () => {
   expect(find('java', { jar: 'build it with mvn' })).toMatchObject({
     status: 'warn',
     text: 'not available',

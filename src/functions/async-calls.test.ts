@@ -487,7 +487,7 @@ describe('asynchronous calls of several replicas', () => {
     expect(handed).toEqual([]);
   });
 
-  it('a late end from a former owner does not overwrite what the next owner wrote', async () => {
+  it('a late end from a former owner does not overwrite the result of the next owner', async () => {
     const state = { isHeld: true };
     const before = asyncCalls({ shards: shards(state) });
     const after = asyncCalls({ shards: shards({ isHeld: true }) });

@@ -77,7 +77,7 @@ test('read leaves out lines added during the read, and keeps an attempt that end
   expect(await textOf(1000, job('RUNNING', 1), ending)).toBe('one\n');
 });
 
-test('jsonTextOf yields what JSON.stringify makes of the whole text, wherever its pieces end', async () => {
+test('jsonTextOf yields the same text as JSON.stringify of the whole, wherever its pieces end', async () => {
   const texts = ['', 'plain', '"quoted" \\ \u0000\u001f\u2028', '\ufeffmark', '😀 é 漢', '\ud800'].map(text =>
     Buffer.from(text),
   );

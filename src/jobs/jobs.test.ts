@@ -105,7 +105,7 @@ describe('a start that fails', () => {
     expect(await jobs.untilEnded('a')).toMatchObject({ status: 'SUCCEEDED', attempt: 1 });
   });
 
-  test('start retries begin anew an hour after a failure, and end when starts keep failing', async () => {
+  test('the time for start retries begins again an hour after a failure, and ends while starts keep failing', async () => {
     await using jobs = await JobsHarness.open();
     const now = performance.now.bind(performance);
     let aheadMs = 0;

@@ -170,7 +170,7 @@ describe('the key of secrets', () => {
     expect(await readBy(await secretsWith(own), 'c')).toBe(VALUE);
   });
 
-  test('a different key fails the start, and the error says which key is missing and where to put it', async () => {
+  test('a different key fails the start, and the error names the missing key and the place for it', async () => {
     await (await secretsWith()).put('t', 'a', VALUE);
     const [row] = await rows();
     const start = secretsWith({ keys: [newKey()] });
@@ -182,7 +182,7 @@ describe('the key of secrets', () => {
     await expect(lacksAny).rejects.toThrow(`has no key; put it back at ${ownKeyFile}`);
   });
 
-  test('a key in the settings that cannot read the service’s own secrets fails the start and says where to add it', async () => {
+  test('a key in the settings that cannot decrypt the stored secrets fails the start, and the error names the place for the old key', async () => {
     const ownKeyFile = join(directory, 'secrets.key');
     await (await secretsWith({ keys: null, ownKeyFile })).put('t', 'a', VALUE);
     const named = newKey();

@@ -27,7 +27,7 @@ test('a runtime that breaks the protocol fails its calls, is connected again, an
   expect(await harness.agents.get(TENANT, hostile)).toMatchObject({ status: 'RUNNING' });
 });
 
-test('a runtime that keeps breaking the protocol is ended, and its record says why', async () => {
+test('a runtime that keeps breaking the protocol is ended, and its record has the reason', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a');
   const ended = vi.waitFor(

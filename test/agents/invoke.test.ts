@@ -171,7 +171,7 @@ test('a client that disconnects frees its slot, running or waiting', async () =>
   expect(ran).toEqual(['running', 'last']);
 });
 
-test('exec runs a command in the instance; its environment has what the platform and the caller set', async () => {
+test('exec runs a command in the instance with the variables of the platform and of the caller', async () => {
   await using harness = await Harness.open();
   const id = await harness.create('a', { env: { MINE: '1', LANG: 'C' } });
   const result = await harness.agents.exec(

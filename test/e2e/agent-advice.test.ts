@@ -98,7 +98,7 @@ describe('X-Advice', () => {
     expect(answer.advice).toContain('/boot');
   });
 
-  it('the advice for a duplicate function or version says how to change or remove it', async () => {
+  it('the advice for a duplicate function or version names the commands that change or remove it', async () => {
     const first = await meta('POST', '', FUNCTION);
     const { revisionId } = first.body.function as { revisionId: string };
     expect(await meta('POST', '', FUNCTION)).toMatchObject({

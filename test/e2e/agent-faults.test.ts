@@ -149,7 +149,7 @@ describe('faults of handlers and clients', () => {
     expect(body.message).toBe('invoke failed: code=4004 err=response body size 7340034 exceeds the limit of 6291456');
   });
 
-  it.each(['nan', 'unserializable'])('a handler that returns no JSON (%s) answers 500, 4007', async handler => {
+  it.each(['nan', 'unserializable'])('a handler whose value is not JSON (%s) answers 500, 4007', async handler => {
     expect((await bed.invoke(await agent(handler))).body.message).toContain('invoke failed: code=4007');
   });
 

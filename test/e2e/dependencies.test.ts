@@ -280,7 +280,7 @@ describe('dependencies of Python code', () => {
 
 describe('dependencies of JavaScript', () => {
   test(
-    'npm ci installs what package.json and its lock say, and the code finds it',
+    'npm ci installs the packages of package.json and its lock, and the code finds them',
     async () => {
       const locked = index.addNpm('greets', '1.0.0', { 'index.js': 'module.exports = "hello"' });
       const created = await create('node', nodeCode('greets', locked), NODE, 'index.handle');

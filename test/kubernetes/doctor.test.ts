@@ -34,7 +34,7 @@ describe('findings of doctor about a cluster', () => {
     expect(statuses(facts, { ...NEEDED, isNeeded: false })[row]).toBe('warn');
   });
 
-  test('the finding for a missing right says what does not work without the right', () => {
+  test('the finding for a missing right names the feature that does not work without the right', () => {
     const missingRights = [{ right: 'watch pods', without: 'no instance can run' }];
     const [, rights] = kubernetesFindings({ ...FACTS, missingRights }, NEEDED);
     expect(rights?.notes).toContain('It may not watch pods: no instance can run.');
@@ -44,7 +44,7 @@ describe('findings of doctor about a cluster', () => {
     [null, 'every caller may change them', 'Authentication is off'],
     [{ tenants: [], images: ['ours:1'] }, 'no tenant may change them', 'pools.tenants is empty'],
     [{ tenants: ['ops'], images: ['ours:1'] }, 'developers of ops may change them', 'pools.images): ours:1'],
-  ])('the finding for pools says who may change them when the settings are %j', (pools, text, note) => {
+  ])('the finding for pools names the tenants that may change pools when the settings are %j', (pools, text, note) => {
     const row = kubernetesFindings(FACTS, { ...NEEDED, pools })[4];
     expect(row).toMatchObject({ name: 'cluster pools', status: 'ok', text });
     expect(row?.notes.join(' ')).toContain(note);

@@ -33,7 +33,7 @@ describeWith(['schemathesis'], 'OpenAPI documents under generated requests', () 
     expect(answers).not.toMatch(FAULT);
   }
 
-  test('the meta_service answers as its document says', () => holds('meta', served.metaUrl), TIMEOUT_MS);
+  test('the meta_service answers as its document declares', () => holds('meta', served.metaUrl), TIMEOUT_MS);
 
-  test('the frontend answers as its document says', () => holds('frontend', served.frontendUrl), TIMEOUT_MS);
+  test('the frontend answers as its document declares', () => holds('frontend', served.frontendUrl), TIMEOUT_MS);
 });

@@ -229,7 +229,7 @@ describeWith(['kubernetes'], 'rules of pools in a cluster', () => {
     await isRunning(pools, 'back', 1);
   });
 
-  test('pods of a pool avoid those of other pools when its affinities say nothing else', {
+  test('pods of a pool avoid pods of other pools unless its affinities differ', {
     timeout: LONG,
   }, async () => {
     const pools = await begin();

@@ -304,7 +304,7 @@ describeWith(['supervisor'], 'programs of supervisord', () => {
     expect(await reasonOf(driver)).toBe('');
   });
 
-  test('a foreign configuration that supervisord cannot read is reported, and nothing of ours remains in it', async () => {
+  test('a foreign configuration that supervisord cannot read is reported, and no section of Rookery remains in it', async () => {
     const on = await supervisord();
     writeFileSync(join(on.includeDir, 'theirs.conf'), '[program:theirs]\n');
     const under = fixture(on);

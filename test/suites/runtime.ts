@@ -562,7 +562,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         while (channel.inFlight > 0) await counts(channel, 0);
       });
 
-      test(`without a reader there is no stream${isServer ? ': its text is the value' : ''}`, async () => {
+      test(`a call without a reader has no stream${isServer ? ', and its text is the value' : ''}`, async () => {
         const channel = await ready(entries.stream);
         const outcome = await channel.call(callOf({ parts: ['one'] }));
         if (isServer) expect(resultOf(outcome)).toBe('data: one\n\n');

@@ -207,7 +207,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect((await driver.list())[0]?.running).toBe(false);
       });
 
-      test('wait ends with deadline_exceeded when its signal aborts, and the sandbox goes on', async () => {
+      test('wait ends with deadline_exceeded when its signal aborts, and the sandbox continues', async () => {
         const { handle } = await start();
         const controller = new AbortController();
         const waiting = driver.wait(handle, controller.signal);
@@ -409,7 +409,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(stats.processes).toBeGreaterThan(0);
       });
 
-      test('logs are whole lines, oldest first; tail is the last n of them', async () => {
+      test('logs return whole lines, oldest first, and tail the last n of them', async () => {
         const { handle, channel } = await startWith(under.entries.printLines);
         await call(channel, { from: 0, to: 1000 });
         await expect.poll(() => logs(driver, handle), { timeout: WAIT_MS }).toHaveLength(1000);
@@ -588,7 +588,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         },
       );
 
-      test('shared memory and most of what an image or a host brings may be mounted over', async context => {
+      test('mounts may cover shared memory and most directories of an image or a host', async context => {
         const { real } = under.entries;
         if (real === undefined || !capabilities.mounts) return context.skip();
         const source = directory();

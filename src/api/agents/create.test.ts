@@ -313,7 +313,7 @@ describe('pool labels of a create', () => {
     expect((await made({})).spec).not.toHaveProperty('pool');
   });
 
-  test('a header that is no list of labels is answered 400', async () => {
+  test('an X-Pool-Label header with an invalid list of labels is answered 400', async () => {
     expect(await made({}, { 'x-pool-label': '[1]' })).toMatchObject({ status: 400 });
   });
 

@@ -106,7 +106,7 @@ it.each([
   expect(text).toBe(`${event}data: [DONE]\n\n`);
 });
 
-it('a stream answers 500 (4007) when a large value is no JSON', async () => {
+it('a stream answers 500 (4007) when a large value is not JSON', async () => {
   await using it = bed();
   const data = Buffer.from(`["${'x'.repeat(CHECKED_BYTES)}\\x"]`);
   const answer = await it.call(running => running.finish({ data } as never), { accept: 'text/event-stream' });
@@ -208,7 +208,7 @@ describe('a failed function call', () => {
     if (status === 429) expect(Number(answer.headers['retry-after'])).toBeGreaterThan(0);
   });
 
-  it('a function call answers 400 when the body is no JSON, and 413 when the body is too large', async () => {
+  it('a function call answers 400 when the body is not JSON, and 413 when the body is too large', async () => {
     await using it = bed();
     expect(await it.post(PATH, {}, '{')).toMatchObject({ status: 400, body: { code: 200400 } });
     expect(await it.post(PATH, {}, `"${'x'.repeat(6 * 1024 * 1024)}"`)).toMatchObject({

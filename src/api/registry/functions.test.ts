@@ -163,10 +163,13 @@ describe('register', () => {
     expect(body.message).toMatch(/^invalid request body: .*JSON/);
   });
 
-  test.each(['', '[]', 'null', '"x"', '1'])('the body %j is no object: 400 with code 130600', async payload => {
-    await using meta = await testMeta();
-    expect(await meta.send('POST', '/functions', payload)).toMatchObject({ status: 400, body: { code: 130600 } });
-  });
+  test.each(['', '[]', 'null', '"x"', '1'])(
+    'a body %j that is not an object is 400 with code 130600',
+    async payload => {
+      await using meta = await testMeta();
+      expect(await meta.send('POST', '/functions', payload)).toMatchObject({ status: 400, body: { code: 130600 } });
+    },
+  );
 
   test('an invalid register request is 400 with code 4104 and names every problem', async () => {
     await using meta = await testMeta();

@@ -30,7 +30,7 @@ describe('requests that are invalid without stored data', () => {
 describe('a delete without body fields', () => {
   const DELETES = [`/functions/${NAME}`, '/podpools?id=a'];
 
-  test.each(DELETES)('a delete answers 400 and deletes nothing when the body is no JSON object: %s', async path => {
+  test.each(DELETES)('a delete answers 400 and deletes nothing when the body is not a JSON object: %s', async path => {
     await using meta = await testMeta();
     await meta.register();
     for (const body of ['x', '[]', 'null']) {

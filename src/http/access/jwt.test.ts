@@ -136,7 +136,7 @@ describe('public keys', () => {
     );
   });
 
-  test('a key of another type is refused with what was expected', () => {
+  test('a key of another type is refused with the expected type', () => {
     const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
     expect(() => createJwtVerifier({ key: { kind: 'publicKey', pem: pem(publicKey) } })).toThrow(
       'the JWT public key is of type ec (secp384r1), expected RSA, EC (P-256) or Ed25519',

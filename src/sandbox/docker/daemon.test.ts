@@ -57,7 +57,7 @@ test.each([
     /^system calls are filtered by the daemon’s own rules alone, .*: ours are for x86_64 and aarch64$/,
   ],
 ])(
-  'a daemon %s gets no system call filter of Rookery, and the facts of the sandbox say so',
+  'a daemon %s gets no system call filter of Rookery, and the facts of the sandbox name the missing layer',
   async (_what, info, sentence) => {
     const { facts, options } = await ask(info);
     expect(facts.isolation).not.toContain('seccomp');
