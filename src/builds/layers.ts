@@ -61,8 +61,8 @@ export interface LayersOptions {
   readonly maxUnusedBytes: number;
   readonly disk: TenantDisk;
   /**
-   * Returns the path inside the sandbox of a file at `source` on the host that is mounted at `target`. A
-   * sandbox without mounts uses the host's path.
+   * Returns the path inside the sandbox of the file or directory at `source` on the host that is mounted at
+   * `target`. A sandbox without mounts uses the host's path.
    */
   readonly inside: (source: string, target: string) => string;
   /** Replaced in tests. */

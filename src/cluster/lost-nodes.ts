@@ -54,7 +54,7 @@ const LOST = 'The node that ran it is lost.';
 
 /**
  * Finds nodes that have been dead for too long. The sweeper takes over instances that run without their node,
- * and fails the others.
+ * and gives up the others.
  */
 export class LostNodes {
   readonly #options: LostNodesOptions;

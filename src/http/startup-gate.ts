@@ -17,10 +17,10 @@ interface Waiting {
 }
 
 /**
- * Delays requests, and upgrades, while a server that already listens is still starting.
- * Before the server has found the instances of an earlier server, its answers would be wrong. Each request
- * waits up to `waitMs`. If the server has not started by then, the request is refused with 503 and
- * `Retry-After`. Routes with `servesWhileStarting` do not wait.
+ * Delays requests, and upgrades, while a server that already listens is still starting. Before the server has
+ * found the instances of an earlier server, its answers may be wrong. Each request waits up to `waitMs`. If
+ * the server has not started by then, the request is refused with 503 and `Retry-After`. Routes with
+ * `servesWhileStarting` do not wait.
  *
  * The fast path must be closed until `started` resolves.
  */

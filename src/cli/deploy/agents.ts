@@ -119,8 +119,8 @@ async function findAgent({ client }: Planning, namespace: string, name: string):
 }
 
 /**
- * Returns the differences from an agent of another revision. The record shows
- * the revision only to callers who may read environments.
+ * Returns the differences from an agent of another revision. Only callers who may read environments see the
+ * name of that revision.
  */
 function changesOf(
   { runtime_spec: spec, ...body }: ReturnType<typeof bodyOf>,

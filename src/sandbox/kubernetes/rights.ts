@@ -80,8 +80,8 @@ const NEEDED: ReadonlySet<string> = new Set(['pods', 'secrets']);
 
 /**
  * Checks that the API server answers and grants the driver's rights. `secret` is the Secret of the
- * installation. Fails with a `ServiceError` that names the missing rights. Returns a sentence for each
- * feature that does not work.
+ * installation. Fails with a `ServiceError` that names the missing parts. Returns a sentence for each feature
+ * that does not work.
  */
 export async function probeCluster(cluster: Cluster, secret: string): Promise<readonly string[]> {
   const missing = await missingRights(cluster, secret, PROBE_MS);
