@@ -7,7 +7,7 @@ import { describeWith } from '../probe.ts';
 const TEST_MS = 600_000;
 /** Kubernetes reports a silent node as not ready after 50 s. */
 const SILENCE = { timeout: 240_000, interval: 250 };
-const UNKNOWN = /^the state of the pod \S+ runs: the node \S+ of the pod does not answer$/;
+const UNKNOWN = /^the state of the pod \S+ is unknown: the node \S+ of the pod does not answer$/;
 
 const CODE = `
 count = 0
