@@ -425,7 +425,7 @@ export class InstanceRunner {
 
   #ownerOf({ owner: { kind } }: Pick<StoredInstance, 'owner'>): InstanceOwner {
     const owner = this.#parts.owners[kind];
-    if (owner === undefined) throw new Error(`nobody owns instances of ${kind}s`);
+    if (owner === undefined) throw new Error(`no owner of ${kind} instances is registered`);
     return owner;
   }
 }
