@@ -583,7 +583,10 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         await expect(waiting).rejects.toBeInstanceOf(ChannelClosed);
         const second = await open();
         expect(second.hello.state).toBe('ready');
-        expect(resultOf(await second.call(callOf({ number: 4 })))).toEqual({ order: [1, 4], most: 1 });
+        // An HTTP program learns of a cancelled call by the end of its connection, possibly after the next
+        // call has begun.
+        const most = isServer ? expect.any(Number) : 1;
+        expect(resultOf(await second.call(callOf({ number: 4 })))).toEqual({ order: [1, 4], most });
       });
 
       test('a wrong secret is refused without a hint about the right one', async () => {
