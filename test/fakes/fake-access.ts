@@ -31,6 +31,7 @@ import type {
   WriteFileOptions,
   WrittenFile,
 } from '../../src/sandbox/access.ts';
+import { NoProcesses } from './no-processes.ts';
 
 const MAX_EXECS = 32;
 const SIGNALS: Readonly<Record<string, number>> = { SIGINT: 2, SIGKILL: 9, SIGTERM: 15 };
@@ -47,11 +48,12 @@ export interface FakeInside {
  * Access to a fake sandbox: its files, commands and ports are those of the host. A terminal is a pipe for
  * both outputs.
  */
-export class FakeAccess implements SandboxAccess {
+export class FakeAccess extends NoProcesses implements SandboxAccess {
   readonly #inside: FakeInside | undefined;
 
   /** `inside` is undefined when the sandbox was removed. */
   constructor(inside: FakeInside | undefined) {
+    super();
     this.#inside = inside;
   }
 

@@ -27,12 +27,13 @@ import type {
   WriteFileOptions,
   WrittenFile,
 } from '../../src/sandbox/access.ts';
+import { NoProcesses } from '../fakes/no-processes.ts';
 
 /**
  * Access to a host directory that stands in for a sandbox, so that tests need no driver.
  * Terminals are pipes.
  */
-export class HostAccess implements SandboxAccess {
+export class HostAccess extends NoProcesses implements SandboxAccess {
   readonly execs: OpenExecRequest[] = [];
   readonly sizes: TerminalSize[] = [];
   /** Number of running commands. */
@@ -44,6 +45,7 @@ export class HostAccess implements SandboxAccess {
   readonly #root: string;
 
   constructor(root: string) {
+    super();
     this.#root = root;
   }
 

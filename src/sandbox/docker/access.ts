@@ -5,7 +5,7 @@ import type { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { OpenWay } from '../host/access-connection.ts';
-import { FileAccess } from '../host/access-files.ts';
+import { ProcessAccess } from '../host/access-processes.ts';
 import { connectTcp } from '../host/connect-tcp.ts';
 import { openCommand } from './access-exec.ts';
 import { addressOf, type ContainerEntry, mayEnter, type OpenAccesses } from './container-entry.ts';
@@ -28,7 +28,7 @@ export interface AccessParts {
  * Gives access to one container. The daemon runs commands. Ports and files are reached through a helper
  * process that enters the container; this needs a server that is root on the daemon's machine.
  */
-export class ContainerAccess extends FileAccess implements SandboxAccess {
+export class ContainerAccess extends ProcessAccess implements SandboxAccess {
   readonly #open: () => Promise<AccessParts>;
   readonly #instanceId: string;
   readonly #container: string;

@@ -7,7 +7,7 @@ import type { OpenExec, OpenExecRequest, SandboxAccess, WriteFileOptions, Writte
 import type { SandboxState } from '../driver.ts';
 import { AccessConnection, type OpenWay } from './access-connection.ts';
 import { openExec } from './access-exec.ts';
-import { FileAccess } from './access-files.ts';
+import { ProcessAccess } from './access-processes.ts';
 import { connectTcp } from './connect-tcp.ts';
 import { hasOomKill } from './control-groups.ts';
 import type { ProcessSandbox } from './handle.ts';
@@ -15,7 +15,7 @@ import { CONTROL_SOCKET } from './init.ts';
 import { isAlive } from './kernel.ts';
 
 /** Access to a sandbox with Rookery's init, over init's control socket. */
-export class InitAccess extends FileAccess implements SandboxAccess {
+export class InitAccess extends ProcessAccess implements SandboxAccess {
   readonly #sandbox: ProcessSandbox;
   readonly #inspect: () => Promise<SandboxState>;
 

@@ -5,7 +5,7 @@ import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { SandboxHandle } from '../driver.ts';
 import type { OpenWay } from '../host/access-connection.ts';
 import { openExec } from '../host/access-exec.ts';
-import { FileAccess } from '../host/access-files.ts';
+import { ProcessAccess } from '../host/access-processes.ts';
 import { ANNOTATION_CLAIMED_AT, LABEL_POOL } from './labels.ts';
 import { MANAGER_PORT, type PodAddress, PodManager } from './manager.ts';
 
@@ -80,7 +80,7 @@ export function claimedAtMs(pod: V1Pod): number {
 }
 
 /** Gives access to a pod through its manager. */
-export class PodAccess extends FileAccess implements SandboxAccess {
+export class PodAccess extends ProcessAccess implements SandboxAccess {
   readonly #sandbox: PodSandbox;
   readonly #hasEnded: () => boolean;
 
