@@ -31,6 +31,8 @@ export interface InstanceSpec {
     /** `''` is root. */
     readonly user: string;
   };
+  /** The template of a sandbox that is made without code, such as `base`. Absent: none. */
+  readonly template?: string;
   readonly ports: readonly PortSpec[];
   /** The port with an address of its own. Absent: none. */
   readonly expose?: Expose;
