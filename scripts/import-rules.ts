@@ -38,8 +38,14 @@ const LIBRARIES = {
   ],
 } as const;
 
-const DRIVER_CONTRACTS = ['../access.ts', '../driver.ts', '../driver-definition.ts', '../pools.ts'];
-const INSTANCE_CONTRACTS = ['sandbox/access.ts', 'sandbox/driver.ts', 'runtime/call.ts', 'runtime/protocol.ts'];
+const DRIVER_CONTRACTS = ['../access.ts', '../files.ts', '../driver.ts', '../driver-definition.ts', '../pools.ts'];
+const INSTANCE_CONTRACTS = [
+  'sandbox/access.ts',
+  'sandbox/files.ts',
+  'sandbox/driver.ts',
+  'runtime/call.ts',
+  'runtime/protocol.ts',
+];
 const INSTANCES = [...INSTANCE_CONTRACTS, 'runtime/channel.ts', 'runtime/executors.ts'];
 const SERVICE = ['core/', 'lib/', 'telemetry/', 'storage/', 'object-store/', 'registry/', 'instances/', 'code/'];
 const ENTRY = [
@@ -55,7 +61,7 @@ const ENTRY = [
   'builds/',
   'events/',
 ];
-const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/driver.ts', 'runtime/call.ts'];
+const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/files.ts', 'sandbox/driver.ts', 'runtime/call.ts'];
 /** Commands that do not call a service over HTTP: they start one, or work on a data directory. */
 const LOCAL_COMMANDS = ['serve', 'data-dir', 'machine-stop', 'upgrade'];
 

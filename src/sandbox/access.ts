@@ -1,4 +1,7 @@
 import type { Duplex, Readable, Writable } from 'node:stream';
+import type { OpenFile, SandboxFiles } from './files.ts';
+
+export type { OpenFile } from './files.ts';
 
 /**
  * Access to one running sandbox in addition to its runtime: commands with open streams, TCP ports, and files.
@@ -12,7 +15,7 @@ import type { Duplex, Readable, Writable } from 'node:stream';
  * ended or does not answer, `deadline_exceeded` when `signal` ended the operation, and those of each method.
  * `signal` bounds the opening, and later ends the opened stream.
  */
-export interface SandboxAccess extends SandboxProcesses {
+export interface SandboxAccess extends SandboxFiles, SandboxProcesses {
   /** Starts a command. Fails with `resource_exhausted` when 32 commands are open in this sandbox. */
   openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec>;
 
@@ -183,20 +186,6 @@ export interface OpenExec {
   readonly ended: Promise<number>;
   /** Kills the command with its whole process group. */
   kill(): void;
-}
-
-export interface OpenFile {
-  readonly sizeBytes: number;
-  readonly modifiedAtMs: number;
-  /** Permission bits, for example `0o644`. */
-  readonly mode: number;
-  /**
-   * Reads the bytes from `start` up to, not including, `end`. May be called once.
-   * The bytes come from the file that was opened, even when `path` has been replaced since.
-   */
-  read(start: number, end: number): Readable;
-  /** Closes the file without reading. */
-  close(): void;
 }
 
 export interface WriteFileOptions {

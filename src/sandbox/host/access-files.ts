@@ -14,6 +14,7 @@ import type {
   WrittenFile,
 } from '../access.ts';
 import type { AccessConnection, OpenWay } from './access-connection.ts';
+import { UnsupportedFiles } from './unsupported-files.ts';
 
 const MAX_MODE = 0o7777;
 /** The longest delay that a timer accepts: the client's signal is the bound. */
@@ -192,7 +193,7 @@ class Upload extends Writable {
 type Files = Pick<SandboxAccess, 'openFile' | 'writeFile' | 'listFiles' | 'makeDirectory'>;
 
 /** The file operations of a sandbox over access connections, which each driver opens in its own way. */
-export abstract class FileAccess implements Files {
+export abstract class FileAccess extends UnsupportedFiles implements Files {
   protected abstract readonly openWay: OpenWay;
 
   openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
