@@ -31,11 +31,11 @@ export class AgentRecords {
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
-    const { limit, cursor, ...filter } = query;
+    const { limit, cursor, tenant, namespace, name, status } = query;
     const { database } = this.#options;
     await this.#options.instances.flushed();
     // The extra record shows whether there is a next page.
-    const found = await listAgents(database, { ...filter, limit: limit + 1, afterId: cursor });
+    const found = await listAgents(database, { tenant, namespace, name, status, limit: limit + 1, afterId: cursor });
     const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
     return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
   }
@@ -86,9 +86,10 @@ export class AgentRecords {
 
 /** Returns the public view of an agent, without its handle and its secret. */
 export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
+  const spec = JSON.parse(stored.spec) as InstanceSpec;
   return {
     id: stored.id,
-    spec: JSON.parse(stored.spec) as InstanceSpec,
+    spec,
     status: stored.status,
     statusReason: stored.statusReason,
     loadError: stored.loadError,
@@ -97,6 +98,10 @@ export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): I
     createdAtMs: stored.createdAtMs,
     startedAtMs: stored.startedAtMs,
     nodeId: stored.nodeId,
+    labels: spec.labels ?? {},
+    expiresAtMs: 0,
+    onExpiry: spec.onExpiry ?? 'delete',
+    pausedAtMs: 0,
     sandbox: stored.sandbox,
   };
 }

@@ -15,7 +15,7 @@ import { AgentDeletes } from './agent-deletes.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
 import { AgentRestarts } from './agent-restarts.ts';
 import { AgentStarts } from './agent-starts.ts';
-import type { AgentInstances, CreateInstance, InstanceQuery } from './contract.ts';
+import type { AgentInstances, CreateInstance, InstanceQuery, ResumedInstance } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
 import {
@@ -169,6 +169,18 @@ export class Agents implements AgentInstances {
     if (before !== undefined) throw isBeing(before.kind, id);
     this.#starts.assertMayStart();
     return await this.#starts.operations.run(id, 'restart', signal => this.#restarts.restart(id, signal));
+  }
+
+  async setExpiry(): Promise<Instance> {
+    throw failedPrecondition('this version cannot set the end of an instance');
+  }
+
+  async pause(): Promise<Instance> {
+    throw failedPrecondition('this version cannot pause an instance');
+  }
+
+  async resume(): Promise<ResumedInstance> {
+    throw failedPrecondition('this version cannot resume an instance');
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {

@@ -1,5 +1,5 @@
 import type { ServiceError } from '../core/error.ts';
-import type { Instance, InstanceSpec, InstanceStatus } from '../core/instance.ts';
+import type { Instance, InstanceSpec, InstanceStatus, Labels } from '../core/instance.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
@@ -65,6 +65,30 @@ export interface AgentInstances {
    */
   access(tenant: string, id: string): Promise<SandboxAccess>;
 
+  /**
+   * Sets the end of the instance to `ttlMs` from now; 0: no end. With `onlyLater` an end that is later, or
+   * none, stays. For a PAUSED instance the time starts with the resume. Fails with `not_found` if the
+   * instance is being deleted.
+   */
+  setExpiry(tenant: string, id: string, change: ExpiryChange): Promise<Instance>;
+
+  /**
+   * Freezes all processes of a RUNNING instance; it is PAUSED then, also after a restart of the service.
+   * Memory, processes and files are kept. Open calls end, and later calls and accesses fail with
+   * `failed_precondition` (`instance <id> is paused; …`). Fails with `already_exists` if the instance is
+   * PAUSED or another operation changes it, and with `failed_precondition` if it does not run or its driver
+   * cannot pause.
+   */
+  pause(tenant: string, id: string): Promise<Instance>;
+
+  /**
+   * Continues a PAUSED instance. Its remaining time to live continues, or begins anew if none remains;
+   * `change` then applies, also to an instance that was not PAUSED (`resumed` is false). Concurrent resumes
+   * share one. Fails with `already_exists` while another operation changes the instance, and with
+   * `failed_precondition` if it neither is PAUSED nor runs.
+   */
+  resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance>;
+
   /** Returns the log of the sandbox, also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;
 
@@ -87,14 +111,36 @@ export interface CreateInstance {
   readonly idempotency?: { readonly key: string /** SHA-256 of tenant and body, hex. */; readonly requestHash: string };
 }
 
+export interface ExpiryChange {
+  /** Milliseconds from now; 0: no end. */
+  readonly ttlMs: number;
+  /** Never moves the end to an earlier time. */
+  readonly onlyLater?: boolean;
+}
+
+export interface ResumedInstance {
+  readonly instance: Instance;
+  /** False: the instance was running. */
+  readonly resumed: boolean;
+}
+
 export interface InstanceQuery {
   readonly tenant: string;
   /** Exact name; undefined: any. */
   readonly namespace?: string | undefined;
   readonly name?: string | undefined;
-  readonly status?: InstanceStatus | undefined;
+  /** States that match. */
+  readonly status?: InstanceStatus | readonly InstanceStatus[] | undefined;
+  /** The labels that an agent must have, all of them. */
+  readonly labels?: Labels | undefined;
+  /** The template that the agent was made from; null: any template; undefined: with or without. */
+  readonly template?: string | null | undefined;
+  /** Earliest start of the current sandbox, milliseconds; that moment counts. */
+  readonly startedAfterMs?: number | undefined;
+  /** Default: `id`. The others order by the start of the current sandbox, then by id. */
+  readonly order?: 'id' | 'oldest' | 'newest' | undefined;
   /** Page size, 1 to 1000. */
   readonly limit: number;
-  /** Last id of the page before, in the order of ids; null: from the start. */
+  /** The `nextCursor` of the page before, in the same order; null: from the start. */
   readonly cursor: string | null;
 }

@@ -33,6 +33,12 @@ export const createUndone = (key: string) =>
 
 export const notRunning = (id: string) => failedPrecondition(`instance ${id} is not running`);
 
+/** Refuses calls and accesses of a PAUSED agent. */
+export const isPaused = (id: string) =>
+  failedPrecondition(`instance ${id} is paused; POST /api/agent/${id}/resume (rookery agent resume) continues it`);
+
+export const alreadyPaused = (id: string) => alreadyExists(`instance ${id} is already paused`);
+
 const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;
 
 /** Refuses an operation because another one is changing the whole instance. */

@@ -58,6 +58,14 @@ export interface InstanceSpec {
   readonly concurrency: number;
   /** Reaction when the sandbox exits on its own. Absent: none. */
   readonly restartPolicy?: RestartPolicy;
+  /** Labels by which lists select agents. Absent: none. */
+  readonly labels?: Labels;
+  /** Time to live from the first start, as created. Absent: no end. `Instance.expiresAtMs` is in force. */
+  readonly ttlMs?: number;
+  /** Longest time without use. Absent: no bound. */
+  readonly idleMs?: number;
+  /** Action at the end of either time. Absent: `delete`. */
+  readonly onExpiry?: OnExpiry;
   /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
   /** The function version that the instance was made from; three times `''` in inline mode. */
@@ -65,6 +73,12 @@ export interface InstanceSpec {
   readonly functionVersion: string;
   readonly functionUrn: string;
 }
+
+/** Names and values that a client attaches to an agent. */
+export type Labels = Readonly<Record<string, string>>;
+
+/** The end of an agent whose time is over. */
+export type OnExpiry = 'delete' | 'pause';
 
 export type SandboxType = DriverName | 'fake';
 
@@ -84,9 +98,9 @@ export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
 
 /**
  * States: `CREATING → RUNNING → STOPPING → removed`, or `RUNNING → FAILED` when the sandbox
- * exits on its own.
+ * exits on its own. `PAUSED`: the sandbox exists, and none of its processes runs until the resume.
  */
-export type InstanceStatus = 'CREATING' | 'RUNNING' | 'STOPPING' | 'FAILED';
+export type InstanceStatus = 'CREATING' | 'RUNNING' | 'PAUSED' | 'STOPPING' | 'FAILED';
 
 /** An instance as all components except its driver see it. */
 export interface Instance {
@@ -105,6 +119,12 @@ export interface Instance {
   /** Start of the current sandbox; 0 before that. */
   readonly startedAtMs: number;
   readonly nodeId: string;
+  readonly labels: Labels;
+  /** Time of the action `onExpiry`; 0: never. Has no effect while the instance is PAUSED. */
+  readonly expiresAtMs: number;
+  readonly onExpiry: OnExpiry;
+  /** Start of the pause; 0: the instance is not PAUSED. */
+  readonly pausedAtMs: number;
   readonly sandbox: SandboxFacts;
 }
 

@@ -1,6 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import type { AgentInstances, CreateInstance, InstanceQuery } from '../../src/agents/contract.ts';
-import { instanceFailed, keyUsed, nameTaken, noPreviousRun, notRunning } from '../../src/agents/refusals.ts';
+import type {
+  AgentInstances,
+  CreateInstance,
+  ExpiryChange,
+  InstanceQuery,
+  ResumedInstance,
+} from '../../src/agents/contract.ts';
+import {
+  alreadyPaused,
+  instanceFailed,
+  isPaused,
+  keyUsed,
+  nameTaken,
+  noPreviousRun,
+  notRunning,
+} from '../../src/agents/refusals.ts';
 import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
@@ -80,6 +94,7 @@ export class MemoryInstances implements AgentInstances {
 
   async invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
     const { status, statusReason } = this.#find(tenant, id);
+    if (status === 'PAUSED') throw isPaused(id);
     if (status === 'FAILED') throw instanceFailed(id, statusReason);
     if (status !== 'RUNNING') throw instanceNotFound(id);
     if ((call.waitedMs ?? 0) >= call.timeoutMs) throw timedOut(call);
@@ -104,13 +119,18 @@ export class MemoryInstances implements AgentInstances {
   async list(query: InstanceQuery) {
     this.queries.push(query);
     const instances = [...this.#instances.values()]
-      .filter(({ spec, status }) => spec.tenant === query.tenant && (query.status ?? status) === status)
+      .filter(({ spec, status }) => spec.tenant === query.tenant && [query.status ?? status].flat().includes(status))
       .filter(({ spec }) => (query.namespace ?? spec.namespace) === spec.namespace)
       .filter(({ spec }) => (query.name ?? spec.name) === spec.name)
-      .sort((a, b) => (a.id < b.id ? -1 : 1))
-      .filter(({ id }) => query.cursor === null || id > query.cursor);
-    const page = instances.slice(0, query.limit);
-    return { instances: page, nextCursor: page.length < instances.length ? (page.at(-1)?.id ?? null) : null };
+      .filter(({ labels }) => Object.entries(query.labels ?? {}).every(([key, value]) => labels[key] === value))
+      .filter(({ startedAtMs }) => startedAtMs >= (query.startedAfterMs ?? 0))
+      .sort((a, b) => (a.id < b.id ? -1 : 1));
+    if (query.order !== undefined && query.order !== 'id') instances.sort((a, b) => a.startedAtMs - b.startedAtMs);
+    if (query.order === 'newest') instances.reverse();
+    const first = query.cursor === null ? 0 : instances.findIndex(({ id }) => id === query.cursor) + 1;
+    const page = instances.slice(first, first + query.limit);
+    const isLast = first + page.length >= instances.length;
+    return { instances: page, nextCursor: isLast ? null : (page.at(-1)?.id ?? null) };
   }
 
   async delete(tenant: string, id: string, graceMs: number | null, stages?: ServerTiming): Promise<void> {
@@ -124,6 +144,28 @@ export class MemoryInstances implements AgentInstances {
   async restart(tenant: string, id: string): Promise<Instance> {
     const instance = { ...this.#find(tenant, id), status: 'RUNNING' as const, statusReason: '' };
     return this.put({ ...instance, restarts: instance.restarts + 1 });
+  }
+
+  async setExpiry(tenant: string, id: string, { ttlMs, onlyLater = false }: ExpiryChange): Promise<Instance> {
+    const instance = this.#find(tenant, id);
+    const expiresAtMs = ttlMs === 0 ? 0 : Date.now() + ttlMs;
+    const isKept = onlyLater && expiresAtMs !== 0 && (instance.expiresAtMs === 0 || instance.expiresAtMs > expiresAtMs);
+    return isKept ? instance : this.put({ ...instance, expiresAtMs });
+  }
+
+  async pause(tenant: string, id: string): Promise<Instance> {
+    const instance = this.#find(tenant, id);
+    if (instance.status === 'PAUSED') throw alreadyPaused(id);
+    this.#running(tenant, id);
+    return this.put({ ...instance, status: 'PAUSED', pausedAtMs: Date.now() });
+  }
+
+  async resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance> {
+    const found = this.#find(tenant, id);
+    const resumed = found.status === 'PAUSED';
+    if (!resumed) this.#running(tenant, id);
+    const instance = this.put({ ...found, status: 'RUNNING', pausedAtMs: 0 });
+    return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
@@ -166,7 +208,9 @@ export class MemoryInstances implements AgentInstances {
   }
 
   #running(tenant: string, id: string): void {
-    if (this.#find(tenant, id).status !== 'RUNNING') throw notRunning(id);
+    const { status } = this.#find(tenant, id);
+    if (status === 'PAUSED') throw isPaused(id);
+    if (status !== 'RUNNING') throw notRunning(id);
   }
 }
 
@@ -182,6 +226,10 @@ export function newInstance(spec: InstanceSpec): Instance {
     createdAtMs: Date.UTC(2026, 0, 2, 3, 4, 5),
     startedAtMs: Date.UTC(2026, 0, 2, 3, 4, 6),
     nodeId: 'node-1',
+    labels: spec.labels ?? {},
+    expiresAtMs: spec.ttlMs === undefined ? 0 : Date.now() + spec.ttlMs,
+    onExpiry: spec.onExpiry ?? 'delete',
+    pausedAtMs: 0,
     sandbox: { ...NO_SANDBOX, sandboxId: '4711', nodeIp: '127.0.0.1', isolation: ['mount', 'pid'] },
   };
 }

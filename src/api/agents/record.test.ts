@@ -12,6 +12,7 @@ function recordOf(placement?: Placement): Record<string, unknown> {
     ...{ id: 'i', spec: request.spec, status: 'RUNNING', statusReason: '', loadError: '', restarts: 0 },
     restartAtMs: 0,
     ...{ createdAtMs: 1, startedAtMs: 1, nodeId: 'replica-1' },
+    ...{ labels: {}, expiresAtMs: 0, onExpiry: 'delete', pausedAtMs: 0 },
     sandbox: { ...NO_SANDBOX, ...(placement && { placement }) },
   };
   return agentRecord(instance, null);

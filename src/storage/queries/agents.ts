@@ -37,7 +37,7 @@ export interface AgentFilter {
   readonly tenant: string;
   readonly namespace?: string | undefined;
   readonly name?: string | undefined;
-  readonly status?: InstanceStatus | undefined;
+  readonly status?: InstanceStatus | readonly InstanceStatus[] | undefined;
   readonly limit: number;
   /** Returns only greater ids; null: from the first one. */
   readonly afterId: string | null;
@@ -93,7 +93,7 @@ export async function listAgents(database: Database, filter: AgentFilter): Promi
   let query = agentsIn(database).where('tenant', '=', filter.tenant);
   if (filter.namespace !== undefined) query = query.where('namespace', '=', filter.namespace);
   if (filter.name !== undefined) query = query.where('name', '=', filter.name);
-  if (filter.status !== undefined) query = query.where('status', '=', filter.status);
+  if (filter.status !== undefined) query = query.where('status', 'in', [filter.status].flat());
   if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
   const rows = await query.orderBy('id').limit(filter.limit).execute();
   return rows.map(toStored);
