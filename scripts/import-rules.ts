@@ -46,7 +46,7 @@ const INSTANCE_CONTRACTS = [
   'runtime/call.ts',
   'runtime/protocol.ts',
 ];
-const INSTANCES = [...INSTANCE_CONTRACTS, 'runtime/channel.ts', 'runtime/executors.ts'];
+const INSTANCES = [...INSTANCE_CONTRACTS, 'templates/', 'runtime/channel.ts', 'runtime/executors.ts'];
 const SERVICE = ['core/', 'lib/', 'telemetry/', 'storage/', 'object-store/', 'registry/', 'instances/', 'code/'];
 const ENTRY = [
   'core/',
@@ -60,6 +60,7 @@ const ENTRY = [
   'jobs/',
   'builds/',
   'events/',
+  'templates/',
 ];
 const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/files.ts', 'sandbox/driver.ts', 'runtime/call.ts'];
 /** Commands that do not call a service over HTTP: they start one, or work on a data directory. */
@@ -88,6 +89,7 @@ const RULES: readonly ImportRule[] = [
   }),
   rule(['cluster/**'], ['core/', 'lib/', 'telemetry/', 'storage/', 'http/']),
   rule(['registry/**'], ['core/', 'lib/', 'storage/']),
+  rule(['templates/**'], ['core/', 'lib/', 'sandbox/access.ts']),
   rule(['pools/**'], ['core/', 'lib/', 'sandbox/pools.ts']),
   rule(['instances/**', 'agents/**'], ['core/', 'lib/', 'storage/', 'instances/', ...INSTANCES]),
   rule(['builds/**'], ['core/', 'lib/', 'instances/', 'sandbox/driver.ts']),

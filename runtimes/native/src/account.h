@@ -1,0 +1,32 @@
+/*
+ * The accounts of a sandbox: `root` and `user` of a sandbox with accounts of its own, otherwise the one user
+ * that the sandbox runs as.
+ */
+#ifndef ACCOUNT_H
+#define ACCOUNT_H
+
+#include "sandbox.h"
+
+struct account {
+    /* The ids inside. */
+    uid_t uid;
+    gid_t gid;
+    /* The values of USER and LOGNAME, of HOME, and the login shell. */
+    const char *name, *home, *shell;
+};
+
+/*
+ * Finds an account by its name. The empty name is the sandbox's default account. False if there is none of
+ * this name; callers refuse with `unauthenticated`.
+ */
+bool find_account(const struct sandbox *sandbox, const char *name, struct account *found);
+/*
+ * Gives this process, a child of init or of a process that keeps the rights of init, the ids, groups and
+ * limits of an account. In a sandbox with accounts of its own `root` keeps the capabilities CHOWN,
+ * DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID over what belongs to the sandbox; any other account has none.
+ * Comes before `keep_only`, which closes the descriptors that this needs. False with errno on failure: the
+ * process must end then.
+ */
+bool become_account(const struct sandbox *sandbox, const struct account *account);
+
+#endif
