@@ -22,11 +22,6 @@ export interface InstanceSpec {
   readonly codePath: string;
   /** `module.function`; `''`: none was given. */
   readonly handler: string;
-  /**
-   * The template of a sandbox without code, which has the accounts `root` and `user` of its own
-   * (`src/templates/`). Absent: none.
-   */
-  readonly template?: string;
   readonly initializer: string;
   readonly preStop: string;
   readonly rootfs: {

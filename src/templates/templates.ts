@@ -1,7 +1,7 @@
-/** What a sandbox without code is made from. */
+/** A kind of sandbox without code. */
 export interface Template {
   readonly name: string;
-  /** The platform's own programs in every sandbox of the template. They are hidden from its list of processes. */
+  /** Programs of the platform in every sandbox of the template, hidden from the list of its processes. */
   readonly programs: readonly TemplateProgram[];
 }
 
