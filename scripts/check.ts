@@ -24,7 +24,9 @@ interface Check {
 }
 
 /** Python packages that run inside sandboxes. Python 3.6 must be able to read each of them. */
-const PYTHON_PACKAGES = ['rookery_build', 'rookery_runtime', 'rookery_zygote'].map(name => `runtimes/python/${name}`);
+const PYTHON_PACKAGES = ['rookery_build', 'rookery_interpreter', 'rookery_runtime', 'rookery_zygote'].map(
+  name => `runtimes/python/${name}`,
+);
 
 const checks: readonly Check[] = [
   {
