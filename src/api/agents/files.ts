@@ -1,4 +1,3 @@
-import { Transform, type TransformCallback } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
@@ -8,6 +7,7 @@ import { readParameters, type Sent } from '../../core/parameter.ts';
 import { answerController } from '../../http/access/caller.ts';
 import { refusal } from '../../http/answer.ts';
 import type { FileEntry, OpenFile } from '../../sandbox/access.ts';
+import { contentDisposition, Exactly, isUnchanged, mayBePart, readRange } from '../file-answer.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { FILE_DOCS } from './docs.ts';
 import { formatMode, receiveFile } from './files-upload.ts';
@@ -166,7 +166,7 @@ export async function sendFile(
   reply
     .type('application/octet-stream')
     .header('Content-Length', end - start)
-    .header('Content-Disposition', contentDisposition(path));
+    .header('Content-Disposition', contentDisposition('attachment', path));
   await sendBytes(request, reply, file, start, end);
   return reply;
 }
@@ -197,82 +197,4 @@ async function sendBytes(
     request.failure = `the download broke off: ${messageOf(error)}`;
     raw.destroy();
   }
-}
-
-/**
- * Passes exactly the given number of bytes. Fails when there are fewer, because a file may shrink during a
- * read.
- */
-class Exactly extends Transform {
-  #left: number;
-
-  constructor(bytes: number) {
-    super();
-    this.#left = bytes;
-  }
-
-  override _transform(chunk: Buffer, _encoding: BufferEncoding, done: TransformCallback): void {
-    const passed = chunk.length > this.#left ? chunk.subarray(0, this.#left) : chunk;
-    this.#left -= passed.length;
-    done(null, passed);
-  }
-
-  override _flush(done: TransformCallback): void {
-    done(this.#left === 0 ? null : new Error(`the file became ${this.#left} bytes shorter while it was read`));
-  }
-}
-
-interface Range {
-  readonly start: number;
-  /** End of the range, exclusive. */
-  readonly end: number;
-}
-
-/**
- * Parses a `Range` header. null: the whole file.
- * Several ranges and ranges in other units than bytes also return null.
- */
-function readRange(header: string | undefined, sizeBytes: number): Range | 'outside' | null {
-  const match = /^bytes=(\d*)-(\d*)$/.exec(header?.replaceAll(' ', '') ?? '');
-  if (!match) return null;
-  const [, first = '', last = ''] = match;
-  if (first === '' && last === '') return null;
-  if (first === '') {
-    const start = Math.max(0, sizeBytes - Number(last));
-    return start === sizeBytes ? 'outside' : { start, end: sizeBytes };
-  }
-  const start = Number(first);
-  if (last !== '' && Number(last) < start) return null;
-  if (start >= sizeBytes) return 'outside';
-  return { start, end: last === '' ? sizeBytes : Math.min(Number(last) + 1, sizeBytes) };
-}
-
-function mayBePart(ifRange: string | string[] | undefined, tag: string, modifiedMs: number): boolean {
-  if (typeof ifRange !== 'string') return true;
-  return ifRange.startsWith('"') ? ifRange === tag : Date.parse(ifRange) === modifiedMs;
-}
-
-function isUnchanged(
-  ifNoneMatch: string | undefined,
-  ifModifiedSince: string | undefined,
-  tag: string,
-  modifiedMs: number,
-): boolean {
-  if (ifNoneMatch !== undefined) {
-    const tags = ifNoneMatch.split(',').map(each => each.trim().replace(/^W\//, ''));
-    return tags.includes('*') || tags.includes(tag);
-  }
-  return ifModifiedSince !== undefined && modifiedMs <= Date.parse(ifModifiedSince);
-}
-
-/** Builds `Content-Disposition` (RFC 6266): an ASCII name for old clients, and the whole name in UTF-8. */
-function contentDisposition(path: string): string {
-  const name = path.slice(path.lastIndexOf('/') + 1);
-  const plain = name.replace(/[^\x20-\x7e]/g, '_').replace(/["\\%]/g, '_');
-  if (plain === name) return `attachment; filename="${name}"`;
-  const encoded = encodeURIComponent(Buffer.from(name).toString()).replace(
-    /['()*]/g,
-    char => `%${char.charCodeAt(0).toString(16).toUpperCase()}`,
-  );
-  return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`;
 }
