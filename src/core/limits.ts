@@ -148,6 +148,12 @@ export const LIMITS = {
   /** Callers that one published UDP port tracks at a time, and the longest silence of a caller. */
   portUdpCallers: 256,
   portUdpIdleMs: 60_000,
+  /** A message of the E2B services `process.Process` and `filesystem.Filesystem`. */
+  e2bMessageBytes: 8 * 1024 * 1024,
+  /** Entries of a directory list of the E2B services. */
+  e2bFileList: { maxEntries: 100_000 },
+  /** Polled directory watchers of one E2B sandbox; above it the one that was polled the longest ago ends. */
+  e2bWatchers: 64,
   /** The largest frame of the runtime protocol: a body or a result, and space for its header. */
   frameBytes: 7 * 1024 * 1024,
   /** Unfinished frames of all runtimes together. */
