@@ -76,7 +76,7 @@ class Queue<T> implements AsyncIterable<T> {
 export class MemoryProcess {
   readonly pid: number;
   readonly request: StartProcess;
-  /** What was written to the process, and what happened to it. */
+  /** Input that was written to the process, and events such as `<closed>`. */
   readonly received: string[] = [];
   readonly #listeners = new Set<{
     readonly output: Queue<ProcessOutput>;
@@ -147,8 +147,8 @@ function withResolvers<T>(): PromiseWithResolvers<T> {
 }
 
 /**
- * A sandbox in memory: files and directories below `/home/user`, processes that a test drives, and watches that
- * report what a test pushes. The only users are `user` and `root`.
+ * A sandbox in memory: files and directories below `/home/user`, processes that a test drives, and watches
+ * that report what a test pushes. The only users are `user` and `root`.
  */
 export class MemorySandbox implements SandboxProcesses, SandboxFiles {
   readonly files = new Map<string, MemoryFile>([

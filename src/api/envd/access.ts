@@ -32,7 +32,9 @@ export function checkTokenOrSignature(
   }
 }
 
-/** Returns the user that `Authorization: Basic` names; `''`: the default user. The password has no meaning. */
+/**
+ * Returns the user that `Authorization: Basic` names; `''`: the default user. The password has no meaning.
+ */
 export function userOf(headers: IncomingHttpHeaders): string {
   const [, encoded] = /^basic +([A-Za-z0-9+/_=-]*) *$/i.exec(headers.authorization ?? '') ?? [];
   if (encoded === undefined) return '';

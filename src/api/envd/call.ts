@@ -3,7 +3,7 @@ import type { JsonObject } from '../../core/json.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import type { MessageStream } from './message-stream.ts';
 
-/** One call of a procedure. */
+/** A call of a procedure, with its sandbox. */
 export interface Call {
   readonly sandboxId: string;
   readonly access: SandboxAccess;

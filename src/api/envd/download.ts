@@ -7,8 +7,8 @@ import { contentDisposition, Exactly, isUnchanged, mayBePart, readRange } from '
 import { HttpError } from './errors.ts';
 
 /**
- * Media types by extension. Pages and scripts are missing: a file of a sandbox must not run in a browser with the
- * rights of the service's own pages.
+ * Media types by extension. Pages and scripts are missing: a file of a sandbox must not run in a browser
+ * with the rights of the service's own pages.
  */
 const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css; charset=utf-8',

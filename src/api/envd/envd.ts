@@ -45,7 +45,7 @@ const BYTES_PER_MIB = 1024 * 1024;
 const CORS_MAX_AGE_SECONDS = 7200;
 
 /**
- * What a sandbox answers on port 49983: health, files, and the services `process.Process` and
+ * Answers port 49983 of sandboxes: health, files, and the services `process.Process` and
  * `filesystem.Filesystem` of the Connect protocol.
  */
 export class Envd {
@@ -128,7 +128,9 @@ function checkMethod(raw: IncomingMessage, response: ServerResponse, methods: re
   throw new HttpError(405, `the method must be ${methods.join(' or ')}`);
 }
 
-/** Opens the answers to pages of every origin. They need the access token, which no browser adds by itself. */
+/**
+ * Opens the answers to pages of every origin. They need the access token, which no browser adds by itself.
+ */
 function addCors(raw: IncomingMessage, response: ServerResponse): void {
   response.setHeader('Access-Control-Allow-Origin', '*');
   response.setHeader('Access-Control-Expose-Headers', '*');

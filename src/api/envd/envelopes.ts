@@ -5,8 +5,8 @@ import { FrameJoiner, FrameTooLong } from '../../lib/length-frames.ts';
 import { ConnectError } from './errors.ts';
 
 /**
- * Envelopes of Connect streams: one byte of flags, the length of the message (u32, big-endian), the message as
- * JSON.
+ * Envelopes of Connect streams: one byte of flags, the length of the message (u32, big-endian), the message
+ * as JSON.
  */
 const HEAD_BYTES = 5;
 const FLAG_COMPRESSED = 1;
@@ -55,7 +55,10 @@ export async function* readEnvelopes(body: Readable): AsyncGenerator<JsonObject,
   if (joiner.rest().length > 0) throw new ConnectError('invalid_argument', 'the body ends within an envelope');
 }
 
-/** Yields the pieces of a body. Leaving the loop early keeps the body, because its connection carries the answer. */
+/**
+ * Yields the pieces of a body. Leaving the loop early keeps the body, because its connection carries the
+ * answer.
+ */
 function piecesOf(body: Readable): AsyncIterable<Buffer> {
   return body.iterator({ destroyOnReturn: false });
 }

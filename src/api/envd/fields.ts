@@ -2,8 +2,8 @@ import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { ConnectError } from './errors.ts';
 
 /**
- * Readers for fields of protobuf messages in JSON. Null counts as absent, and an absent field has its default.
- * All fail with `invalid_argument`.
+ * Readers for fields of protobuf messages in JSON. Null counts as absent, and an absent field has its
+ * default. All fail with `invalid_argument`.
  */
 
 const MAX_UINT32 = 0xffff_ffff;

@@ -44,7 +44,10 @@ export class PolledWatchers {
     }
   }
 
-  /** Returns the events since the last call, with those of all changes before this call. Fails with `not_found`. */
+  /**
+   * Returns the events since the last call, with those of all changes before this call. Fails with
+   * `not_found`.
+   */
   async take(sandboxId: string, id: string): Promise<readonly WatchEvent[]> {
     const ofSandbox = this.#watchers.get(sandboxId);
     const watcher = ofSandbox?.get(id);

@@ -59,7 +59,9 @@ function readStart(message: JsonObject, { user, timeoutMs }: Call): StartProcess
   };
 }
 
-/** Sends the events of a process until its end, or until the client disconnects; the process then continues. */
+/**
+ * Sends the events of a process until its end, or until the client disconnects; the process then continues.
+ */
 async function pass(process: ProcessStream, call: Call, stream: MessageStream): Promise<void> {
   // The loop below reports the failure. Until then, this handler prevents an unhandled rejection.
   process.ended.catch(() => undefined);
@@ -81,8 +83,8 @@ async function pass(process: ProcessStream, call: Call, stream: MessageStream): 
 }
 
 /**
- * Fails with `unavailable` if the sandbox ends. The end of a sandbox kills its processes, and a client must see
- * a broken connection then, not the end of the process.
+ * Fails with `unavailable` if the sandbox ends. The end of a sandbox kills its processes, and a client must
+ * see a broken connection then, not the end of the process.
  */
 async function refuseEndOfSandbox({ signal }: ProcessEnd, call: Call): Promise<void> {
   if (signal !== 'SIGKILL' && signal !== 'SIGTERM') return;

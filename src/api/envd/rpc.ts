@@ -76,8 +76,9 @@ function answerUnary({ response, reportFailure }: RpcRequest, thrown: unknown): 
 }
 
 /**
- * Serves a stream. A failure is the last envelope of an answer with status 200. When the sandbox ends after the
- * first message, the connection breaks without a last envelope: clients then ask whether the sandbox still runs.
+ * Serves a stream. A failure is the last envelope of an answer with status 200. When the sandbox ends after
+ * the first message, the connection breaks without a last envelope: clients then ask whether the sandbox
+ * still runs.
  */
 async function serveStream(
   procedure: Exclude<Procedure, { kind: 'unary' }>,

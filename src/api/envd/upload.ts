@@ -15,7 +15,9 @@ const MAX_METADATA_BYTES = 4096;
 const PRINTABLE = /^[ -~]*$/;
 /** Files in a multipart body. */
 const MAX_PARTS = 10_000;
-/** Escapes that clients use for characters in a quoted file name (multipart/form-data of the HTML standard). */
+/**
+ * Escapes that clients use for characters in a quoted file name (multipart/form-data of the HTML standard).
+ */
 const FORM_ESCAPES: Readonly<Record<string, string>> = { '%22': '"', '%0A': '\n', '%0D': '\r' };
 
 export interface UploadTarget {
@@ -27,8 +29,8 @@ export interface UploadTarget {
 }
 
 /**
- * Writes the files of a request into the sandbox, one after the other, and returns the answer. A failure leaves
- * what was written until then. Fails with `HttpError` or `ServiceError`.
+ * Writes the files of a request into the sandbox, one after the other, and returns the answer. A failure
+ * leaves what was written until then. Fails with `HttpError` or `ServiceError`.
  */
 export async function receiveFiles(raw: IncomingMessage, target: UploadTarget): Promise<readonly object[]> {
   const metadata = metadataOf(raw.headers);
