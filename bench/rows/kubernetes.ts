@@ -1,6 +1,6 @@
 import { dirname } from 'node:path';
 import { CoreV1Api, KubeConfig } from '@kubernetes/client-node';
-import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import { KubernetesApi } from '../../src/sandbox/kubernetes/cluster.ts';
 import { DockerDaemon, whyNoDocker } from '../../test/parts/docker.ts';
 import { givenKubeconfig, runningCluster } from '../../test/parts/kubernetes-cluster.ts';
 import { isLoadable, loadImage, productImage } from '../../test/parts/kubernetes-image.ts';
@@ -92,7 +92,7 @@ async function imageFor(kubeconfig: string): Promise<string> {
 
 /** Measures two round trips to the API server: the patch of a pod, which each claim needs, and a read. */
 async function roundTripsOf(kubeconfig: string, namespace: string) {
-  const cluster = await Cluster.open({ kubeconfig, namespace, environment: {} });
+  const cluster = await KubernetesApi.open({ kubeconfig, namespace, environment: {} });
   const pods = `/api/v1/namespaces/${namespace}/pods`;
   const spec = { schedulerName: 'nobody', containers: [{ name: 'a', image: 'none' }] };
   const body = { metadata: { name: 'patched' }, spec };

@@ -6,7 +6,7 @@ import type { InstanceRef } from '../storage/queries/instances.ts';
 import type { AgentTable } from './agent-table.ts';
 
 /** Code packages, unpacked on this node. */
-export interface PackagePlaces {
+export interface PackageDirectories {
   /**
    * Returns the directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`.
    */
@@ -22,13 +22,13 @@ export interface PackagePlaces {
  * Code packages and dependency layers that sandboxes of agents use. Each sandbox counts as a user of its own.
  */
 export class AgentCode {
-  readonly #places: PackagePlaces | null;
+  readonly #places: PackageDirectories | null;
   readonly #layers: LayerPlaces | null;
   readonly #log: Log;
   readonly #table: AgentTable;
 
   /** `places` null: code packages are not available. `layers` null: dependencies are not installed. */
-  constructor(table: AgentTable, places: PackagePlaces | null, log: Log, layers: LayerPlaces | null = null) {
+  constructor(table: AgentTable, places: PackageDirectories | null, log: Log, layers: LayerPlaces | null = null) {
     this.#table = table;
     this.#places = places;
     this.#layers = layers;

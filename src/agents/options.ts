@@ -6,7 +6,7 @@ import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Log } from '../lib/log.ts';
 import type { Database } from '../storage/database.ts';
-import type { PackagePlaces } from './agent-code.ts';
+import type { PackageDirectories } from './agent-code.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 
 /** The parts and settings that `Agents` needs. */
@@ -28,7 +28,7 @@ export interface AgentsOptions extends SandboxRules {
   /** Counts restarts by policies. */
   readonly restarted?: (outcome: 'restarted' | 'failed') => void;
   /** Places of code packages. Absent: there are no code packages. */
-  readonly packages?: PackagePlaces;
+  readonly packages?: PackageDirectories;
   /** Places of dependency layers. Absent: dependencies are not installed. */
   readonly layers?: LayerPlaces;
   readonly log: Log;

@@ -24,7 +24,7 @@ const BUILD = { id: KEPT, tenant: 't', tool: 'npm', runtime: 'nodejs' };
 test('collect keeps the record and log of a build while its layer is kept, whatever their age', async () => {
   const { records } = await makeRecords();
   for (const id of [KEPT, GONE]) {
-    await records.begin({ id, tenant: 't', tool: 'pip', runtime: 'python3.11' });
+    await records.addBuild({ id, tenant: 't', tool: 'pip', runtime: 'python3.11' });
     await records.say(id, 'installed\n');
     await records.end(id, null);
   }
@@ -35,7 +35,7 @@ test('collect keeps the record and log of a build while its layer is kept, whate
 
 test('logs returns the last lines of a log even when its first line is empty', async () => {
   const { records } = await makeRecords();
-  await records.begin(BUILD);
+  await records.addBuild(BUILD);
   await records.say(KEPT, '\none\ntwo\n');
   await records.end(KEPT, null);
   const tails = await Promise.all([0, 1, 2, 3, 100].map(tail => printedBy(records, KEPT, tail)));
@@ -44,7 +44,7 @@ test('logs returns the last lines of a log even when its first line is empty', a
 
 test('an empty record file counts as no record, and the other records stay readable', async () => {
   const { directory, records } = await makeRecords();
-  await records.begin(BUILD);
+  await records.addBuild(BUILD);
   await records.end(KEPT, null);
   await writeFile(join(directory, `${GONE}.json`), '');
   expect((await records.list('t', 10)).map(({ id }) => id)).toEqual([KEPT]);
@@ -57,7 +57,7 @@ test('ready marks a build as READY even when its record is missing or says that 
   expect(await records.get('t', KEPT)).toMatchObject({ ...BUILD, status: 'READY', reason: '' });
   expect(await printedBy(records, KEPT, null)).toBe('');
   // The last record is a failed build; a later build succeeded just before the service died.
-  await records.begin(BUILD);
+  await records.addBuild(BUILD);
   await records.say(KEPT, 'no network\n');
   await records.end(KEPT, 'the build broke off');
   await records.ready(BUILD);

@@ -42,7 +42,7 @@ export class BuildRecords {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
   }
 
-  async begin(record: Pick<BuildRecord, 'id' | 'tenant' | 'tool' | 'runtime'>): Promise<void> {
+  async addBuild(record: Pick<BuildRecord, 'id' | 'tenant' | 'tool' | 'runtime'>): Promise<void> {
     const whole = { ...record, status: 'BUILDING', reason: '', startedAtMs: Date.now(), endedAtMs: 0 } as const;
     this.#going.set(record.id, { record: whole, bytes: 0, waiting: new Set() });
     await writeFile(this.#log(record.id), '', { mode: 0o600 });

@@ -32,7 +32,7 @@ export interface CodeDependenciesOptions extends Omit<LayersOptions, 'directory'
   readonly python: (version: string) => Promise<string>;
   /** Returns `process.execPath` of the Node.js of a runtime value. Fails with a `ServiceError`. */
   readonly node: (runtime: string) => { readonly path: string; readonly version: string };
-  readonly packages: PackagePlaces;
+  readonly packages: DependencyDirectories;
   /** Directory of Rookery's own programs for builds. */
   readonly programs: string;
   readonly log: Log;
@@ -45,7 +45,7 @@ interface Building {
 }
 
 /** Code packages, unpacked on this node. */
-export interface PackagePlaces {
+export interface DependencyDirectories {
   /**
    * Returns the directory, which stays until `release`. Fails with `failed_precondition` or `unavailable`.
    */
@@ -103,7 +103,7 @@ export class CodeDependencies {
     for (const user of await readdir(this.#usesDir)) {
       const key = await readFile(join(this.#usesDir, user), 'utf8').catch(() => '');
       const [instanceId = ''] = user.split('.');
-      if (key !== '' && living.has(instanceId)) this.#take(user, key);
+      if (key !== '' && living.has(instanceId)) this.#useLayer(user, key);
       else await rm(join(this.#usesDir, user), { force: true });
     }
     await this.#layers.start();
@@ -125,7 +125,7 @@ export class CodeDependencies {
   async place(spec: InstanceSpec, user: string): Promise<InstanceSpec> {
     const recipe = await this.#recipeOf(spec);
     if (recipe === null) return spec;
-    this.#take(user, recipe.key);
+    this.#useLayer(user, recipe.key);
     try {
       await writeFile(join(this.#usesDir, user), recipe.key, { mode: 0o600 });
       const path = await this.#made(recipe, spec.runtime);
@@ -140,7 +140,7 @@ export class CodeDependencies {
   async build(subject: CodeSubject): Promise<string | null> {
     const recipe = await this.#unplacedRecipe(subject);
     if (recipe === null) return null;
-    this.#layers.hold(recipe.key);
+    this.#layers.protect(recipe.key);
     try {
       await this.#made(recipe, subject.runtime);
     } finally {
@@ -153,7 +153,7 @@ export class CodeDependencies {
    * Starts to build a missing layer; `records` has the build when this returns. null: the code requests
    * nothing. Fails with `failed_precondition` if the build cannot start.
    */
-  async begin(subject: CodeSubject): Promise<string | null> {
+  async startBuild(subject: CodeSubject): Promise<string | null> {
     const recipe = await this.#unplacedRecipe(subject);
     if (recipe === null) return null;
     const { key, tenant, tool } = recipe;
@@ -199,11 +199,11 @@ export class CodeDependencies {
     }
   }
 
-  #take(user: string, key: string): void {
+  #useLayer(user: string, key: string): void {
     const before = this.#users.get(user);
     if (before !== undefined) this.#layers.release(before);
     this.#users.set(user, key);
-    this.#layers.hold(key);
+    this.#layers.protect(key);
   }
 
   async #made(recipe: Recipe, runtime: string): Promise<string> {
@@ -217,7 +217,7 @@ export class CodeDependencies {
     const before = this.#building.get(key);
     if (before !== undefined) return before.done;
     this.#assertMayBuild(tenant);
-    const isOnRecord = this.records.begin({ id: key, tenant, tool: recipe.tool, runtime });
+    const isOnRecord = this.records.addBuild({ id: key, tenant, tool: recipe.tool, runtime });
     const done = this.#build(recipe, isOnRecord).finally(() => this.#building.delete(key));
     this.#building.set(key, { tenant, done, isOnRecord });
     return done;
@@ -228,7 +228,7 @@ export class CodeDependencies {
     const unwritten = new Set<string>();
     // A failure to write the log must not fail the build.
     const lost = (error: unknown) => void unwritten.add(messageOf(error));
-    this.#layers.hold(id);
+    this.#layers.protect(id);
     try {
       await isOnRecord;
       await this.#layers.get(recipe, text => this.records.say(id, text).catch(lost));

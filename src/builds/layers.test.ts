@@ -35,8 +35,8 @@ function layersOf(hours: Readonly<Record<string, number>>, options: Partial<Laye
 
 test('collect removes a layer that has been unused for too long, and keeps layers in use', async () => {
   const { layers, left } = layersOf({ old: 2, used: 2, fresh: 0 }, { maxUnusedBytes: Number.MAX_SAFE_INTEGER });
-  layers.hold('used');
-  layers.hold('used');
+  layers.protect('used');
+  layers.protect('used');
   layers.release('used');
   await layers.collect();
   expect(left()).toEqual(['used', 'fresh']);
@@ -50,7 +50,7 @@ test('collect removes the oldest unused layers when all unused layers exceed the
     { oldest: 0.9, older: 0.5, newest: 0.1, used: 0.8 },
     { maxUnusedBytes: 2.5 * 1024 * 1024 },
   );
-  layers.hold('used');
+  layers.protect('used');
   await layers.collect();
   expect(left()).toEqual(['older', 'newest', 'used']);
 });
@@ -73,7 +73,7 @@ test('isKept does not count as a use of the layer', async () => {
 
 test('discard removes obsolete layers and returns the keys of obsolete layers in use', async () => {
   const { layers, left } = layersOf({ old: 0, used: 0, other: 0 });
-  layers.hold('used');
+  layers.protect('used');
   const isObsolete = async (path: string) => !path.endsWith('other');
   expect(await layers.discard(isObsolete)).toEqual({ removed: ['old'], used: ['used'] });
   expect(left()).toEqual(['used', 'other']);

@@ -144,7 +144,7 @@ export class Layers {
   }
 
   /** Protects a layer from removal until `release`. */
-  hold(key: string): void {
+  protect(key: string): void {
     this.#uses.add(key);
   }
 
@@ -275,7 +275,7 @@ export class Layers {
       }
       await this.#reserve(layer, recipe);
       try {
-        await this.#keep(layer, recipe.key);
+        await this.#store(layer, recipe.key);
       } catch (error) {
         this.#options.disk.release(recipe.key, HOLDER);
         throw error;
@@ -329,7 +329,7 @@ export class Layers {
   }
 
   /** Stores the layer under its key, complete even after a power cut: nothing checks it later. */
-  async #keep(layer: string, key: string): Promise<void> {
+  async #store(layer: string, key: string): Promise<void> {
     const { directory, flush = flushFileSystem } = this.#options;
     await flush(layer).catch((error: unknown) => {
       throw unavailable('what was installed could not be brought to the disk', { cause: error });

@@ -13,7 +13,7 @@ import { NodeLocator } from './locator.ts';
 import { LostNodes, type LostNodesOptions } from './lost-nodes.ts';
 import { OwnedShards, type ShardListener } from './owned-shards.ts';
 import { Peers, splitAddress } from './peers.ts';
-import { Replica } from './replicas.ts';
+import { ClusterReplica } from './replicas.ts';
 import { type ClusterIdentity, clusterTls } from './tls.ts';
 
 export interface ClusterNodeOptions {
@@ -67,7 +67,7 @@ const ASK_MS = 2_000;
  * connections to the others.
  */
 export class ClusterNode {
-  readonly replica: Replica;
+  readonly replica: ClusterReplica;
   /** Shards of functions that are served here. */
   readonly shards: OwnedShards;
   /** Durable writes that notify other replicas. */
@@ -81,7 +81,7 @@ export class ClusterNode {
   #listener: ClusterListener | undefined;
   #onGivenUp: LostNodesOptions['onGivenUp'] = () => undefined;
 
-  private constructor(options: ClusterNodeOptions, replica: Replica) {
+  private constructor(options: ClusterNodeOptions, replica: ClusterReplica) {
     this.#options = options;
     this.replica = replica;
     this.shards = new OwnedShards(replica.shards, options.releaseMs);
@@ -105,7 +105,7 @@ export class ClusterNode {
   static async join(options: ClusterNodeOptions): Promise<ClusterNode> {
     const { url, listenUrl, nodeId: id, version, roles, connections, log } = options;
     const advertise = connections?.advertise ?? '';
-    const replica = await Replica.open({ url, listenUrl, self: { id, advertise, roles, version }, log });
+    const replica = await ClusterReplica.open({ url, listenUrl, self: { id, advertise, roles, version }, log });
     try {
       const twin = await replica.membership.twin();
       if (twin !== null) throw twinLives(twin);

@@ -7,7 +7,7 @@ import { describeWith } from '../../test/probe.ts';
 import { openDatabase } from '../storage/database.ts';
 import { publish, trimFeed } from '../storage/queries/feed.ts';
 import type { DurableWrites, WriteOperation } from '../storage/writes/durable.ts';
-import type { Replica } from './replicas.ts';
+import type { ClusterReplica } from './replicas.ts';
 
 const MISSING = 'changes of other replicas may be missing: everything is read anew';
 
@@ -24,14 +24,14 @@ describeWith(['postgres'], 'the feed of changes', () => {
   afterEach(() => replicas.close());
 
   /** Durable writes of a replica over connections of the test. */
-  const writesOf = (replica: Replica): DurableWrites =>
+  const writesOf = (replica: ClusterReplica): DurableWrites =>
     replica.feed.publishing({
       write: <A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A) =>
         replicas.write(transaction => operation(transaction, ...args)),
       problem: () => null,
       close: async () => undefined,
     });
-  const heard = (replica: Replica, topic = 'things') => {
+  const heard = (replica: ClusterReplica, topic = 'things') => {
     const keys: (string | null)[] = [];
     replica.feed.subscribe(topic, key => void keys.push(key));
     return keys;

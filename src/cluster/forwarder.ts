@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { messageOf, ServiceError, unavailable } from '../core/error.ts';
-import { FORWARD_WAIT_MS, type Outgoing, type Replica, type Sender } from '../http/forwarding.ts';
+import { FORWARD_WAIT_MS, type Outgoing, type PeerAddress, type Sender } from '../http/forwarding.ts';
 import { pause } from '../lib/backoff.ts';
 import type { AnswerSink } from './answer-reader.ts';
 import { AnswerHead, type ForwardMark, NOT_HERE_STATUS, requestHead, requestText } from './head.ts';
@@ -46,7 +46,7 @@ export class Forwarder implements Sender {
     this.#waitMs = waitMs;
   }
 
-  send(target: Replica, outgoing: Outgoing): void {
+  send(target: PeerAddress, outgoing: Outgoing): void {
     const means = { peers: this.#peers, metrics: this.#metrics, token: this.#token, waitMs: this.#waitMs };
     new ForwardedRequest(target, outgoing, means).start();
   }
@@ -74,7 +74,7 @@ class ForwardedRequest implements AnswerSink {
   readonly #outgoing: Outgoing;
   readonly #means: Means;
   readonly #startMs = performance.now();
-  #target: Replica;
+  #target: PeerAddress;
   /** Null: no replica has the request. */
   #source: AnswerSource | null = null;
   /** Request of Node's client that `#source` answers; null: the request used an own connection. */
@@ -89,7 +89,7 @@ class ForwardedRequest implements AnswerSink {
   #isAnswered = false;
   #isOver = false;
 
-  constructor(target: Replica, outgoing: Outgoing, means: Means) {
+  constructor(target: PeerAddress, outgoing: Outgoing, means: Means) {
     this.#target = target;
     this.#outgoing = outgoing;
     this.#means = means;

@@ -1,14 +1,14 @@
 import { LRUCache } from 'lru-cache';
 import { unavailable } from '../core/error.ts';
 import { type ShardName, shardOf } from '../core/lease.ts';
-import type { Locator, Replica, Target } from '../http/forwarding.ts';
+import type { Locator, PeerAddress, Target } from '../http/forwarding.ts';
 import type { Thing } from '../http/route-config.ts';
 import { pause } from '../lib/backoff.ts';
 import type { LivingNode, Membership, Shards } from './contract.ts';
 
 export interface LocatorOptions {
   /** Node id and address of this replica. */
-  readonly self: Replica;
+  readonly self: PeerAddress;
   /** True if agents and jobs run here. */
   readonly isWorker: boolean;
   readonly membership: Pick<Membership, 'living'>;
@@ -69,7 +69,7 @@ export class NodeLocator implements Locator {
     return this.#locateInstance(key);
   }
 
-  async refresh(thing: Thing, key: string, tenant: string): Promise<Replica> {
+  async refresh(thing: Thing, key: string, tenant: string): Promise<PeerAddress> {
     this.#nodes.delete(key);
     await pause(SETTLE_MS);
     return (await this.locate(thing, key, tenant)) ?? this.#options.self;

@@ -49,7 +49,7 @@ export interface ReplicaOptions {
 }
 
 /** Membership, leases and change feed of this process, one of several replicas over one PostgreSQL. */
-export class Replica implements Cluster {
+export class ClusterReplica implements Cluster {
   readonly nodeId: string;
   readonly membership: NodeMembership;
   readonly shards: NodeShards;
@@ -74,12 +74,12 @@ export class Replica implements Cluster {
   }
 
   /** Creates a replica without a query to the database. */
-  static async open(options: ReplicaOptions): Promise<Replica> {
+  static async open(options: ReplicaOptions): Promise<ClusterReplica> {
     const { url, listenUrl = null, self, hasWakeUps = true } = options;
     const times = { ...TIMES, ...options.times };
     const { queryTimeoutMs } = times;
     const database = await ClusterDatabase.open({ url, listenUrl, nodeId: self.id, queryTimeoutMs, hasWakeUps });
-    return new Replica(database, times, options);
+    return new ClusterReplica(database, times, options);
   }
 
   async join(): Promise<void> {

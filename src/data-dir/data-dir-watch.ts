@@ -28,7 +28,7 @@ export interface DataDirWatchOptions {
 export class DataDirWatch {
   readonly #options: DataDirWatchOptions;
   readonly #files: readonly (readonly [path: string, file: string | null])[];
-  readonly #interval = new Interval(LOOK_MS, () => this.look());
+  readonly #interval = new Interval(LOOK_MS, () => this.check());
   #lost: string | null = null;
   #full: string | null = null;
 
@@ -48,7 +48,7 @@ export class DataDirWatch {
   }
 
   /** Checks once. Never rejects. */
-  async look(): Promise<void> {
+  async check(): Promise<void> {
     const { path, onLost, repair } = this.#options;
     if (this.#lost === null) {
       try {

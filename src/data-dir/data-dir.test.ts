@@ -92,7 +92,7 @@ describe('data directory', () => {
   it('begin reports a full disk when the data directory cannot be written', async () => {
     const dir = await openDataDir(directory);
     await symlink('/dev/full', join(directory, 'running.new'));
-    await expect(dir.begin(() => undefined)).rejects.toMatchObject({
+    await expect(dir.startWatching(() => undefined)).rejects.toMatchObject({
       code: 'failed_precondition',
       message: `running of the data directory ${directory} cannot be written: the disk is full; make room, and start the service again`,
     });
@@ -169,7 +169,7 @@ describe('data directory', () => {
     const elsewhere = { hasDatabase: false };
     const dir = await openDataDir(directory, elsewhere);
     const nodeId = await dir.nodeId([]);
-    await dir.begin(() => undefined);
+    await dir.startWatching(() => undefined);
     dir.release(true);
     expect(await readdir(directory)).not.toContain('rookery.db');
     const again = await openDataDir(directory, elsewhere);
@@ -197,7 +197,7 @@ describe('data directory', () => {
     );
     await writeFile(join(directory, 'rookery.db-wal'), '');
     const dir = await openDataDir(directory);
-    await dir.begin(() => undefined);
+    await dir.startWatching(() => undefined);
     dir.release(true);
     // A clean stop leaves neither `running` nor the write-ahead log.
     expect((await readdir(directory)).filter(name => name === 'running' || name.endsWith('-wal'))).toEqual([]);
@@ -253,7 +253,7 @@ describe('data directory', () => {
     await writeFile(dir.databaseFile, 'x');
     await writeFile(`${dir.databaseFile}-wal`, 'x');
     const lost: string[] = [];
-    await dir.begin(problem => lost.push(problem));
+    await dir.startWatching(problem => lost.push(problem));
     await unlink(join(directory, 'lock'));
     await unlink(join(directory, 'running'));
     await vi.waitFor(
@@ -272,7 +272,7 @@ describe('data directory', () => {
     await writeFile(dir.databaseFile, 'x');
     await writeFile(`${dir.databaseFile}-wal`, 'x');
     const lost: string[] = [];
-    await dir.begin(problem => lost.push(problem));
+    await dir.startWatching(problem => lost.push(problem));
     expect(dir.problem()).toBeNull();
     await unlink(join(directory, name));
     await vi.waitFor(() => expect(lost).toHaveLength(1));

@@ -26,7 +26,7 @@ export interface DataDir {
    * Marks the directory as in use and starts to watch it. Calls `onLost` once when its files are removed or
    * replaced.
    */
-  begin(onLost: (problem: string) => void): Promise<void>;
+  startWatching(onLost: (problem: string) => void): Promise<void>;
   /** Returns the problem of the directory; null without one. */
   problem(): string | null;
   /**
@@ -122,7 +122,7 @@ class TakenDataDir implements DataDir {
     );
   }
 
-  async begin(onLost: (problem: string) => void): Promise<void> {
+  async startWatching(onLost: (problem: string) => void): Promise<void> {
     await this.#mark();
     process.once('exit', this.#onExit);
     this.#watch = new DataDirWatch({
@@ -132,10 +132,10 @@ class TakenDataDir implements DataDir {
       onLost,
       repair: async () => {
         if (fileAt(join(this.path, RUNNING)) === null) await this.#mark();
-        return this.#lock.takeAgain();
+        return this.#lock.lockAgain();
       },
     });
-    await this.#watch.look();
+    await this.#watch.check();
   }
 
   problem(): string | null {
@@ -245,17 +245,17 @@ class Lock {
   constructor(path: string) {
     this.#path = path;
     this.#file = join(path, LOCK);
-    this.#take();
+    this.#lock();
   }
 
   /**
    * Locks the file at the path again if the locked one was deleted. Returns null on success, else the reason:
    * another process has the lock, or the file is unusable.
    */
-  takeAgain(): string | null {
+  lockAgain(): string | null {
     if (fileAt(this.#file) === this.#held) return null;
     try {
-      this.#take();
+      this.#lock();
       return null;
     } catch (error) {
       return messageOf(error);
@@ -266,7 +266,7 @@ class Lock {
     for (const holder of this.#holders) holder.close();
   }
 
-  #take(): void {
+  #lock(): void {
     let holder: InstanceType<typeof DatabaseSync> | undefined;
     try {
       holder = new DatabaseSync(this.#file);

@@ -27,7 +27,7 @@ import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
 import { CodeFailure, type FunctionInstance, type InstanceLauncher } from './function-instance.ts';
 import { followedLogs, joinedLogs } from './log-merge.ts';
 import type { GroupKey } from './policy.ts';
-import type { Replica } from './replica.ts';
+import type { VersionReplica } from './replica.ts';
 import { type SessionCall, SessionCalls } from './session-calls.ts';
 
 export interface FunctionInvokerOptions extends CallSlotsOptions {
@@ -334,8 +334,8 @@ export class FunctionInvoker {
   }
 
   /** Counts the instances by state, over all versions. Starting instances count before they take calls. */
-  countInstances(): ReadonlyMap<Replica['state'], number> {
-    const counts = new Map<Replica['state'], number>();
+  countInstances(): ReadonlyMap<VersionReplica['state'], number> {
+    const counts = new Map<VersionReplica['state'], number>();
     for (const { scaler } of this.#versions.all) {
       for (const { replicas } of scaler.groups) {
         for (const { state } of replicas) counts.set(state, (counts.get(state) ?? 0) + 1);

@@ -1,7 +1,7 @@
 import type { FunctionInstance } from './function-instance.ts';
 import type { AcquireOptions, Clock, GroupKey, ScalingPolicy, SessionRequest } from './policy.ts';
 import { callerLeft, waitedTooLong } from './refusals.ts';
-import type { Replica, Session } from './replica.ts';
+import type { VersionReplica, Session } from './replica.ts';
 
 type SlotOutcome = 'done' | 'failed' | 'replace';
 
@@ -44,7 +44,7 @@ export interface GroupOwner {
    * version.
    */
   becameIdle(group: Group): void;
-  stopReplica(replica: Replica): void;
+  stopReplica(replica: VersionReplica): void;
   /**
    * Returns true if an instance should end although calls of its group wait. Other calls have then waited
    * clearly longer for its capacity.
@@ -65,7 +65,7 @@ const MAX_REMEMBERED_SESSIONS = 10_000;
  */
 export class Group {
   readonly key: GroupKey;
-  readonly replicas: Replica[] = [];
+  readonly replicas: VersionReplica[] = [];
   readonly sessions = new Map<string, Session>();
   readonly #owner: GroupOwner;
   /** Waiting calls in order of arrival. */
@@ -102,7 +102,7 @@ export class Group {
     return this.replicas.length;
   }
 
-  count(state: Replica['state']): number {
+  count(state: VersionReplica['state']): number {
     let count = 0;
     for (const replica of this.replicas) if (replica.state === state) count += 1;
     return count;
@@ -213,20 +213,20 @@ export class Group {
   }
 
   /** Removes a replica. Its sessions may bind to another. */
-  forget(replica: Replica): void {
+  forget(replica: VersionReplica): void {
     const index = this.replicas.indexOf(replica);
     if (index >= 0) this.replicas.splice(index, 1);
     this.#unbindAll(replica);
   }
 
   /** Stops giving calls to a replica. The replica ends after its last call. */
-  drain(replica: Replica): void {
+  drain(replica: VersionReplica): void {
     replica.state = 'draining';
     this.#unbindAll(replica);
   }
 
   /** Unbinds the sessions of a replica. Sessions that are already bound to another replica stay there. */
-  #unbindAll(replica: Replica): void {
+  #unbindAll(replica: VersionReplica): void {
     for (const session of replica.sessions.values()) {
       if (this.sessions.get(session.id) === session) this.sessions.delete(session.id);
     }
@@ -300,8 +300,8 @@ export class Group {
     return false;
   }
 
-  #leastLoaded(slots: number): Replica | undefined {
-    let best: Replica | undefined;
+  #leastLoaded(slots: number): VersionReplica | undefined {
+    let best: VersionReplica | undefined;
     for (const replica of this.replicas) {
       if (replica.state === 'ready' && replica.free >= slots && (!best || replica.inFlight < best.inFlight))
         best = replica;
@@ -330,7 +330,7 @@ export class Group {
     return replica.free > 0 ? this.#acquireShared(replica, session, sinceMs) : undefined;
   }
 
-  #bind(request: SessionRequest, replica: Replica): Session {
+  #bind(request: SessionRequest, replica: VersionReplica): Session {
     const session: Session = {
       id: request.id,
       replica,
@@ -358,7 +358,7 @@ export class Group {
     }
   }
 
-  #acquireShared(replica: Replica, session: Session | undefined, sinceMs: number): Lease {
+  #acquireShared(replica: VersionReplica, session: Session | undefined, sinceMs: number): Lease {
     replica.sharedInUse += 1;
     if (session) session.running += 1;
     return this.#lease(replica, session, sinceMs, () => {
@@ -380,7 +380,7 @@ export class Group {
     });
   }
 
-  #lease(replica: Replica, session: Session | undefined, sinceMs: number, free: () => void): Lease {
+  #lease(replica: VersionReplica, session: Session | undefined, sinceMs: number, free: () => void): Lease {
     const instance = replica.instance;
     if (!instance) throw new Error('a slot on an instance that is not there');
     let released = false;
@@ -402,7 +402,7 @@ export class Group {
     };
   }
 
-  #released(replica: Replica, outcome: SlotOutcome): void {
+  #released(replica: VersionReplica, outcome: SlotOutcome): void {
     if (outcome === 'done') {
       this.failures = 0;
       replica.servedWell = true;

@@ -3,7 +3,7 @@ import type { FunctionInstance } from './function-instance.ts';
 /** Session that is bound to a replica: all its calls go there while the replica lives. */
 export interface Session {
   readonly id: string;
-  readonly replica: Replica;
+  readonly replica: VersionReplica;
   /** Slots that are kept for the session; 0 once `ttlMs` has passed since its last call. */
   reserved: number;
   /** Calls that run in the session's reserved slots. */
@@ -18,7 +18,7 @@ export interface Session {
  * Instance in a group, with the account of its slots. Invariant: `sharedInUse` + the sum of `reserved` ≤
  * `capacity`, so at most `capacity` calls run on it.
  */
-export class Replica {
+export class VersionReplica {
   readonly capacity: number;
   state: 'starting' | 'ready' | 'draining' | 'stopping' = 'starting';
   instance: FunctionInstance | undefined;

@@ -1,7 +1,7 @@
 import { backoffMs } from '../lib/backoff.ts';
 import type { Group } from './group.ts';
 import type { GroupKey, ScalingPolicy } from './policy.ts';
-import type { Replica } from './replica.ts';
+import type { VersionReplica } from './replica.ts';
 
 /** Pause after the first failed start; each further failure doubles it. */
 const BACKOFF = { firstMs: 250, longestMs: 30_000 };
@@ -49,7 +49,10 @@ export function missingInstances(group: Group, { nowMs, policy, minimum }: Scali
 }
 
 /** Returns the instances of a group that have been idle for too long, longest first. */
-export function idleTooLong(group: Group, { nowMs, policy, minimum, isDraining }: ScalingState): readonly Replica[] {
+export function idleTooLong(
+  group: Group,
+  { nowMs, policy, minimum, isDraining }: ScalingState,
+): readonly VersionReplica[] {
   const spare = group.count('ready') + group.count('starting') - minimum;
   if (spare <= 0) return [];
   return group.replicas
@@ -62,13 +65,13 @@ export function idleTooLong(group: Group, { nowMs, policy, minimum, isDraining }
 export function idleAboveMinimum(
   group: Group,
   { minimum, isDraining }: Pick<ScalingState, 'minimum' | 'isDraining'>,
-): Replica | undefined {
+): VersionReplica | undefined {
   if (group.isBusy || group.count('ready') <= minimum) return undefined;
   return group.replicas.find(replica => isIdle(replica, isDraining));
 }
 
 /** Returns true for a ready instance without calls or reserved slots. */
-function isIdle(replica: Replica, isDraining: boolean): boolean {
+function isIdle(replica: VersionReplica, isDraining: boolean): boolean {
   if (replica.state !== 'ready' || replica.inFlight > 0) return false;
   // While the scaler drains, no call can arrive for a session. Its reserved slots would only keep the
   // instance alive.
@@ -135,7 +138,7 @@ export function recordFailure(group: Group, error: Error, diedEarly: boolean, no
 }
 
 /** Returns true if the death of an instance counts as a failed start. */
-export function diedEarly(replica: Replica, nowMs: number): boolean {
+export function diedEarly(replica: VersionReplica, nowMs: number): boolean {
   return replica.state === 'ready' && !replica.servedWell && nowMs - replica.readyAtMs < EARLY_DEATH_MS;
 }
 

@@ -13,7 +13,7 @@ import {
 } from './policy.ts';
 import { Quota } from './quota.ts';
 import { callerLeft, largerThanMachine, noneMayRun, queueFull, reservationGone } from './refusals.ts';
-import { Replica } from './replica.ts';
+import { VersionReplica } from './replica.ts';
 import {
   clearlyOlderMs,
   diedEarly,
@@ -168,7 +168,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
       void instance.stop();
       return;
     }
-    const replica = new Replica(this.#policy.concurrency);
+    const replica = new VersionReplica(this.#policy.concurrency);
     this.#ports.capacity.reserve(this, key);
     group.replicas.push(replica);
     this.#join(group, replica, instance);
@@ -224,7 +224,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   /**
    * The instance counts until `ended` resolves: the maximum applies to running instances, not to wanted ones.
    */
-  stopReplica(replica: Replica): void {
+  stopReplica(replica: VersionReplica): void {
     if (replica.state === 'stopping') return;
     replica.state = 'stopping';
     void replica.instance?.stop(replica.isStuck);
@@ -313,7 +313,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
   }
 
   #startReplica(group: Group): void {
-    const replica = new Replica(this.#policy.concurrency);
+    const replica = new VersionReplica(this.#policy.concurrency);
     group.replicas.push(replica);
     this.#ports.start(group.key).then(
       instance => this.#ready(group, replica, instance),
@@ -321,14 +321,14 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     );
   }
 
-  #ready(group: Group, replica: Replica, instance: FunctionInstance): void {
+  #ready(group: Group, replica: VersionReplica, instance: FunctionInstance): void {
     this.#join(group, replica, instance);
     this.#endAbove(group.key.label);
     group.serve();
     this.rescale(group);
   }
 
-  #join(group: Group, replica: Replica, instance: FunctionInstance): void {
+  #join(group: Group, replica: VersionReplica, instance: FunctionInstance): void {
     const now = this.now();
     replica.instance = instance;
     replica.state = 'ready';
@@ -337,7 +337,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     void instance.ended.then(reason => this.#ended(group, replica, reason));
   }
 
-  #startFailed(group: Group, replica: Replica, error: Error): void {
+  #startFailed(group: Group, replica: VersionReplica, error: Error): void {
     group.forget(replica);
     this.#ports.capacity.release(this, group.key);
     recordFailure(group, error, false, this.now());
@@ -347,7 +347,7 @@ export class VersionScaler implements GroupOwner, CapacityUser {
     this.#rescaleAllFor(group);
   }
 
-  #ended(group: Group, replica: Replica, reason: string): void {
+  #ended(group: Group, replica: VersionReplica, reason: string): void {
     const isEarly = diedEarly(replica, this.now());
     group.forget(replica);
     this.#ports.capacity.release(this, group.key);

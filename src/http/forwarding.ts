@@ -8,7 +8,7 @@ import type { RequestHead } from './request.ts';
 import type { Addressed, LivesWith, Route, Thing } from './route-config.ts';
 
 /** Another replica: its node and the address (`host:port`) of its cluster listener. */
-export interface Replica {
+export interface PeerAddress {
   readonly nodeId: string;
   readonly address: string;
 }
@@ -17,7 +17,7 @@ export interface Replica {
  * The replica that owns a resource. null: this replica owns it, or no replica does. In both cases this
  * replica answers the request.
  */
-export type Target = Replica | null;
+export type Target = PeerAddress | null;
 
 /**
  * Finds the replica that owns a resource.
@@ -36,7 +36,7 @@ export interface Locator {
    * The owner may be this replica by now. A request whose body has been read is then sent to this replica's
    * own listener. Fails with `unavailable` if no replica owns the resource for too long.
    */
-  refresh(thing: Thing, key: string, tenant: string): Promise<Replica>;
+  refresh(thing: Thing, key: string, tenant: string): Promise<PeerAddress>;
 }
 
 /** A request that is sent to another replica. */
@@ -53,7 +53,7 @@ export interface Outgoing {
   /** Bytes that followed the head of an upgrade request. null: the request asks for no upgrade. */
   readonly upgradeHead: Buffer | null;
   /** Finds the current owner, after the addressed replica refused the request without running anything. */
-  readonly refresh: () => Promise<Replica>;
+  readonly refresh: () => Promise<PeerAddress>;
   /** Answers the client with an error. Must be called before any part of the answer is written. */
   readonly fail: (error: ServiceError) => void;
   /** Must be called before the head of an answer is written. `fail` must not be called afterwards. */
@@ -62,7 +62,7 @@ export interface Outgoing {
 
 /** Sends requests to other replicas and returns their answers to the client. */
 export interface Sender {
-  send(target: Replica, outgoing: Outgoing): void;
+  send(target: PeerAddress, outgoing: Outgoing): void;
 }
 
 export interface ForwardingOptions {
@@ -214,7 +214,7 @@ export class Forwarding {
     return true;
   }
 
-  #pass(passing: Passing, target: Replica, key: string): void {
+  #pass(passing: Passing, target: PeerAddress, key: string): void {
     const { raw, tenant, upgradeHead } = passing;
     const send = (body: Outgoing['body']) => this.#send(passing, target, key, body);
     const { 'content-length': length, 'transfer-encoding': encoding } = raw.headers;
@@ -229,7 +229,7 @@ export class Forwarding {
     }
   }
 
-  #send(passing: Omit<Passing, 'addressed'>, target: Replica, key: string, body: Outgoing['body']): void {
+  #send(passing: Omit<Passing, 'addressed'>, target: PeerAddress, key: string, body: Outgoing['body']): void {
     const { livesWith, raw, response, traceId, tenant, role, admittedUntilMs = null, upgradeHead, begin } = passing;
     const refresh = () => this.#locator.refresh(livesWith.thing, key, tenant);
     const fail = (error: ServiceError) => passing.fail(numbered(error, livesWith));

@@ -17,7 +17,7 @@ import { Housekeeping } from './housekeeping.ts';
 import { type JobChange, JobChanges } from './job-changes.ts';
 import { JobFiles, type JobFilesOptions } from './job-files.ts';
 import { JobLogs } from './job-logs.ts';
-import { JobLookOut } from './job-look-out.ts';
+import { JobReconciler } from './job-reconciler.ts';
 import { JobRunner } from './job-runner.ts';
 import { type JobPython, type JobSandboxRules, provePython, sizeOfSandbox } from './job-sandbox.ts';
 import type { JobMetrics } from './job-states.ts';
@@ -145,8 +145,8 @@ export function createJobs(options: JobServiceOptions): JobService {
     intervalMs: HOUSEKEEPING_MS,
     log,
   });
-  const lookOut =
-    cluster === null ? null : new JobLookOut({ cluster, own, schedules, packages, intervalMs: LOOK_AGAIN_MS, log });
+  const reconciler =
+    cluster === null ? null : new JobReconciler({ cluster, own, schedules, packages, intervalMs: LOOK_AGAIN_MS, log });
   return {
     jobs,
     packages,
@@ -160,12 +160,12 @@ export function createJobs(options: JobServiceOptions): JobService {
       await logs.sweep(sequences => jobs.known(sequences));
       await schedules.start();
       housekeeping.start();
-      lookOut?.start();
+      reconciler?.start();
       void uploads.run();
     },
     async close(stopRunningMs) {
       schedules.close();
-      await lookOut?.close();
+      await reconciler?.close();
       await housekeeping.close();
       const left = await own.close(stopRunningMs);
       await uploads.close();

@@ -210,7 +210,7 @@ export class JobLogs {
     const { stored } = this.#options;
     if (stored === null) return;
     const names = (await this.#namesOf(sequence)).filter(name => PART.test(name));
-    await stored.keep(sequence, this.#directoryOf(sequence), names);
+    await stored.upload(sequence, this.#directoryOf(sequence), names);
   }
 
   async remove(sequence: number): Promise<void> {

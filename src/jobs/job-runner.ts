@@ -84,7 +84,7 @@ export class JobRunner {
     const { job } = stored;
     const live = this.#track(job);
     if (job.status === 'RUNNING') this.#running.add(job.sequence);
-    const release = this.#setup.hold(job);
+    const release = this.#setup.protect(job);
     const result = await this.#recover(stored, live).catch(error => this.#fault(job, error));
     this.#forget(job);
     release();
@@ -163,7 +163,7 @@ export class JobRunner {
       if ('result' in started) return started.result;
       const { command } = started;
       live.command = command;
-      if (!(await this.#begin(claimed, command))) return this.#giveUp(command);
+      if (!(await this.#markRunning(claimed, command))) return this.#giveUp(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
       return await this.#watch(claimed, command);
     } finally {
@@ -199,7 +199,7 @@ export class JobRunner {
     if (found === 'gone')
       return await this.#states.end(job, endOf({ ...GONE, atMs: Date.now() }, stopReason, job.spec.rules, ''));
     live.command = found;
-    if (job.status === 'PENDING' && !(await this.#begin(job, found))) return this.#giveUp(found);
+    if (job.status === 'PENDING' && !(await this.#markRunning(job, found))) return this.#giveUp(found);
     // Read again: a stop that arrived before the job was live here has only stored its reason.
     const now = await this.#states.read(job);
     if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
@@ -208,7 +208,7 @@ export class JobRunner {
   }
 
   /** Marks a job as RUNNING. Returns false when another process took or ended it during the start. */
-  async #begin(job: Job, command: Command): Promise<boolean> {
+  async #markRunning(job: Job, command: Command): Promise<boolean> {
     const startedAtMs = Date.now();
     if (!(await this.#states.storeStart(job, pidOf(command), startedAtMs))) return false;
     this.#running.add(job.sequence);

@@ -63,12 +63,12 @@ export class JobSetup {
   }
 
   /** Holds the Python environment of an adopted job. The returned function releases the environment. */
-  hold(job: Job): () => void {
+  protect(job: Job): () => void {
     const { environments } = this.#options;
     const { pip } = job.spec.runtimeEnv;
     // Runs concurrently, because a running job needs neither a zygote nor an interpreter of this service.
     const held = pip === null ? null : this.#options.python();
-    void held?.then(python => python && pip && environments.hold(job.tenant, pip, python));
+    void held?.then(python => python && pip && environments.protect(job.tenant, pip, python));
     return () => void held?.then(python => python && pip && environments.release(job.tenant, pip, python));
   }
 

@@ -168,7 +168,7 @@ export class NodeJobs {
    * Reconciles memory with the records that other nodes may have changed. Rejects when the database does not
    * answer.
    */
-  async lookAgain(): Promise<void> {
+  async reconcile(): Promise<void> {
     const { database, writes, node, runner, packages } = this.#options;
     if (!this.#isStarted || this.#isClosing) return;
     const before = [...this.#open.keys()];

@@ -48,7 +48,7 @@ export class PythonEnvironments {
    * arguments.
    */
   async get(tenant: string, pip: PipRequirements, python: JobPython, output: BuildOutput): Promise<PlacedEnvironment> {
-    this.hold(tenant, pip, python);
+    this.protect(tenant, pip, python);
     try {
       const path = await this.#layers.get(this.#recipeOf(tenant, pip, python), output);
       const inside = this.#options.paths.inside(path, ENVIRONMENT);
@@ -60,8 +60,8 @@ export class PythonEnvironments {
   }
 
   /** Holds an environment for a job that continues after a restart. `release` ends the hold. */
-  hold(tenant: string, pip: PipRequirements, python: JobPython): void {
-    this.#layers.hold(keyOf(tenant, pip, python));
+  protect(tenant: string, pip: PipRequirements, python: JobPython): void {
+    this.#layers.protect(keyOf(tenant, pip, python));
   }
 
   release(tenant: string, pip: PipRequirements, python: JobPython): void {

@@ -112,7 +112,7 @@ test('a time that was due before a put gets a job of the new schedule unless the
   a.cluster.wake();
   await until(a, 1);
   vi.setSystemTime(Date.UTC(2026, 10, 20, 3, 0, 20));
-  await a.jobs.service.schedules.lookAgain();
+  await a.jobs.service.schedules.reload();
   expect(await idsOn(a)).toEqual(['same-20261120T030000Z']);
   expect(await commandsOn(a, await idsOn(a))).toEqual(['new']);
 });
@@ -179,7 +179,7 @@ test('no scheduled time is skipped when the lease is lost and regained between t
   const a = await nodes.start('a');
   await create(a, 's');
   await until(a, 1);
-  vi.spyOn(a.jobs.service.schedules, 'lookAgain').mockResolvedValue();
+  vi.spyOn(a.jobs.service.schedules, 'reload').mockResolvedValue();
   nodes.holder = 'nobody';
   const second = Math.floor(Date.now() / 1000);
   await vi.waitFor(() => expect(Math.floor(Date.now() / 1000)).toBeGreaterThan(second + 3), WAIT);

@@ -71,14 +71,14 @@ export class JobSchedules {
   }
 
   async start(): Promise<void> {
-    for (const row of await listJobSchedules(this.#options.database, null)) this.#take(row);
+    for (const row of await listJobSchedules(this.#options.database, null)) this.#startSchedule(row);
     const { cluster } = this.#options.node;
     if (cluster === null) this.#heldSinceMs = Date.now();
-    else await this.#holdIfMine(cluster.isHeld());
+    else await this.#submitIfLeaseHeld(cluster.isHeld());
   }
 
   /** Reads which schedules other nodes made and deleted, and whether this node submits. */
-  async lookAgain(): Promise<void> {
+  async reload(): Promise<void> {
     const { database, node } = this.#options;
     const keys = await listJobScheduleKeys(database);
     const known = new Map(keys.map(({ tenant, id, created_at_ms }) => [keyOf(tenant, id), created_at_ms]));
@@ -87,11 +87,11 @@ export class JobSchedules {
       const key = keyOf(tenant, id);
       if (this.#running.has(key) || this.#bad.has(key)) continue;
       const row = await findJobSchedule(database, tenant, id);
-      if (row !== undefined) this.#take(row);
+      if (row !== undefined) this.#startSchedule(row);
       const running = this.#running.get(key);
       if (running !== undefined && this.#heldSinceMs !== null) await this.#catchUp(running);
     }
-    if (node.cluster !== null) await this.#holdIfMine(node.cluster.isHeld());
+    if (node.cluster !== null) await this.#submitIfLeaseHeld(node.cluster.isHeld());
   }
 
   close(): void {
@@ -170,7 +170,7 @@ export class JobSchedules {
     this.#forget(keyOf(tenant, id));
   }
 
-  #take(row: JobScheduleTable): void {
+  #startSchedule(row: JobScheduleTable): void {
     try {
       this.#run(row);
     } catch (error) {
@@ -191,7 +191,7 @@ export class JobSchedules {
       const { cluster } = this.#options.node;
       // Earlier due moments come first, and this one with them. Once a moment is decided, all earlier ones
       // count as decided.
-      if (cluster !== null && this.#heldSinceMs === null) void this.#holdIfMine(true);
+      if (cluster !== null && this.#heldSinceMs === null) void this.#submitIfLeaseHeld(true);
       else void this.#inOrder(running, () => this.#submit(running, at));
     });
     const packages = packagesOf(submission.spec.runtimeEnv).map(name => `${row.tenant}/${name}`);
@@ -220,7 +220,7 @@ export class JobSchedules {
    * Begins to submit if the lease is held. The previous node may have died before a moment that has passed by
    * now.
    */
-  async #holdIfMine(isHeld: boolean): Promise<void> {
+  async #submitIfLeaseHeld(isHeld: boolean): Promise<void> {
     if (!isHeld) this.#heldSinceMs = null;
     if (!isHeld || this.#heldSinceMs !== null) return;
     this.#heldSinceMs = Date.now();

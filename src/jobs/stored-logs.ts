@@ -14,7 +14,7 @@ export class StoredLogs {
   }
 
   /** Uploads these files of a job, and overwrites existing objects. */
-  async keep(sequence: number, directory: string, names: readonly string[]): Promise<void> {
+  async upload(sequence: number, directory: string, names: readonly string[]): Promise<void> {
     for (const name of names) await this.#store.put(keyOf(sequence, name), join(directory, name));
   }
 

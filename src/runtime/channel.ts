@@ -159,7 +159,7 @@ export class Channel {
     // The data connection is not read until the control connection is open.
     const control = opensControl ? await connectControl(signal).catch(letGoOf(data)) : undefined;
     const channel = new Channel(data, endpoint.kind === 'unix', options.next === undefined ? 0 : 1, connectControl);
-    if (control !== undefined) channel.#control.take(control);
+    if (control !== undefined) channel.#control.adopt(control);
     else if (options.next === undefined) channel.#control.openLater();
     return channel;
   }
@@ -381,7 +381,7 @@ export class Channel {
     this.#pending.remove(pending);
     if (!outcome.ok && outcome.code === USER_CODES.protocolBroken.code && outcome.text === STOPPING) {
       pending.fail(unavailable('instance exited: it is stopping'));
-    } else pending.settle(outcome);
+    } else pending.complete(outcome);
   }
 
   #onInitFrame(type: number, payload: Buffer): void {

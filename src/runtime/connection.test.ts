@@ -48,7 +48,7 @@ test.each([true, false])(
       },
     } as unknown as net.Socket;
     const link = new ControlLink(owner, () => new Promise(() => undefined));
-    if (hasGreeted) link.take({ socket, own: () => undefined } as unknown as Connection);
+    if (hasGreeted) link.adopt({ socket, own: () => undefined } as unknown as Connection);
     const frame = Buffer.alloc(64 * 1024);
     for (let count = 0; count < 16; count++) link.write(frame);
     expect(onClose).not.toHaveBeenCalled();

@@ -151,7 +151,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       signal.removeEventListener('abort', onAbort);
       // Later bytes belong to the owner, which is not set yet. They stay in the reader.
       isReading = false;
-      reader.hold();
+      reader.pause();
       resolve(connection);
     };
     const giveUp = () => breakOff(new ProtocolError('it did not finish a frame, and others needed the room'));
@@ -253,7 +253,7 @@ export class ControlLink {
   async #untilOpen(): Promise<void> {
     while (!this.isEnded) {
       try {
-        this.take(await this.#connect(this.#over.signal));
+        this.adopt(await this.#connect(this.#over.signal));
         return;
       } catch (error) {
         if (this.isEnded) return;
@@ -267,7 +267,7 @@ export class ControlLink {
   }
 
   /** Uses a connection that is already open. */
-  take(connection: Connection): void {
+  adopt(connection: Connection): void {
     this.#isOpening = true;
     if (this.isEnded) {
       connection.socket.destroy();

@@ -70,7 +70,7 @@ export class FrameReader {
   }
 
   /** Stops delivery of frames until `release`. Call it from `take`, and read no more bytes. */
-  hold(): void {
+  pause(): void {
     this.#isHeld = true;
   }
 

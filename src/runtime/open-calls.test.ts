@@ -81,7 +81,7 @@ function open(): { call: OpenCall; request: WeakRef<object> } {
 
 test('a settled call keeps no reference to its request', async () => {
   const { call, request } = open();
-  call.settle(OUTCOME);
+  call.complete(OUTCOME);
   // A dereferenced WeakRef keeps its object alive until the end of the turn.
   await turn();
   collectGarbage();
@@ -98,8 +98,8 @@ test('a failed call still reports its late end', () => {
 
 test('a call reports only its first outcome when several arrive', () => {
   const { call, request } = open();
-  call.settle(OUTCOME);
-  call.settle(OUTCOME);
+  call.complete(OUTCOME);
+  call.complete(OUTCOME);
   call.fail(new Error('late'));
   expect(request.deref()).toMatchObject({ told: [OUTCOME] });
 });

@@ -157,7 +157,7 @@ export class OpenCall {
     this.#creditBytes -= creditOf(payloadBytes);
   }
 
-  settle(outcome: CallOutcome): void {
+  complete(outcome: CallOutcome): void {
     const resolve = this.#resolve;
     this.#end();
     this.onLateEnd = undefined;

@@ -89,7 +89,7 @@ async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: S
   // PostgreSQL has the records of several nodes, so only the data directory determines the id of this node.
   const nodeId = await dataDir.nodeId(stores.kind === 'sqlite' ? await listNodeIds(database) : []);
   await checkOpenFiles((await listSandboxIds(database, nodeId)).length);
-  await dataDir.begin(problem => {
+  await dataDir.startWatching(problem => {
     logger.fatal({ dataDir: dataDir.path }, problem);
     refuseWrites(problem);
   });

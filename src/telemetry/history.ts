@@ -85,13 +85,13 @@ export class MetricsHistory {
     const agentKeys = new Set<string>();
     for (const [id, calls] of agents()) {
       agentKeys.add(`a:${id}`);
-      this.#look(`a:${id}`, calls, seconds);
+      this.#sample(`a:${id}`, calls, seconds);
     }
     const ofFunctions = functionLevels?.();
     const functionKeys = new Set<string>();
     for (const [key, calls] of functions()) {
       functionKeys.add(`f:${key}`);
-      this.#look(`f:${key}`, calls, seconds, ofFunctions?.get(key) ?? NO_INSTANCES);
+      this.#sample(`f:${key}`, calls, seconds, ofFunctions?.get(key) ?? NO_INSTANCES);
     }
     // A later function or agent with the same name starts from zero.
     for (const known of [this.#subjects, this.#left]) {
@@ -100,7 +100,7 @@ export class MetricsHistory {
       }
     }
     this.#makeRoom(agentKeys.size);
-    const newest = this.#subject(SERVICE).take(seconds, service(), levels());
+    const newest = this.#subject(SERVICE).addSample(seconds, service(), levels());
     if (this.#listeners.size === 0) return;
     const json = JSON.stringify({ at: seconds, node: this.#node, ...newest });
     for (const listener of [...this.#listeners]) listener(json);
@@ -119,7 +119,7 @@ export class MetricsHistory {
     return this.#read(`${kind === 'function' ? 'f' : 'a'}:${key}`, range);
   }
 
-  #look(key: string, calls: CountedCalls, seconds: number, levels: Levels = {}): void {
+  #sample(key: string, calls: CountedCalls, seconds: number, levels: Levels = {}): void {
     const before = this.#subjects.get(key)?.counted ?? this.#left.get(key) ?? NO_CALLS;
     const hasNew = sumOf(calls.buckets) !== sumOf(before.buckets);
     if (!hasNew && !this.#subjects.has(key)) return;
@@ -128,7 +128,7 @@ export class MetricsHistory {
       this.#subjects.delete(key);
       this.#subjects.set(key, subject);
     }
-    subject.take(seconds, calls, levels);
+    subject.addSample(seconds, calls, levels);
   }
 
   #subject(key: string): Subject {
@@ -173,12 +173,12 @@ class Subject {
   }
 
   /** Writes the changes since the last sample, and returns the newest point of the finer resolution. */
-  take(seconds: number, calls: CountedCalls, levels: Levels): Levels {
+  addSample(seconds: number, calls: CountedCalls, levels: Levels): Levels {
     this.counted = { buckets: [...calls.buckets], errors: calls.errors };
     let newest: Levels = {};
     for (const range of RANGES) {
       const step = this.#steps[range];
-      const point = { ...step.take(seconds, this.counted), ...levels };
+      const point = { ...step.addSample(seconds, this.counted), ...levels };
       if (range === '1h') newest = point;
       for (const [name, value] of Object.entries(point)) this.#row(name).set(range, step.slot, value);
     }
@@ -212,7 +212,7 @@ class ResolutionStep {
     this.#last = counted;
   }
 
-  take(seconds: number, calls: CountedCalls): Levels {
+  addSample(seconds: number, calls: CountedCalls): Levels {
     const slot = Math.floor(seconds / this.#seconds);
     if (slot !== this.slot) this.#before = this.#last;
     this.slot = slot;

@@ -1,6 +1,6 @@
 import { tmpdir } from 'node:os';
 import type { KyselyPlugin } from 'kysely';
-import type { PackagePlaces } from '../../src/agents/agent-code.ts';
+import type { PackageDirectories } from '../../src/agents/agent-code.ts';
 import { Agents } from '../../src/agents/agents.ts';
 import type { AgentsOptions } from '../../src/agents/options.ts';
 import { failedPrecondition } from '../../src/core/error.ts';
@@ -217,7 +217,7 @@ export function fakePackages() {
     gate: undefined,
     asked: 0,
   };
-  const packages: PackagePlaces = {
+  const packages: PackageDirectories = {
     place: async (_tenant, _sha256, user) => {
       faults.asked += 1;
       await faults.gate;

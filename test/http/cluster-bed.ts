@@ -4,7 +4,7 @@ import { ClusterListener } from '../../src/cluster/listener.ts';
 import { Peers } from '../../src/cluster/peers.ts';
 import { type ClusterIdentity, clusterTls } from '../../src/cluster/tls.ts';
 import { unavailable } from '../../src/core/error.ts';
-import type { Locator, Replica, Target } from '../../src/http/forwarding.ts';
+import type { Locator, PeerAddress, Target } from '../../src/http/forwarding.ts';
 import type { Thing } from '../../src/http/route-config.ts';
 import { type TestFrontend, testFrontend } from './frontend.ts';
 
@@ -28,7 +28,7 @@ export class FakeLocator implements Locator {
     return this.isSlow ? Promise.resolve(this.target) : this.target;
   }
 
-  async refresh(thing: Thing, key: string): Promise<Replica> {
+  async refresh(thing: Thing, key: string): Promise<PeerAddress> {
     this.asked.push({ thing, key, isAnew: true });
     const found = this.refreshed ?? this.target;
     if (found === null) throw unavailable('no replica has it');

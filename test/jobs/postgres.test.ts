@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type { LeaseName } from '../../src/cluster/contract.ts';
-import { Replica } from '../../src/cluster/replicas.ts';
+import { ClusterReplica } from '../../src/cluster/replicas.ts';
 import { readJobSubmission } from '../../src/core/job.ts';
 import { readSchedule } from '../../src/jobs/schedules.ts';
 import { jobClusterOf } from '../../src/server/owners.ts';
@@ -18,7 +18,7 @@ const WAIT = { timeout: 30_000 };
 
 interface Node {
   readonly jobs: JobsHarness;
-  readonly replica: Replica;
+  readonly replica: ClusterReplica;
   readonly stores: Stores;
 }
 
@@ -30,7 +30,7 @@ async function startNode(url: string, id: string): Promise<Node> {
   );
   const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
   const self = { id, advertise: `${id}:1`, roles: ['frontend', 'meta', 'worker'], version: '1' };
-  const replica = await Replica.open({ url, self, log, times: QUICK, hasWakeUps: true });
+  const replica = await ClusterReplica.open({ url, self, log, times: QUICK, hasWakeUps: true });
   await replica.join();
   const { jobs: cluster, woken } = jobClusterOf(replica);
   const isJobs = (name: LeaseName) => (name === 'jobs' ? woken() : undefined);

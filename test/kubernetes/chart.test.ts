@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { KubernetesObject, V1PodSpec } from '@kubernetes/client-node';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
-import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import { KubernetesApi } from '../../src/sandbox/kubernetes/cluster.ts';
 import { RIGHTS } from '../../src/sandbox/kubernetes/rights.ts';
 import { CHART, helm } from '../parts/helm.ts';
 import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
@@ -232,7 +232,7 @@ describeWith(['helm', 'kubernetes'], 'the chart in a cluster', () => {
       `${SECRETS},hostNetwork=true,kubeconfig.existingSecret=k,persistence.enabled=false,networkPolicy.serverCidrs={192.0.2.0/24},replicas=3`,
     ],
   ])('the API server takes every object, %s', async (_, sets) => {
-    const cluster = Cluster.open({
+    const cluster = KubernetesApi.open({
       kubeconfig: namespace.kubeconfig,
       namespace: namespace.name,
       environment: {},

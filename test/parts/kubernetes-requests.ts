@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FlowcontrolApiserverV1Api, RbacAuthorizationV1Api } from '@kubernetes/client-node';
 import { vi } from 'vitest';
-import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import { KubernetesApi } from '../../src/sandbox/kubernetes/cluster.ts';
 import { RIGHTS } from '../../src/sandbox/kubernetes/rights.ts';
 import type { TestNamespace } from './kubernetes.ts';
 
@@ -25,7 +25,7 @@ export interface RequestCount extends AsyncDisposable {
 export async function countRequests(namespace: TestNamespace, account: string): Promise<RequestCount> {
   const flows = namespace.config.makeApiClient(FlowcontrolApiserverV1Api);
   const name = `rookery-test-${randomBytes(4).toString('hex')}`;
-  const metrics = await Cluster.open({ kubeconfig: namespace.kubeconfig, namespace: null, environment: {} });
+  const metrics = await KubernetesApi.open({ kubeconfig: namespace.kubeconfig, namespace: null, environment: {} });
   const every = { verbs: ['*'], apiGroups: ['*'], resources: ['*'], namespaces: ['*'], clusterScope: true };
   await flows.createFlowSchema({
     body: {
@@ -59,7 +59,7 @@ export async function countRequests(namespace: TestNamespace, account: string): 
   try {
     const kubeconfig = join(directory, 'kubeconfig');
     writeFileSync(kubeconfig, await kubeconfigOf(namespace, account), { mode: 0o600 });
-    const asking = await Cluster.open({ kubeconfig, namespace: namespace.name, environment: {} });
+    const asking = await KubernetesApi.open({ kubeconfig, namespace: namespace.name, environment: {} });
     const path = `/api/v1/namespaces/${namespace.name}/pods`;
     await vi.waitFor(async () => {
       await asking.request('list pods', { path, query: { limit: 1 } });
@@ -75,7 +75,7 @@ export async function countRequests(namespace: TestNamespace, account: string): 
   return { now, [Symbol.asyncDispose]: close };
 }
 
-async function textOf(cluster: Cluster): Promise<string> {
+async function textOf(cluster: KubernetesApi): Promise<string> {
   const message = await cluster.stream('tell its metrics', { path: '/metrics' }, AbortSignal.timeout(30_000));
   const parts: Buffer[] = [];
   for await (const part of message) parts.push(part as Buffer);

@@ -1,5 +1,5 @@
 import type { LeaseFence } from '../../src/cluster/contract.ts';
-import { Replica } from '../../src/cluster/replicas.ts';
+import { ClusterReplica } from '../../src/cluster/replicas.ts';
 import { publish } from '../../src/storage/queries/feed.ts';
 import { fence } from '../../src/storage/queries/leases.ts';
 import type { DurableWrites } from '../../src/storage/writes/durable.ts';
@@ -13,7 +13,7 @@ const [url = '', id = '', given = '{}'] = process.argv.slice(2);
 const options = JSON.parse(given) as SpawnOptions;
 const database = connectTo(url);
 const log = { info: () => undefined, warn: () => undefined, error: () => undefined };
-const replica = await Replica.open({
+const replica = await ClusterReplica.open({
   url,
   self: { id, advertise: `${id}:1`, roles: ['frontend', 'meta', 'worker'], version: '1' },
   log,

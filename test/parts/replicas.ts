@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { Kysely, PostgresDialect, sql } from 'kysely';
 import pg from 'pg';
 import type { LeaseName } from '../../src/cluster/contract.ts';
-import { Replica, type ReplicaTimes } from '../../src/cluster/replicas.ts';
+import { ClusterReplica, type ReplicaTimes } from '../../src/cluster/replicas.ts';
 import type { Log } from '../../src/lib/log.ts';
 import type { Database, Tables, WriteTransaction } from '../../src/storage/database.ts';
 import { migratePostgres } from '../../src/storage/postgres/postgres-schema.ts';
@@ -23,7 +23,7 @@ export const QUICK: Partial<ReplicaTimes> = {
 export type LeaseEvent = readonly ['acquired' | 'releasing' | 'lost', LeaseName];
 
 export interface TestReplica {
-  readonly replica: Replica;
+  readonly replica: ClusterReplica;
   readonly events: LeaseEvent[];
   /** Warnings that the replica logged. */
   readonly warnings: string[];
@@ -37,7 +37,7 @@ export class Replicas implements AsyncDisposable {
   readonly server: TestPostgres;
   readonly database: Database;
   readonly #processes = new Set<ReplicaProcess>();
-  readonly #open = new Set<Replica>();
+  readonly #open = new Set<ClusterReplica>();
   readonly #ownsServer: boolean;
 
   private constructor(server: TestPostgres, url: string, ownsServer: boolean) {
@@ -68,7 +68,7 @@ export class Replicas implements AsyncDisposable {
       error: (_details, message) => void warnings.push(message),
     };
     const self = { id, advertise: `${id}:1`, roles: options.roles ?? ['frontend', 'meta', 'worker'], version: '1' };
-    const replica = await Replica.open({
+    const replica = await ClusterReplica.open({
       url: this.url,
       self,
       log,

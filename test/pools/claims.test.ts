@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { readPool } from '../../src/core/pool.ts';
 import { forEachOf } from '../../src/lib/parallel.ts';
-import type { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import type { KubernetesApi } from '../../src/sandbox/kubernetes/cluster.ts';
 import { KUBERNETES_START_MS, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
 import { countRequests, type ServiceAccount, serviceAccount } from '../parts/kubernetes-requests.ts';
 import { describeWith } from '../probe.ts';
@@ -70,7 +70,7 @@ describeWith(['kubernetes'], 'claims of several replicas', () => {
   });
 
   /** Makes pods that report themselves as ready. No node runs them, because they are never scheduled. */
-  async function makeReadyPods(cluster: Cluster, installation: string): Promise<void> {
+  async function makeReadyPods(cluster: KubernetesApi, installation: string): Promise<void> {
     const spec = readPool({ id: 'many', size: PODS, reuse: true, resources: RESOURCES });
     if (!spec.ok) throw new Error(spec.problems.join());
     const labels = { 'rookery.io/installation': installation, 'rookery.io/pool': 'many' };

@@ -5,7 +5,7 @@ import type { Pool, PoolSpec } from '../../src/core/pool.ts';
 import { PoolController } from '../../src/pools/controller.ts';
 import type { PoolRegistry } from '../../src/registry/pools.ts';
 import { type ClaimSpec, Claims, type ClaimsOptions } from '../../src/sandbox/kubernetes/claims.ts';
-import { Cluster } from '../../src/sandbox/kubernetes/cluster.ts';
+import { KubernetesApi } from '../../src/sandbox/kubernetes/cluster.ts';
 import type { PodTemplate } from '../../src/sandbox/kubernetes/pod-template.ts';
 import { KubernetesPools, type PoolBackendOptions } from '../../src/sandbox/kubernetes/pool-backend.ts';
 import { templateOf } from '../../src/sandbox/kubernetes/replica-set.ts';
@@ -19,7 +19,7 @@ const LOG = pino({ level: process.env.TEST_LOG ?? 'silent' });
 
 /** A replica of the service, as the cluster sees it. */
 export interface TestNode {
-  readonly cluster: Cluster;
+  readonly cluster: KubernetesApi;
   readonly pods: Watched<V1Pod>;
   readonly sets: Watched<V1ReplicaSet>;
   readonly backend: KubernetesPools;
@@ -44,7 +44,11 @@ export async function testNode(
     claims?: Partial<ClaimsOptions>;
   } = {},
 ): Promise<TestNode> {
-  const cluster = await Cluster.open({ kubeconfig: namespace.kubeconfig, namespace: namespace.name, environment: {} });
+  const cluster = await KubernetesApi.open({
+    kubeconfig: namespace.kubeconfig,
+    namespace: namespace.name,
+    environment: {},
+  });
   const watch = <T extends V1Pod | V1ReplicaSet>(noun: string, group: string) =>
     new Watched<T>({
       ...{ cluster, noun, logger: LOG, labelSelector: `rookery.io/installation=${installationId}` },

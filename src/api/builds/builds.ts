@@ -37,7 +37,7 @@ export function addBuildRoutes(app: FastifyInstance, { dependencies, executors }
     async request => {
       const { source, runtime, sandbox_type } = readRequest(request, BUILD, readBuild);
       const { tenant } = request;
-      const id = await dependencies.begin({
+      const id = await dependencies.startBuild({
         ...{ tenant, runtime, codePath: CODE_TARGET, dependencies: 'auto' as const },
         sandboxType: sandbox_type === '' ? executors.defaultSandboxType : sandbox_type,
         mounts: [{ source, target: CODE_TARGET, readonly: true }],

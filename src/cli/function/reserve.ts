@@ -16,10 +16,10 @@ interface ReserveOptions extends ClientOptions {
 
 interface Reserved {
   readonly instanceLabel: string;
-  readonly instanceConfigInfos: readonly Cluster[];
+  readonly instanceConfigInfos: readonly ClusterAnswer[];
 }
 
-interface Cluster {
+interface ClusterAnswer {
   readonly clusterId: string;
   readonly minInstance: number;
   readonly maxInstance: number;
@@ -56,7 +56,7 @@ export async function reserve(io: Io, given: string, options: ReserveOptions): P
     instanceLabel: label,
     instanceConfigInfos: [info],
   });
-  const written = answer.instanceConfigInfos as readonly Cluster[];
+  const written = answer.instanceConfigInfos as readonly ClusterAnswer[];
   show(io, options, [{ instanceLabel: label as string, instanceConfigInfos: written }]);
 }
 
@@ -75,7 +75,7 @@ function show(io: Io, options: ReserveOptions, reserved: readonly Reserved[]): v
   printTable(io, COLUMNS, rows);
 }
 
-type Row = Cluster & { readonly instanceLabel: string };
+type Row = ClusterAnswer & { readonly instanceLabel: string };
 const COLUMNS = [
   { title: 'LABEL', text: (row: Row) => row.instanceLabel, isFlexible: true },
   { title: 'CLUSTER', text: (row: Row) => row.clusterId, isFlexible: true },

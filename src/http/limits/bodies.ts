@@ -70,7 +70,7 @@ export class Bodies {
       if (unfinished !== undefined) this.#add(unfinished, chunk);
       else if (chunk.length === announced) whole = chunk;
       else {
-        unfinished = this.#begin(tenant, maxBytes, announced, done);
+        unfinished = this.#addBody(tenant, maxBytes, announced, done);
         this.#add(unfinished, chunk);
       }
     });
@@ -88,10 +88,10 @@ export class Bodies {
     });
   }
 
-  #begin(tenant: string, maxBytes: number, announced: number | null, done: Done): UnfinishedBody {
+  #addBody(tenant: string, maxBytes: number, announced: number | null, done: Done): UnfinishedBody {
     const body = new UnfinishedBody(tenant, maxBytes, announced, done);
     this.#open.add(body);
-    this.#timer ??= setInterval(() => this.#look(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
+    this.#timer ??= setInterval(() => this.#endIdleBodies(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
     return body;
   }
 
@@ -144,7 +144,7 @@ export class Bodies {
     body.forget();
   }
 
-  #look(): void {
+  #endIdleBodies(): void {
     const nowMs = performance.now();
     for (const body of this.#open) {
       if (nowMs - body.movedMs < this.#options.idleMs) continue;

@@ -104,10 +104,10 @@ describe('unread answers', () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     const state = { writableLength: held, _handle: { writeQueueSize: 50 }, destroyed: false, destroy: vi.fn() };
     const unread = new UnreadAnswers({ idleMs: 10_000, maxBytes: 100, connections: () => [state as never] });
-    unread.look();
+    unread.check();
     const lookIn = (ms: number) => {
       vi.advanceTimersByTime(ms);
-      unread.look();
+      unread.check();
     };
     return { state, lookIn };
   }

@@ -40,7 +40,7 @@ export class UnreadAnswers {
 
   /** Starts the check, which runs until no connection is open. Must be called for each new connection. */
   start(): void {
-    this.#timer ??= setInterval(() => this.look(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
+    this.#timer ??= setInterval(() => this.check(), Math.min(LOOK_MS, this.#options.idleMs / 2)).unref();
   }
 
   upgraded(socket: Socket): void {
@@ -48,7 +48,7 @@ export class UnreadAnswers {
   }
 
   /** Checks all connections once. */
-  look(): void {
+  check(): void {
     const nowMs = performance.now();
     let held = 0;
     let open = 0;

@@ -35,7 +35,7 @@ export class BridgeRules {
    */
   async holdDuring<T>(body: (missing: string | null) => Promise<T>): Promise<T> {
     this.#holders += 1;
-    this.#held ??= this.#hold();
+    this.#held ??= this.#addRules();
     const held = await this.#held;
     try {
       return await body(typeof held === 'string' ? held : null);
@@ -55,11 +55,11 @@ export class BridgeRules {
    * Waits until the last helper has ended and has removed unneeded rules. Call it when no caller holds the
    * rules.
    */
-  async settled(): Promise<void> {
+  async released(): Promise<void> {
     await this.#released;
   }
 
-  async #hold(): Promise<HostProgram | string> {
+  async #addRules(): Promise<HostProgram | string> {
     if (!mayEnter()) return sentence('this server is not root');
     let program: HostProgram | undefined;
     try {

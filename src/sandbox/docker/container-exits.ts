@@ -69,7 +69,7 @@ export class Exits {
     const watched = this.#watch(container);
     try {
       await this.open();
-      await this.#look(container);
+      await this.#inspect(container);
     } catch (error) {
       if (this.#watched.get(container) === watched) this.#watched.delete(container);
       // Other callers share this promise; each of them must retry itself.
@@ -147,7 +147,7 @@ export class Exits {
       if (signal.aborted) return;
       try {
         await this.open();
-        await Promise.all([...this.#watched.keys()].map(container => this.#look(container)));
+        await Promise.all([...this.#watched.keys()].map(container => this.#inspect(container)));
         return;
       } catch (error) {
         if (!signal.aborted) this.#logger.debug({ err: error }, 'docker daemon is not reachable; retrying');
@@ -169,7 +169,7 @@ export class Exits {
       watched.isStopped = true;
       return;
     }
-    void this.#look(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
+    void this.#inspect(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
       // The daemon is going down. The reconnect inspects the container again.
       this.#stream?.destroy();
     });
@@ -179,7 +179,7 @@ export class Exits {
    * Resolves the wait when the container has ended. `exitCode`, from the event, is used when the container
    * has already been removed.
    */
-  async #look(container: string, exitCode = Number.NaN): Promise<void> {
+  async #inspect(container: string, exitCode = Number.NaN): Promise<void> {
     const state = await inspectExit(this.#engine, container);
     if (state === 'running' || state === 'created') return;
     const watched = this.#watched.get(container);

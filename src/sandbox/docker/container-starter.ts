@@ -195,7 +195,7 @@ export class ContainerStarter {
       await makeDirectory(directory, orders, this.#options.removals);
       watch = new SocketWatch(directory);
       // The bridge starts while the daemon creates the container.
-      if (spec.command.kind === 'image') bridge = await Bridge.begin(this.#options.hostPython);
+      if (spec.command.kind === 'image') bridge = await Bridge.start(this.#options.hostPython);
       const made = await this.#make(attempt, directory);
       id = made.id;
       assertWanted(signal);

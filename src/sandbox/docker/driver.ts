@@ -252,7 +252,7 @@ export class DockerDriver implements SandboxDriver {
     await within(parts.networks.removeUnused(), KILL_TIMEOUT_MS, 'docker did not answer in time').catch(error =>
       this.#options.logger.warn({ err: error }, 'cannot remove docker networks'),
     );
-    await parts.rules.settled();
+    await parts.rules.released();
     parts.exits.close();
     await parts.entry.close();
     parts.engine.close();

@@ -23,7 +23,7 @@ export class Bridge {
    * Starts the bridge process early, so that it is ready when the container runs. Fails with
    * `failed_precondition` when the host has no Python.
    */
-  static async begin(python: HostPython): Promise<Bridge> {
+  static async start(python: HostPython): Promise<Bridge> {
     return new Bridge(await python.start('bridge', { isDetached: true }));
   }
 

@@ -1,12 +1,12 @@
 import { expect, test } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
-import { FirstLines, LastLines, LogLines } from './logs.ts';
+import { FirstLines, LastLines, ContainerLogLines } from './logs.ts';
 
 const PIECE = 'x'.repeat(16 * 1024);
 const frame = (text: string, isStderr = false) => ({ isStderr, data: Buffer.from(text) });
 
 test('pieces of a line are joined separately for each output', () => {
-  const lines = new LogLines();
+  const lines = new ContainerLogLines();
   expect(lines.push(frame('one '))).toEqual([]);
   expect(lines.push(frame('error\n', true)).map(String)).toEqual(['error\n']);
   expect(lines.push(frame('line\n')).map(String)).toEqual(['one line\n']);
@@ -19,7 +19,7 @@ test.each([
   ['stdout', false],
   ['stderr', true],
 ])('a line without an end is returned in bounded pieces, without loss: %s', (_, isStderr) => {
-  const lines = new LogLines();
+  const lines = new ContainerLogLines();
   const shown: Buffer[] = [];
   for (let count = 0; count < 100; count++) shown.push(...lines.push(frame(PIECE, isStderr)));
   shown.push(...lines.push(frame('end\n', isStderr)), ...lines.end());

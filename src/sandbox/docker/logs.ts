@@ -22,7 +22,7 @@ export async function* readLogs(
     yield* readTail(engine, container, request.tail, request, signal);
     return;
   }
-  const lines = new LogLines();
+  const lines = new ContainerLogLines();
   for await (const pieces of linesOf(engine, container, request, lines, signal)) yield Buffer.concat(pieces);
   if (!signal.aborted) yield* lines.end();
 }
@@ -39,7 +39,7 @@ async function* readTail(
   signal: AbortSignal,
 ): AsyncIterable<Buffer> {
   for (const tail of [count + 1, null]) {
-    const lines = new LogLines();
+    const lines = new ContainerLogLines();
     const last = new LastLines(count, MAX_KEPT_BYTES);
     for await (const pieces of linesOf(engine, container, { ...request, tail }, lines, signal)) last.push(pieces);
     if (lines.hadPieces && tail !== null) continue;
@@ -51,7 +51,7 @@ async function* readTail(
       return;
     }
     // A slow reader could hold this memory for long. Read the log again, from the first of the last lines.
-    const again = new LogLines();
+    const again = new ContainerLogLines();
     const skipped = new FirstLines(last.lines - count);
     for await (const pieces of linesOf(engine, container, { ...request, tail }, again, signal)) {
       const shown = Buffer.concat(skipped.without(pieces));
@@ -69,7 +69,7 @@ async function* linesOf(
   engine: Engine,
   container: string,
   request: LogRequest,
-  lines: LogLines,
+  lines: ContainerLogLines,
   signal: AbortSignal,
 ): AsyncIterable<readonly Buffer[]> {
   const stream = await open(engine, container, request, request.tail);
@@ -153,7 +153,7 @@ interface OpenLine {
  * Joins the pieces of lines, for each output separately. The limit is `LIMITS.logLineBytes`, because a
  * container may write a line without an end. A longer line is passed on in pieces.
  */
-export class LogLines {
+export class ContainerLogLines {
   readonly #open: Record<'stdout' | 'stderr', OpenLine> = {
     stdout: { parts: [], bytes: 0 },
     stderr: { parts: [], bytes: 0 },

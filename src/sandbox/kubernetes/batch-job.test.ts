@@ -2,7 +2,7 @@ import type { V1Pod } from '@kubernetes/client-node';
 import { expect, test } from 'vitest';
 import { unavailable } from '../../core/error.ts';
 import { makeJob } from './batch-job.ts';
-import type { ApiRequest, Cluster } from './cluster.ts';
+import type { ApiRequest, KubernetesApi } from './cluster.ts';
 import type { Watched } from './watched.ts';
 
 const NAME = 'rookery-00000000-0000-4000-8000-000000000000';
@@ -19,7 +19,7 @@ class OneJob {
     this.#answer = answer;
   }
 
-  get cluster(): Cluster {
+  get cluster(): KubernetesApi {
     const request = async (_what: string, asked: ApiRequest) => {
       this.asked.push(asked);
       if (asked.method === 'DELETE') this.jobs.delete(asked.path);
@@ -28,7 +28,7 @@ class OneJob {
       this.#answer();
       return {};
     };
-    return { namespace: 'here', request } as unknown as Cluster;
+    return { namespace: 'here', request } as unknown as KubernetesApi;
   }
 }
 

@@ -1,7 +1,7 @@
 import type { V1Job, V1Pod } from '@kubernetes/client-node';
 import { failedPrecondition } from '../../core/error.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import type { PodTemplate } from './pod-template.ts';
 import type { Watched } from './watched.ts';
 
@@ -24,7 +24,7 @@ export function jobOfPod(podName: string): string | null {
  * Removes the Job on failure.
  */
 export async function makeJob(
-  cluster: Cluster,
+  cluster: KubernetesApi,
   pods: Watched<V1Pod>,
   name: string,
   { metadata, spec }: PodTemplate,
@@ -61,7 +61,7 @@ export async function makeJob(
 }
 
 /** Deletes the Job; Kubernetes then deletes its pod. Succeeds when the Job does not exist. */
-export async function removeJob(cluster: Cluster, name: string): Promise<void> {
+export async function removeJob(cluster: KubernetesApi, name: string): Promise<void> {
   const query = { propagationPolicy: 'Background' };
   try {
     await cluster.request('delete a job', { method: 'DELETE', path: `${pathOf(cluster)}/${name}`, query });
@@ -70,7 +70,7 @@ export async function removeJob(cluster: Cluster, name: string): Promise<void> {
   }
 }
 
-function pathOf(cluster: Cluster): string {
+function pathOf(cluster: KubernetesApi): string {
   return `/apis/batch/v1/namespaces/${cluster.namespace}/jobs`;
 }
 
@@ -92,7 +92,7 @@ function firstPod(pods: Watched<V1Pod>, job: string, signal: AbortSignal): Promi
 }
 
 /** Returns the controller's latest event, which names the reason, such as a quota or a policy. */
-async function whyNoPod(cluster: Cluster, name: string): Promise<string> {
+async function whyNoPod(cluster: KubernetesApi, name: string): Promise<string> {
   const path = `/api/v1/namespaces/${cluster.namespace}/events`;
   const query = { fieldSelector: `involvedObject.kind=Job,involvedObject.name=${name}`, limit: 10 };
   const events = await cluster

@@ -3,7 +3,7 @@ import { deadlineExceeded, unavailable } from '../../core/error.ts';
 import type { PoolSpec } from '../../core/pool.ts';
 import { backoffMs, pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
-import type { Cluster } from './cluster.ts';
+import type { KubernetesApi } from './cluster.ts';
 import { type Outcome, PodChanges } from './pod-changes.ts';
 import { specOf } from './pool-backend.ts';
 import { FreePods, PoolGrowth } from './pool-capacity.ts';
@@ -23,7 +23,7 @@ export type Claim =
   | { readonly pod: null; readonly pool: null; readonly reason: string };
 
 export interface ClaimsOptions {
-  readonly cluster: Pick<Cluster, 'request' | 'namespace'>;
+  readonly cluster: Pick<KubernetesApi, 'request' | 'namespace'>;
   /** All pods and all ReplicaSets of the installation. */
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
@@ -213,7 +213,7 @@ export class Claims {
       if (waiter.isTrying || waiter.isOver || waiter.notBeforeMs > nowMs) continue;
       for (const pool of waiter.pools) {
         if (empty.has(pool.id)) continue;
-        const pod = this.#free.take(pool.id, this.#trying < MAX_TRYING_OTHERS);
+        const pod = this.#free.reserve(pool.id, this.#trying < MAX_TRYING_OTHERS);
         if (pod === undefined) {
           empty.add(pool.id);
           continue;
@@ -239,7 +239,7 @@ export class Claims {
     this.#trying -= 1;
     waiter.isTrying = false;
     // A pod that another replica has claimed is skipped until the watch reports the change.
-    this.#free.settle(pod, { isLost: !outcome.isOurs && outcome.error === undefined });
+    this.#free.endReservation(pod, { isLost: !outcome.isOurs && outcome.error === undefined });
     if (outcome.isOurs) this.#won(waiter, pool, outcome.pod);
     else if (outcome.error !== undefined) this.#over(waiter, outcome.error);
     else this.#lost(waiter);

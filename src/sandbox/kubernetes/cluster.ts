@@ -73,7 +73,7 @@ export function statusOf(error: unknown): number | undefined {
  * Errors are `ServiceError`s: with an `ApiRefusal` as the cause when the API server refused, `unavailable`
  * when it did not answer. Objects stay as the API writes them: times are texts.
  */
-export class Cluster {
+export class KubernetesApi {
   readonly namespace: string;
   /** Address of the API server, for messages. */
   readonly server: string;
@@ -91,7 +91,7 @@ export class Cluster {
   }
 
   /** Reads the configuration and sends no request. Fails with `failed_precondition`. */
-  static open({ kubeconfig, namespace, environment }: ClusterOptions): Cluster {
+  static open({ kubeconfig, namespace, environment }: ClusterOptions): KubernetesApi {
     const config = new KubeConfig();
     const place = load(config, kubeconfig, environment);
     const cluster = config.getCurrentCluster();
@@ -101,7 +101,7 @@ export class Cluster {
       );
     }
     const own = config.getContextObject(config.getCurrentContext())?.namespace;
-    return new Cluster(config, namespace ?? (own === undefined || own === '' ? 'default' : own), cluster.server);
+    return new KubernetesApi(config, namespace ?? (own === undefined || own === '' ? 'default' : own), cluster.server);
   }
 
   /** Sends a request and returns the parsed answer. `what` completes "the API server … did not …". */

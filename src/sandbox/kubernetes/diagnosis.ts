@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import type { V1Pod } from '@kubernetes/client-node';
 import type { Environment } from '../../core/environment.ts';
 import { messageOf } from '../../core/error.ts';
-import { Cluster, statusOf } from './cluster.ts';
+import { KubernetesApi, statusOf } from './cluster.ts';
 import { LABEL_INSTALLATION } from './labels.ts';
 import { MANAGER_PORT } from './manager.ts';
 import type { PodSettings } from './pod-settings.ts';
@@ -43,7 +43,7 @@ const RIGHTS_TIMEOUT_MS = 10_000;
 
 /** Examines the configured cluster. Fails with `failed_precondition` when no cluster is configured. */
 export async function diagnose({ image, pod, secret, ...place }: DiagnosisOptions): Promise<Diagnosis> {
-  const cluster = Cluster.open(place);
+  const cluster = KubernetesApi.open(place);
   const { server, namespace } = cluster;
   try {
     const version = await versionOf(cluster);
@@ -62,7 +62,7 @@ export async function diagnose({ image, pod, secret, ...place }: DiagnosisOption
   }
 }
 
-async function versionOf(cluster: Cluster): Promise<Diagnosis['version']> {
+async function versionOf(cluster: KubernetesApi): Promise<Diagnosis['version']> {
   try {
     const asked = { path: '/version', timeoutMs: ASK_TIMEOUT_MS };
     return (await cluster.request<{ gitVersion: string }>('tell its version', asked)).gitVersion;
@@ -74,7 +74,7 @@ async function versionOf(cluster: Cluster): Promise<Diagnosis['version']> {
 /**
  * Sends an instance's pod as a dry run. The API server answers as it would for a real pod, and creates none.
  */
-async function refusalOf(cluster: Cluster, image: string, pod: PodSettings): Promise<string | null> {
+async function refusalOf(cluster: KubernetesApi, image: string, pod: PodSettings): Promise<string | null> {
   const { metadata, spec } = podTemplate({
     installationId: '00000000',
     secretName: 'rookery-00000000',
@@ -97,7 +97,7 @@ async function refusalOf(cluster: Cluster, image: string, pod: PodSettings): Pro
   }
 }
 
-async function reachableOf(cluster: Cluster): Promise<Diagnosis['reachable']> {
+async function reachableOf(cluster: KubernetesApi): Promise<Diagnosis['reachable']> {
   const query = { labelSelector: LABEL_INSTALLATION, fieldSelector: 'status.phase=Running', limit: 1 };
   const path = `/api/v1/namespaces/${cluster.namespace}/pods`;
   // `missingRights` already reports an account that may not list pods.

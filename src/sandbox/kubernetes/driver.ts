@@ -21,7 +21,7 @@ import type {
 } from '../driver.ts';
 import type { DriverContext } from '../driver-definition.ts';
 import { Claims } from './claims.ts';
-import { Cluster } from './cluster.ts';
+import { KubernetesApi } from './cluster.ts';
 import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_NODE, LABEL_POOL } from './labels.ts';
 import { readLogs } from './logs.ts';
 import { makeHandle, PodAccess, type PodSandbox, readHandle } from './pod-sandbox.ts';
@@ -61,7 +61,7 @@ export interface KubernetesDriverOptions
 }
 
 interface Parts {
-  readonly cluster: Cluster;
+  readonly cluster: KubernetesApi;
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
   readonly secret: InstallationSecret;
@@ -97,7 +97,7 @@ export class KubernetesDriver implements SandboxDriver {
   static open(options: KubernetesDriverOptions): KubernetesDriver {
     const refusal = refusedSettings(options.pod, options.mountPolicy);
     if (refusal !== null) throw failedPrecondition(refusal);
-    const cluster = Cluster.open(options);
+    const cluster = KubernetesApi.open(options);
     const { installationId, logger } = options;
     const labelSelector = `${LABEL_INSTALLATION}=${installationId}`;
     const { namespace } = cluster;
@@ -311,14 +311,14 @@ export class KubernetesDriver implements SandboxDriver {
   /** Opens the watches. Fails with `unavailable` when the cluster does not answer. */
   async #open(): Promise<void> {
     this.#assertOpen();
-    this.#opening ??= this.#begin().catch((error: unknown) => {
+    this.#opening ??= this.#openWatches().catch((error: unknown) => {
       this.#opening = undefined;
       throw error;
     });
     await this.#opening;
   }
 
-  async #begin(): Promise<void> {
+  async #openWatches(): Promise<void> {
     // The next server sweeps the sandboxes of this driver only if this directory exists.
     await mkdir(join(this.#options.dataDir, 'run', 'kubernetes'), { recursive: true, mode: 0o700 });
     await Promise.all([this.#parts.pods.open(), this.#parts.replicaSets.open()]);

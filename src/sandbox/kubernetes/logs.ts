@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { onAbort } from '../../lib/linked-signal.ts';
 import type { LogRequest } from '../driver.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import type { PodSandbox } from './pod-sandbox.ts';
 import { MAIN_CONTAINER } from './pod-template.ts';
 
@@ -17,7 +17,7 @@ const SECOND_MS = 1000;
  * the claim; earlier lines belong to another instance. A removed pod has no lines.
  */
 export async function* readLogs(
-  cluster: Cluster,
+  cluster: KubernetesApi,
   path: string,
   sandbox: PodSandbox,
   { tail, sinceMs, follow }: LogRequest,

@@ -1,6 +1,6 @@
 import type { CoreV1Event } from '@kubernetes/client-node';
 import { failedPrecondition } from '../../core/error.ts';
-import type { Cluster } from './cluster.ts';
+import type { KubernetesApi } from './cluster.ts';
 
 /**
  * Delays before the two queries of a pod's events. The first counts from the pod's node assignment, the
@@ -21,31 +21,31 @@ export class IsFile extends Error {
 
 /** Checks if the node fails to mount a source for a starting pod. */
 export class MountEvents {
-  readonly #cluster: Cluster;
+  readonly #cluster: KubernetesApi;
   readonly #podUid: string;
   #timer: NodeJS.Timeout | undefined;
   #hasBegun = false;
   #isClosed = false;
 
-  constructor(cluster: Cluster, podUid: string) {
+  constructor(cluster: KubernetesApi, podUid: string) {
     this.#cluster = cluster;
     this.#podUid = podUid;
   }
 
   /** Starts the queries; further calls have no effect. */
-  begin(tell: (error: Error) => void): void {
+  start(tell: (error: Error) => void): void {
     if (this.#hasBegun) return;
     this.#hasBegun = true;
-    this.#look(tell, LOOKS_MS);
+    this.#query(tell, LOOKS_MS);
   }
 
-  #look(tell: (error: Error) => void, looks: readonly number[]): void {
+  #query(tell: (error: Error) => void, looks: readonly number[]): void {
     const [first, ...others] = looks;
     if (first === undefined) return;
     this.#timer = setTimeout(async () => {
       const problem = await this.#problem().catch(() => undefined);
       if (this.#isClosed) return;
-      if (problem === undefined) this.#look(tell, others);
+      if (problem === undefined) this.#query(tell, others);
       else tell(problem);
     }, first);
   }

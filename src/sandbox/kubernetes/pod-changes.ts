@@ -1,5 +1,5 @@
 import type { V1Pod, V1ReplicaSet } from '@kubernetes/client-node';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import {
   ANNOTATION_CLAIMED_AT,
   ANNOTATION_DELETION_COST,
@@ -16,7 +16,7 @@ import { stateOf } from './pool-pods.ts';
 import type { Watched } from './watched.ts';
 
 export interface PodChangesOptions {
-  readonly cluster: Pick<Cluster, 'request' | 'namespace'>;
+  readonly cluster: Pick<KubernetesApi, 'request' | 'namespace'>;
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
   readonly installationId: string;
@@ -93,7 +93,7 @@ export class PodChanges {
     const now = this.#options.pods.get(name) ?? pod;
     // The pod was released before and may belong to another instance.
     if (instanceId === undefined || now.metadata?.labels?.[LABEL_INSTANCE] !== instanceId) return;
-    if (isClean && this.#isWanted(now)) await this.#giveBack(now, instanceId);
+    if (isClean && this.#isWanted(now)) await this.#returnToPool(now, instanceId);
     else await this.#delete(now);
   }
 
@@ -120,7 +120,7 @@ export class PodChanges {
     );
   }
 
-  async #giveBack(pod: V1Pod, instanceId: string): Promise<void> {
+  async #returnToPool(pod: V1Pod, instanceId: string): Promise<void> {
     const name = pod.metadata?.name ?? '';
     const body = [
       { op: 'test', path: '/metadata/uid', value: pod.metadata?.uid },
@@ -149,7 +149,7 @@ export class PodChanges {
     await unless([NOT_FOUND, CONFLICT], () => this.#request(`remove the pod ${name}`, asked));
   }
 
-  #request<T>(what: string, asked: Parameters<Cluster['request']>[1]): Promise<T> {
+  #request<T>(what: string, asked: Parameters<KubernetesApi['request']>[1]): Promise<T> {
     return this.#options.cluster.request<T>(what, asked);
   }
 

@@ -7,7 +7,7 @@ import type { Logger } from '../../telemetry/logger.ts';
 import { describeExit, type SandboxSpec } from '../driver.ts';
 import { makeJob } from './batch-job.ts';
 import type { Claim, ClaimSpec, Claims } from './claims.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import { LABEL_INSTANCE, LABEL_NODE, ownPodName } from './labels.ts';
 import { MANAGER_PORT, type PodCommand, PodManager, type PodStarted } from './manager.ts';
 import { IsFile, MountEvents } from './mount-events.ts';
@@ -34,7 +34,7 @@ const RESET_MS = 10_000;
 const ROOT_HOME = '/root';
 
 export interface StarterOptions {
-  readonly cluster: Cluster;
+  readonly cluster: KubernetesApi;
   readonly pods: Watched<V1Pod>;
   readonly sandboxPods: SandboxPods;
   readonly secret: InstallationSecret;
@@ -84,7 +84,7 @@ export class PodStarter {
     const early = new EarlyWork(spec, secret);
     try {
       const claim = await claims
-        .claim(claimSpecOf(spec), signal, pod => early.begin(pod))
+        .claim(claimSpecOf(spec), signal, pod => early.connectTo(pod))
         .catch((error: unknown) => {
           // A `failed_precondition` is reported in place of the generic timeout. The claim's message names
           // the pool that the start waited for, so it is kept.
@@ -255,7 +255,7 @@ export class PodStarter {
         if (pod === undefined || pod.metadata?.uid !== uid)
           return settle(() => reject(failedPrecondition('its pod was deleted while it started')));
         const state = stateOf(pod);
-        if (pod.spec?.nodeName !== undefined) events?.begin(error => settle(() => reject(error)));
+        if (pod.spec?.nodeName !== undefined) events?.start(error => settle(() => reject(error)));
         if (pod.metadata?.deletionTimestamp !== undefined)
           return settle(() => reject(failedPrecondition('its pod was deleted while it started')));
         if (state.state === 'running' && addressOf(pod) !== '') return settle(() => resolve(pod));
@@ -335,7 +335,7 @@ class EarlyWork {
   }
 
   /** Connects to this pod and closes connections to an earlier one. */
-  begin(pod: V1Pod): void {
+  connectTo(pod: V1Pod): void {
     this.forget();
     this.code.catch(() => undefined);
     this.#secret.keyOf(pod.metadata?.uid ?? '').then(

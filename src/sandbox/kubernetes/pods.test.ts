@@ -1,7 +1,7 @@
 import type { V1Pod } from '@kubernetes/client-node';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { describeExit, type ExitResult } from '../driver.ts';
-import type { Cluster } from './cluster.ts';
+import type { KubernetesApi } from './cluster.ts';
 import { ANNOTATION_CLAIMED_AT, LABEL_INSTANCE } from './labels.ts';
 import type { PodSandbox } from './pod-sandbox.ts';
 import { SandboxPods } from './pods.ts';
@@ -50,7 +50,7 @@ function podsOf(first: V1Pod, manager?: ExitResult) {
       manager: { wait: () => (manager === undefined ? new Promise(() => undefined) : Promise.resolve(manager)) },
     }) as unknown as PodSandbox;
   return {
-    pods: new SandboxPods({ namespace: 'n' } as Cluster, watched as unknown as Watched<V1Pod>),
+    pods: new SandboxPods({ namespace: 'n' } as KubernetesApi, watched as unknown as Watched<V1Pod>),
     sandboxOf,
     show(next: V1Pod) {
       const before = now;

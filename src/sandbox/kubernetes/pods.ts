@@ -6,7 +6,7 @@ import { within } from '../../lib/deadline.ts';
 import { linkedTo, onAbort } from '../../lib/linked-signal.ts';
 import type { ExitResult } from '../driver.ts';
 import { jobOfPod, removeJob } from './batch-job.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import { LABEL_INSTANCE } from './labels.ts';
 import { claimedAtMs, type PodSandbox } from './pod-sandbox.ts';
 import { containerIdOf, exitOf, type PodState, stateOf } from './pod-state.ts';
@@ -29,7 +29,7 @@ export type SandboxPodState =
 
 /** Tracks and ends the pods of sandboxes, with state from the one watch. */
 export class SandboxPods {
-  readonly #cluster: Cluster;
+  readonly #cluster: KubernetesApi;
   readonly #pods: Watched<V1Pod>;
   /** Sandboxes that this service is ending, by `keyOf`. */
   readonly #ending = new LRUCache<string, true>({ max: MAX_REMEMBERED });
@@ -39,7 +39,7 @@ export class SandboxPods {
    */
   readonly #exits = new LRUCache<string, ExitResult>({ max: MAX_REMEMBERED });
 
-  constructor(cluster: Cluster, pods: Watched<V1Pod>) {
+  constructor(cluster: KubernetesApi, pods: Watched<V1Pod>) {
     this.#cluster = cluster;
     this.#pods = pods;
   }

@@ -3,7 +3,7 @@ import type { HostPathPolicy } from '../../core/host-path.ts';
 import type { PoolSpec } from '../../core/pool.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { PoolBackend, PoolPod, PoolSet, PoolView } from '../pools.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import {
   ANNOTATION_DELETION_COST,
   ANNOTATION_SPEC,
@@ -21,7 +21,7 @@ import { addedAntiAffinities, autoscalerOf, type MakeTemplate, replicaSetOf } fr
 import type { Watched } from './watched.ts';
 
 export interface PoolBackendOptions {
-  readonly cluster: Pick<Cluster, 'request' | 'namespace'>;
+  readonly cluster: Pick<KubernetesApi, 'request' | 'namespace'>;
   /** All pods and all ReplicaSets of the installation. */
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
@@ -276,7 +276,7 @@ export class KubernetesPools implements PoolBackend {
     for (const listener of this.#listeners) listener(poolId);
   }
 
-  #request<T>(what: string, asked: Parameters<Cluster['request']>[1]): Promise<T> {
+  #request<T>(what: string, asked: Parameters<KubernetesApi['request']>[1]): Promise<T> {
     return this.#options.cluster.request<T>(what, asked);
   }
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { V1Pod, V1ReplicaSet } from '@kubernetes/client-node';
-import type { Cluster } from './cluster.ts';
+import type { KubernetesApi } from './cluster.ts';
 import { LABEL_INSTANCE, LABEL_MEMBER, LABEL_POOL, LABEL_RETIRED, replicaSetName } from './labels.ts';
 import { poolIdOf, specOf, unless } from './pool-backend.ts';
 import { holderOf, isFree } from './pool-pods.ts';
@@ -49,7 +49,7 @@ export class FreePods {
    * Reserves a free pod until `settle`; undefined when there is none. `mayBeOthers` also permits pods that
    * another replica owns.
    */
-  take(poolId: string, mayBeOthers: boolean): V1Pod | undefined {
+  reserve(poolId: string, mayBeOthers: boolean): V1Pod | undefined {
     const { nodeId, pods } = this.#options;
     const peers = this.#living();
     let best: { readonly name: string; readonly place: number } | undefined;
@@ -69,7 +69,7 @@ export class FreePods {
   }
 
   /** Ends the reservation of `take`. A lost pod stays reserved until the watch reports its change. */
-  settle(pod: V1Pod, { isLost }: { readonly isLost: boolean }): void {
+  endReservation(pod: V1Pod, { isLost }: { readonly isLost: boolean }): void {
     const name = pod.metadata?.name ?? '';
     const isSeenChanged = this.#options.pods.get(name)?.metadata?.resourceVersion !== pod.metadata?.resourceVersion;
     if (isLost && !isSeenChanged) this.#taken.set(name, 'lost');
@@ -122,7 +122,7 @@ function rankOf(uid: string): (nodeId: string) => number {
 }
 
 export interface PoolGrowthOptions {
-  readonly cluster: Pick<Cluster, 'request' | 'namespace'>;
+  readonly cluster: Pick<KubernetesApi, 'request' | 'namespace'>;
   readonly pods: Watched<V1Pod>;
   readonly replicaSets: Watched<V1ReplicaSet>;
   readonly installationId: string;

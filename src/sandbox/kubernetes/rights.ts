@@ -1,5 +1,5 @@
 import { failedPrecondition } from '../../core/error.ts';
-import type { Cluster } from './cluster.ts';
+import type { KubernetesApi } from './cluster.ts';
 
 /**
  * Rights that this driver needs from the API server, in one namespace. The Role of `deploy/chart` grants
@@ -53,7 +53,7 @@ export interface MissingRight {
  * `Cluster.request` does.
  */
 export async function missingRights(
-  cluster: Pick<Cluster, 'request' | 'namespace'>,
+  cluster: Pick<KubernetesApi, 'request' | 'namespace'>,
   secret: string | null,
   timeoutMs: number,
 ): Promise<readonly MissingRight[]> {
@@ -83,7 +83,7 @@ const NEEDED: ReadonlySet<string> = new Set(['pods', 'secrets']);
  * installation. Fails with a `ServiceError` that names the missing parts. Returns a sentence for each feature
  * that does not work.
  */
-export async function probeCluster(cluster: Cluster, secret: string): Promise<readonly string[]> {
+export async function probeCluster(cluster: KubernetesApi, secret: string): Promise<readonly string[]> {
   const missing = await missingRights(cluster, secret, PROBE_MS);
   const fatal = missing.filter(({ resource }) => NEEDED.has(resource));
   if (fatal.length > 0) {

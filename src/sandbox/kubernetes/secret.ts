@@ -1,7 +1,7 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import type { V1Secret } from '@kubernetes/client-node';
 import { failedPrecondition } from '../../core/error.ts';
-import { type Cluster, statusOf } from './cluster.ts';
+import { type KubernetesApi, statusOf } from './cluster.ts';
 import { LABEL_INSTALLATION } from './labels.ts';
 import { POD } from './manager.ts';
 
@@ -9,12 +9,12 @@ const KEY_BYTES = 32;
 
 /** Secret of this installation in its namespace, from which every pod's key is derived. */
 export class InstallationSecret {
-  readonly #cluster: Cluster;
+  readonly #cluster: KubernetesApi;
   readonly #installationId: string;
   readonly #name: string;
   #key: Promise<Buffer> | undefined;
 
-  constructor(options: { readonly cluster: Cluster; readonly installationId: string; readonly name: string }) {
+  constructor(options: { readonly cluster: KubernetesApi; readonly installationId: string; readonly name: string }) {
     this.#cluster = options.cluster;
     this.#installationId = options.installationId;
     this.#name = options.name;

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { SILENT } from '../../telemetry/logger.ts';
-import { Cluster } from './cluster.ts';
+import { KubernetesApi } from './cluster.ts';
 import { type KubernetesObject, Watched } from './watched.ts';
 
 const PATIENCE = { timeout: 20_000 };
@@ -71,7 +71,7 @@ class FakeApi {
 describe('Watched', () => {
   let api: FakeApi;
   let directory: string;
-  let cluster: Cluster;
+  let cluster: KubernetesApi;
   let watched: Watched<KubernetesObject>;
   const names = () => [...watched.all()].map(({ metadata }) => metadata?.name).sort();
 
@@ -91,7 +91,7 @@ describe('Watched', () => {
         'current-context': 'x',
       }),
     );
-    cluster = Cluster.open({ kubeconfig, namespace: null, environment: {} });
+    cluster = KubernetesApi.open({ kubeconfig, namespace: null, environment: {} });
     watched = new Watched({ cluster, path: '/things', labelSelector: 'a=b', noun: 'things', logger: SILENT });
     api.set('first');
   });

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { messageOf, unavailable } from '../../core/error.ts';
 import { backoffMs, pause } from '../../lib/backoff.ts';
 import type { Logger } from '../../telemetry/logger.ts';
-import { ApiRefusal, type Cluster, statusOf } from './cluster.ts';
+import { ApiRefusal, type KubernetesApi, statusOf } from './cluster.ts';
 
 const RETRY = { firstMs: 100, longestMs: 10_000 };
 const PAGE = 500;
@@ -29,7 +29,7 @@ export interface KubernetesObject {
 }
 
 export interface WatchedOptions {
-  readonly cluster: Pick<Cluster, 'request' | 'stream' | 'server'>;
+  readonly cluster: Pick<KubernetesApi, 'request' | 'stream' | 'server'>;
   /** Path such as `/api/v1/namespaces/<namespace>/pods`. */
   readonly path: string;
   readonly labelSelector: string;

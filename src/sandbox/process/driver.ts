@@ -191,7 +191,7 @@ export class ProcessDriver extends HostDriver {
   async #tryStart(spec: SandboxSpec, zygote: Zygote, signal: AbortSignal): Promise<Started | null> {
     if (signal.aborted) throw deadlineExceeded('the sandbox did not start in time');
     const kind = networkKindOf(spec, this.#network.use, zygote.hello.networkMissing ?? null);
-    const connection = await this.#connections.take(zygote, kind ?? 'usual');
+    const connection = await this.#connections.connect(zygote, kind ?? 'usual');
     if (this.#isClosed) {
       connection?.close();
       throw closed();

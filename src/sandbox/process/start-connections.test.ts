@@ -46,12 +46,12 @@ test('reserve opens one connection for the next usual start, and take returns th
   const { zygote, starts } = await reserved(sockets, 3);
   // This side is notified of the connection a turn later.
   for (let turns = 0; turns < 4; turns += 1) await turn();
-  const first = await starts.take(zygote, 'usual');
+  const first = await starts.connect(zygote, 'usual');
   first?.send({ first: true });
   const [peer] = sockets.connected.later;
   await vi.waitFor(() => expect(peer?.bytesRead).toBeGreaterThan(0));
   expect(sockets.connected.usual).toHaveLength(0);
-  const other = await starts.take(zygote, 'usual');
+  const other = await starts.connect(zygote, 'usual');
   await vi.waitFor(() => expect(sockets.connected.usual).toHaveLength(1));
   for (const connection of [first, other]) connection?.close();
   starts.close();
@@ -62,7 +62,7 @@ test('take skips a reserved connection that has ended', async () => {
   const { zygote, starts } = await reserved(sockets);
   sockets.connected.later[0]?.destroy();
   await vi.waitFor(async () => {
-    (await starts.take(zygote, 'usual'))?.close();
+    (await starts.connect(zygote, 'usual'))?.close();
     expect(sockets.connected.usual.length).toBeGreaterThan(0);
   });
   starts.close();
@@ -81,7 +81,7 @@ test('take returns null when no zygote is listening', async () => {
   const starts = new StartConnections();
   const startSockets = { usual: '/nowhere/a', later: '/nowhere/b', own: '/nowhere/c', none: '/nowhere/d' };
   const zygote = { name: 'py3.11-a', startSockets } as Zygote;
-  expect(await starts.take(zygote, 'own')).toBeNull();
-  expect(await starts.take(zygote, 'usual')).toBeNull();
+  expect(await starts.connect(zygote, 'own')).toBeNull();
+  expect(await starts.connect(zygote, 'usual')).toBeNull();
   starts.close();
 });

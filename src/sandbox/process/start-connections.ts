@@ -23,7 +23,7 @@ export class StartConnections {
    * Returns a connection for exclusive use; null when the zygote does not answer.
    * The connection may end without an answer if its worker has ended meanwhile.
    */
-  async take(zygote: Zygote, kind: 'usual' | 'own' | 'none'): Promise<FrameSocket | null> {
+  async connect(zygote: Zygote, kind: 'usual' | 'own' | 'none'): Promise<FrameSocket | null> {
     if (kind === 'usual') {
       const reserved = this.#reserved.get(zygote.name);
       this.#reserved.delete(zygote.name);

@@ -164,7 +164,7 @@ export class SupervisorDriver extends HostDriver {
     await Promise.allSettled(this.#starts);
     await this.#swept;
     await this.#shims.close();
-    await this.#programs.settle();
+    await this.#programs.repeatRemovals();
     await super.close();
   }
 
@@ -172,9 +172,9 @@ export class SupervisorDriver extends HostDriver {
   async #tryShim(): Promise<Shim> {
     const parent = await this.#programs.parent();
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
-      const shim = await this.#shims.take(null, PROBE_TIMEOUT_MS, NO_PROGRAM);
+      const shim = await this.#shims.claim(null, PROBE_TIMEOUT_MS, NO_PROGRAM);
       if (shim.hello.supervisorPid === parent) {
-        this.#shims.giveBack(shim);
+        this.#shims.returnUnused(shim);
         return shim;
       }
       // The shim's supervisord has ended, and the shim is about to end too.
@@ -203,11 +203,11 @@ export class SupervisorDriver extends HostDriver {
   async #tryStarts(spec: SandboxSpec, version: string | null, signal: AbortSignal): Promise<Started> {
     const tooLate = 'the sandbox did not start in time';
     for (let attempt = 0; attempt < START_TRIES; attempt++) {
-      const shim = await this.#shims.take(version, START_TIMEOUT_MS, tooLate, signal);
+      const shim = await this.#shims.claim(version, START_TIMEOUT_MS, tooLate, signal);
       try {
         refuseWithoutIsolation(spec, shim, this.#network.use);
       } catch (error) {
-        this.#shims.giveBack(shim);
+        this.#shims.returnUnused(shim);
         throw error;
       }
       const started = await this.#tryStart(spec, shim, signal);

@@ -47,7 +47,7 @@ export class Programs {
       await this.#writeSection(name, argv, 'nobody yet');
       await this.#reload();
       const parent = await this.#supervisord.addAndStart(name);
-      await this.settle();
+      await this.repeatRemovals();
       return parent;
     } catch (error) {
       const explained = await this.#explain(name, error);
@@ -121,7 +121,7 @@ export class Programs {
   }
 
   /** Repeats removals that supervisord missed while it did not answer. Never rejects. */
-  async settle(): Promise<void> {
+  async repeatRemovals(): Promise<void> {
     for (const name of this.#owed) {
       const isGone = await this.#supervisord.removeGroup(name).catch(() => false);
       if (isGone) this.#owed.delete(name);

@@ -74,7 +74,7 @@ export class Shims {
    * Fails like `launchShim`, and with `deadline_exceeded` and `tooLate` after `timeoutMs` or when `signal`
    * aborts.
    */
-  async take(version: string | null, timeoutMs: number, tooLate: string, signal?: AbortSignal): Promise<Shim> {
+  async claim(version: string | null, timeoutMs: number, tooLate: string, signal?: AbortSignal): Promise<Shim> {
     const shelf = this.#shelfOf(version ?? this.#anyVersion() ?? (await this.#options.interpreters.findAny()).version);
     if (this.#isClosed) throw unavailable('the supervisor driver is closed');
     if (signal?.aborted) throw deadlineExceeded(tooLate);
@@ -103,7 +103,7 @@ export class Shims {
   }
 
   /** Returns an unused shim. */
-  giveBack(shim: Shim): void {
+  returnUnused(shim: Shim): void {
     this.#hand(this.#shelfOf(shim.version), shim);
   }
 

@@ -123,7 +123,7 @@ export class Connections {
     if (!isAway(error)) return false;
     if (this.#outage === null && !this.#isClosed) {
       this.#age += 1;
-      this.#outage = { problem: reasonOf(error), over: this.#lookOut() };
+      this.#outage = { problem: reasonOf(error), over: this.#waitForServer() };
     }
     return true;
   }
@@ -189,7 +189,7 @@ export class Connections {
   }
 
   /** Resolves when the server is reachable again. Never rejects. */
-  async #lookOut(): Promise<void> {
+  async #waitForServer(): Promise<void> {
     for (let failures = 0; !this.#isClosed; failures++) {
       if (failures > 0) await pause(backoffMs(RETRY, failures));
       if (this.#isClosed) break;

@@ -6,10 +6,10 @@ import type { NodeJobs } from './node-jobs.ts';
 import type { JobPackages } from './packages.ts';
 import type { JobSchedules } from './schedules.ts';
 
-export interface JobLookOutOptions {
+export interface JobReconcilerOptions {
   readonly cluster: JobCluster;
-  readonly own: Pick<NodeJobs, 'lookAgain'>;
-  readonly schedules: Pick<JobSchedules, 'lookAgain'>;
+  readonly own: Pick<NodeJobs, 'reconcile'>;
+  readonly schedules: Pick<JobSchedules, 'reload'>;
   readonly packages: Pick<JobPackages, 'announce'>;
   readonly intervalMs: number;
   readonly log: Log;
@@ -19,15 +19,15 @@ export interface JobLookOutOptions {
  * Reads the changes of other nodes to jobs, on each notification and at regular intervals. Without these
  * reads a node would act on outdated memory.
  */
-export class JobLookOut {
-  readonly #options: JobLookOutOptions;
+export class JobReconciler {
+  readonly #options: JobReconcilerOptions;
   readonly #interval: Interval;
-  #looking: Promise<void> | undefined;
+  #passing: Promise<void> | undefined;
   #isWanted = false;
   #epoch: number;
   #isFailing = false;
 
-  constructor(options: JobLookOutOptions) {
+  constructor(options: JobReconcilerOptions) {
     this.#options = options;
     this.#epoch = options.cluster.epoch();
     this.#interval = new Interval(options.intervalMs, () => this.run());
@@ -40,19 +40,19 @@ export class JobLookOut {
 
   async close(): Promise<void> {
     await this.#interval.close();
-    await this.#looking;
+    await this.#passing;
   }
 
   /** Runs a pass that begins after the call. Never rejects. */
   run(): Promise<void> {
     this.#isWanted = true;
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+    this.#passing ??= this.#reconcile().finally(() => {
+      this.#passing = undefined;
     });
-    return this.#looking;
+    return this.#passing;
   }
 
-  async #look(): Promise<void> {
+  async #reconcile(): Promise<void> {
     const { cluster, own, schedules, packages, log } = this.#options;
     while (this.#isWanted && !this.#interval.isClosed) {
       this.#isWanted = false;
@@ -61,8 +61,8 @@ export class JobLookOut {
         // The node was considered dead, so the records of its packages were removed.
         if (epoch !== this.#epoch) await packages.announce();
         this.#epoch = epoch;
-        await own.lookAgain();
-        await schedules.lookAgain();
+        await own.reconcile();
+        await schedules.reload();
         this.#isFailing = false;
       } catch (error) {
         if (!this.#isFailing)
