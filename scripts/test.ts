@@ -198,6 +198,7 @@ async function testAll(): Promise<Tally> {
   return plus(tally, judgeLeft());
 }
 
+const startedMs = performance.now();
 let total: Tally;
 try {
   total = await testAll();
@@ -207,4 +208,5 @@ try {
 }
 process.exitCode = total.failed > 0 ? 1 : 0;
 for (const text of conclusions) console.log(text);
+if (isWhole) console.log(`took ${((performance.now() - startedMs) / 60_000).toFixed(1)} minutes`);
 console.log(sentence(total));
