@@ -1,7 +1,7 @@
 import type { FunctionInstance } from './function-instance.ts';
 import type { AcquireOptions, Clock, GroupKey, ScalingPolicy, SessionRequest } from './policy.ts';
 import { callerLeft, waitedTooLong } from './refusals.ts';
-import type { VersionReplica, Session } from './replica.ts';
+import type { Session, VersionReplica } from './replica.ts';
 
 type SlotOutcome = 'done' | 'failed' | 'replace';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
-import { FirstLines, LastLines, ContainerLogLines } from './logs.ts';
+import { ContainerLogLines, FirstLines, LastLines } from './logs.ts';
 
 const PIECE = 'x'.repeat(16 * 1024);
 const frame = (text: string, isStderr = false) => ({ isStderr, data: Buffer.from(text) });
