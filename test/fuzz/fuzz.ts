@@ -9,6 +9,7 @@ import type { Fuzzer } from './fuzzer.ts';
 
 /** Fuzzers by name. Each is loaded on use, because it imports the parts that it attacks. */
 const FUZZERS: Readonly<Record<string, () => Promise<Fuzzer>>> = {
+  envd: async () => (await import('./envd.ts')).fuzzEnvd,
   frames: async () => (await import('./frames.ts')).fuzzFrames,
   'http-bridge': async () => (await import('./http-bridge.ts')).fuzzHttpBridge,
   passthrough: async () => (await import('./passthrough.ts')).fuzzPassthrough,
