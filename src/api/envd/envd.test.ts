@@ -251,6 +251,15 @@ test('a client that leaves ends its listening, not the process', async () => {
   await other.rest();
 });
 
+test('close breaks open streams, and the processes continue', async () => {
+  const stream = await Stream.open('process.Process/Start', [start([])]);
+  await stream.next();
+  envd.close();
+  await expect(stream.next()).rejects.toThrow('aborted');
+  await expect.poll(() => inside.processes[0]?.listeners).toBe(0);
+  expect(inside.processes[0]?.ended).toBeNull();
+});
+
 test('a keep-alive is sent when a process is silent', async () => {
   const stream = await Stream.open('process.Process/Start', [start([])], { 'Keepalive-Ping-Interval': '1' });
   await stream.next();

@@ -50,6 +50,7 @@ const CORS_MAX_AGE_SECONDS = 7200;
  */
 export class Envd {
   readonly #watchers = new PolledWatchers();
+  readonly #streams = new Set<ServerResponse>();
   readonly #procedures: Procedures = { ...PROCESS_PROCEDURES, ...filesystemProcedures(this.#watchers) };
 
   /**
@@ -70,8 +71,12 @@ export class Envd {
     }
   }
 
-  /** Ends all watchers that clients poll. */
+  /**
+   * Breaks all open streams, and ends the watchers that clients poll. The processes continue. Must be called
+   * before the HTTP server waits for its connections.
+   */
   close(): void {
+    for (const response of this.#streams) response.destroy();
     this.#watchers.close();
   }
 
@@ -89,6 +94,10 @@ export class Envd {
     checkMethod(raw, response, isRead ? ['GET', 'HEAD'] : ['POST']);
     if (path === '/envs') return sendJson(response, sandbox.environment);
     if (procedure === undefined) return sendJson(response, toMetrics(await sandbox.metrics()));
+    if (procedure.kind !== 'unary') {
+      this.#streams.add(response);
+      response.once('close', () => this.#streams.delete(response));
+    }
     const reportFailure = target.reportFailure ?? (() => undefined);
     return await serveCall(procedure, { raw, response, sandboxId: sandbox.id, access, reportFailure });
   }
