@@ -14,7 +14,7 @@ import {
   findAgentByName,
   forgetIdempotencyKey,
 } from '../storage/queries/agents.ts';
-import type { StoredInstance } from '../storage/queries/instances.ts';
+import type { AgentIdentity, StoredInstance } from '../storage/queries/instances.ts';
 import { toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { CreateInstance } from './contract.ts';
@@ -75,7 +75,7 @@ export class AgentCreates {
       },
     };
     const intent = this.#draft(spec, start);
-    const identity = { namespace: spec.namespace, name: spec.name, idempotency, isCandidate: true };
+    const identity = { ...identityOf(spec), idempotency, isCandidate: true };
     let isTaken = true;
     try {
       this.#starts.assertMayStart();
@@ -100,7 +100,7 @@ export class AgentCreates {
     const start = { ...(await this.#starts.startOf(ref, spec)), ...(stages && { stages }) };
     stages?.end('checks');
     const intent = this.#draft(spec, start);
-    const identity = { namespace: spec.namespace, name: spec.name, idempotency };
+    const identity = { ...identityOf(spec), idempotency };
     let isTaken = true;
     try {
       this.#starts.assertMayStart();
@@ -138,6 +138,7 @@ export class AgentCreates {
       concurrency: spec.concurrency,
       maxCallMs: spec.callTimeoutMs,
       spec: JSON.stringify(spec),
+      ttlMs: spec.ttlMs ?? 0,
     });
   }
 
@@ -195,4 +196,9 @@ export class AgentCreates {
     }
     throw nodeNotAnswering(id);
   }
+}
+
+/** Returns the columns by which an agent is found. */
+function identityOf({ namespace, name, labels, template }: InstanceSpec): AgentIdentity {
+  return { namespace, name, labels, template, idempotency: undefined };
 }

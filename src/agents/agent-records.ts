@@ -7,6 +7,7 @@ import type { Database } from '../storage/database.ts';
 import { findAgent, listAgents } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { InstanceQuery } from './contract.ts';
+import { cursorAfter, readCursor } from './list-cursor.ts';
 import { nodeNotAnswering } from './refusals.ts';
 
 export interface AgentRecordsOptions {
@@ -31,13 +32,14 @@ export class AgentRecords {
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
-    const { limit, cursor, tenant, namespace, name, status } = query;
+    const { limit, cursor: _cursor, ...filter } = query;
     const { database } = this.#options;
     await this.#options.instances.flushed();
     // The extra record shows whether there is a next page.
-    const found = await listAgents(database, { tenant, namespace, name, status, limit: limit + 1, afterId: cursor });
+    const found = await listAgents(database, { ...filter, limit: limit + 1, after: readCursor(query) });
     const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
-    return { instances, nextCursor: found.length > limit ? (instances.at(-1)?.id ?? null) : null };
+    const last = instances.at(-1);
+    return { instances, nextCursor: last && found.length > limit ? cursorAfter(query, last) : null };
   }
 
   /**
@@ -99,9 +101,9 @@ export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): I
     startedAtMs: stored.startedAtMs,
     nodeId: stored.nodeId,
     labels: spec.labels ?? {},
-    expiresAtMs: 0,
+    expiresAtMs: stored.expiresAtMs,
     onExpiry: spec.onExpiry ?? 'delete',
-    pausedAtMs: 0,
+    pausedAtMs: stored.status === 'PAUSED' ? stored.pausedAtMs : 0,
     sandbox: stored.sandbox,
   };
 }

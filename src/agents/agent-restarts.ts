@@ -9,6 +9,7 @@ import { timeoutSignal } from '../lib/deadline.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { graceOf } from './agent-deletes.ts';
+import { resumedExpiry } from './agent-expiries.ts';
 import { type AgentRecords, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { AgentsOptions } from './options.ts';
@@ -21,6 +22,7 @@ const KEEP_LOG_MS = 5_000;
 export class AgentRestarts {
   readonly #options: AgentsOptions;
   readonly #instances: Instances;
+  readonly #now: () => number;
   readonly #starts: AgentStarts;
   readonly #records: AgentRecords;
   /** Cancels the policy's pending restart of an agent. */
@@ -29,6 +31,7 @@ export class AgentRestarts {
   constructor(options: AgentsOptions, starts: AgentStarts, records: AgentRecords, cancelPolicy: (id: string) => void) {
     this.#options = options;
     this.#instances = options.instances;
+    this.#now = options.now ?? Date.now;
     this.#starts = starts;
     this.#records = records;
     this.#cancelPolicy = cancelPolicy;
@@ -44,7 +47,8 @@ export class AgentRestarts {
     if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
     // A restart by a client resets the restart counter of the policy.
     const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs };
+    const expiresAtMs = record.status === 'PAUSED' ? resumedExpiry(record, this.#now()) : record.expiresAtMs;
+    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs };
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
     const start = await this.#starts.startOf(next, toInstance(record).spec);
     await this.#beginNext(record, next, signal);
@@ -71,10 +75,15 @@ export class AgentRestarts {
    * `next`.
    */
   async #beginNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
-    const { epoch, restartsInRow, restartAtMs } = next;
+    const { epoch, restartsInRow, restartAtMs, expiresAtMs } = next;
     try {
       signal.throwIfAborted();
-      const hasBegun = await this.#instances.move(record, 'restart', { epoch, restartsInRow, restartAtMs });
+      const hasBegun = await this.#instances.move(record, 'restart', {
+        epoch,
+        restartsInRow,
+        restartAtMs,
+        expiresAtMs,
+      });
       if (!hasBegun) throw await this.#whyNoRestart(record.id);
     } catch (error) {
       await this.#starts.code.undo(next);

@@ -1,5 +1,6 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
+import { assertPauses } from '../instances/pausing.ts';
 import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
 import { transitionOf } from '../instances/state.ts';
@@ -42,6 +43,7 @@ export class AgentStarts {
   /** Returns how to start the agent. Fails if this installation cannot run it at all. */
   async startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
     const driver = await this.#options.drivers(spec.sandboxType);
+    if (spec.onExpiry === 'pause') assertPauses(driver);
     const identity = { id: ref.id, secret: newSecret() };
     const placed = await this.code.place(ref, spec);
     try {

@@ -4,7 +4,7 @@ import type { InstanceRef } from '../storage/queries/instances.ts';
 
 /** Long operation that changes an instance as a whole. */
 export interface Operation {
-  readonly kind: 'create' | 'restart' | 'delete';
+  readonly kind: 'create' | 'restart' | 'pause' | 'resume' | 'delete';
   readonly abort: AbortController;
   /** Resulting instance; undefined after a delete. */
   readonly done: Promise<Instance | undefined>;
@@ -12,7 +12,7 @@ export interface Operation {
 
 /** State of one agent in this process, in addition to its runner. */
 export interface AgentState {
-  /** Running create, restart or delete. */
+  /** Running operation. */
   operation?: Operation | undefined;
   /** Sandbox that has a reservation in the ledger, with its size. */
   reservation?: (InstanceRef & Pick<Size, 'cpuMillis' | 'memoryMb'>) | undefined;
@@ -20,6 +20,8 @@ export interface AgentState {
   codeEpochs?: readonly number[] | undefined;
   /** Cancels the pending restart by the restart policy. */
   cancelRestart?: (() => void) | undefined;
+  /** Timer for the end of its time to live. */
+  expiry?: { readonly atMs: number; readonly cancel: () => void } | undefined;
   /** True during a restart by the policy, until the consequence of a failure is written. */
   isRestarting?: true | undefined;
 }

@@ -12,16 +12,19 @@ import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandb
 import { listAgentsOfNode } from '../storage/queries/agents.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
+import { AgentExpiries } from './agent-expiries.ts';
+import { AgentPauses } from './agent-pauses.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
 import { AgentRestarts } from './agent-restarts.ts';
 import { AgentStarts } from './agent-starts.ts';
-import type { AgentInstances, CreateInstance, InstanceQuery, ResumedInstance } from './contract.ts';
+import type { AgentInstances, CreateInstance, ExpiryChange, InstanceQuery, ResumedInstance } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
 import {
   deletedMeanwhile,
   instanceFailed,
   isBeing,
+  isPaused,
   noPreviousRun,
   noSandbox,
   notRunning,
@@ -41,6 +44,8 @@ export class Agents implements AgentInstances {
   readonly #starts: AgentStarts;
   readonly #creates: AgentCreates;
   readonly #restarts: AgentRestarts;
+  readonly #pauses: AgentPauses;
+  readonly #expiries: AgentExpiries;
   readonly #policy: PolicyRestarts;
 
   constructor(options: AgentsOptions) {
@@ -50,6 +55,7 @@ export class Agents implements AgentInstances {
     this.#records = new AgentRecords(options);
     this.#creates = new AgentCreates(options, this.#starts, id => this.endReplaced(id));
     this.#restarts = new AgentRestarts(options, this.#starts, this.#records, id => this.#policy.cancel(id));
+    this.#pauses = new AgentPauses(options, this.#starts, this.#records);
     this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#starts.give(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
@@ -64,13 +70,22 @@ export class Agents implements AgentInstances {
       isBusy: id => this.#starts.operations.of(id) !== undefined,
       refusal: () => this.#starts.refusal(),
     });
+    this.#expiries = new AgentExpiries({
+      ...options,
+      table: this.#starts.table,
+      now: options.now ?? Date.now,
+      expire: agent => this.#expire(agent),
+    });
     this.#instances.own('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => this.#starts.promises.take(record),
       ended: sandbox => this.#starts.give(sandbox),
       exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
       exited: sandbox => void this.#policy.ended(sandbox),
-      looked: () => this.#policy.resume(),
+      looked: async () => {
+        await this.#policy.resume();
+        await this.#expiries.resume();
+      },
     });
   }
 
@@ -83,7 +98,11 @@ export class Agents implements AgentInstances {
     await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
     for (const stored of agents) {
       if (stored.status !== 'FAILED') this.#starts.code.hold(stored, toInstance(stored).spec);
+      // No adoption follows that would reserve its capacity.
+      if (stored.status === 'PAUSED') this.#starts.promises.take(stored);
     }
+    // An end may be due now, so it must not wait for sandboxes that do not answer.
+    await this.#expiries.resume();
   }
 
   get liveInstances(): number {
@@ -101,6 +120,7 @@ export class Agents implements AgentInstances {
    */
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#policy.close();
+    this.#expiries.close();
     this.#starts.stop();
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#starts.operations.settled(), this.#limiter.idle(graceMs)]);
@@ -112,8 +132,10 @@ export class Agents implements AgentInstances {
     return { agentsLeft };
   }
 
-  create(request: CreateInstance): Promise<Instance> {
-    return this.#creates.create(request);
+  async create(request: CreateInstance): Promise<Instance> {
+    const instance = await this.#creates.create(request);
+    this.#expiries.schedule(instance);
+    return instance;
   }
 
   invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
@@ -142,7 +164,7 @@ export class Agents implements AgentInstances {
     const before = this.#starts.operations.of(id);
     if (before?.kind === 'delete' || !isAllowed(record.status, 'end')) throw instanceNotFound(id);
     if (record.nodeId !== this.#options.nodeId) return await this.#deletes.discard(record);
-    this.#policy.cancel(id);
+    this.#cancelPlans(id);
     await this.#starts.operations.run(id, 'delete', async () => {
       const ending = await this.#deletes.begin(record);
       if (ending === null) throw instanceNotFound(id);
@@ -171,16 +193,19 @@ export class Agents implements AgentInstances {
     return await this.#starts.operations.run(id, 'restart', signal => this.#restarts.restart(id, signal));
   }
 
-  async setExpiry(): Promise<Instance> {
-    throw failedPrecondition('this version cannot set the end of an instance');
+  async setExpiry(tenant: string, id: string, change: ExpiryChange): Promise<Instance> {
+    return await this.#expiries.set(this.#records, { tenant, id }, change);
   }
 
-  async pause(): Promise<Instance> {
-    throw failedPrecondition('this version cannot pause an instance');
+  async pause(tenant: string, id: string): Promise<Instance> {
+    return await this.#pauses.pause(tenant, id);
   }
 
-  async resume(): Promise<ResumedInstance> {
-    throw failedPrecondition('this version cannot resume an instance');
+  async resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance> {
+    const resumed = await this.#pauses.resume(tenant, id);
+    const instance = await this.#records.get(tenant, id);
+    this.#expiries.schedule(instance);
+    return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
@@ -217,6 +242,19 @@ export class Agents implements AgentInstances {
     return text;
   }
 
+  /** Cancels what the record of an agent plans, because the agent is being deleted. */
+  #cancelPlans(id: string): void {
+    this.#policy.cancel(id);
+    this.#expiries.cancel(id);
+  }
+
+  /** Ends an agent whose time is over. A FAILED agent has nothing to pause. */
+  async #expire({ id, spec, status, onExpiry }: Instance): Promise<void> {
+    if (onExpiry === 'pause' && status !== 'FAILED') await this.pause(spec.tenant, id);
+    // A sandbox without code has nothing to finish, and its client expects its end at once.
+    else await this.delete(spec.tenant, id, spec.template === undefined ? null : 0);
+  }
+
   async #running(tenant: string, id: string): Promise<LiveInstance> {
     const live = this.#instances.live('agent', id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
     if (live.tenant !== tenant) throw instanceNotFound(id);
@@ -231,7 +269,7 @@ export class Agents implements AgentInstances {
       const record = await this.#records.find(id);
       const before = this.#starts.operations.of(id);
       if (record?.status !== 'STOPPING' || record.nodeId !== this.#options.nodeId || before?.kind === 'delete') return;
-      this.#policy.cancel(id);
+      this.#cancelPlans(id);
       await this.#starts.operations.run(id, 'delete', async () => {
         if (before !== undefined) {
           before.abort.abort(deletedMeanwhile(before.kind === 'create' ? 'create' : 'restart', id));
@@ -274,6 +312,7 @@ export class Agents implements AgentInstances {
   ): Promise<LiveInstance> {
     const record = await this.#records.settled(tenant, id);
     const { status, statusReason, restartAtMs } = record;
+    if (status === 'PAUSED') throw isPaused(id);
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
     if (status !== 'RUNNING') throw notThere();
     this.#records.assertHere(record);

@@ -42,9 +42,9 @@ export class Operations {
     return done;
   }
 
-  /** Aborts creates and restarts; deletes continue. */
+  /** Aborts creates and restarts; the others continue. */
   abortStarts(reason: Error): void {
-    for (const { kind, abort } of this.#running()) if (kind !== 'delete') abort.abort(reason);
+    for (const operation of this.#running()) if (isStart(operation)) operation.abort.abort(reason);
   }
 
   /** Resolves when all operations that run now have ended, successfully or not. */
@@ -57,11 +57,16 @@ export class Operations {
       [this.of(id), -1],
       [operation, 1],
     ] as const)
-      if (each !== undefined && each.kind !== 'delete') this.#starts += change;
+      if (each !== undefined && isStart(each)) this.#starts += change;
     this.#table.set(id, { operation });
   }
 
   #running(): readonly Operation[] {
     return this.#table.entries().flatMap(([, { operation }]) => operation ?? []);
   }
+}
+
+/** Returns true for an operation that starts a sandbox. */
+function isStart({ kind }: Operation): boolean {
+  return kind === 'create' || kind === 'restart';
 }

@@ -39,7 +39,13 @@ export const isPaused = (id: string) =>
 
 export const alreadyPaused = (id: string) => alreadyExists(`instance ${id} is already paused`);
 
-const DOING = { create: 'created', restart: 'restarted', delete: 'deleted' } as const;
+const DOING = {
+  create: 'created',
+  restart: 'restarted',
+  pause: 'paused',
+  resume: 'resumed',
+  delete: 'deleted',
+} as const;
 
 /** Refuses an operation because another one is changing the whole instance. */
 export const isBeing = (doing: keyof typeof DOING, id: string) =>

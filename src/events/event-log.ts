@@ -2,7 +2,18 @@ import { randomBytes } from 'node:crypto';
 import { LIMITS } from '../core/limits.ts';
 
 /** Kinds of events, as the stream names them in `event:`. */
-export const EVENT_TYPES = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended', 'scaled', 'job'] as const;
+export const EVENT_TYPES = [
+  'created',
+  'ready',
+  'paused',
+  'resumed',
+  'failed',
+  'restarting',
+  'stopping',
+  'ended',
+  'scaled',
+  'job',
+] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 
 /** Event as one replica sends it to another. */

@@ -12,6 +12,11 @@ import { isServing } from './live-instance.ts';
  * Bound of the handshake with a live runtime, whatever its handler does, unless the whole machine is stalled.
  */
 export const ANSWER_MS = 2_000;
+/**
+ * Time for which a recovered sandbox may stay silent before it is given up. A stalled machine delays healthy
+ * ones.
+ */
+export const SILENCE_MS = 30_000;
 /** Wait for a runtime before the driver is queried: a handshake takes about 1 ms, unless many run at once. */
 const AT_ONCE_MS = 500;
 /** Pause between two connections after one was refused or broke. */

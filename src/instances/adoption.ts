@@ -2,17 +2,11 @@ import type { OwnerKind } from '../core/instance.ts';
 import { within } from '../lib/deadline.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
-import { ANSWER_MS, type Dead, reach } from './adopt.ts';
+import { ANSWER_MS, type Dead, reach, SILENCE_MS } from './adopt.ts';
 import type { InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { notAnswering } from './refusals.ts';
 import type { InstanceRecord } from './rows.ts';
-
-/**
- * Time for which a recovered sandbox may stay silent before it is given up. A stalled machine delays healthy
- * ones.
- */
-const SILENCE_MS = 30_000;
 
 export interface AdoptionOptions extends Pick<InstancesOptions, 'drivers' | 'log' | 'adoption'> {
   /** Returns true while another operation works on the instance, or when nothing may become live any more. */

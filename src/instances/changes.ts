@@ -4,7 +4,7 @@ import type { FinalEvent, LastingEvent } from './state.ts';
 
 /** Written change of an instance. `found` is not a change: an earlier server left the instance. */
 export interface InstanceChange {
-  readonly kind: 'found' | 'created' | 'ready' | 'failed' | 'restarting' | 'stopping' | 'ended';
+  readonly kind: 'found' | 'created' | 'ready' | 'paused' | 'resumed' | 'failed' | 'restarting' | 'stopping' | 'ended';
   readonly id: string;
   readonly owner: StoredInstance['owner'];
   readonly tenant: string;
@@ -22,6 +22,8 @@ export type ChangeIdentity = Omit<InstanceChange, 'kind' | 'reason'>;
 
 const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind']>> = {
   started: 'ready',
+  paused: 'paused',
+  resumed: 'resumed',
   forgotten: 'ended',
   startFailed: 'failed',
   exited: 'failed',

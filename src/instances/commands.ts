@@ -42,7 +42,7 @@ export class Commands {
       await this.#registry.of(record.id).undo(record, error);
       throw error;
     }
-    const row = rowOf(factsOf(started, '', this.#parts.now()), started, sandbox.secret);
+    const row = rowOf(factsOf(started, '', this.#parts.now(), record), started, sandbox.secret);
     let isOurs: boolean;
     try {
       isOurs = await untilWritten(

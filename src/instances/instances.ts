@@ -7,6 +7,7 @@ import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '
 import { Commands } from './commands.ts';
 import type { InstanceOwner, InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
+import { pauseInstance, resumeInstance } from './pausing.ts';
 import { Reconciler } from './reconciler.ts';
 import { RunnerRegistry } from './registry.ts';
 import { Removals } from './removals.ts';
@@ -18,7 +19,7 @@ import type { FinalEvent, LastingEvent } from './state.ts';
 /** Properties of an instance that an owner requests. */
 export interface Draft
   extends Pick<StoredInstance, 'owner' | 'tenant' | 'sandboxType'>,
-    Partial<Pick<StoredInstance, 'concurrency' | 'maxCallMs' | 'spec'>> {
+    Partial<Pick<StoredInstance, 'concurrency' | 'maxCallMs' | 'spec' | 'ttlMs'>> {
   readonly sandbox: SandboxSpec;
 }
 
@@ -157,7 +158,7 @@ export class Instances {
 
   /** Returns the intent of an instance of this node that has had no sandbox yet. */
   draft(given: Draft): StoredInstance {
-    const { owner, tenant, sandbox, sandboxType, concurrency = 0, maxCallMs = 0, spec = '{}' } = given;
+    const { owner, tenant, sandbox, sandboxType, concurrency = 0, maxCallMs = 0, spec = '{}', ttlMs = 0 } = given;
     return {
       id: sandbox.instanceId,
       owner,
@@ -180,6 +181,9 @@ export class Instances {
       startedAtMs: 0,
       restartsInRow: 0,
       restartAtMs: 0,
+      ttlMs,
+      expiresAtMs: 0,
+      pausedAtMs: 0,
     };
   }
 
@@ -238,6 +242,16 @@ export class Instances {
    */
   adopt(record: InstanceRecord): Promise<LiveInstance | undefined> {
     return this.#registry.of(record.id).adopt(record);
+  }
+
+  /** Pauses a RUNNING instance. See `pauseInstance`. */
+  pause(record: InstanceRecord): Promise<void> {
+    return pauseInstance(this.#registry.of(record.id), record, this.#parts.now(), this.#parts);
+  }
+
+  /** Continues a PAUSED instance, which ends at `expiresAtMs` then. See `resumeInstance`. */
+  resume(record: InstanceRecord, expiresAtMs: number): Promise<void> {
+    return resumeInstance(this.#registry.of(record.id), record, expiresAtMs, this.#parts);
   }
 
   /**

@@ -8,6 +8,7 @@ import { storedIdentityOf } from './changes.ts';
 import { type InstancesOptions, OWNER_RULES } from './contract.ts';
 import { listSandboxes, removeSandbox, stopSandbox } from './driver-calls.ts';
 import type { LiveInstance } from './live-instance.ts';
+import { keepPaused } from './pausing.ts';
 import type { RunnerRegistry } from './registry.ts';
 import type { InstanceRecord } from './rows.ts';
 import type { InstanceRunner, RunnerParts } from './runner.ts';
@@ -203,6 +204,9 @@ export class Reconciler {
       case 'RUNNING':
         if (now.concurrency > 0) await this.#registry.of(id).adopt(now);
         else if (!recovers) await this.#discard(now, driver, listed);
+        return;
+      case 'PAUSED':
+        await keepPaused(this.#registry.of(id), now, driver);
         return;
       case 'CREATING':
         if (recovers) return;

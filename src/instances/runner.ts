@@ -6,6 +6,7 @@ import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { AgentIdentity, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { untilWritten } from '../storage/writes/until-written.ts';
+import type { Dead } from './adopt.ts';
 import { Adoption } from './adoption.ts';
 import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
 import { removeSandbox, stopsInTime } from './driver-calls.ts';
@@ -285,11 +286,11 @@ export class InstanceRunner {
     try {
       accept?.(loadFailure);
       signal.throwIfAborted();
-      const facts = factsOf(started, loadFailure?.message ?? '', now());
-      const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0 };
+      const facts = factsOf(started, loadFailure?.message ?? '', now(), record);
+      const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0, pausedAtMs: 0 };
       if (!(await this.#isRunning(record, row, takesName))) throw signal.reason ?? instanceNotFound(this.id);
       stages?.end('record');
-      this.#add(live, { ...record, startedAtMs: facts.startedAtMs });
+      this.#add(live, { ...record, startedAtMs: facts.startedAtMs, expiresAtMs: facts.expiresAtMs });
       return { live, facts, loadMs };
     } catch (error) {
       live.detach(messageOf(error));
@@ -333,8 +334,8 @@ export class InstanceRunner {
       log,
       ...(times && { adoption: times }),
       isTaken: () => isStopping() || this.isHeld,
-      found: (driver, handle, channel) => this.#found(record, driver, handle, channel),
-      dead: ({ dead, exitCode }) => this.#ended(record, dead, exitCode),
+      found: (driver, handle, channel) => this.found(record, driver, handle, channel),
+      dead: found => this.died(record, found),
       onLost: reconcileSoon,
     });
     void adoption.over.then(() => {
@@ -344,7 +345,13 @@ export class InstanceRunner {
     return adoption;
   }
 
-  #found(record: InstanceRecord, driver: SandboxDriver, handle: SandboxHandle, channel: Channel): LiveInstance {
+  /** Handles a recorded sandbox that was found dead. Never rejects. */
+  async died(record: InstanceRecord, { dead, exitCode }: Dead): Promise<void> {
+    await this.#ended(record, dead, exitCode);
+  }
+
+  /** Makes a recorded sandbox live over its open connection. */
+  found(record: InstanceRecord, driver: SandboxDriver, handle: SandboxHandle, channel: Channel): LiveInstance {
     // The watch opens published ports again, so it starts at once if there are any.
     const isWatchedLater = record.sandbox.portMappings.length === 0;
     const live = this.#newLive(record, driver, { handle, secret: record.secret, channel, isWatchedLater });

@@ -29,11 +29,23 @@ export interface Start {
 export type ReplacedAgent = NonNullable<TakenName['replaced']>;
 
 /** Columns about a sandbox that has started. */
-export type StartedFacts = Pick<StoredInstance, 'statusReason' | 'loadError' | 'startedAtMs' | 'sandbox'>;
+export type StartedFacts = Pick<
+  StoredInstance,
+  'statusReason' | 'loadError' | 'startedAtMs' | 'expiresAtMs' | 'sandbox'
+>;
 
-/** Returns the columns. `loadError`: why the code was not loaded; `''` if it was. */
-export function factsOf({ facts }: StartedSandbox, loadError: string, startedAtMs: number): StartedFacts {
-  return { statusReason: '', loadError, startedAtMs, sandbox: facts };
+/**
+ * Returns the columns. `loadError`: why the code was not loaded; `''` if it was. The time to live begins with
+ * the first start.
+ */
+export function factsOf(
+  { facts }: StartedSandbox,
+  loadError: string,
+  startedAtMs: number,
+  { epoch, ttlMs, expiresAtMs: endMs }: Pick<StoredInstance, 'epoch' | 'ttlMs' | 'expiresAtMs'>,
+): StartedFacts {
+  const expiresAtMs = epoch === 1 && ttlMs > 0 ? startedAtMs + ttlMs : endMs;
+  return { statusReason: '', loadError, startedAtMs, expiresAtMs, sandbox: facts };
 }
 
 /** Returns the columns of a sandbox that has started. */

@@ -11,6 +11,9 @@ export type InstanceEvent =
   | 'forgotten'
   /** A later start failed or was interrupted by the end of the server. */
   | 'startFailed'
+  /** The processes of the sandbox stand still, or are about to. */
+  | 'paused'
+  | 'resumed'
   /** The sandbox ended by itself or is unreachable. */
   | 'exited'
   /** The instance gets another sandbox, with the next epoch. */
@@ -27,9 +30,11 @@ const TRANSITIONS = {
   started: { from: ['CREATING'], to: 'RUNNING' },
   forgotten: { from: ['CREATING'], to: 'GONE' },
   startFailed: { from: ['CREATING'], to: 'FAILED' },
-  exited: { from: ['RUNNING'], to: 'FAILED' },
-  restart: { from: ['RUNNING', 'FAILED'], to: 'CREATING' },
-  end: { from: ['CREATING', 'RUNNING', 'FAILED'], to: 'STOPPING' },
+  paused: { from: ['RUNNING'], to: 'PAUSED' },
+  resumed: { from: ['PAUSED'], to: 'RUNNING' },
+  exited: { from: ['RUNNING', 'PAUSED'], to: 'FAILED' },
+  restart: { from: ['RUNNING', 'PAUSED', 'FAILED'], to: 'CREATING' },
+  end: { from: ['CREATING', 'RUNNING', 'PAUSED', 'FAILED'], to: 'STOPPING' },
   removed: { from: ['STOPPING'], to: 'GONE' },
   discarded: { from: ['RUNNING', 'FAILED', 'STOPPING'], to: 'GONE' },
 } as const satisfies Record<InstanceEvent, { from: readonly InstanceStatus[]; to: InstanceState }>;

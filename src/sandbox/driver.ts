@@ -99,6 +99,17 @@ export interface SandboxDriver {
    */
   logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
 
+  /**
+   * Freezes all processes of a running sandbox, with their memory. A sandbox that is paused already counts as
+   * success. `stop` and `remove` work on a paused sandbox too. Absent: the driver cannot pause.
+   * Fails with `failed_precondition` if this machine cannot freeze processes or the sandbox does not run, and
+   * with `unavailable` if they did not freeze in time; then some may stand still until `resume`.
+   */
+  pause?(handle: SandboxHandle): Promise<void>;
+
+  /** Continues a paused sandbox. Has no effect on a sandbox that is not paused. */
+  resume?(handle: SandboxHandle): Promise<void>;
+
   /** Returns access to a running sandbox. Has no effect until one of its methods is called. */
   access?(handle: SandboxHandle): SandboxAccess;
 
@@ -272,6 +283,8 @@ export interface ExitResult {
 
 export type SandboxState =
   | { readonly state: 'running' }
+  /** The processes stand still until `resume`. */
+  | { readonly state: 'paused' }
   /**
    * The sandbox may still run: its machine is lost, or the component that knows its state does not answer.
    * The service starts no replacement until the sandbox is known to have ended. `reason` is a sentence.

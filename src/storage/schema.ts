@@ -45,6 +45,16 @@ export interface InstanceTable {
   restarts_in_row: Generated<number>;
   /** Time of the next restart by the restart policy; 0: none. */
   restart_at_ms: Generated<number>;
+  /** The labels of an agent, as `labelColumn` writes them; lists select by them. */
+  labels: Generated<string>;
+  /** The template of an agent; `''`: none. */
+  template: Generated<string>;
+  /** The time to live that was requested last; 0: none. */
+  ttl_ms: Generated<number>;
+  /** The end of an agent; 0: none. Without effect while the agent is PAUSED. */
+  expires_at_ms: Generated<number>;
+  /** The start of the last pause; 0 after a resume. */
+  paused_at_ms: Generated<number>;
 }
 
 /**

@@ -36,6 +36,8 @@ export interface FakeFaults {
   removeGate: Promise<void> | undefined;
   /** Number of stops that fail before one succeeds. */
   stopFailures: number;
+  /** Number of pauses that fail before one succeeds. */
+  pauseFailures: number;
   /**
    * Reason why the engine does not answer. Every method except `close` fails with the reason, and the probe
    * reports it.
@@ -52,6 +54,8 @@ interface FakeSandbox {
   readonly events: EventEmitter;
   readonly lines: { readonly atMs: number; readonly text: string }[];
   exit: ExitResult | undefined;
+  /** Ends the pause; undefined: the sandbox is not paused. */
+  resume: (() => void) | undefined;
   readonly ending: AbortController;
   readonly inside: FakeInside;
 }
@@ -73,6 +77,7 @@ export class FakeDriver implements SandboxDriver {
     removeFailures: 0,
     removeGate: undefined,
     stopFailures: 0,
+    pauseFailures: 0,
     away: undefined,
     unknown: undefined,
   };
@@ -170,7 +175,17 @@ export class FakeDriver implements SandboxDriver {
     const ending = new AbortController();
     setMaxListeners(0, ending.signal);
     const inside = { env: spec.env, ended: ending.signal, openExecs: 0 };
-    const sandbox: FakeSandbox = { spec, handle, runtime, events, lines, exit: undefined, ending, inside };
+    const sandbox: FakeSandbox = {
+      spec,
+      handle,
+      runtime,
+      events,
+      lines,
+      exit: undefined,
+      ending,
+      inside,
+      resume: undefined,
+    };
     await runtime.listen();
     this.#sandboxes.set(path, sandbox);
     const facts = {
@@ -205,6 +220,7 @@ export class FakeDriver implements SandboxDriver {
     }
     const sandbox = this.#find(handle);
     if (!sandbox || sandbox.exit) return;
+    sandbox.resume?.();
     if (graceMs > 0) await sandbox.runtime.stop(graceMs);
     this.#end(sandbox, graceMs > 0 ? exitOf(0) : { ...exitOf(0), code: null, signal: 'SIGKILL' });
   }
@@ -233,7 +249,36 @@ export class FakeDriver implements SandboxDriver {
     if (!sandbox) return { state: 'gone' };
     if (sandbox.exit) return { state: 'exited', exit: sandbox.exit };
     const { unknown } = this.faults;
+    if (sandbox.resume !== undefined) return { state: 'paused' };
     return unknown === undefined ? { state: 'running' } : { state: 'unknown', reason: unknown };
+  }
+
+  async pause(handle: SandboxHandle): Promise<void> {
+    this.#assertHere();
+    const sandbox = this.#find(handle);
+    if (!sandbox || sandbox.exit) throw failedPrecondition('the sandbox does not run');
+    if (this.faults.pauseFailures > 0) {
+      this.faults.pauseFailures--;
+      throw unavailable('the pause failed on demand');
+    }
+    if (sandbox.resume !== undefined) return;
+    const paused = new Promise<void>(resolve => {
+      sandbox.resume = () => {
+        sandbox.resume = undefined;
+        resolve();
+      };
+    });
+    sandbox.runtime.fallSilent(paused);
+  }
+
+  async resume(handle: SandboxHandle): Promise<void> {
+    this.#assertHere();
+    this.#find(handle)?.resume?.();
+  }
+
+  /** Returns true if the sandbox of an instance is paused. */
+  isPaused(instanceId: string): boolean {
+    return this.#ofInstance(instanceId).resume !== undefined;
   }
 
   async list(): Promise<readonly ListedSandbox[]> {

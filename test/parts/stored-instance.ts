@@ -27,6 +27,9 @@ export function storedInstance(changes: Partial<StoredInstance> = {}): StoredIns
     startedAtMs: 0,
     restartsInRow: 0,
     restartAtMs: 0,
+    ttlMs: 0,
+    expiresAtMs: 0,
+    pausedAtMs: 0,
     ...changes,
   };
 }

@@ -254,7 +254,7 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
       const ref = { id: 'i-1', epoch: 1, nodeId: storedInstance().nodeId };
       expect(await updateInstance(opened.database, ref, ['RUNNING'], { status: 'STOPPING' })).toBe(true);
       expect(await updateInstance(opened.database, ref, ['RUNNING'], { status: 'FAILED' })).toBe(false);
-      const list = await listAgents(opened.database, { tenant: 'default', limit: 10, afterId: null });
+      const list = await listAgents(opened.database, { tenant: 'default', limit: 10, after: null });
       expect(list.map(({ id, status }) => [id, status])).toEqual([
         ['i-1', 'STOPPING'],
         ['i-2', 'RUNNING'],

@@ -96,7 +96,7 @@ export async function resolveAgent(client: Client, given: string, namespace: str
 }
 
 /** The events that change a list of agents. */
-const AGENT_EVENTS = ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended'];
+const AGENT_EVENTS = ['created', 'ready', 'paused', 'resumed', 'failed', 'restarting', 'stopping', 'ended'];
 
 interface ListOptions extends WatchOptions {
   readonly namespace?: string;

@@ -2,7 +2,7 @@
 export const WAITS = {
   agent: {
     states: ['running', 'failed', 'creating', 'stopping', 'deleted'],
-    events: ['created', 'ready', 'failed', 'restarting', 'stopping', 'ended'],
+    events: ['created', 'ready', 'paused', 'resumed', 'failed', 'restarting', 'stopping', 'ended'],
   },
   function: {
     states: ['ready', 'idle', 'registered', 'deleted'],

@@ -37,6 +37,7 @@ import { InitAccess } from './access.ts';
 import { readStats, removeGroups } from './control-groups.ts';
 import { type DiskOptions, DiskWatch } from './disk-watch.ts';
 import type { FrameSocket } from './frame-socket.ts';
+import { freeze, isFrozen, thaw } from './freezer.ts';
 import {
   makeHandle,
   type ProcessSandbox,
@@ -47,7 +48,7 @@ import {
   removeState,
   type SandboxStateFile,
 } from './handle.ts';
-import { askToEnd, connectInit, endSandbox, recordKilled, type Told, type Watch, watchInit } from './init.ts';
+import { askStats, askToEnd, connectInit, endSandbox, recordKilled, type Told, type Watch, watchInit } from './init.ts';
 import { isAlive, waitForEnd } from './kernel.ts';
 import { readLogs } from './logs.ts';
 import { CHOSEN_NETWORK_SENTENCE, type NetworkOptions, sharedNetworkSentence } from './network.ts';
@@ -56,7 +57,6 @@ import { type HostFacts, isAlone } from './start-request.ts';
 
 /** Time after a command's own timeout until its outputs must have arrived. */
 const EXEC_MARGIN_MS = 15_000;
-const STATS_TIMEOUT_MS = 5_000;
 const DYING_MS = 2_000;
 const LISTED_AT_ONCE = 32;
 
@@ -125,19 +125,31 @@ export abstract class HostDriver implements SandboxDriver {
     return await within(ended, 2 ** 31 - 1, 'the sandbox has not ended', signal);
   }
 
+  async pause(handle: SandboxHandle): Promise<void> {
+    await freeze(readHandle(handle));
+    // Otherwise their connections would wait for the resume; the next inspection opens them again.
+    this.#ports.close(handle.instanceId);
+  }
+
+  async resume(handle: SandboxHandle): Promise<void> {
+    await thaw(readHandle(handle));
+  }
+
   async stop(handle: SandboxHandle, graceMs: number): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
+    await thaw(sandbox);
     const watched = this.#watched.get(handle.instanceId);
     const watch = watched?.watch;
     if (watched === undefined || watch === undefined || !watched.isEnclosed)
       return await endSandbox(sandbox, graceMs, watch ?? null);
     const told = await askToEnd(watch, graceMs);
-    if (told === null) return await endSandbox(sandbox, 0, this.#watchOf(handle));
+    if (told === null) return await endSandbox(sandbox, 0, watched.watch ?? null);
     if (watched.watch === watch) watched.leaving = told;
   }
 
   async remove(handle: SandboxHandle, cleared?: () => void): Promise<void> {
     const sandbox = await this.#complete(readHandle(handle));
+    await thaw(sandbox);
     this.#ports.close(handle.instanceId);
     this.#disk.drop(handle.instanceId);
     const groupsGone = await this.#clear(sandbox);
@@ -179,6 +191,7 @@ export abstract class HostDriver implements SandboxDriver {
     if (exit !== null) return { state: 'exited', exit };
     const { init } = sandbox;
     if (init !== null && isAlive(init)) {
+      if (isFrozen(sandbox)) return { state: 'paused' };
       await this.#ports.reopen(handle);
       return { state: 'running' };
     }
@@ -247,15 +260,7 @@ export abstract class HostDriver implements SandboxDriver {
     const sandbox = readHandle(handle);
     const counted = await readStats(sandbox.groups);
     if (counted !== null) return counted;
-    const connection = await this.#connectRunning(handle);
-    try {
-      connection.send({ op: 'stats' });
-      const answer = await within(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
-      if (answer === null) throw unavailable('the sandbox ended before it told what it uses');
-      return answer as unknown as SandboxStats;
-    } finally {
-      connection.close();
-    }
+    return await askStats(await this.#connectRunning(handle));
   }
 
   async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
@@ -400,12 +405,9 @@ export abstract class HostDriver implements SandboxDriver {
   async #end(instanceId: string, cause: string): Promise<void> {
     const state = await readState(this.directoryOf(instanceId));
     if (state === null) return;
-    const handle = this.handleOf(instanceId, state);
-    await endSandbox(readHandle(handle), 0, this.#watchOf(handle), cause);
-  }
-
-  #watchOf({ instanceId }: SandboxHandle): Watch | null {
-    return this.#watched.get(instanceId)?.watch ?? null;
+    const sandbox = readHandle(this.handleOf(instanceId, state));
+    await thaw(sandbox);
+    await endSandbox(sandbox, 0, this.#watched.get(instanceId)?.watch ?? null, cause);
   }
 
   /** Adds the facts that a handle from the beginning of a start lacks, from the sandbox's directory. */

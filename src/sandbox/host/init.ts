@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { unavailable } from '../../core/error.ts';
 import { endsWithin, within } from '../../lib/deadline.ts';
 import { currentBootId } from '../../lib/process-name.ts';
-import type { ExitResult } from '../driver.ts';
+import type { ExitResult, SandboxStats } from '../driver.ts';
 import { hasOomKill, killGroups } from './control-groups.ts';
 import { FrameSocket } from './frame-socket.ts';
 import { type ProcessSandbox, readExit } from './handle.ts';
@@ -13,6 +13,7 @@ import { isAlive, killProcess, waitForEnd } from './kernel.ts';
 const KILL_TIMEOUT_MS = 10_000;
 /** Time limit for init to report the end, in addition to the grace period. */
 const END_MARGIN_MS = 2_000;
+const STATS_TIMEOUT_MS = 5_000;
 
 /** Name of the socket on which init listens, in the sandbox's directory. */
 export const CONTROL_SOCKET = 'init.sock';
@@ -127,6 +128,18 @@ export async function endSandbox(
 export async function askToEnd({ connection, told }: Watch, graceMs: number): Promise<Told | null> {
   connection.send({ op: 'stop', graceMs });
   return await within(told, graceMs + END_MARGIN_MS, 'init has not told the end in time').catch(() => null);
+}
+
+/** Asks init what its sandbox uses, over a connection that is closed afterwards. */
+export async function askStats(connection: FrameSocket): Promise<SandboxStats> {
+  try {
+    connection.send({ op: 'stats' });
+    const answer = await within(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
+    if (answer === null) throw unavailable('the sandbox ended before it told what it uses');
+    return answer as unknown as SandboxStats;
+  } finally {
+    connection.close();
+  }
 }
 
 async function newWatch(sandbox: ProcessSandbox) {

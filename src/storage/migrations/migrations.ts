@@ -13,6 +13,7 @@ import * as secrets from './0011-secrets.ts';
 import * as restartPolicy from './0012-restart-policy.ts';
 import * as addressKey from './0014-address-key.ts';
 import * as unpackedCode from './0015-unpacked-code.ts';
+import * as agentLifetimes from './0016-agent-lifetimes.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -44,4 +45,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0012-restart-policy': restartPolicy,
   '0014-address-key': addressKey,
   '0015-unpacked-code': unpackedCode,
+  '0016-agent-lifetimes': agentLifetimes,
 };

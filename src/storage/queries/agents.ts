@@ -1,5 +1,5 @@
 import type { Selectable } from 'kysely';
-import type { InstanceStatus } from '../../core/instance.ts';
+import type { InstanceStatus, Labels } from '../../core/instance.ts';
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { prepare } from '../prepared.ts';
@@ -13,6 +13,7 @@ import {
   toStored,
   updateInstance,
 } from './instances.ts';
+import { hasLabels } from './labels.ts';
 
 /** Feed topic: agents that lost their names to an agent of another node. The key is the agent's id. */
 export const TOPIC_AGENTS = 'agents';
@@ -38,10 +39,18 @@ export interface AgentFilter {
   readonly namespace?: string | undefined;
   readonly name?: string | undefined;
   readonly status?: InstanceStatus | readonly InstanceStatus[] | undefined;
+  readonly labels?: Labels | undefined;
+  /** null: any template; undefined: with or without. */
+  readonly template?: string | null | undefined;
+  readonly startedAfterMs?: number | undefined;
+  /** Default: `id`. The others order by the start of the sandbox, then by id. */
+  readonly order?: AgentOrder | undefined;
   readonly limit: number;
-  /** Returns only greater ids; null: from the first one. */
-  readonly afterId: string | null;
+  /** The last agent of the page before; null: from the first one. The order `id` ignores `startedAtMs`. */
+  readonly after: { readonly id: string; readonly startedAtMs: number } | null;
 }
+
+export type AgentOrder = 'id' | 'oldest' | 'newest';
 
 const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where('owner_kind', '=', 'agent');
 
@@ -88,15 +97,34 @@ export async function listPlannedRestarts(database: Database, nodeId: string): P
   return rows.map(toStored);
 }
 
-/** Returns one page of a tenant's agents, ordered by id. */
+/** Returns one page of a tenant's agents. */
 export async function listAgents(database: Database, filter: AgentFilter): Promise<StoredInstance[]> {
   let query = agentsIn(database).where('tenant', '=', filter.tenant);
   if (filter.namespace !== undefined) query = query.where('namespace', '=', filter.namespace);
   if (filter.name !== undefined) query = query.where('name', '=', filter.name);
   if (filter.status !== undefined) query = query.where('status', 'in', [filter.status].flat());
-  if (filter.afterId !== null) query = query.where('id', '>', filter.afterId);
-  const rows = await query.orderBy('id').limit(filter.limit).execute();
+  if (filter.template === null) query = query.where('template', '<>', '');
+  else if (filter.template !== undefined) query = query.where('template', '=', filter.template);
+  if (filter.startedAfterMs !== undefined) query = query.where('started_at_ms', '>=', filter.startedAfterMs);
+  for (const hasLabel of hasLabels(filter.labels ?? {})) query = query.where(hasLabel);
+  const rows = await inOrder(query, filter).limit(filter.limit).execute();
   return rows.map(toStored);
+}
+
+/** Orders the agents, beginning after the page before. */
+function inOrder(query: ReturnType<typeof agentsIn>, { order = 'id', after }: AgentFilter) {
+  if (order === 'id') return (after === null ? query : query.where('id', '>', after.id)).orderBy('id');
+  const [beyond, direction] = order === 'oldest' ? (['>', 'asc'] as const) : (['<', 'desc'] as const);
+  const rest =
+    after === null
+      ? query
+      : query.where(({ and, or, eb }) =>
+          or([
+            eb('started_at_ms', beyond, after.startedAtMs),
+            and([eb('started_at_ms', '=', after.startedAtMs), eb('id', beyond, after.id)]),
+          ]),
+        );
+  return rest.orderBy('started_at_ms', direction).orderBy('id', direction);
 }
 
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {

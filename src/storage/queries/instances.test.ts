@@ -54,7 +54,7 @@ test('an instance of another owner is not an agent and needs no name', async () 
   for (const kind of ['function', 'function', 'job', 'build'] as const) {
     expect(await insertInstance(database, owned(kind))).toBe(true);
   }
-  expect(await listAgents(database, { tenant: 'default', limit: 10, afterId: null })).toEqual([]);
+  expect(await listAgents(database, { tenant: 'default', limit: 10, after: null })).toEqual([]);
   expect(await listAgentsOfNode(database, 'node')).toEqual([]);
   const all = await listInstancesOfNode(database, 'node');
   expect(all).toHaveLength(4);
@@ -127,9 +127,13 @@ describe('listAgents', () => {
       ids.push(instance.id);
     }
     ids.sort();
-    const first = await listAgents(database, { tenant: 'default', limit: 4, afterId: null });
+    const first = await listAgents(database, { tenant: 'default', limit: 4, after: null });
     expect(first.map(({ id }) => id)).toEqual(ids.slice(0, 4));
-    const second = await listAgents(database, { tenant: 'default', limit: 4, afterId: ids[3] as string });
+    const second = await listAgents(database, {
+      tenant: 'default',
+      limit: 4,
+      after: { id: ids[3] as string, startedAtMs: 0 },
+    });
     expect(second.map(({ id }) => id)).toEqual(ids.slice(4));
   });
 
@@ -138,7 +142,7 @@ describe('listAgents', () => {
     await insert(storedInstance({ status: 'FAILED', spec: '"ab"' }), 'ab');
     await insert(storedInstance({ tenant: 'other' }), 'a');
     const names = async (filter: object) =>
-      (await listAgents(database, { tenant: 'default', limit: 10, afterId: null, ...filter }))
+      (await listAgents(database, { tenant: 'default', limit: 10, after: null, ...filter }))
         .map(({ spec }) => JSON.parse(spec) as string)
         .sort();
     expect(await names({})).toEqual(['a', 'ab']);

@@ -1,9 +1,10 @@
 import type { Selectable } from 'kysely';
-import type { InstanceStatus, OwnerKind, SandboxFacts, SandboxType } from '../../core/instance.ts';
+import type { InstanceStatus, Labels, OwnerKind, SandboxFacts, SandboxType } from '../../core/instance.ts';
 import type { LeaseFence } from '../../core/lease.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { type Prepared, prepare, type Queries } from '../prepared.ts';
 import type { InstanceTable } from '../schema.ts';
+import { labelColumn } from './labels.ts';
 import { fence } from './leases.ts';
 
 /** An instance as stored; `spec` and `handle` are JSON. */
@@ -35,6 +36,12 @@ export interface StoredInstance {
   readonly restartsInRow: number;
   /** Time of the next restart by the restart policy; 0: none. */
   readonly restartAtMs: number;
+  /** Time to live that was requested last; 0: none. */
+  readonly ttlMs: number;
+  /** End of the agent; 0: none, or the agent has not started yet. */
+  readonly expiresAtMs: number;
+  /** Start of the pause; meaningful in the state PAUSED only. */
+  readonly pausedAtMs: number;
 }
 
 /** A particular sandbox of an instance: the target of a change. */
@@ -55,6 +62,8 @@ export interface AgentIdentity {
   readonly idempotency: { readonly key: string; readonly requestHash: string } | undefined;
   /** Another agent keeps the name until `takeAgentName` moves it. */
   readonly isCandidate?: boolean;
+  readonly labels?: Labels | undefined;
+  readonly template?: string | undefined;
 }
 
 /** The columns that a change may write; absent members stay unchanged. */
@@ -69,10 +78,13 @@ export interface InstancePatch {
   readonly startedAtMs?: number;
   readonly restartsInRow?: number;
   readonly restartAtMs?: number;
+  readonly ttlMs?: number;
+  readonly expiresAtMs?: number;
+  readonly pausedAtMs?: number;
 }
 
 /** A record to insert. */
-type NewRow = Omit<Selectable<InstanceTable>, 'restarts_in_row' | 'restart_at_ms'>;
+type NewRow = Omit<Selectable<InstanceTable>, 'restarts_in_row' | 'restart_at_ms' | 'expires_at_ms' | 'paused_at_ms'>;
 
 const insertPrepared = prepare((db, p: NewRow) =>
   db
@@ -102,6 +114,9 @@ const insertPrepared = prepare((db, p: NewRow) =>
       started_at_ms: p.started_at_ms,
       idempotency_key: p.idempotency_key,
       request_hash: p.request_hash,
+      labels: p.labels,
+      template: p.template,
+      ttl_ms: p.ttl_ms,
     })
     .onConflict(conflict => conflict.doNothing())
     .returning('id'),
@@ -141,6 +156,9 @@ export async function insertInstance(
     started_at_ms: instance.startedAtMs,
     idempotency_key: agent.idempotency?.key ?? null,
     request_hash: agent.idempotency?.requestHash ?? null,
+    labels: labelColumn(agent.labels),
+    template: agent.template ?? '',
+    ttl_ms: instance.ttlMs,
   });
   return inserted.length === 1;
 }
@@ -284,6 +302,9 @@ export function toStored(row: Selectable<InstanceTable>): StoredInstance {
     startedAtMs: row.started_at_ms,
     restartsInRow: Number(row.restarts_in_row),
     restartAtMs: Number(row.restart_at_ms),
+    ttlMs: Number(row.ttl_ms),
+    expiresAtMs: Number(row.expires_at_ms),
+    pausedAtMs: Number(row.paused_at_ms),
   };
 }
 
@@ -300,5 +321,8 @@ function toColumns(patch: InstancePatch) {
     started_at_ms: patch.startedAtMs,
     restarts_in_row: patch.restartsInRow,
     restart_at_ms: patch.restartAtMs,
+    ttl_ms: patch.ttlMs,
+    expires_at_ms: patch.expiresAtMs,
+    paused_at_ms: patch.pausedAtMs,
   };
 }

@@ -151,7 +151,7 @@ export async function giveUpNode(
     .where('node_id', '=', nodeId)
     .where('owner_kind', '=', 'agent')
     .where(({ or, and, eb }) =>
-      or([eb('status', '=', 'RUNNING'), and([eb('status', '=', 'CREATING'), eb('epoch', '>', 1)])]),
+      or([eb('status', 'in', ['RUNNING', 'PAUSED']), and([eb('status', '=', 'CREATING'), eb('epoch', '>', 1)])]),
     )
     .executeTakeFirstOrThrow();
   const gone = await transaction

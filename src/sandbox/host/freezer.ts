@@ -1,0 +1,168 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdir, rmdir, unlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
+import { poll } from '../../lib/backoff.ts';
+import { cgroupDirectory } from './cgroup-mounts.ts';
+import type { ProcessSandbox } from './handle.ts';
+import { isAlive } from './kernel.ts';
+import { treeOf } from './machine-sandboxes.ts';
+
+/** File in the directory of a sandbox that is paused or about to be: how its processes stand still. */
+const MARKER = 'paused.json';
+const FREEZE_TRIES = 400;
+const FREEZE_PAUSES = { firstMs: 1, longestMs: 20 };
+const REMOVE_TRIES = 100;
+/** Listings in a row that show no running process. A process may change its parent during a single one. */
+const CLEAN_LISTINGS = 2;
+
+/**
+ * The means that stops the processes of a sandbox: a frozen group, which is the sandbox's own (version 2) or
+ * made for the pause (version 1), or SIGSTOP where no group can be used.
+ */
+type Freezing =
+  | { readonly how: 'unified'; readonly group: string }
+  | { readonly how: 'freezer'; readonly group: string; readonly before: string }
+  | { readonly how: 'signal' };
+
+/** Returns true if the sandbox is paused, or a pause or a resume was interrupted. */
+export function isFrozen({ directory }: Pick<ProcessSandbox, 'directory'>): boolean {
+  return existsSync(join(directory, MARKER));
+}
+
+/**
+ * Freezes all processes of a running sandbox, again if it is frozen already. The marker precedes the first
+ * change, so that `thaw` undoes an interrupted one. Fails with `unavailable` if they do not freeze in time.
+ */
+export async function freeze(sandbox: ProcessSandbox): Promise<void> {
+  const { init, instanceId } = sandbox;
+  if (init === null || !isAlive(init)) throw failedPrecondition(`the sandbox of ${instanceId} does not run`);
+  const freezing = readMarker(sandbox) ?? chooseFreezing(sandbox);
+  try {
+    await writeFile(join(sandbox.directory, MARKER), JSON.stringify(freezing), { mode: 0o600 });
+    if (await stopAll(freezing, init.pid)) return;
+  } catch (error) {
+    await thaw(sandbox).catch(() => undefined);
+    throw unavailable(`the processes of ${instanceId} cannot be frozen: ${messageOf(error)}`, { cause: error });
+  }
+  await thaw(sandbox).catch(() => undefined);
+  throw unavailable(`the processes of ${instanceId} did not freeze in time`);
+}
+
+/** Continues all processes of a sandbox. Has no effect if it is not frozen. */
+export async function thaw(sandbox: ProcessSandbox): Promise<void> {
+  // Nearly always, and cheaper than an error.
+  if (!isFrozen(sandbox)) return;
+  const freezing = readMarker(sandbox);
+  const { init } = sandbox;
+  if (freezing?.how === 'freezer') await leaveFreezer(freezing.group, freezing.before);
+  // After the end of init, its pid and the name of its group may belong to others.
+  else if (freezing !== null && init !== null && isAlive(init)) {
+    if (freezing.how === 'unified') await write(join(freezing.group, 'cgroup.freeze'), '0');
+    else for (const pid of await treeOf(init.pid)) signal(pid, 'SIGCONT');
+  }
+  await unlink(join(sandbox.directory, MARKER)).catch(() => undefined);
+}
+
+function chooseFreezing({ groups, instanceId, init }: ProcessSandbox): Freezing {
+  for (const [controller, group] of Object.entries(groups.paths))
+    if (groups.versions[controller] === 2 && existsSync(join(group, 'cgroup.freeze'))) return { how: 'unified', group };
+  const before = init && cgroupDirectory('freezer', init.pid);
+  return before ? { how: 'freezer', group: join(before, `rookery-${instanceId}`), before } : { how: 'signal' };
+}
+
+/** Returns true once all processes stand still. */
+async function stopAll(freezing: Freezing, init: number): Promise<boolean> {
+  if (freezing.how === 'unified') {
+    await write(join(freezing.group, 'cgroup.freeze'), '1');
+    return await becomes(join(freezing.group, 'cgroup.events'), /^frozen 1$/m);
+  }
+  if (freezing.how === 'signal') return await untilClean(init, pid => isStopped(pid) || !signal(pid, 'SIGSTOP'));
+  const { group } = freezing;
+  await mkdir(group, { recursive: true });
+  await write(join(group, 'freezer.state'), 'FROZEN');
+  const isInside = async (pid: number) => membersOf(group).has(pid) || !(await moveTo(group, pid));
+  if (!(await untilClean(init, isInside))) return false;
+  return await becomes(join(group, 'freezer.state'), /^FROZEN/);
+}
+
+/**
+ * Lists the processes of a sandbox until `isDone` is true of each, several times in a row. `isDone` stops the
+ * process otherwise. Children of stopped processes are stopped as well, so this ends.
+ */
+async function untilClean(init: number, isDone: (pid: number) => boolean | Promise<boolean>): Promise<boolean> {
+  let clean = 0;
+  const found = await poll(FREEZE_TRIES, FREEZE_PAUSES, async () => {
+    let isClean = true;
+    for (const pid of (await treeOf(init)).toReversed()) if (!(await isDone(pid))) isClean = false;
+    clean = isClean ? clean + 1 : 0;
+    return clean >= CLEAN_LISTINGS ? true : undefined;
+  });
+  return found === true;
+}
+
+async function becomes(path: string, pattern: RegExp): Promise<boolean> {
+  const is = async () => (pattern.test(readFileSync(path, 'latin1')) ? true : undefined);
+  return (await poll(FREEZE_TRIES, FREEZE_PAUSES, is)) === true;
+}
+
+/** Thaws a group of version 1, returns its processes to the group before, and removes it. */
+async function leaveFreezer(group: string, before: string): Promise<void> {
+  if (!existsSync(group)) return;
+  await write(join(group, 'freezer.state'), 'THAWED');
+  await poll(REMOVE_TRIES, FREEZE_PAUSES, async () => {
+    for (const pid of membersOf(group)) await moveTo(before, pid);
+    return await rmdir(group).then(
+      () => true,
+      () => (existsSync(group) ? undefined : true),
+    );
+  });
+}
+
+/** Moves a process. Returns false if it has ended meanwhile. */
+async function moveTo(group: string, pid: number): Promise<boolean> {
+  try {
+    await write(join(group, 'cgroup.procs'), String(pid));
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false;
+    throw error;
+  }
+}
+
+function membersOf(group: string): ReadonlySet<number> {
+  const text = readFileSync(join(group, 'cgroup.procs'), 'latin1');
+  return new Set(text.split('\n').filter(Boolean).map(Number));
+}
+
+function isStopped(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    return /^[TtZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+  } catch {
+    return true;
+  }
+}
+
+/** Returns false if the process has ended. */
+function signal(pid: number, name: 'SIGSTOP' | 'SIGCONT'): boolean {
+  try {
+    process.kill(pid, name);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function readMarker({ directory }: Pick<ProcessSandbox, 'directory'>): Freezing | null {
+  try {
+    return JSON.parse(readFileSync(join(directory, MARKER), 'utf8')) as Freezing;
+  } catch {
+    // Absent, or its write was interrupted before any process stopped.
+    return null;
+  }
+}
+
+async function write(path: string, text: string): Promise<void> {
+  await writeFile(path, text, { flag: 'r+' });
+}
