@@ -82,13 +82,13 @@ class Waiting(WithCode):
             agent.refresh()
         self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
 
-    def test_a_create_whose_answer_got_lost_is_sent_again_and_there_is_one_agent(self) -> None:
+    def test_a_repeated_create_after_a_lost_answer_makes_one_agent(self) -> None:
         with Rookery(os.environ["ROOKERY_LOSSY_ADDRESS"]) as lossy:
             with lossy.agents.create(self.code, runtime=RUNTIME, name="python-once") as agent:
                 found = [one.id for one in self.rookery.agents.list(name="python-once", page_size=1)]
                 self.assertEqual(found, [agent.id])
 
-    def test_an_error_is_one_class_with_code_message_status_and_trace_id(self) -> None:
+    def test_every_error_has_one_class_with_code_message_status_and_trace_id(self) -> None:
         with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
             with self.assertRaises(RookeryError) as failed:
                 agent.invoke({"fail": "asked to"}, trace_id="told-by-the-caller")

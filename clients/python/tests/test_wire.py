@@ -23,7 +23,7 @@ def answer(status: int, code: "int | None" = None, message: str = "no", after: "
 
 
 class Retries(unittest.TestCase):
-    def test_what_may_be_repeated_is_sent_again_after_a_break_and_after_answers_of_a_moment(self) -> None:
+    def test_repeatable_requests_are_sent_again_after_a_break_and_after_a_temporary_refusal(self) -> None:
         for error in [Unreachable("no", has_begun=True), answer(429), answer(502), answer(503), answer(504)]:
             self.assertGreater(retry_after(error, 1, True) or 0, 0)
         for error in [answer(400), answer(404), answer(500), RookeryError("timeout")]:
@@ -125,7 +125,7 @@ class FollowedLogs(unittest.TestCase):
         position.begin()
         self.assertEqual(position.advance(b"one\ntwo\nthree\n"), b"three\n")
 
-    def test_the_lines_of_each_instance_are_counted_when_those_of_several_come_in_another_order(self) -> None:
+    def test_a_followed_log_counts_the_lines_of_each_instance_separately(self) -> None:
         first, second = b"[aaaaaaaa] ", b"[bbbbbbbb] "
         now = second + b"1\n" + second + b"2\n" + first + b"1\n"
         position = LogPosition(is_whole=True, of_instances=True)
@@ -161,7 +161,7 @@ class Packages(unittest.TestCase):
         with self.assertRaisesRegex(RookeryError, "out is a link to ../elsewhere, which is not in"):
             pack(self.code, self.root / "1", False)
 
-    def test_what_editors_keep_beside_a_file_is_left_out(self) -> None:
+    def test_a_package_leaves_out_backup_files_of_editors(self) -> None:
         for name in ("app.py", "app.py~", "sub/.mod.py.swp", "#app.py#"):
             (self.code / name).write_text(name)
         (self.code / ".#app.py").symlink_to("me@laptop.1234:1")
@@ -184,7 +184,7 @@ class Packages(unittest.TestCase):
         (self.code / ".rookeryignore").write_bytes(b"caf*\n# \xe9\n")
         self.assertEqual(self.names(False), ["sub"])
 
-    def test_what_the_system_refuses_is_told(self) -> None:
+    def test_a_package_error_names_the_refusal_of_the_system(self) -> None:
         with self.assertRaisesRegex(RookeryError, "code: .* cannot be packed: .*/nowhere/1: No such file"):
             pack(self.code, self.root / "nowhere/1", False)
 
@@ -195,7 +195,7 @@ class Packages(unittest.TestCase):
 
 
 class Connections(unittest.TestCase):
-    def test_as_many_streams_as_there_are_to_follow(self) -> None:
+    def test_the_client_follows_many_streams_at_the_same_time(self) -> None:
         over = threading.Event()
 
         class Service(BaseHTTPRequestHandler):

@@ -142,7 +142,7 @@ class Calls(unittest.TestCase):
                 self.assertEqual(code, 4007)
                 self.assertTrue(message.endswith(end), message)
 
-    def test_half_a_surrogate_pair_is_escaped(self):
+    def test_a_result_escapes_a_lone_surrogate(self):
         with RuntimeProcess({'main.py': 'def handler(event, context):\n    return chr(0xd800)\n'}) as runtime:
             data, _ = runtime.init()
             self.assertEqual(bytes(data.call().payload[4:]), b'"\\ud800"')
@@ -161,7 +161,7 @@ class Calls(unittest.TestCase):
             self.assertIn('RecursionError', message)
             self.assertEqual(data.call().value, 1)
 
-    def test_handlers_of_other_parameters_are_called_sensibly(self):
+    def test_handlers_get_as_many_arguments_as_they_accept(self):
         code = '''
             class Callable(object):
                 def __call__(self, event, context):
@@ -328,14 +328,14 @@ class Initialization(unittest.TestCase):
             self.assertEqual(other.hello.json['error']['code'], code)
             return runtime.log()
 
-    def test_no_handler(self):
+    def test_an_initialization_without_a_handler_is_reported(self):
         self.fails({}, 4201, 'empty user call code', handler='')
 
-    def test_a_handler_that_is_not_module_and_function(self):
+    def test_a_handler_without_module_and_function_is_reported(self):
         for handler in ('handler', '.handler', 'main.', 'a b.c', '../x.y', '/x.y', 'a//b.c'):
             self.fails({}, 4001, 'it must have the form module.function', handler=handler)
 
-    def test_no_such_module(self):
+    def test_a_missing_module_is_reported(self):
         self.fails({}, 4001, 'module main not found: neither <code>/main.py nor <code>/main/__init__.py exists')
 
     def test_a_module_outside_of_the_code_path_is_not_loaded(self):
@@ -348,16 +348,16 @@ class Initialization(unittest.TestCase):
     def test_a_code_directory_that_is_a_file(self):
         self.fails({}, 4001, 'the code directory /etc/passwd is a file and not a directory', codePath='/etc/passwd')
 
-    def test_a_module_that_is_a_link_to_nothing_here(self):
+    def test_a_module_that_is_a_broken_link_is_reported(self):
         with RuntimeProcess({}) as runtime:
             os.symlink('/elsewhere/main.py', os.path.join(runtime.code_path, 'main.py'))
             data, _ = runtime.init()
             self.assertIn('main.py is a link to /elsewhere/main.py, which does not exist inside', data.init.error[1])
 
-    def test_no_such_function(self):
+    def test_a_missing_function_is_reported(self):
         self.fails({'main.py': ''}, 4001, '<code>/main.py has no function handler')
 
-    def test_not_a_function(self):
+    def test_a_handler_that_is_not_callable_is_reported(self):
         self.fails({'main.py': 'handler = 7'}, 4001, 'not callable but of type int')
 
     def test_a_syntax_error_is_reported(self):
@@ -369,14 +369,14 @@ class Initialization(unittest.TestCase):
         self.assertIn('Traceback', log)
         self.assertNotIn('rookery_runtime', log)
 
-    def test_a_module_that_raises_or_exits(self):
+    def test_a_module_that_raises_or_exits_is_reported(self):
         self.fails({'main.py': 'raise SystemExit(4)'}, 4001, '<code>/main.py:1: SystemExit: 4')
 
     def test_an_initializer_that_raises(self):
         self.fails({'main.py': 'def handler(e, c): pass\ndef start(context): raise ValueError("boom")'}, 4201,
                    'initializer failed: ValueError: boom', initializer='main.start')
 
-    def test_an_initializer_that_is_missing(self):
+    def test_a_missing_initializer_is_reported(self):
         self.fails({'main.py': 'def handler(e, c): pass\n'}, 4201, 'initializer failed: cannot load the initializer main.start',
                    initializer='main.start')
 
@@ -390,7 +390,7 @@ class Initialization(unittest.TestCase):
             self.fails({'main.py': 'import time\ndef handler(e, c): pass\ndef start(context):\n    ' + body}, 4211,
                        'initializer timed out after 0.3 s', initializer='main.start', initTimeoutMs=300)
 
-    def test_a_module_that_does_not_load_in_time(self):
+    def test_a_module_that_loads_too_slowly_is_reported(self):
         self.fails({'main.py': 'import time\ntime.sleep(60)'}, 4001, 'did not load within 0.3 s', initTimeoutMs=300)
 
     def test_an_initializer_may_have_more_time_than_one_timer_of_the_kernel_waits(self):
@@ -457,7 +457,7 @@ class Initialization(unittest.TestCase):
             data, _ = runtime.init('_symtable.handler')
             self.assertIs(data.call().value, True)
 
-    def test_signals_end_a_forked_child_as_any_program_and_are_none_of_the_instance(self):
+    def test_a_signal_ends_a_forked_child_and_leaves_the_instance(self):
         code = '''
             import os, signal, sys, tempfile, threading, time
             def end_of(child):

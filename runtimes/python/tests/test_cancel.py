@@ -67,7 +67,7 @@ class Cancel(unittest.TestCase):
         runtime.wait_for('begun')
         os.unlink(os.path.join(runtime.code_path, 'begun'))
 
-    def test_a_running_call_is_interrupted_also_in_a_system_call_and_the_next_one_is_not(self):
+    def test_a_cancel_interrupts_the_running_call_also_in_a_system_call_and_spares_the_next_call(self):
         for handler, events, concurrency in (
                 ('handler', ('sleep', 'spin', 'stubborn'), 1), ('handler', ('spin',), 2),
                 ('handler_async', ('sleep', 'block'), 1), ('handler_async', ('sleep',), 3)):
@@ -128,7 +128,7 @@ class Cancel(unittest.TestCase):
                 cancel(control, call_id, 'timeout')
                 self.assertEqual(data.receive().error[0], 4010)
 
-    def test_no_cancel_ever_hits_the_runtime_or_another_call(self):
+    def test_a_cancel_interrupts_only_its_own_call(self):
         code = '''
             def handler(event, context):
                 try:

@@ -38,12 +38,12 @@ class Bytecode(unittest.TestCase):
         """Simulates a read-only directory, since root may write everywhere."""
         return mock.patch.object(os, 'access', lambda path, mode: False)
 
-    def test_it_is_written_where_it_can_be(self):
+    def test_bytecode_is_written_to_a_writable_directory(self):
         path = self.write('main.py', 'def handler():\n    return __file__\n')
         self.assertEqual(self.load()(), path)
         self.assertTrue(os.path.exists(importlib.util.cache_from_source(path)))
 
-    def test_it_is_not_looked_for_where_there_is_none_and_none_could_be(self):
+    def test_bytecode_is_not_searched_in_a_read_only_directory_without_any(self):
         path = self.write('main.py', 'def handler():\n    return __file__, __name__, __loader__.get_source("main")\n')
         with self.read_only(), mock.patch.object(importlib.machinery.SourceFileLoader, 'set_data', None):
             handler = self.load()
@@ -65,7 +65,7 @@ class Bytecode(unittest.TestCase):
                 entry.prepare_path(self.directory)
                 self.assertEqual(entry.load(name + '.handler', self.directory, 'handler')(), path)
 
-    def test_what_is_there_is_read(self):
+    def test_existing_bytecode_is_read(self):
         path = self.write('main.py', 'def handler():\n    return 1\n')
         before = os.stat(path)
         py_compile.compile(path)
@@ -76,7 +76,7 @@ class Bytecode(unittest.TestCase):
             self.assertEqual(self.load()(), 1)
 
     @unittest.skipUnless(hasattr(sys, 'pycache_prefix'), 'this Python knows no other place for bytecode')
-    def test_it_may_be_elsewhere(self):
+    def test_bytecode_may_be_in_another_directory(self):
         path = self.write('code/main.py', 'def handler():\n    return 1\n')
         self.directory, elsewhere = os.path.dirname(path), os.path.join(self.directory, 'elsewhere')
         with self.read_only(), mock.patch.object(sys, 'pycache_prefix', elsewhere):

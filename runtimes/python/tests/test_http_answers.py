@@ -176,7 +176,7 @@ class Answers(unittest.TestCase):
             with self.subTest(body), self.assertRaises(values.NotJson):
                 values.encode(self.call(once(OK + b'\r\n' + body)))
 
-    def test_heads_that_are_none_fail(self):
+    def test_an_invalid_head_fails(self):
         for head in (b'HTTP/1.1 99 Low\r\n\r\n', b'HTTP/1.1 1000 Many\r\n\r\n', b'HTTP/1.1 -1 x\r\n\r\n', b'HTTP/1.1 abc x\r\n\r\n',
                      b'HTTP/1.1 101 Switching\r\nUpgrade: x\r\n\r\n', b'SSH-2.0\r\n', b'', b'\0' * 100,
                      OK + b'Content-Length: 2\r\nContent-Length: 3\r\n\r\nok!', OK + b'Content-Length: -1\r\n\r\nok',
@@ -191,13 +191,13 @@ class Answers(unittest.TestCase):
         self.refused(after(OK + b'X: ', b'y' * 4096))
         self.refused(after(b'HTTP/1.1 200 ', b'y' * 4096))
 
-    def test_interim_answers_are_none(self):
+    def test_an_interim_answer_is_skipped(self):
         interim = b'HTTP/1.1 103 Early\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n'
         self.assertEqual(self.call(once(interim + OK + b'Content-Length: 1\r\n\r\n1')), 1)
         self.refused(endless(b'HTTP/1.1 100 Continue\r\n\r\n'))
         self.refused(endless(b'HTTP/1.1 102 Processing\r\nX: y\r\n\r\n'))
 
-    def test_chunks_that_are_none_fail(self):
+    def test_an_invalid_chunk_fails(self):
         for size in (b'-5', b'g', b'', b'-ffffffffffffffff', b'f' * 5000):
             self.refused(once(CHUNKED + size + b'\r\nabcde\r\n0\r\n\r\n'))
         self.refused(after(CHUNKED + b'5', b';ext=y'))
@@ -227,7 +227,7 @@ class Answers(unittest.TestCase):
         self.call(once(CHUNKED.replace(b'\r\n\r\n', b'\r\nContent-Type: text/event-stream\r\n\r\n'), *(pieces + [b'0\r\n\r\n'])), stream=stream)
         self.assertEqual(stream.events, ['one', 'two\nthree'])
 
-    def test_bytes_behind_an_answer_are_not_the_next_one(self):
+    def test_bytes_behind_an_answer_close_the_connection(self):
         answers = OK + b'Content-Length: 1\r\n\r\n1'
         self.assertEqual(self.call(once(answers + answers.replace(b'\r\n1', b'\r\n2')), keeps=True, calls=3), 1)
 
@@ -247,7 +247,7 @@ class Health(unittest.TestCase):
         finally:
             http_program.ADDRESS, http_program._HEALTH_SECONDS = address, seconds
 
-    def test_an_answer_that_never_ends_is_none(self):
+    def test_an_endless_answer_does_not_count_as_healthy(self):
         def drip():
             while True:
                 time.sleep(0.01)
@@ -255,7 +255,7 @@ class Health(unittest.TestCase):
         self.assertIn('is not answered', self.look(drip))
         self.assertIn('is not answered', self.look(endless(b'HTTP/1.1 100 Continue\r\n\r\n')))
 
-    def test_an_answer_is_one(self):
+    def test_an_answer_counts_as_healthy(self):
         self.assertIsNone(self.look(once(OK + b'\r\n')))
         self.assertIn('status 503', self.look(once(b'HTTP/1.1 503 No\r\n\r\n')))
 
@@ -285,7 +285,7 @@ class ByteLimiters(unittest.TestCase):
         self.assertEqual(len(done), 4)
         self.assertEqual(sum(limiter._held.values()), 0)
 
-    def test_one_that_is_larger_than_all_room_is_read_alone(self):
+    def test_a_body_larger_than_the_limit_is_read_alone(self):
         limiter = http_exchange.ByteLimiter()
         limiter.hold(http_exchange._LIMIT_BYTES, http_exchange._LIMIT_BYTES)
         limiter.hold(0, 0)

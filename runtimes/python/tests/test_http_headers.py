@@ -14,10 +14,10 @@ def headers_of(call_headers):
 
 
 class Headers(unittest.TestCase):
-    def test_the_runtime_is_this_one(self):
+    def test_the_headers_name_the_runtime(self):
         self.assertTrue(http_bridge.__file__.startswith(client.os.path.dirname(client.HERE)))
 
-    def test_those_of_the_call_come_through(self):
+    def test_the_headers_of_the_call_reach_the_program(self):
         self.assertEqual(headers_of({'x-colour': 'red'})['x-colour'], b'red')
 
     def test_each_of_ours_is_there_once_and_is_ours(self):

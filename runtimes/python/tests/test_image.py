@@ -79,7 +79,7 @@ class ImageTest(unittest.TestCase):
         process = self.start({'PYTHONPATH': os.path.join(self.directory, 'own')})
         self.assertEqual(process.stdout.read().decode(), 'own %s\n' % client.SECRET)
 
-    def test_does_not_use_a_runtime_of_another_protocol_or_a_broken_one(self):
+    def test_refuses_a_broken_runtime_and_a_runtime_of_another_protocol(self):
         for text in ('VERSION = 0\n', 'VERSION = \n', 'raise RuntimeError\n'):
             self.write('own/rookery_runtime/__init__.py', '')
             self.write('own/rookery_runtime/protocol.py', text)
@@ -93,10 +93,10 @@ class ImageTest(unittest.TestCase):
         self.assertEqual(self.start(version='3.1').wait(client.TIMEOUT_SECONDS), 79)
         self.assertTrue(os.path.exists(self.orders))
 
-    def test_accepts_any_version_when_none_is_named(self):
+    def test_accepts_any_version_when_the_request_names_no_version(self):
         self.connect(self.start(version=None))
 
-    def test_the_exit_code_names_a_program_that_is_not_there_or_is_none(self):
+    def test_the_exit_code_tells_a_missing_program_from_a_file_that_cannot_run(self):
         for program in (os.path.join(self.directory, 'missing'), self.write('code/plain', 'x')):
             for mode in ('program', 'http'):
                 self.assertEqual(self.start(mode=mode, argv=[program]).wait(client.TIMEOUT_SECONDS), 80)

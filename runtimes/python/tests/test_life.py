@@ -83,7 +83,7 @@ class Stop(unittest.TestCase):
                     self.assertEqual(runtime.wait(), 0)
                     self.assertEqual(runtime.log(), said + 'exit function\n')
 
-    def test_a_stop_over_the_data_connection_ends_what_runs_and_has_the_bound_of_one_over_the_other(self):
+    def test_a_stop_over_either_connection_ends_running_calls_within_the_same_limit(self):
         with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
             data, _ = runtime.init('main.handler_async', concurrency=2, preStop='main.stop_slow')
             other = runtime.connect()
@@ -95,7 +95,7 @@ class Stop(unittest.TestCase):
             self.assertEqual((answer.call_id, answer.error[0]), (running, 4002))
             self.assertEqual(runtime.wait(), 0)
 
-    def test_what_runs_at_the_exit_is_bounded_too(self):
+    def test_exit_functions_have_a_time_limit(self):
         for over_data in (False, True):
             with RuntimeProcess({'main.py': PRE_STOP + '    atexit.register(time.sleep, 60)\n'}) as runtime:
                 data, control = runtime.init()
@@ -106,7 +106,7 @@ class Stop(unittest.TestCase):
         """Waits until a call of this client runs."""
         runtime.connect('control', client).wait_for_running(1)
 
-    def test_a_stop_that_waits_behind_a_call_is_answered_when_another_ends_that(self):
+    def test_a_waiting_stop_is_answered_when_another_stop_ends_its_call(self):
         with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
             data, control = runtime.init()
             running = data.start('sleep')
@@ -117,7 +117,7 @@ class Stop(unittest.TestCase):
             self.assertEqual((answer.call_id, answer.error[0]), (running, 4002))
             self.assertEqual((data.receive().kind, runtime.wait()), (protocol.STOPPED, 0))
 
-    def test_a_stop_that_is_none_ends_its_data_connection_and_nothing_else(self):
+    def test_an_invalid_stop_ends_only_its_data_connection(self):
         with RuntimeProcess({'main.py': PRE_STOP}) as runtime:
             data, _ = runtime.init()
             other = runtime.connect()
@@ -266,7 +266,7 @@ class Connections(unittest.TestCase):
 
 
 class ContextObject(unittest.TestCase):
-    def test_it_tells_the_call_and_the_instance(self):
+    def test_the_context_names_the_call_and_the_instance(self):
         code = '''
             import logging, time
             def handler(event, context):
@@ -319,7 +319,7 @@ class Fork(unittest.TestCase):
             os.waitpid(child, 0)
         self.assertEqual(len(seen), 13)
 
-    def test_code_that_is_known_from_the_start_loads_before_anybody_connects_and_once(self):
+    def test_code_given_at_the_start_loads_once_before_the_first_connection(self):
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory)
         with open(os.path.join(directory, 'main.py'), 'w') as code:

@@ -35,7 +35,7 @@ class CannotBeExecuted(unittest.TestCase):
                 (b'#!/nowhere/\xff\n', 'its first line names /nowhere/\\xff, which is not there')):
             self.assertEqual(self.reason(content), reason)
 
-    def test_other_reasons_are_those_of_the_system(self):
+    def test_other_failures_name_the_reason_of_the_system(self):
         self.assertEqual(self.reason(None), 'No such file or directory')
         self.assertEqual(
             self.reason(b'echo no first line\n'),

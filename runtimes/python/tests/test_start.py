@@ -84,7 +84,7 @@ class Start(unittest.TestCase):
         control.send(protocol.PING, 0)
         self.assertEqual(control.receive().kind, protocol.PONG)
 
-    def test_it_tells_when_it_began_to_load(self):
+    def test_the_answer_to_init_contains_the_start_time_of_loading(self):
         before = time.monotonic()
         self.start('def handler(event, context):\n    return event\n')
         data, _ = self.connect('data', self.init())
@@ -168,7 +168,7 @@ class WaitingThread(Start):
 
 
 class Code(unittest.TestCase):
-    def test_the_handler_s_module_is_the_one_that_others_import(self):
+    def test_other_modules_import_the_same_module_object_as_the_handler(self):
         files = {
             'main.py': 'import other\ndef handler(event, context):\n    import sys\n    return [other.main is sys.modules["main"], __file__, '
                        '__name__, __spec__.name, other.main.handler is handler]\n',
@@ -179,7 +179,7 @@ class Code(unittest.TestCase):
             path = os.path.join(runtime.code_path, 'main.py')
             self.assertEqual(data.call().value, [True, path, 'main', 'main', True])
 
-    def test_it_has_the_threads_of_the_instance_for_itself(self):
+    def test_the_code_has_all_threads_of_the_instance(self):
         code = 'import threading\ndef handler(event, context):\n    return [one.name for one in threading.enumerate()]\n'
         with RuntimeProcess({'main.py': code}) as runtime:
             data, _ = runtime.init()

@@ -93,7 +93,7 @@ class Streams(unittest.TestCase):
             self.assertEqual(chunks, ['text', '{"a":1}'])
             self.assertEqual(answer.value, None if name == 'values_async' else 'end')
 
-    def test_without_a_stream_a_generators_values_are_an_array(self):
+    def test_a_generator_without_a_stream_answers_an_array(self):
         for _, data, _ in self.each('values', 'values_async'):
             self.assertEqual(data.call().value, ['text', None, {'a': 1}])
 
@@ -162,7 +162,7 @@ class Streams(unittest.TestCase):
             data.call('keep', stream=True, credit=10)
             self.assertIn('the stream has ended', data.call('late').error[1])
 
-    def test_no_chunk_of_an_abandoned_thread_follows_the_answer(self):
+    def test_an_abandoned_thread_sends_no_chunk_after_the_answer(self):
         for _, data, _ in self.each('leave'):
             for _ in range(200):
                 call_id = data.start(stream=True, credit=1 << 30)

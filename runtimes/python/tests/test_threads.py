@@ -133,7 +133,7 @@ class Threads(unittest.TestCase):
                 thread.join()
             self.assertEqual(failures, [])
 
-    def test_no_call_runs_in_the_main_thread_and_an_exception_of_a_signal_handler_there_ends_nothing(self):
+    def test_calls_run_outside_of_the_main_thread_and_survive_exceptions_of_signal_handlers(self):
         with RuntimeProcess({'main.py': CODE}) as runtime:
             data, control = runtime.init(concurrency=2, initializer='main.initializer')
             self.warm(data)
@@ -161,7 +161,7 @@ class Threads(unittest.TestCase):
             control.send(protocol.STOP, 0, {'graceMs': 5000})
             self.assertEqual(control.receive().json, {})
 
-    def test_nobody_watches_an_idle_runtime(self):
+    def test_an_idle_runtime_has_no_watching_thread(self):
         with RuntimeProcess({'main.py': CODE}) as runtime:
             data, _ = runtime.init(concurrency=4)
             self.warm(data)

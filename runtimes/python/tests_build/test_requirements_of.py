@@ -10,7 +10,7 @@ class Wanted(unittest.TestCase):
         project = {'project': {'dependencies': ['six>=1', 'idna ; python_version > "3"']}}
         self.assertEqual(requirements_of._wanted(project), ['six>=1', 'idna ; python_version > "3"'])
 
-    def test_those_of_poetry_are_written_as_everybody_else_writes_them(self):
+    def test_requirements_of_poetry_are_written_in_the_common_form(self):
         cases = {
             '^1.2.3': 'x>=1.2.3,<2',
             '^0.2.3': 'x>=0.2.3,<0.3',

@@ -66,12 +66,12 @@ class Results(unittest.TestCase):
             'type': 'result', 'is_main_result': False, 'extra': {}, 'text': 'Value', 'html': '<b>', 'markdown': '*a*',
             'svg': '<svg>', 'png': 'iVBORw==', 'jpeg': '/w==', 'latex': 'x', 'json': {'a': 1}})
 
-    def test_other_types_are_extra_and_only_given_forms_are_shown(self):
+    def test_unknown_types_become_extra_and_only_existing_forms_are_shown(self):
         bundle = {'text/html': 'a', 'application/x-own': {'b': (1, float('nan'))}}
         self.assertEqual(display.result_of_bundle(bundle, False), {
             'type': 'result', 'is_main_result': False, 'html': 'a', 'extra': {'application/x-own': {'b': [1, None]}}})
 
-    def test_a_form_that_fails_or_is_none_is_left_out(self):
+    def test_a_form_that_fails_or_returns_none_is_left_out(self):
         self.assertEqual(
             display.result_of(Value(html=None), True),
             {'type': 'result', 'is_main_result': True, 'extra': {}, 'text': 'Value'})

@@ -90,7 +90,7 @@ class Cells(WithInterpreter):
         code = 'import pickle\nclass A: pass\ntype(pickle.loads(pickle.dumps(A()))) is A'
         self.assertEqual(self.run_cell(code).text, 'True')
 
-    def test_a_module_of_the_directory_does_not_replace_one_of_the_interpreter(self):
+    def test_a_module_of_the_directory_does_not_replace_a_module_of_the_interpreter(self):
         with open(self.path('json.py'), 'w') as module:
             module.write('answer = 42\n')
         with open(self.path('own_module.py'), 'w') as module:

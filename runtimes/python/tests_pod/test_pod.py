@@ -90,7 +90,7 @@ class Connections(InDirectory):
     def test_the_keys_are_gone_as_soon_as_it_can_be_connected_to(self):
         self.assertEqual(os.listdir(self.run_directory), ['sockets'])
 
-    def test_who_proves_the_key_is_heard(self):
+    def test_a_connection_that_proves_the_key_is_served(self):
         self.assertEqual(self.ask({'op': 'wait'})['code'], 'failed_precondition')
 
     def test_a_wrong_proof_ends_the_connection_before_its_first_request(self):
@@ -113,7 +113,7 @@ class Connections(InDirectory):
         except OSError:
             return b''
 
-    def test_those_that_prove_nothing_are_few_and_the_oldest_goes_first(self):
+    def test_connections_without_a_proof_are_limited_and_the_oldest_is_closed_first(self):
         silent = [socket.create_connection(('127.0.0.1', self.port), SECONDS) for _ in range(MOST_UNPROVEN)]
         for one in silent:
             self.addCleanup(one.close)
@@ -164,7 +164,7 @@ class Connections(InDirectory):
 
 
 class Cleaning(InDirectory):
-    def test_a_place_is_empty_whatever_was_left_in_it(self):
+    def test_cleaning_removes_everything_from_a_directory(self):
         outside = self.path('outside')
         os.makedirs(outside)
         with open(os.path.join(outside, 'stays'), 'w') as out:
@@ -281,7 +281,7 @@ class Put(InDirectory):
         self.assertEqual(self.put(entries)['code'], 'invalid_request')
         self.assertEqual(os.listdir(self.directory), ['code'])
 
-    def test_no_device_is_made(self):
+    def test_an_archive_makes_no_device(self):
         self.assertTrue(self.put([('device', tarfile.CHRTYPE, b''), ('pipe', tarfile.FIFOTYPE, b'')])['ok'])
         self.assertEqual(os.listdir(self.path('code')), [])
 
@@ -323,7 +323,7 @@ class MeasuresOfGroups(InDirectory):
         self.write(kills, more)
         self.assertTrue(found.has_killed())
 
-    def test_without_groups_the_processes_are_asked(self):
+    def test_usage_without_control_groups_comes_from_the_processes(self):
         child = subprocess.Popen(['sleep', '1000'])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)

@@ -149,7 +149,7 @@ class Files(Served):
         self.assertEqual(os.readlink(self.path('first')), 'd/second')
         self.assertEqual(os.readlink(self.path('dangling')), self.path('d/fresh'))
 
-    def test_a_write_to_what_is_no_file_is_refused_and_leaves_it(self):
+    def test_a_write_to_a_path_that_is_no_file_is_refused_and_changes_nothing(self):
         os.mkfifo(self.path('pipe'))
         os.mkdir(self.path('directory'))
         os.symlink('pipe', self.path('link'))
@@ -186,7 +186,7 @@ class Files(Served):
         self.assertEqual(os.listdir(self.directory), [])
 
     @unittest.skipUnless(os.geteuid() == 0, 'hiding /proc needs root')
-    def test_where_no_file_is_without_a_name_one_beside_it_is_used_and_removed(self):
+    def test_a_file_system_without_unnamed_files_uses_a_temporary_file(self):
         finished, _answer = self.ask(hide_proc, op='write', path='a', mode=None)
         broken, _answer = self.ask(hide_proc, op='write', path='b', mode=None)
         self.write(finished, b'whole', b'')
@@ -323,7 +323,7 @@ class Dial(Served):
         watch.register(there, 0)
         self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
 
-    def test_what_a_caller_had_said_before_it_left_is_passed_on(self):
+    def test_bytes_sent_before_the_caller_left_reach_the_port(self):
         here, there = self.dial()
         os.kill(self.child, signal.SIGSTOP)
         here.sendall(b'last words')
@@ -331,7 +331,7 @@ class Dial(Served):
         os.kill(self.child, signal.SIGCONT)
         self.assertEqual(there.recv(100), b'last words')
 
-    def test_it_does_nothing_while_a_slow_caller_reads_an_answer_whose_port_has_ended(self):
+    def test_a_dial_uses_no_processor_while_a_slow_caller_reads_after_the_port_closed(self):
         here, there = self.dial()
         here.shutdown(socket.SHUT_WR)
         self.assertEqual(there.recv(1), b'')
@@ -384,7 +384,7 @@ class Command(unittest.TestCase):
         frames.write(here, *messages)
         return frames.read_message(here)
 
-    def test_a_command_without_pipes_and_a_request_that_is_none_are_refused(self):
+    def test_a_command_without_pipes_and_an_invalid_request_are_refused(self):
         self.assertEqual(
             self.refused(5, b'{"argv": ["true"], "env": {}, "stdin": ""}'),
             {'ok': False, 'code': 'unavailable', 'message': 'no pipes can be opened inside: Too many open files'},
@@ -425,7 +425,7 @@ class Stream(Served):
         self.send(connection, STDIN_END)
         self.assertEqual(self.end_of(connection), ({STDOUT: b'typed', STDERR: b'err\n'}, 7))
 
-    def test_no_more_than_the_window_is_sent_without_credit(self):
+    def test_output_stops_at_the_window_without_credit(self):
         connection = self.open('head -c 1000000 /dev/zero')
         size = 0
         while size < WINDOW:
@@ -475,7 +475,7 @@ class Stream(Served):
         self.assertEqual(os.read(pipe, 1), b'')
         os.close(pipe)
 
-    def test_a_program_that_is_not_there_is_127_and_a_line(self):
+    def test_a_missing_program_ends_with_127_and_a_log_line(self):
         connection = self.serve('exec', {'argv': ['no-such'], 'env': {}, 'workingDir': '/', 'terminal': None})
         frames.read_message(connection)
         outputs, code = self.end_of(connection)

@@ -28,7 +28,7 @@ def holds(condition, values):
 class ContainerFilter(unittest.TestCase):
     profile = container_filter.profile()
 
-    def test_a_call_is_in_one_table(self):
+    def test_every_system_call_is_in_exactly_one_table(self):
         named = [name for table in (seccomp.DENIED, seccomp.ABSENT, seccomp.MODES) for name in {row[0] for row in table}]
         named += ['clone', 'unshare', 'personality', 'socket', 'socketpair', 'prlimit64']
         both = named + container_filter._ALLOWED
@@ -40,7 +40,7 @@ class ContainerFilter(unittest.TestCase):
         for name, _, _ in seccomp.ABSENT:
             self.assertEqual(verdict(self.profile, name, ()), 0x00050026, name)
 
-    def test_a_call_that_nobody_knows_is_denied(self):
+    def test_an_unknown_system_call_is_denied(self):
         self.assertEqual(verdict(self.profile, 'of_tomorrow', ()), 0x00050001)
 
     def test_a_call_that_is_filtered_by_argument_ends_as_for_a_process(self):

@@ -43,7 +43,7 @@ class Workers(Forked):
 
         self.wait_for(has_ended, 'it does not end')
 
-    def test_its_first_process_is_the_first_of_a_new_pid_namespace_and_other_children_are_not(self):
+    def test_only_the_first_process_of_a_worker_enters_the_new_pid_namespace(self):
         before = link('self', 'pid_for_children')
         forks = self.make_forks()
         found = []
@@ -80,7 +80,7 @@ class Workers(Forked):
         for descriptor in held:
             os.close(descriptor)
 
-    def test_the_kernel_tells_it_on_which_processor_it_is(self):
+    def test_a_worker_reads_its_processor_from_the_kernel(self):
         """A C library relies on this for data that it keeps for each processor."""
         libc = ctypes.CDLL(None)
         number = {'x86_64': 309, 'aarch64': 168}.get(syscalls.MACHINE)
@@ -100,7 +100,7 @@ class Workers(Forked):
         for wanted, real, told in self.heard():
             self.assertEqual((real, told), (wanted, wanted))
 
-    def test_it_is_in_namespaces_and_groups_of_its_own(self):
+    def test_a_worker_has_its_own_namespaces_and_groups(self):
         worker = self.fork(self.make_forks(), self.tell(pid_on_host))
         first, user = worker.ready(), self.heard()
         for name, kind in (('mount', 'mnt'), ('ipc', 'ipc'), ('uts', 'uts'), ('pid', 'pid')):
@@ -128,7 +128,7 @@ class Workers(Forked):
         self.assertNotEqual(link(first, 'net'), link('self', 'net'))
         self.assertIn('lo', self.heard())
 
-    def test_a_network_with_a_way_out_has_the_address_that_its_state_tells(self):
+    def test_a_network_with_outside_access_has_the_address_of_its_state(self):
         if not self.plan.layers.has('net'):
             self.skipTest('this machine forbids namespaces')
         made = self.with_networks(self.changed())
@@ -147,7 +147,7 @@ class Workers(Forked):
         with open(os.path.join(self.plan.workers, worker.name, 'state.json')) as source:
             return json.load(source)
 
-    def test_its_state_tells_what_others_find_and_remove_it_by(self):
+    def test_the_state_of_a_worker_contains_the_facts_for_its_removal(self):
         worker = self.fork(self.make_forks())
         first = worker.ready()
         places = self.plan.layers.places
@@ -157,14 +157,14 @@ class Workers(Forked):
             'hasOwnNetwork': False, 'lacks': [],
         })
 
-    def test_without_a_pid_namespace_it_is_a_child_like_others(self):
+    def test_a_worker_without_a_pid_namespace_is_an_ordinary_child(self):
         worker = self.fork(self.make_forks(self.changed('pid')), self.tell(ids_of_itself))
         first = worker.ready()
         inside, user = self.heard()
         self.assertEqual((inside, children(first), link(first, 'pid')), (user, [user], link('self', 'pid')))
         self.assertIn(first, children(os.getpid()))
 
-    def test_in_a_user_namespace_the_first_process_is_made_by_one_that_goes(self):
+    def test_a_worker_in_a_user_namespace_is_forked_by_a_short_lived_process(self):
         held = layers.Layers(dict(self.plan.layers.places), needs_user=True)
         made = self.changed()
         made.layers = held
@@ -176,7 +176,7 @@ class Workers(Forked):
         self.assertNotEqual(link(first, 'pid'), link('self', 'pid'))
         self.assertEqual(link('self', 'pid_for_children'), link('self', 'pid'))
 
-    def test_this_process_goes_on_with_the_signals_that_it_had(self):
+    def test_forking_leaves_the_signals_of_the_parent_unchanged(self):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
         self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         self.fork(self.make_forks(), self.tell(lambda: [int(one) for one in signal.pthread_sigmask(signal.SIG_BLOCK, [])])).ready()
@@ -193,7 +193,7 @@ class Workers(Forked):
         # The end is recorded in the state, and the sockets without a listener are removed.
         self.wait_for(lambda: os.listdir(os.path.join(self.plan.instances, 'one')) == ['state.json'], 'files are left')
 
-    def test_one_whose_caller_goes_at_the_last_moment_is_undone(self):
+    def test_a_worker_whose_caller_leaves_at_the_last_moment_is_undone(self):
         for user, command in (('', {'kind': 'python', 'version': '3'}), ('54321', {'kind': 'exec', 'argv': ['/bin/sleep', '60']})):
             worker = self.fork(self.make_forks())
             worker.ready()
@@ -267,7 +267,7 @@ class Failures(Forked):
         self.assertEqual((said['layer'], said['reason']), ('cgroup.cpu', NO_SUCH))
         self.assertEqual(os.listdir(parent), [])
 
-    def test_a_root_with_a_path_that_is_missing_is_one(self):
+    def test_a_missing_path_of_the_root_is_a_failure(self):
         if not self.plan.layers.has('mount'):
             self.skipTest('this machine forbids mounts')
         made, missing = self.with_missing_path()
@@ -288,13 +288,13 @@ class Failures(Forked):
 
             self.assertEqual(self.in_user_namespace(tried), layer)
 
-    def test_what_is_no_layers_fault_is_an_error(self):
+    def test_a_failure_outside_of_the_layers_is_an_error(self):
         made = self.changed(workers=os.path.join(self.base, 'none'))
         with self.assertRaises(OSError) as failed:
             forking.try_worker(made, made.layers)
         self.assertIn('its directory: ' + NO_SUCH, str(failed.exception))
 
-    def test_who_waits_for_one_that_fails_is_told_and_nothing_is_left(self):
+    def test_a_waiting_caller_learns_of_a_failed_worker_and_nothing_remains(self):
         for made in (self.with_group('/proc/none/rookery'), self.with_missing_path()[0]):
             worker = self.fork(self.make_forks(made))
             waiting = worker.hand_over()
@@ -391,7 +391,7 @@ class Servers(Forked):
                 return
         self.fail('the end of %d was not told' % first)
 
-    def test_it_outlives_what_it_forks_and_tells_of_each_end(self):
+    def test_the_fork_server_outlives_its_children_and_reports_each_end(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
         for _ in range(3):
@@ -406,7 +406,7 @@ class Servers(Forked):
         self.end_of(server, first)
         self.assertEqual(children(os.getpid()), [itself])
 
-    def test_it_returns_in_the_users_processes_only(self):
+    def test_the_fork_server_returns_only_in_processes_of_users(self):
         server = self.start_server(self.tell(ids_of_itself))
         (itself,) = children(os.getpid())
         for _ in range(2):
@@ -416,14 +416,14 @@ class Servers(Forked):
             self.assertEqual(sorted(os.listdir('/proc/%d/fd' % user)), ['0', '1', '2', '3', '4'])
         self.assertEqual(len(children(itself)), 2)
 
-    def test_it_stays_in_its_own_pid_namespace(self):
+    def test_the_fork_server_stays_in_its_own_pid_namespace(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
         firsts = [self.order(server).ready() for _ in range(2)]
         self.assertEqual({link(itself, 'pid'), link(itself, 'pid_for_children')}, {link('self', 'pid')})
         self.assertEqual(len({link(first, 'pid') for first in firsts} | {link('self', 'pid')}), 3)
 
-    def test_without_a_pid_namespace_too(self):
+    def test_the_fork_server_works_without_a_pid_namespace(self):
         server = self.start_server(self.tell(ids_of_itself), self.changed('pid'))
         worker = self.order(server)
         first = worker.ready()
@@ -433,7 +433,7 @@ class Servers(Forked):
         worker.control.close()
         self.end_of(server, first)
 
-    def test_in_a_user_namespace_too(self):
+    def test_the_fork_server_works_in_a_user_namespace(self):
         made = self.changed()
         made.layers = layers.Layers(dict(self.plan.layers.places), needs_user=True)
         server = self.start_server(made=made)
@@ -442,7 +442,7 @@ class Servers(Forked):
         worker.control.close()
         self.end_of(server, first)
 
-    def test_it_goes_on_when_a_worker_fails(self):
+    def test_the_fork_server_survives_the_failure_of_a_worker(self):
         made = self.changed(root=copy.copy(self.plan.root))
         here = os.path.join(self.base, 'here')
         os.mkdir(here)
@@ -458,7 +458,7 @@ class Servers(Forked):
         os.mkdir(here)
         self.order(server).ready()
 
-    def test_it_reads_orders_also_while_nobody_reads_what_has_ended(self):
+    def test_the_fork_server_reads_orders_while_its_reports_are_not_read(self):
         # Each first process is made by a process that ends at once and is reported.
         made = self.changed()
         made.layers = layers.Layers({}, needs_user=True)
@@ -471,7 +471,7 @@ class Servers(Forked):
         for _ in range(700):
             self.assertIsNotNone(server.ended())
 
-    def test_it_keeps_no_descriptor_of_what_it_has_forked(self):
+    def test_the_fork_server_keeps_no_descriptor_of_its_children(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
         # The standard ones, the connection, the watch of its children, and those for forking.
@@ -481,7 +481,7 @@ class Servers(Forked):
         # The server closes an order's descriptors a moment after the worker has begun.
         self.wait_for(lambda: len(os.listdir('/proc/%d/fd' % itself)) == count, 'descriptors are left')
 
-    def test_it_ends_with_the_other_side_and_so_do_workers_that_wait(self):
+    def test_the_fork_server_and_waiting_workers_end_with_the_zygote(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
         worker = self.order(server)
@@ -494,7 +494,7 @@ class Servers(Forked):
         worker.control.close()
         os.waitpid(first, 0)
 
-    def test_its_own_end_is_told(self):
+    def test_the_end_of_the_fork_server_is_reported(self):
         server = self.start_server()
         (itself,) = children(os.getpid())
         os.kill(itself, signal.SIGKILL)
@@ -572,7 +572,7 @@ class Zygotes(Forked):
         self.wait_for_all(again)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
-    def test_a_worker_whose_start_comes_later_is_one_of_those_that_are_ready(self):
+    def test_a_start_that_arrives_later_gets_a_ready_worker(self):
         zygote = self.start_zygote(idleExitMs=60000)
         control = self.connect('control')
         frames.read_message(control)
@@ -624,7 +624,7 @@ class Zygotes(Forked):
         self.wait_for_all(again)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
-    def test_one_that_nobody_needs_leaves_nothing(self):
+    def test_an_unneeded_zygote_leaves_nothing(self):
         zygote = self.start_zygote(idleExitMs=60000)
         control = self.connect('control')
         frames.read_message(control)
@@ -634,13 +634,13 @@ class Zygotes(Forked):
         self.assertEqual(zygote.wait(), 0)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
-    def test_one_that_ends_while_it_makes_workers_leaves_nothing(self):
+    def test_a_zygote_that_ends_while_making_workers_leaves_nothing(self):
         zygote = self.start_zygote()
         self.wait_for_all(zygote)
         self.assertEqual(zygote.wait(), 0)
         self.assertEqual((self.groups_of(zygote), os.listdir(os.path.join(self.run_dir, 'spares'))), ([], []))
 
-    def test_one_whose_fork_server_has_ended_ends_too(self):
+    def test_a_zygote_ends_with_its_fork_server(self):
         zygote = self.start_zygote(idleExitMs=60000)
         (server,) = children(zygote.pid)
         os.kill(server, signal.SIGKILL)
@@ -707,7 +707,7 @@ class Mirrors(unittest.TestCase):
 
 
 class Libraries(unittest.TestCase):
-    def test_one_that_is_missing_says_how_it_is_made(self):
+    def test_a_missing_library_is_reported_with_the_command_that_builds_it(self):
         before, native.syscalls.MACHINE = native.syscalls.MACHINE, 'none'
         try:
             with self.assertRaises(OSError) as missing:

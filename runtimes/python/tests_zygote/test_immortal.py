@@ -36,7 +36,7 @@ class Immortal(unittest.TestCase):
         )
         self.assertEqual(changed, ["0" if _HAS_IMMORTAL else "10"] * 5)
 
-    def test_what_no_module_leads_to_ends_with_its_last_reference_and_so_does_what_closes_something(self):
+    def test_objects_outside_of_modules_end_with_their_last_reference(self):
         said = self.run_code(
             """
             import os, socket
@@ -58,7 +58,7 @@ class Immortal(unittest.TestCase):
         )
         self.assertEqual(said, ["ended", "closed"])
 
-    def test_it_asks_no_abstract_class_which_would_empty_the_cache_that_instances_find_attributes_in(self):
+    def test_making_objects_immortal_keeps_the_attribute_cache(self):
         said = self.run_code(
             """
             import abc, io

@@ -14,7 +14,7 @@ class Layers(unittest.TestCase):
         held.drop('cgroup.cpu', 'again')
         self.assertEqual(len(held.degraded), 1)
 
-    def test_without_a_user_namespace_an_ordinary_user_has_none(self):
+    def test_an_ordinary_user_without_user_namespaces_has_no_layers(self):
         held = layers.Layers({}, needs_user=True)
         held.drop('user', 'Operation not permitted')
         self.assertEqual(held.words(), ['capabilities', 'no_new_privs', 'seccomp'])
@@ -43,7 +43,7 @@ class Twice(unittest.TestCase):
             os._exit(layers.Layers({}, needs_user=False).forks_twice())
         self.assertEqual(os.waitpid(child, 0)[1] >> 8, 1)
 
-    def test_without_a_pid_namespace_it_forks_once(self):
+    def test_a_start_without_a_pid_namespace_forks_once(self):
         held = layers.Layers({}, needs_user=True)
         held.drop('pid', 'Operation not permitted')
         self.assertFalse(held.forks_twice())
@@ -60,7 +60,7 @@ class Finding(unittest.TestCase):
 
         return layers.find(['ipc'], try_all), tried
 
-    def test_all_that_is_not_switched_off_is_tried_until_what_is_left_works(self):
+    def test_every_enabled_layer_is_tried_until_the_remaining_layers_work(self):
         held, tried = self.find('seccomp', 'uts')
         self.assertEqual([sorted(before - after) for before, after in zip(tried, tried[1:])], [['seccomp'], ['uts']])
         self.assertTrue(all(layer not in held.held for layer in ('ipc', 'seccomp', 'uts')))

@@ -30,7 +30,7 @@ class Locks(unittest.TestCase):
         self.addCleanup(os.close, lock._descriptor)
         return lock
 
-    def test_a_lock_is_held_by_one(self):
+    def test_a_lock_has_one_holder(self):
         self.lock('py3.11-a')
         self.assertFalse(lockfile.LockFile(self.run_dir, 'py3.11-a').take())
         self.lock('py3.12-a')
@@ -49,7 +49,7 @@ class Locks(unittest.TestCase):
             self.lock(name).remove()
         self.assertEqual(self.names(), ['py3.12-a.log'])
 
-    def test_a_file_that_nobody_holds_is_swept(self):
+    def test_a_file_without_a_holder_is_swept(self):
         for ending in ('.lock', '.log', '.control.sock', '.start.sock'):
             self.leave('py3.11-old' + ending)
         self.leave('py3.11-without-log.lock')
@@ -57,7 +57,7 @@ class Locks(unittest.TestCase):
         lockfile.sweep(self.run_dir)
         self.assertEqual(self.names(), [])
 
-    def test_a_file_that_somebody_holds_stays(self):
+    def test_a_file_with_a_holder_stays(self):
         self.lock('py3.11-a')
         for ending in ('.log', '.control.sock', '.start.sock'):
             self.leave('py3.11-a' + ending)
@@ -72,14 +72,14 @@ class Locks(unittest.TestCase):
         lockfile.sweep(self.run_dir)
         self.assertEqual(self.names(), ['py3.11-a.lock', 'py3.11-a.log'])
 
-    def test_one_that_is_just_beginning_keeps_its_log(self):
+    def test_a_starting_zygote_keeps_its_log(self):
         self.leave('py3.11-a.log', '', 0)
         self.leave('py3.11-b.lock')
         self.leave('py3.11-b.log', '', 0)
         lockfile.sweep(self.run_dir)
         self.assertEqual(self.names(), ['py3.11-a.log', 'py3.11-b.lock', 'py3.11-b.log'])
 
-    def test_other_files_are_not_looked_at(self):
+    def test_other_files_are_ignored(self):
         for name in ('docker', 'other.lock', 'py3.11-a.txt'):
             self.leave(name)
         os.symlink('/etc/passwd', os.path.join(self.run_dir, 'py3.11-link.lock'))
@@ -117,7 +117,7 @@ class Locks(unittest.TestCase):
         lockfile.sweep(self.run_dir, directories)
         return [name for name in self.names() if name not in ('spares', 'instances')]
 
-    def test_a_template_of_etc_goes_with_its_zygote(self):
+    def test_a_template_of_etc_is_removed_with_its_zygote(self):
         for name in ('py3.11-old', 'program3.12-old', 'py3.11-without-lock', 'py3.11-words', 'py3.11-a'):
             self.leave_template(name)
         self.leave('py3.11-old.lock')
@@ -138,12 +138,12 @@ class Locks(unittest.TestCase):
             shutil.rmtree(os.path.join(self.run_dir, path))
         self.assertEqual(self.sweep_with_sandboxes(), [])
 
-    def test_no_template_goes_while_a_sandbox_does_not_tell_whose_it_is(self):
+    def test_templates_stay_while_a_sandbox_has_an_unknown_owner(self):
         self.leave_template('py3.11-a')
         self.make_sandbox('instances', 'one', '{"pid":1,"laun')
         self.assertEqual(self.sweep_with_sandboxes(), ['etc-py3.11-a'])
 
-    def test_the_template_of_one_that_is_just_beginning_stays(self):
+    def test_a_starting_zygote_keeps_its_template(self):
         self.leave_template('py3.11-a')
         self.leave('py3.11-a.log', '', 0)
         self.assertEqual(self.sweep_with_sandboxes(), ['etc-py3.11-a', 'py3.11-a.log'])

@@ -47,7 +47,7 @@ class Started(Starting):
 
 
 class Copy(unittest.TestCase):
-    def test_what_init_becomes_is_sealed_and_nobody_may_read_it(self):
+    def test_the_program_of_init_is_sealed_and_unreadable(self):
         program = native.Program()
         self.addCleanup(os.close, program.fileno())
         self.assertEqual(stat.S_IMODE(os.fstat(program.fileno()).st_mode), 0o111)
@@ -109,7 +109,7 @@ class Log(Started):
         self.end()
         self.assertTrue(re.match(br'^\d{13} abc\n\d{13} d\n\d{13} \n$', self.files()[0]))
 
-    def test_it_rotates_and_keeps_the_newest(self):
+    def test_a_log_rotates_and_keeps_the_newest_files(self):
         self.start()
         # Writes one line after the other, because the space is checked for each read.
         for number in range(500):
@@ -126,7 +126,7 @@ class Log(Started):
         self.assertEqual(self.lines()[-1], b'line 2999')
         self.assertEqual(len(self.files()), 3)
 
-    def test_a_line_longer_than_a_file_goes_on_in_the_next(self):
+    def test_a_line_longer_than_a_file_continues_in_the_next_file(self):
         self.start(100000)
         self.logged(*([b'x' * 50000] * 5 + [b'\nend\n']))
         files = self.files()
@@ -136,14 +136,14 @@ class Log(Started):
 
 
 class Ends(Started):
-    def test_the_code_of_the_users_process_is_told_and_kept(self):
+    def test_the_exit_code_of_the_users_process_is_reported_and_stored(self):
         self.start()
         os.write(self.code, b'\7')
         told = self.told_end()
         self.assertEqual((told['code'], told['signal'], told['oomKilled']), (7, None, False))
         self.assertLess(abs(told['atMs'] / 1000.0 - time.time()), SECONDS)
 
-    def test_a_stop_asks_the_users_process_and_tells_who_wanted_it(self):
+    def test_a_stop_signals_the_users_process_and_reports_its_cause(self):
         self.start()
         connection = self.connect()
         frames.write_message(connection, {'op': 'stop', 'graceMs': 60000, 'cause': 'a "cause" — \ud83d\ude00'})
@@ -151,7 +151,7 @@ class Ends(Started):
         self.assertEqual((told['code'], told['signal'], told['cause']), (None, 'SIGTERM', 'a "cause" — \U0001f600'))
         self.assertEqual(frames.read_message(connection), {'exit': told})
 
-    def test_it_shows_its_name_and_nothing_of_what_it_was_told(self):
+    def test_the_title_of_init_shows_its_name_and_no_orders(self):
         self.start()
         frames.write_message(self.connection, {'op': 'stats'})
         self.assertGreater(frames.read_message(self.connection)['processes'], 1)
@@ -173,7 +173,7 @@ class Hostile(Started):
         except ConnectionResetError:
             return b''.join(parts)
 
-    def test_what_makes_no_sense_ends_its_connection_and_nothing_else(self):
+    def test_an_invalid_request_ends_only_its_connection(self):
         self.start()
         frame = frames.packed
         for data in (
@@ -193,7 +193,7 @@ class Hostile(Started):
             {'ok': False, 'code': 'internal', 'message': 'a sandbox has no access of kind no\nne'},
         )
 
-    def test_one_who_says_half_of_something_holds_up_nobody_for_long(self):
+    def test_a_partial_request_delays_other_requests_only_briefly(self):
         self.start()
         half = self.connect()
         half.sendall(struct.pack('>I', 100) + b'{')
@@ -227,7 +227,7 @@ class Ways(Started):
             return source.read()
 
     @unittest.skipUnless(os.geteuid() == 0, 'needs the right to become somebody else')
-    def test_it_is_the_first_to_die_for_want_of_memory_and_closed_to_its_user(self):
+    def test_an_access_process_is_the_first_out_of_memory_victim_and_closed_to_its_user(self):
         self.begin(setsIds=True)
         self.assertTrue(self.ask(user='54321')['ok'])
         known = process.descendants(self.init)
@@ -275,7 +275,7 @@ class Dial(Ways):
         """Returns True if the process sleeps. A busy loop never sleeps."""
         return self.text_of(pid, 'stat').rpartition(')')[2].split()[0] == 'S'
 
-    def test_it_ends_with_its_caller_although_the_port_never_reads(self):
+    def test_a_dial_ends_with_its_caller_although_the_port_never_reads(self):
         caller, there, pid = self.dial()
         self.fill(caller, pid)
         caller.close()
@@ -285,7 +285,7 @@ class Dial(Ways):
         watch.register(there, 0)
         self.assertEqual(len(watch.poll(1000 * SECONDS)), 1)
 
-    def test_what_its_caller_had_said_before_it_left_is_passed_on(self):
+    def test_bytes_sent_before_the_caller_left_reach_the_port(self):
         caller, there, pid = self.dial()
         os.kill(pid, signal.SIGSTOP)
         caller.sendall(b'last words')
@@ -306,7 +306,7 @@ class Dial(Ways):
         answering.join()
         self.wait_for(lambda: self.has_ended(pid), 'it outlives both sides')
 
-    def test_it_does_nothing_while_a_slow_caller_reads_an_answer_whose_port_has_ended(self):
+    def test_a_dial_uses_no_processor_while_a_slow_caller_reads_after_the_port_closed(self):
         caller, there, pid = self.dial()
         caller.shutdown(socket.SHUT_WR)
         self.assertEqual(there.recv(1), b'')

@@ -33,7 +33,7 @@ class Addresses(unittest.TestCase):
         self.assertIn(rows[0][0], str(refused.exception))
         network_rules.check_range(network.Range("203.0.113.0/24"))
 
-    def test_without_a_range_there_are_no_networks(self):
+    def test_an_empty_range_gives_no_networks(self):
         networks = network.Networks(None)
         networks.find(None, lambda: self.fail("there is nothing to try"))
         self.assertEqual((networks.always, networks.missing is None), (False, False))

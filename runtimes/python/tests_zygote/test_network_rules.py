@@ -205,19 +205,19 @@ class Rules(unittest.TestCase):
         self.assertFalse(os.path.exists(network_rules._LOCKS))
 
     @unittest.skipUnless(_has("nft"), "needs root and nft")
-    def test_with_nft_a_sandbox_reaches_out_and_neither_the_world_nor_a_container_nor_metadata(self):
+    def test_with_nft_a_sandbox_reaches_the_outside_but_no_listener_container_or_metadata(self):
         self._in_child(lambda: self._rehearse(("nft",)))
 
     @unittest.skipUnless(_has("iptables"), "needs root and iptables")
-    def test_with_iptables_too(self):
+    def test_iptables_gives_the_same_reach_as_nft(self):
         self._in_child(lambda: self._rehearse(("iptables",)))
 
     @unittest.skipUnless(_has("nft") and _has("iptables"), "needs root, nft and iptables")
-    def test_with_nft_beside_a_firewall_that_forwards_only_what_it_knows(self):
+    def test_nft_rules_work_beside_a_firewall_that_drops_unknown_forwards(self):
         self._in_child(lambda: self._rehearse(("nft", "iptables"), "DROP"))
 
     @unittest.skipUnless(_has("nft"), "needs root and nft")
-    def test_the_last_one_takes_the_rules_away(self):
+    def test_the_last_network_removes_the_rules(self):
         def two():
             syscalls.unshare(syscalls.CLONE_NEWNET)
             network_rules._LOCKS = os.path.join(self.locks, "rookery")
@@ -233,7 +233,7 @@ class Rules(unittest.TestCase):
         self._in_child(two)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root")
-    def test_a_host_with_neither_is_told_what_is_missing(self):
+    def test_a_host_without_nft_and_iptables_gets_the_missing_programs(self):
         def none():
             network_rules._LOCKS = os.path.join(self.locks, "rookery")
             network_rules._find = lambda _name: None

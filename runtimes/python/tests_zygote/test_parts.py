@@ -27,7 +27,7 @@ class Frames(unittest.TestCase):
         self.assertEqual(frames.read(self.there), b'one')
         self.assertEqual(frames.read(self.there), b'')
 
-    def test_an_end_between_frames_is_none_and_inside_one_an_error(self):
+    def test_an_end_between_frames_is_clean_and_an_end_inside_a_frame_is_an_error(self):
         self.here.sendall(b'\0\0\0\5ab')
         self.here.close()
         with self.assertRaises(frames.FrameError):
@@ -102,7 +102,7 @@ class Waiting(unittest.TestCase):
             self.wake.nudge()
         self.assertEqual(len(self.poll.poll(0)), 1)
 
-    def test_no_deadline_is_never_over_and_a_far_one_fits_into_a_poll(self):
+    def test_a_missing_deadline_never_passes_and_a_far_deadline_fits_into_a_poll(self):
         self.assertIsNone(waiting.left_ms(None))
         self.assertFalse(waiting.is_over(None))
         self.assertTrue(waiting.is_over(time.monotonic() - 1))
@@ -116,7 +116,7 @@ class Waiting(unittest.TestCase):
 
 
 class Users(unittest.TestCase):
-    def test_nobody_named_is_root(self):
+    def test_an_empty_user_name_means_root(self):
         found = identity.find('')
         self.assertEqual((found.name, found.uid, found.gid), ('root', 0, 0))
 
@@ -146,7 +146,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(len(names), 1000)
         self.assertEqual({name.split('-')[-1] for name in names}, {str(os.getpid())})
 
-    def test_descendants_are_children_and_theirs(self):
+    def test_descendants_include_children_of_children(self):
         table = {1: 0, 2: 1, 3: 2, 4: 3, 5: 1, 6: 0}
         self.assertEqual(sorted(process.descendants(2, table)), [3, 4])
         self.assertEqual(process.descendants(6, table), [])
@@ -235,7 +235,7 @@ class Etc(unittest.TestCase):
         self.assertEqual(self.read('resolv.conf'), 'nameserver 2, longer\n')
         self.assertEqual(os.stat(os.path.join(self.target, 'resolv.conf')).st_ino, inode)
 
-    def test_one_that_is_kept_copies_only_changed_files(self):
+    def test_a_kept_copy_of_etc_copies_only_changed_files(self):
         self.write('hosts', 'same\n')
         self.write('resolv.conf', 'nameserver 1\n')
         etc.EtcTemplate(self.target, self.source)

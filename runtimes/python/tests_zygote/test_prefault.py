@@ -42,7 +42,7 @@ class Prefault(Forked):
             self.assertTrue(FEW < len(pages) < MANY, len(pages))
             self.assertEqual(sum(run[1] for run in runs if run[2] == is_written), len(pages) * PAGE)
 
-    def test_without_a_scout_there_is_nothing_to_copy(self):
+    def test_a_missing_scout_leaves_nothing_to_copy(self):
         self.assertEqual(prefault.find(self.changed(root_identity=None)), [])
         self.check_it_left_nothing()
 
@@ -67,7 +67,7 @@ class Prefault(Forked):
         self.assertEqual(prefault.find(self.changed('pid', 'user', 'user_limits')), [])
 
     @unittest.skipUnless(COPIES_EARLY, 'this kernel cannot bring pages before they are used')
-    def test_a_worker_has_them_there_and_bears_with_what_is_not_there(self):
+    def test_a_worker_maps_the_pages_in_advance_and_ignores_missing_ranges(self):
         found = prefault.find(self.plan)
 
         def missing(runs, is_written):

@@ -22,7 +22,7 @@ assert state() == before, (before, state())
 
 
 class Rehearsal(unittest.TestCase):
-    def test_it_leaves_the_process_as_it_was_and_no_module_of_the_rehearsed_code(self):
+    def test_a_rehearsal_leaves_the_process_unchanged_and_keeps_no_module(self):
         environment = dict(os.environ, PYTHONPATH=os.path.dirname(HERE))
         self.assertEqual(subprocess.call([sys.executable, '-B', '-c', CODE], env=environment), 0)
 

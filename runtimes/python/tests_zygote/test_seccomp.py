@@ -85,7 +85,7 @@ class Filter(unittest.TestCase):
             (435, (), _ENOSYS),
         ])
 
-    def test_no_call_gives_a_file_the_bits_of_another_user(self):
+    def test_no_system_call_sets_the_user_or_group_bit_of_a_file(self):
         creates, temporary = 0o101, 0o20200002
         for bits in (0o4755, 0o2755, 0o6777, 0o4000, 0o102755, 0xFFFFFFFF00000000 | 0o4755):
             self.check('x86_64', _X86_64, [
@@ -101,7 +101,7 @@ class Filter(unittest.TestCase):
                 (56, (0, 0, creates, bits), _EPERM), (56, (0, 0, 0, bits), _ALLOW), (437, (), _ENOSYS),
             ])
 
-    def test_other_modes_pass(self):
+    def test_other_file_modes_pass_the_filter(self):
         for mode in (0, 0o644, 0o755, 0o777, 0o1777):
             self.check('x86_64', _X86_64, [
                 (90, (0, mode), _ALLOW), (91, (3, mode), _ALLOW), (268, (0, 0, mode), _ALLOW), (452, (0, 0, mode), _ALLOW),

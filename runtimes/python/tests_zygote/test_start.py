@@ -54,12 +54,12 @@ class Answers(Starting):
         self.assertEqual((orders['argv'], orders['keepsListener'], orders['mayServeHttp']), (['/p', 'x'], True, False))
         self.assertNotIn('secret', orders)
 
-    def test_a_program_that_makes_its_socket_finds_none(self):
+    def test_a_program_that_makes_its_socket_finds_no_file_at_the_path(self):
         self.ask(command={'kind': 'exec', 'argv': ['/p'], 'makesSocket': True})
         self.assertFalse(frames.read_message(self.orders)['keepsListener'])
         self.assertEqual(os.listdir(os.path.join(self.directory, 'sock')), [])
 
-    def test_a_second_one_of_a_name_is_refused_and_touches_nothing_of_the_first(self):
+    def test_a_second_instance_of_a_name_is_refused_and_leaves_the_first_unchanged(self):
         os.makedirs(os.path.join(self.directory, 'kept'))
         answer = self.ask()
         self.assertEqual((answer['code'], answer['message']), ('already_exists', 'an instance one is here already'))
@@ -79,13 +79,13 @@ class Answers(Starting):
         self.assertEqual(os.listdir(os.path.dirname(self.directory)), [])
 
     @unittest.skipUnless(IS_ROOT, 'needs root')
-    def test_one_that_cannot_give_up_its_rights_is_refused_and_not_started(self):
+    def test_an_instance_that_cannot_drop_its_rights_is_refused(self):
         self.begin(filter='00' * 8)
         self.assertEqual(self.refused(), 'the sandbox cannot be started: seccomp: Invalid argument')
         self.end()
         self.assertEqual(os.listdir(os.path.dirname(self.directory)), [])
 
-    def test_a_worker_that_nobody_wants_leaves_nothing(self):
+    def test_an_unused_worker_leaves_nothing(self):
         self.begin()
         self.control.close()
         self.end()
@@ -109,7 +109,7 @@ class Answers(Starting):
         command = {'kind': 'exec', 'argv': ['/p']}
         self.assertEqual(self.refused(command=command), 'the program that waits here is not the one that was asked for')
 
-    def test_what_makes_no_sense_ends_the_worker(self):
+    def test_an_invalid_request_ends_the_worker(self):
         for data in (b'[]', b'{', b'{"command":1}', b'{"mounts":[1]}', b'\xff', b'{"instanceId":"one","mounts":[{"source":"/"}]}'):
             self.begin()
             self.ask_bytes(data)
@@ -136,7 +136,7 @@ class Users(Starting):
         identity = frames.read_message(self.orders)['identity']
         self.assertEqual((identity['uid'], set(identity['groups'])), (0, set(os.getgrouplist('root', 0))))
 
-    def test_one_that_does_not_exist_is_named(self):
+    def test_a_missing_user_is_named_in_the_error(self):
         for user, kind, name in (
             ('no-such-user', 'user', 'no-such-user'), ('root:no-such-group', 'group', 'no-such-group'),
             ('4294967295', 'user', '4294967295'), ('99999999999999999999', 'user', '99999999999999999999'),
@@ -172,13 +172,13 @@ class UsualUser(Starting):
         self.end()
         return identity['uid'], sorted(identity['groups'])
 
-    def test_it_is_root_with_its_groups(self):
+    def test_the_usual_user_is_root_with_its_groups(self):
         self.assertEqual(self.groups_of(''), (0, [0, 1111]))
 
     def test_users_that_change_meanwhile_count(self):
         self.assertEqual(self.groups_of('', 'root:x:0:\nsecond:x:2222:root\n'), (0, [0, 2222]))
 
-    def test_another_one_is_searched_for(self):
+    def test_a_different_user_is_looked_up(self):
         self.assertEqual(self.groups_of('54321'), (54321, [54321]))
 
 
@@ -231,7 +231,7 @@ class Sources(Starting):
             self.assertEqual(self.refusal_of(path), 'unsafe mount source: %s' % path)
         self.assertEqual(self.refusal_of('/etc', dict(POLICY, allow=['/'])), 'unsafe mount source: /etc')
 
-    def test_what_belongs_to_an_engine_or_is_above_a_closed_directory_is_unsafe(self):
+    def test_paths_of_container_engines_and_above_private_directories_are_unsafe(self):
         for name in ('docker.sock.d', '.docker', '.docker/x', '.local/share/containers/x', '.local/share/docker', '.local/share/containerd'):
             path = os.path.join(self.base, name)
             os.makedirs(path)
@@ -365,7 +365,7 @@ class Targets(Starting):
         self.assertEqual(self.refusal_of('/file'), 'mount target cannot be made: /file: it is not a directory')
         self.assertEqual(self.refusal_of('/etc', is_directory=False), 'mount target cannot be made: /etc: it is a directory')
 
-    def test_what_leads_nowhere_is_an_error(self):
+    def test_a_target_behind_a_broken_link_is_an_error(self):
         self.assertEqual(self.refusal_of('/one/x'), 'mount target cannot be made: /one/x: too many symbolic links')
         for target in ('/', '', '/..', '/a/..', '/a\0b'):
             self.assertTrue(self.refusal_of(target).startswith('mount target must be a path below /: '))
@@ -380,7 +380,7 @@ class Targets(Starting):
         about = os.stat('/proc/%d/root/home/me' % self.init)
         self.assertEqual((about.st_uid, about.st_gid), (1234, 1234))
 
-    def test_a_program_must_be_there(self):
+    def test_a_missing_program_is_an_error(self):
         self.begin(root=True)
         command = {'kind': 'exec', 'argv': ['/file'], 'deployDir': '/deep'}
         self.assertEqual(self.ask(command=command)['message'], '/file is not an executable file')

@@ -41,7 +41,7 @@ class Names(unittest.TestCase):
     def left(self, name):
         return sorted(os.listdir(os.path.join(self.run_dir, name)))
 
-    def test_no_name_of_a_worker_comes_again_although_pid_and_number_do(self):
+    def test_names_of_workers_never_repeat_when_pid_and_number_do(self):
         names = set()
         for _ in range(3):
             made = self.make()
@@ -51,7 +51,7 @@ class Names(unittest.TestCase):
         for name in names:
             self.assertRegex(name, '^py3\\.11-a-[0-9a-f]{16}-%d-[12]$' % os.getpid())
 
-    def test_what_earlier_zygotes_have_left_is_swept_one_of_the_same_pid_included(self):
+    def test_residue_of_earlier_zygotes_is_swept_also_with_the_same_pid(self):
         made = self.make()
         gone = ['py3.11-a-%d-1' % os.getpid(), 'py3.12-b-0123456789abcdef-%d-2' % os.getpid(), 'program3.12-c-%d-3' % NOBODY]
         gone.append('probe-0123456789abcdef-%d-1' % os.getpid())
