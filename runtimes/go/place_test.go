@@ -22,7 +22,7 @@ type plain struct{ Plain chan int }
 
 type loop struct{ Next *loop }
 
-func TestNamesThePlaceOfWhatIsNotJSON(t *testing.T) {
+func TestNamesThePositionOfInvalidJSON(t *testing.T) {
 	self := &loop{}
 	self.Next = self
 	for name, c := range map[string]struct {
@@ -58,7 +58,7 @@ func TestNamesThePlaceInASequence(t *testing.T) {
 	}
 }
 
-func TestSaysWhyTheCodeDirectoryIsNone(t *testing.T) {
+func TestReportsAnInvalidCodeDirectory(t *testing.T) {
 	directory := t.TempDir()
 	file := filepath.Join(directory, "code.zip")
 	link := filepath.Join(directory, "link")

@@ -60,7 +60,7 @@ func TestAnswersACallWithTheValueAsJSON(t *testing.T) {
 	}
 }
 
-func TestFailures(t *testing.T) {
+func TestErrorsAndPanicsAreFailuresOfTheirCall(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler Handler
 		code    int
@@ -234,7 +234,7 @@ func TestConcurrencyLimitsTheCallsThatRunAtOnce(t *testing.T) {
 	p.until(3, 1)
 }
 
-func TestCancel(t *testing.T) {
+func TestACancelEndsItsCall(t *testing.T) {
 	begun := make(chan string, 10)
 	p := startInstance(t, untilCancelled(begun)).connect().ready()
 	p.call(1, "1")
@@ -283,7 +283,7 @@ func TestTheEndOfADataConnectionCancelsItsCalls(t *testing.T) {
 	third.until(1, 0)
 }
 
-func TestStateAndContext(t *testing.T) {
+func TestHandlersKeepStateAndGetTheirContext(t *testing.T) {
 	p := startInstance(t, func(ctx context.Context, _ json.RawMessage) (any, error) {
 		derived, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -330,7 +330,7 @@ func TestFromContextOutsideOfAnInstanceIsEmpty(t *testing.T) {
 	}
 }
 
-func TestManyCallsOfManyClients(t *testing.T) {
+func TestManyClientsGetTheirOwnAnswers(t *testing.T) {
 	i := startInstance(t, echo)
 	i.connect().ready(func(m *initMessage) { m.Concurrency = 8 })
 	var group sync.WaitGroup
