@@ -13,6 +13,8 @@ CHECK_SECONDS = 0.5
 #: Seconds of silence after which a client gets a `keepalive` line.
 KEEPALIVE_SECONDS = 5
 MOST_CONTEXTS = 256
+#: Languages whose default context is listed before its first cell.
+FROM_THE_BEGINNING = ('python', 'javascript')
 
 
 class Unknown(Exception):
@@ -142,8 +144,9 @@ class Contexts(object):
         self._lock = threading.Lock()
         self._all = collections.OrderedDict()
         self._defaults = {}
-        for language in commands:
-            self.default(language)
+        for language in FROM_THE_BEGINNING:
+            if language in commands:
+                self.default(language)
 
     def views(self):
         """Returns all contexts as clients see them, oldest first."""

@@ -1,10 +1,12 @@
 """The HTTP server of the interpreter, in the wire format of the E2B code interpreter."""
 import argparse
+import collections
 import http.server
 import json
 import os
 import re
 import select
+import shutil
 import socket
 import socketserver
 import sys
@@ -16,7 +18,9 @@ PORT = 49999
 MOST_BODY_BYTES = 64 * 1024 * 1024
 #: Starts a kernel without the directories of the server on its path, so that user code cannot import them.
 BOOT = 'import sys; sys.path[0] = sys.argv.pop(1); from rookery_interpreter import kernel; kernel.main()'
-ALIASES = {'py': 'python', 'python3': 'python', 'js': 'javascript', 'node': 'javascript'}
+ALIASES = {
+    'py': 'python', 'python3': 'python', 'js': 'javascript', 'node': 'javascript', 'ts': 'typescript',
+}
 _OF_CONTEXT = re.compile(r'^/contexts/([^/]+)(/restart)?$')
 
 
@@ -252,6 +256,17 @@ def _is_variable(name, value):
     return isinstance(value, str) and name != '' and '=' not in name and '\0' not in name + value
 
 
+def _commands(ours):
+    """Returns the commands of the kernels that this sandbox can run, by language."""
+    commands = collections.OrderedDict(python=[sys.executable, '-c', BOOT, ours])
+    node = shutil.which('node')
+    if node is not None:
+        script = os.path.join(ours, 'rookery_interpreter', 'kernel.cjs')
+        commands['javascript'] = [node, script]
+        commands['typescript'] = [node, '--disable-warning=ExperimentalWarning', script, '--typescript']
+    return commands
+
+
 def main(argv=None):
     """Serves until the process is ended. Prints the port when it listens."""
     parser = argparse.ArgumentParser(prog='rookery_interpreter', description=__doc__)
@@ -260,8 +275,7 @@ def main(argv=None):
     parser.add_argument('--directory', default=os.environ.get('HOME') or '/', help='where cells run')
     options = parser.parse_args(argv)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    commands = {'python': [sys.executable, '-c', BOOT, ours]}
-    server = Server((options.host, options.port), Contexts(options.directory, commands, ALIASES))
+    server = Server((options.host, options.port), Contexts(options.directory, _commands(ours), ALIASES))
     print(server.server_port, flush=True)
     try:
         server.serve_forever()
