@@ -1,11 +1,13 @@
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
 import { assertPauses } from '../instances/pausing.ts';
 import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
 import { transitionOf } from '../instances/state.ts';
 import { newSecret } from '../lib/random-ids.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import { startPrograms } from '../templates/programs.ts';
 import { AgentCode } from './agent-code.ts';
 import { AgentPromises } from './agent-promises.ts';
 import { toInstance } from './agent-records.ts';
@@ -69,12 +71,20 @@ export class AgentStarts {
     }
     this.promises.take(intent);
     try {
-      const { facts } = await this.#options.instances.launch(intent, start, signal);
-      return toInstance({ ...intent, ...facts, status: transitionOf('started').to });
+      const { facts, live } = await this.#options.instances.launch(intent, start, signal);
+      const instance = toInstance({ ...intent, ...facts, status: transitionOf('started').to });
+      await this.#startPrograms(instance, live);
+      return instance;
     } catch (error) {
       this.give(intent);
       throw error;
     }
+  }
+
+  async #startPrograms({ spec: { template } }: Instance, { driver, handle }: LiveInstance): Promise<void> {
+    const { programsDir, log } = this.#options;
+    if (template === undefined || programsDir === undefined || driver.access === undefined) return;
+    await startPrograms(template, programsDir, driver.access(handle), log);
   }
 
   /**

@@ -31,6 +31,10 @@ export interface AgentsOptions extends SandboxRules {
   readonly packages?: PackageDirectories;
   /** Places of dependency layers. Absent: dependencies are not installed. */
   readonly layers?: LayerPlaces;
+  /**
+   * Directory of the platform's Python packages as sandboxes see it. Absent: no program of a template starts.
+   */
+  readonly programsDir?: string;
   readonly log: Log;
   readonly now?: () => number;
   /** Most waiting calls of one agent. */

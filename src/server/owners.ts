@@ -31,6 +31,7 @@ import type { Secrets } from '../registry/secrets.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { Interpreters } from '../sandbox/host/interpreters.ts';
+import { findPythonDir } from '../sandbox/host/own-paths.ts';
 import type { Database } from '../storage/database.ts';
 import { TOPIC_JOBS } from '../storage/queries/jobs.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
@@ -146,6 +147,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
     restarted: metrics.policyRestarted,
     packages: packagePlaces,
     layers: dependencies,
+    programsDir: findPythonDir(),
     ...(cluster && { isLost: (id: string) => cluster.isLost(id) }),
   });
   metrics.readFrom({ agents, promises: () => ({ ...ledger.promised.by, limit: ledger.promised.limit }) });

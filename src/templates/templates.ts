@@ -11,8 +11,11 @@ export interface TemplateProgram {
   readonly tag: string;
   /** Account of the sandbox that runs the program. */
   readonly user: 'root' | 'user';
-  /** Command line inside the sandbox. A name without a slash is searched on the sandbox's PATH. */
-  readonly argv: readonly string[];
+  /**
+   * Returns the command line inside the sandbox. A name without a slash is searched on the sandbox's PATH.
+   * `programsDir` is the directory of the platform's Python packages, as the sandbox sees it.
+   */
+  readonly argv: (programsDir: string) => readonly string[];
   /** Variables in addition to those of the sandbox. */
   readonly env: Readonly<Record<string, string>>;
   /** TCP port on which the program listens when it is ready. Absent: it has none. */
@@ -22,9 +25,21 @@ export interface TemplateProgram {
 /** Template of a sandbox for which none was named. */
 export const DEFAULT_TEMPLATE = 'base';
 
+/** Runs the interpreter without packages of the sandbox; its kernels, which run user code, have them. */
+const RUN_INTERPRETER =
+  'import sys; sys.path[0] = sys.argv.pop(1); from rookery_interpreter import server; server.main()';
+
+const INTERPRETER: TemplateProgram = {
+  tag: 'code-interpreter',
+  user: 'user',
+  argv: programsDir => ['python3', '-S', '-s', '-B', '-c', RUN_INTERPRETER, programsDir],
+  env: {},
+  port: 49_999,
+};
+
 const TEMPLATES: readonly Template[] = [
   { name: DEFAULT_TEMPLATE, programs: [] },
-  { name: 'code-interpreter-v1', programs: [] },
+  { name: 'code-interpreter-v1', programs: [INTERPRETER] },
 ];
 
 /** Returns the template with this name, or undefined. */
@@ -35,4 +50,18 @@ export function findTemplate(name: string): Template | undefined {
 /** Returns the names of all templates. */
 export function templateNames(): readonly string[] {
   return TEMPLATES.map(({ name }) => name);
+}
+
+/** Time in which a program of the platform listens on its port after the start of a sandbox. */
+const OPENS_WITHIN_MS = 9_000;
+const DIAL_DELAY_MS = 50;
+
+/**
+ * Returns the delays before further attempts to reach a port of a sandbox, in milliseconds. Only ports of the
+ * template's programs have some: such a program starts with the sandbox and may not listen yet.
+ */
+export function dialDelaysOf(template: string | undefined, port: number): readonly number[] {
+  const programs = template === undefined ? [] : (findTemplate(template)?.programs ?? []);
+  if (!programs.some(program => program.port === port)) return [];
+  return Array.from({ length: OPENS_WITHIN_MS / DIAL_DELAY_MS }, () => DIAL_DELAY_MS);
 }

@@ -53,7 +53,7 @@ function compiled(source) {
     filename: `<cell ${count}>`,
     importModuleDynamically: vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER,
   };
-  const isObject = /^\s*\{[^]*[^;\s]\s*$/.test(source);
+  const isObject = /^\s*\{[\s\S]*[^;\s]\s*$/.test(source);
   for (const candidate of [...(isObject ? [`(${source}\n)`] : []), source]) {
     try {
       return new vm.Script(candidate, options);
@@ -84,8 +84,7 @@ function evaluate(source) {
 
 function resultOf(value) {
   const shown = inspect(value, { maxArrayLength: 1000, maxStringLength: Infinity });
-  const isQuoted = typeof value === 'string' && shown.length >= 2 && /^(['"`])[^]*\1$/.test(shown);
-  return { type: 'result', text: isQuoted ? value : shown, is_main_result: true, extra: {} };
+  return { type: 'result', text: typeof value === 'string' ? value : shown, is_main_result: true, extra: {} };
 }
 
 function failureOf(error) {
