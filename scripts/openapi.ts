@@ -23,6 +23,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           ...parts,
           tracer: SHADOW,
           addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(0) },
+          e2b: { keys: SHADOW, domain: null },
           invoked: SHADOW,
           instances: SHADOW,
           functions: SHADOW,

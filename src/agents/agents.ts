@@ -9,7 +9,7 @@ import type { ServerTiming } from '../lib/server-timing.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import { listAgentsOfNode } from '../storage/queries/agents.ts';
+import { listAgentsOfNode, listSandboxIds } from '../storage/queries/agents.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
@@ -151,6 +151,22 @@ export class Agents implements AgentInstances {
 
   async get(tenant: string, id: string): Promise<Instance> {
     return await this.#records.get(tenant, id);
+  }
+
+  async find(id: string): Promise<Instance | null> {
+    await this.#instances.flushed(id);
+    const record = await this.#records.find(id);
+    return record && toInstance(record);
+  }
+
+  async sandboxIds(): Promise<readonly string[]> {
+    await this.#instances.flushed();
+    return await listSandboxIds(this.#options.database);
+  }
+
+  liveSandboxes(): readonly { readonly tenant: string; readonly id: string }[] {
+    const agents = this.#instances.allLive('agent');
+    return agents.filter(live => this.#instances.recordOf(live)?.spec.includes('"template":"'));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {

@@ -39,6 +39,15 @@ export interface AgentInstances {
 
   get(tenant: string, id: string): Promise<Instance>;
 
+  /** Returns an instance of any tenant; null: it does not exist. For callers that check the tenant themselves. */
+  find(id: string): Promise<Instance | null>;
+
+  /** Returns the ids of all instances with a template, of every tenant and node. */
+  sandboxIds(): Promise<readonly string[]>;
+
+  /** Returns the ids of the instances with a template that run on this node, by tenant. */
+  liveSandboxes(): readonly { readonly tenant: string; readonly id: string }[];
+
   list(query: InstanceQuery): Promise<{ readonly instances: readonly Instance[]; readonly nextCursor: string | null }>;
 
   /**

@@ -1,5 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { AddressHosts } from '../http/access/address-host.ts';
+import { HostTurns } from '../http/access/host-turns.ts';
+import { SandboxHosts } from '../http/access/sandbox-host.ts';
 import type { ErrorTable } from '../http/answer.ts';
 import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
@@ -12,6 +14,7 @@ import { addBuildRoutes, type BuildRoutesOptions } from './builds/builds.ts';
 import { addCodeRoutes, type CodeRoutesOptions } from './code/code.ts';
 import { addInstallationRoutes, type InstallationRoutesOptions } from './dashboard/installation.ts';
 import { addSessionRoutes } from './dashboard/session.ts';
+import { addE2bRoutes, type E2bOptions } from './e2b/e2b.ts';
 import { frontendErrors } from './errors.ts';
 import { addEventsRoute, type EventRoutesOptions } from './events/events.ts';
 import { addFunctionRoutes } from './functions/functions.ts';
@@ -34,6 +37,8 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   readonly tracer: Tracer;
   /** The domain of public URLs, and the key that signs links to them. */
   readonly addresses: { readonly domain: AddressDomain; readonly key: Buffer };
+  /** The E2B protocol: the keys of tenants, and the domain of host names of sandboxes. */
+  readonly e2b: Pick<E2bOptions, 'keys' | 'domain'>;
   readonly invoked: InvokeRouteOptions['invoked'];
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;
@@ -65,7 +70,10 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   const { domain, key } = options.addresses;
   const app = createEntry({
     ...options,
-    addresses: new AddressHosts(domain.domain.replace(/:\d+$/, '')),
+    addresses: new HostTurns(
+      new AddressHosts(withoutPort(domain.domain)),
+      new SandboxHosts(options.e2b.domain && withoutPort(options.e2b.domain)),
+    ),
     name: 'frontend',
     title: 'Rookery frontend',
     errors: errorsOf(options),
@@ -92,6 +100,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addAddressRoutes(scope, passage, { targets: new AddressTargets(instances, exposed), links, auth });
     const ownTenantOnly = service?.ownTenantOnly === true;
     addLinkRoutes(scope, { instances, functions: exposed, ownTenantOnly, links, domain });
+    addE2bRoutes(scope, passage, { ...options.e2b, instances, auth, executors: options.executors, key });
   });
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
   if (code) app.register(async scope => addCodeRoutes(scope, code));
@@ -123,6 +132,10 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   }
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;
+}
+
+function withoutPort(domain: string): string {
+  return domain.replace(/:\d+$/, '');
 }
 
 const META_PREFIX = '/api/meta';

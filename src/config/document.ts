@@ -10,6 +10,7 @@ const USUAL: readonly (keyof typeof SETTINGS)[] = [
   'port',
   'allowedHosts',
   'addresses.domain',
+  'e2b.domain',
   'enable_func_token_auth',
   'jwt.secretFile',
   'jwt.jwksUrl',

@@ -78,6 +78,13 @@ export const SERVICE_SETTINGS = {
     doc: 'The scheme of public URLs. Below `localhost` it is `http`.',
     example: 'http',
   }),
+  'e2b.domain': optionalText({
+    default: null,
+    pattern: /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?$/,
+    shape: 'a host name in lower case, with a port when it is not the usual one of its scheme',
+    doc: 'The domain of host names of sandboxes for clients of the E2B protocol: `<port>-<sandbox id>.<domain>`, and `api.<domain>`. All names below it must resolve to the frontend. Unset: sandboxes have no host names.',
+    example: 'sandbox.example.org',
+  }),
   business: text({
     default: 'yrk',
     pattern: /^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/,

@@ -66,6 +66,8 @@ export interface InstanceSpec {
   readonly idleMs?: number;
   /** Action at the end of either time. Absent: `delete`. */
   readonly onExpiry?: OnExpiry;
+  /** True if a request to one of its ports resumes the agent while it is PAUSED. */
+  readonly resumeOnTraffic?: boolean;
   /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
   /** The function version that the instance was made from; three times `''` in inline mode. */

@@ -73,6 +73,8 @@ export const LIMITS = {
   /** Value of a secret: one variable of a program. */
   secretValueBytes: 65_536,
   secretsPerTenant: 1000,
+  /** Keys of the E2B protocol. */
+  apiKeysPerTenant: 1000,
   poolList: { default: 10, max: 1000 },
   /** A file of an upload. */
   fileUploadBytes: 512 * 1024 * 1024,

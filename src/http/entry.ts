@@ -4,10 +4,10 @@ import fastify, { type FastifyInstance } from 'fastify';
 import { LIMITS } from '../core/limits.ts';
 import type { Log } from '../lib/log.ts';
 import type { EntryMetrics } from '../telemetry/metrics.ts';
-import type { AddressHosts } from './access/address-host.ts';
 import type { TokenVerifier } from './access/credentials.ts';
 import { addGateHook, addRequestFields, createGate, type Gate } from './access/gate.ts';
 import { createHostRule, type HostRuleOptions } from './access/host-rule.ts';
+import type { HostTurns } from './access/host-turns.ts';
 import { addMasking, hidingOwnPaths } from './access/masking.ts';
 import { createAccessLog } from './access-log.ts';
 import type { ErrorTable } from './answer.ts';
@@ -60,8 +60,8 @@ export interface EntryOptions {
    * null: every token sees them. Applies only when authentication is on.
    */
   readonly metricsTenants?: readonly string[] | null;
-  /** Hosts of public URLs. Requests to them do not reach the service's own routes. Absent: there are none. */
-  readonly addresses?: AddressHosts;
+  /** Hosts whose requests do not reach the service's own routes. Absent: there are none. */
+  readonly addresses?: HostTurns;
   /** The settings' defaults when absent. */
   readonly bounds?: EntryBounds;
   /** Forwards requests among several replicas. Absent or null: this replica answers all, without a lookup. */

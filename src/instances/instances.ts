@@ -131,6 +131,11 @@ export class Instances {
     return this.#registry.live(kind, id);
   }
 
+  /** Returns the live instances of a kind. */
+  allLive(kind: OwnerKind): readonly LiveInstance[] {
+    return this.#registry.allLive(kind);
+  }
+
   /** Returns the number of live instances of a kind. */
   liveCount(kind: OwnerKind): number {
     return this.#registry.allLive(kind).length;

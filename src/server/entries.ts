@@ -21,6 +21,7 @@ import type { Instances } from '../instances/instances.ts';
 import { findPath } from '../lib/opened-path.ts';
 import { realPathOf } from '../lib/path-lookup.ts';
 import type { Registry } from '../registry/registry.ts';
+import type { ApiKeys } from '../registry/api-keys.ts';
 import type { Secrets } from '../registry/secrets.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import type { Database } from '../storage/database.ts';
@@ -40,6 +41,7 @@ export interface EntriesParts
   readonly instances: Instances;
   readonly registry: Registry;
   readonly secrets: Secrets;
+  readonly apiKeys: ApiKeys;
   readonly executors: ExecutorDefaults;
   readonly mountPolicy: HostPathPolicy;
   readonly drivers: Drivers;
@@ -144,6 +146,7 @@ function frontendOptions(
     hosts: { boundHost: config.host, allowedHosts: config.allowedHosts },
     metrics: metrics.entry('frontend'),
     tracer,
+    e2b: { keys: parts.apiKeys, domain: config.e2b.domain },
     invoked: metrics.invoked,
     instances: agents,
     functions: registry.resolver,

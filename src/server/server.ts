@@ -22,6 +22,7 @@ import { leftoversIn, Removals } from '../lib/removals.ts';
 import { ShutdownSequence } from '../lib/shutdown-sequence.ts';
 import { TOPIC_FUNCTIONS } from '../registry/change-feed.ts';
 import { createRegistry } from '../registry/registry.ts';
+import { ApiKeys } from '../registry/api-keys.ts';
 import { Secrets } from '../registry/secrets.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
@@ -261,6 +262,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   });
   const { frontend, meta } = await createEntries(config, {
     ...{ ...base, ...owners, instances, registry, secrets, verifier, started, logger },
+    apiKeys: new ApiKeys({ database: stores.database, writes }),
     replica: cluster?.replica ?? singleReplica({ id: nodeId, advertise: '', roles: config.roles, version: VERSION }),
     storage: stores.kind,
     observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },

@@ -2,6 +2,7 @@ import * as functions from '../registry/function-writes.ts';
 import * as pools from '../registry/pool-writes.ts';
 import * as reservations from '../registry/reservation-writes.ts';
 import { takeAgentName } from '../storage/queries/agents.ts';
+import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
 import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
 import {
   countUnpackedCode,
@@ -53,6 +54,8 @@ export const WRITE_OPERATIONS = {
   dropCodePackage,
   putCodePackagePart,
   dropLostCodeParts,
+  insertApiKey,
+  deleteApiKey,
   putSecret,
   dropSecret,
   resealSecret,

@@ -3,6 +3,7 @@ import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
 import type {
   AddressKeyTable,
+  ApiKeyTable,
   AsyncCallTable,
   CodePackagePartTable,
   CodePackageTable,
@@ -39,6 +40,7 @@ export interface Tables {
   code_packages: CodePackageTable;
   code_package_parts: CodePackagePartTable;
   secrets: SecretTable;
+  api_keys: ApiKeyTable;
   nodes: NodeTable;
   leases: LeaseTable;
   feed: FeedTable;

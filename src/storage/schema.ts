@@ -218,6 +218,17 @@ export interface SecretTable {
   updated_at_ms: number;
 }
 
+/** Record of `api_keys`: a key of the E2B protocol. */
+export interface ApiKeyTable {
+  /** SHA-256 of the key, hexadecimal. */
+  hash: string;
+  /** Names the key without opening anything. */
+  id: string;
+  tenant: string;
+  role: 'viewer' | 'user' | 'developer';
+  created_at_ms: number;
+}
+
 /** The reason why a running job was asked to stop; `''` for none. */
 export type StopReason = '' | 'stopped' | 'timeout';
 

@@ -4,6 +4,7 @@ import { createFrontend, type FrontendOptions } from '../../src/api/frontend-app
 import { failedPrecondition } from '../../src/core/error.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import { MemoryInstances } from './memory-instances.ts';
+import { memoryKeys } from './memory-keys.ts';
 
 export interface LogLine {
   readonly level: string;
@@ -47,6 +48,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     slowMs: 60_000,
     tracer: { start: () => null },
     addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(32, 7) },
+    e2b: { keys: memoryKeys(), domain: null },
     invoked: outcome => void outcomes.push(outcome),
     instances,
     functions: {

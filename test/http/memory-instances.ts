@@ -112,6 +112,20 @@ export class MemoryInstances implements AgentInstances {
     return this.full;
   }
 
+  async find(id: string): Promise<Instance | null> {
+    return this.#instances.get(id) ?? null;
+  }
+
+  async sandboxIds(): Promise<readonly string[]> {
+    return this.liveSandboxes().map(({ id }) => id);
+  }
+
+  liveSandboxes(): readonly { readonly tenant: string; readonly id: string }[] {
+    return [...this.#instances.values()]
+      .filter(({ spec }) => spec.template !== undefined)
+      .map(({ id, spec }) => ({ id, tenant: spec.tenant }));
+  }
+
   async get(tenant: string, id: string): Promise<Instance> {
     return this.#find(tenant, id);
   }
@@ -123,6 +137,8 @@ export class MemoryInstances implements AgentInstances {
       .filter(({ spec }) => (query.namespace ?? spec.namespace) === spec.namespace)
       .filter(({ spec }) => (query.name ?? spec.name) === spec.name)
       .filter(({ labels }) => Object.entries(query.labels ?? {}).every(([key, value]) => labels[key] === value))
+      .filter(({ spec: { template } }) => (query.template === null ? template !== undefined : true))
+      .filter(({ spec: { template } }) => (query.template ?? template) === template)
       .filter(({ startedAtMs }) => startedAtMs >= (query.startedAfterMs ?? 0))
       .sort((a, b) => (a.id < b.id ? -1 : 1));
     if (query.order !== undefined && query.order !== 'id') instances.sort((a, b) => a.startedAtMs - b.startedAtMs);

@@ -27,6 +27,7 @@ const POOLS = ['pool-1', 'pool-1', 'pool-2'] as const;
 const JOBS = [1, 1, 1, 2] as const;
 const CALLS = ['call-1', 'call-1', 'call-2'] as const;
 const SCHEDULES = ['s-1', 's-1', 's-2'] as const;
+const API_KEYS = ['key-1', 'key-1', 'key-2', 'key-3'] as const;
 const CLUSTERS = ['cluster001', 'cluster002'];
 /** Revision of a function that was registered and never updated. */
 const REVISION = nextRevisionId(NOW_MS, null);
@@ -255,6 +256,11 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     { blob: random.pick(BLOBS), part: random.below(2), at_ms: NOW_MS, content: new Uint8Array([1, 2]) },
   ],
   dropLostCodeParts: random => [NOW_MS + random.below(2)],
+  insertApiKey: random => {
+    const hash = random.pick(API_KEYS);
+    return [{ hash, id: hash, tenant: T, role: 'developer', created_at_ms: NOW_MS }, 1 + random.below(2)];
+  },
+  deleteApiKey: random => [T, random.pick(API_KEYS)],
   putSecret: random => [
     {
       ...{
@@ -324,6 +330,7 @@ const MAKERS: readonly OperationName[] = [
     'putJobPackage',
     'putCodePackage',
     'putCodePackage',
+    'insertApiKey',
     'putSecret',
     'putSecret',
     'insertJob',

@@ -39,6 +39,7 @@ const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyo
   code_packages: ['tenant', 'sha256'],
   code_package_parts: ['blob', 'part'],
   secrets: ['tenant', 'name'],
+  api_keys: ['hash'],
 };
 
 /** Every pair of operations, including each operation with itself. */

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { LIMITS } from '../../core/limits.ts';
+import { drained } from '../../http/limits/drained.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { checkToken, checkTokenOrSignature } from './access.ts';
 import type { Procedures } from './call.ts';
@@ -64,6 +65,7 @@ export class Envd {
     } catch (thrown) {
       const error = toHttpError(thrown);
       target.reportFailure?.(reasonOf(error));
+      if (!response.headersSent) await drained(raw);
       answerError(response, error);
     } finally {
       // Reads and discards the rest of the body, so that the client can read the answer.

@@ -6,6 +6,7 @@ import { messageOf, ServiceError } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { answerController } from '../../http/access/caller.ts';
 import { refusal, sendError } from '../../http/answer.ts';
+import { pause } from '../../lib/backoff.ts';
 import { within } from '../../lib/deadline.ts';
 import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
@@ -22,6 +23,10 @@ export interface Destination {
   /** The platform's tokens in the request. */
   readonly tokens: readonly string[];
   readonly way: Way;
+  /** Delays before further attempts while nothing listens on the port. Absent: one attempt. */
+  readonly dialDelaysMs?: readonly number[];
+  /** Answers if the server in the sandbox is unreachable. Absent: 502 with the reason. */
+  readonly unreachable?: (error: ServiceError) => Promise<FastifyReply>;
 }
 
 type Handler = (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply | undefined>;
@@ -54,12 +59,13 @@ export class Passage {
     const left = request.ws ? this.lives.begin(request) : answerController(reply.raw);
     const access = await to.access(left.signal);
     try {
-      const connection = await dial(access, to.port, left);
+      const connection = await dial(access, to.port, left, to.dialDelaysMs);
       left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
       const upgradeHead = this.#heads.get(request.raw) ?? null;
       return await passRequest(request, reply, { connection, upgradeHead, ...to });
     } catch (error) {
-      return answerUnreachable(reply, error);
+      if (to.unreachable === undefined || !isUnreachable(error)) return answerUnreachable(reply, error);
+      return await to.unreachable(error);
     }
   }
 
@@ -83,11 +89,16 @@ export function leaveBodies(scope: FastifyInstance): void {
   scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
 }
 
-export async function dial(access: SandboxAccess, port: number, left: AbortController): Promise<Duplex> {
+export async function dial(
+  access: SandboxAccess,
+  port: number,
+  left: AbortController,
+  delaysMs: readonly number[] = [],
+): Promise<Duplex> {
   const { dialTimeoutMs } = LIMITS;
   try {
     return await within(
-      access.dial(port, left.signal),
+      dialAgain(access, port, left.signal, delaysMs),
       dialTimeoutMs,
       `port ${port} did not answer in ${dialTimeoutMs / 1000} s`,
     );
@@ -98,9 +109,28 @@ export async function dial(access: SandboxAccess, port: number, left: AbortContr
   }
 }
 
+async function dialAgain(
+  access: SandboxAccess,
+  port: number,
+  signal: AbortSignal,
+  [delayMs, ...later]: readonly number[],
+): Promise<Duplex> {
+  try {
+    return await access.dial(port, signal);
+  } catch (error) {
+    if (delayMs === undefined || signal.aborted || !isUnreachable(error)) throw error;
+    await pause(delayMs, signal);
+    return await dialAgain(access, port, signal, later);
+  }
+}
+
+function isUnreachable(error: unknown): error is ServiceError {
+  return error instanceof ServiceError && error.code === 'unavailable';
+}
+
 /** Answers 502 if the server in the sandbox is unreachable, because the service itself works. */
 export function answerUnreachable(reply: FastifyReply, error: unknown): FastifyReply {
-  if (!(error instanceof ServiceError) || error.code !== 'unavailable') throw error;
+  if (!isUnreachable(error)) throw error;
   return sendError(reply, error, refusal(BAD_GATEWAY, error.message));
 }
 

@@ -1,13 +1,15 @@
 import type { Command } from 'commander';
 import { isTenant, TENANT_RULE } from '../../core/tenant.ts';
+import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { parseDurationMs } from '../shared/units.ts';
 
 const ROLES = ['developer', 'user', 'viewer'];
 
-interface CreateOptions {
+interface CreateOptions extends ClientOptions {
   readonly tenant: string;
+  readonly e2b?: boolean;
   readonly role?: string;
   readonly ttl: string;
   readonly secretFile?: string;
@@ -21,9 +23,13 @@ export function register(program: Command, context: Context): void {
     .command('token')
     .summary('make tokens')
     .description('Tokens for a service with authentication.');
-  token
+  const create = token
     .command('create')
-    .description('Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.')
+    .description(
+      'Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.\n' +
+        'With --e2b, the service makes and prints an API key for clients of the E2B protocol:\n\n' +
+        '  export E2B_API_KEY=$(rookery token create --e2b)',
+    )
     .option('--tenant <tenant>', 'whom it speaks for', 'default')
     .option(
       '--role <role>',
@@ -31,17 +37,39 @@ export function register(program: Command, context: Context): void {
     )
     .option('--ttl <time>', 'how long it holds: 90s, 15m, 1h, 7d', '1h')
     .option('--secret-file <file>', 'the file with the secret; else $ROOKERY_JWT_SECRET_FILE or $ROOKERY_JWT_SECRET')
+    .option('--e2b', 'make an API key for E2B clients, which the service stores; it does not expire')
     .option('--issuer <text>', 'the claim iss; else $ROOKERY_JWT_ISSUER')
     .option('--audience <text>', 'the claim aud; else $ROOKERY_JWT_AUDIENCE')
-    .action(async (options: CreateOptions) => createToken(context.io, options));
+    .action(async (options: CreateOptions, command: Command) => {
+      const isDefault = command.getOptionValueSource('tenant') === 'default';
+      if (options.e2b === true) await createKey(context.io, options, isDefault);
+      else await createToken(context.io, options);
+    });
+  addClientOptions(create);
+}
+
+/** Lets the service make an API key, and prints it. */
+async function createKey(io: Io, { tenant, role, ...options }: CreateOptions, isDefault: boolean): Promise<void> {
+  checkTenantAndRole(tenant, role);
+  for (const name of ['secretFile', 'issuer', 'audience'] as const) {
+    if (options[name] !== undefined) throw usageError('--secret-file, --issuer and --audience do not apply to --e2b.');
+  }
+  const client = await Client.open(isDefault ? options : { ...options, tenant }, io);
+  const body = JSON.stringify(role === undefined ? {} : { role });
+  const { value } = await client.json('POST', '/api/e2b/keys', { body });
+  io.out.write(`${value}\n`);
+}
+
+function checkTenantAndRole(tenant: string, role: string | undefined): void {
+  if (!isTenant(tenant)) {
+    throw usageError(`--tenant must be ${TENANT_RULE}, not ${JSON.stringify(tenant)}.`);
+  }
+  if (role !== undefined && !ROLES.includes(role))
+    throw usageError(`--role must be one of ${ROLES.join(', ')}, not ${JSON.stringify(role)}.`);
 }
 
 async function createToken(io: Io, options: CreateOptions): Promise<void> {
-  if (!isTenant(options.tenant)) {
-    throw usageError(`--tenant must be ${TENANT_RULE}, not ${JSON.stringify(options.tenant)}.`);
-  }
-  if (options.role !== undefined && !ROLES.includes(options.role))
-    throw usageError(`--role must be one of ${ROLES.join(', ')}, not ${JSON.stringify(options.role)}.`);
+  checkTenantAndRole(options.tenant, options.role);
   const ttlMs = parseDurationMs(options.ttl, '--ttl');
   if (ttlMs < 1000) throw usageError('--ttl must be at least 1s: times in tokens are whole seconds.');
   const secret = await readSecret(io, options.secretFile);

@@ -44,12 +44,12 @@ export class AddressHosts {
 
   /**
    * Redirects a request for a public URL to `BY_HOST_URL`, before the routes of the service see it.
-   * `giveUrlBack` restores the original URL.
+   * `giveAddressUrlBack` restores the original URL. Returns false if the request is for another host.
    */
-  turn(request: IncomingMessage): void {
+  turn(request: IncomingMessage): boolean {
     const { host = '' } = request.headers;
     const name = this.nameOf(host);
-    if (name === null) return;
+    if (name === null) return false;
     const lower = host.toLowerCase();
     const sent = request.url as string;
     const url = pathOf(sent, lower);
@@ -57,17 +57,18 @@ export class AddressHosts {
       url === null ? 'the request is for another host than its Host' : hasTwoHosts(request) ? 'it has two hosts' : null;
     addressed.set(request, { name, host: lower, url: url ?? '/', problem });
     request.url = BY_HOST_URL;
+    return true;
   }
 }
 
 /** Restores the URL of a request. Must be called after the router has chosen the route. */
-export function giveUrlBack(request: IncomingMessage): void {
+export function giveAddressUrlBack(request: IncomingMessage): void {
   const by = addressed.get(request);
   if (by !== undefined) request.url = by.url;
 }
 
 /** Returns path and query. null: an absolute URL names another host than the `Host` header. */
-function pathOf(url: string, host: string): string | null {
+export function pathOf(url: string, host: string): string | null {
   if (url.startsWith('/') || url === '*') return url;
   const absolute = /^https?:\/\/([^/?#]*)(.*)$/is.exec(url);
   if (absolute?.[1]?.toLowerCase() !== host) return null;
@@ -79,7 +80,7 @@ function pathOf(url: string, host: string): string | null {
  * Returns true for more than one `Host` header. Node keeps the first, but a proxy may have checked another
  * one.
  */
-function hasTwoHosts({ rawHeaders }: IncomingMessage): boolean {
+export function hasTwoHosts({ rawHeaders }: IncomingMessage): boolean {
   let count = 0;
   for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]?.toLowerCase() === 'host') count += 1;
   return count > 1;

@@ -6,7 +6,6 @@ import { answerUnknownRoute, REFUSAL_STATUS, refusal, sendError } from '../answe
 import { admitForwarded, forwardedOf } from '../forwarding.ts';
 import { type RequestHead, traceIdOf } from '../request.ts';
 import type { OwnGate, Route } from '../route-config.ts';
-import { giveUrlBack } from './address-host.ts';
 import {
   type Admitted,
   checkAccess,
@@ -20,6 +19,7 @@ import {
   type Verdict,
 } from './credentials.ts';
 import { type HostRule, lacksForwardedProto } from './host-rule.ts';
+import { giveUrlBack } from './host-turns.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;

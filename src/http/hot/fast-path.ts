@@ -2,9 +2,9 @@ import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:
 import type { FastifyContextConfig, FastifyInstance } from 'fastify';
 import { ServiceError } from '../../core/error.ts';
 import type { EntryMetrics } from '../../telemetry/metrics.ts';
-import type { AddressHosts } from '../access/address-host.ts';
 import { isRefusal, type Role, type Verdict } from '../access/credentials.ts';
 import type { Gate } from '../access/gate.ts';
+import type { HostTurns } from '../access/host-turns.ts';
 import type { createAccessLog } from '../access-log.ts';
 import { errorHeaders, refusal } from '../answer.ts';
 import { FORWARD_WAIT_MS, type Forwarding } from '../forwarding.ts';
@@ -68,7 +68,7 @@ export interface FastPathOptions {
   /** Forwards requests to other replicas. null: this replica answers every request. */
   readonly forwarding: Forwarding | null;
   /** Hosts of public URLs. Requests to them do not reach the hot routes. */
-  readonly addresses: AddressHosts | null;
+  readonly addresses: HostTurns | null;
 }
 
 /**
@@ -126,7 +126,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
       const match = fastPathRoute.pattern.exec(url);
       if (match === null) continue;
       if (bodyBytes > fastPathRoute.bodyLimit || fastPathRoute.streams(headers)) return null;
-      if (addresses !== null && addresses.nameOf(headers.host) !== null) return null;
+      if (addresses?.isOther(headers.host) === true) return null;
       return { fastPathRoute, parameter: match[1] ?? '' };
     }
     return null;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import type { AddressHosts } from '../access/address-host.ts';
+import type { HostTurns } from '../access/host-turns.ts';
 import type { Connections } from '../limits/connections.ts';
 import { traceIdOf } from '../request.ts';
 import { FastPath, type FastPathOptions } from './fast-path.ts';
@@ -38,7 +38,7 @@ export function serveRequests(app: FastifyInstance, { started, readsPlainRequest
 type Listener = (request: IncomingMessage, response: ServerResponse) => void;
 
 /** Returns a function that serves a request with the fast path or `route`, and that never throws. */
-function serving(route: Listener, fastPath: FastPath, addresses: AddressHosts | null): Listener {
+function serving(route: Listener, fastPath: FastPath, addresses: HostTurns | null): Listener {
   return (request, response) => {
     try {
       addresses?.turn(request);

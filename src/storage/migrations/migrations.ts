@@ -14,6 +14,7 @@ import * as restartPolicy from './0012-restart-policy.ts';
 import * as addressKey from './0014-address-key.ts';
 import * as unpackedCode from './0015-unpacked-code.ts';
 import * as agentLifetimes from './0016-agent-lifetimes.ts';
+import * as apiKeys from './0017-api-keys.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -46,4 +47,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0014-address-key': addressKey,
   '0015-unpacked-code': unpackedCode,
   '0016-agent-lifetimes': agentLifetimes,
+  '0017-api-keys': apiKeys,
 };

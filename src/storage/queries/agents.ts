@@ -127,6 +127,17 @@ function inOrder(query: ReturnType<typeof agentsIn>, { order = 'id', after }: Ag
   return rest.orderBy('started_at_ms', direction).orderBy('id', direction);
 }
 
+/** Returns the ids of all agents that have a template. */
+export async function listSandboxIds(database: Database): Promise<string[]> {
+  const rows = await database
+    .selectFrom('instances')
+    .select('id')
+    .where('owner_kind', '=', 'agent')
+    .where('template', '<>', '')
+    .execute();
+  return rows.map(({ id }) => id);
+}
+
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
   return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
 }

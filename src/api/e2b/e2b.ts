@@ -1,0 +1,42 @@
+import type { FastifyInstance } from 'fastify';
+import type { AgentInstances } from '../../agents/contract.ts';
+import type { ExecutorDefaults } from '../../core/agent.ts';
+import type { TokenVerifier } from '../../http/access/credentials.ts';
+import { Envd } from '../envd/envd.ts';
+import type { Passage } from '../passthrough/passage.ts';
+import { addControlRoutes } from './control.ts';
+import { addInsideRoutes } from './inside.ts';
+import { addKeyRoutes, type KeyStore } from './key-routes.ts';
+import { SandboxMetrics } from './metrics.ts';
+import { E2bSandboxes } from './sandboxes.ts';
+
+export interface E2bOptions {
+  readonly instances: AgentInstances;
+  readonly executors: ExecutorDefaults;
+  /** Keys of tenants. */
+  readonly keys: KeyStore;
+  /** Domain of host names of sandboxes, with or without a port; null: sandboxes have no host names. */
+  readonly domain: string | null;
+  /** Verifies tokens of the service. null: authentication is off. */
+  readonly auth: TokenVerifier | null;
+  /** The key that signs links to public URLs. */
+  readonly key: Buffer;
+}
+
+/** Adds everything that clients of the E2B protocol use. */
+export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2bOptions): void {
+  const { instances, executors, auth, domain, key } = options;
+  const sandboxes = new E2bSandboxes(instances, key);
+  const metrics = new SandboxMetrics({ instances });
+  app.addHook('onListen', async () => metrics.start());
+  const envd = new Envd();
+  // Streams and polled watchers would otherwise hold up the close.
+  app.addHook('preClose', async () => envd.close());
+  app.addHook('onClose', async () => await metrics.close());
+  addKeyRoutes(app, options.keys);
+  const keys = auth === null ? null : options.keys;
+  app.register(async scope => {
+    addControlRoutes(scope, { instances, executors, sandboxes, metrics, keys, facts: { domain } });
+  });
+  app.register(async scope => addInsideRoutes(scope, passage, { instances, sandboxes, metrics, envd, auth }));
+}
