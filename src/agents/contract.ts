@@ -39,7 +39,7 @@ export interface AgentInstances {
 
   get(tenant: string, id: string): Promise<Instance>;
 
-  /** Returns an instance of any tenant; null: it does not exist. For callers that check the tenant themselves. */
+  /** Returns an instance of any tenant; null: it does not exist. The caller checks the tenant. */
   find(id: string): Promise<Instance | null>;
 
   /** Returns the ids of all instances with a template, of every tenant and node. */

@@ -223,6 +223,25 @@ export type CreateAgentRequest = {
   replace?: boolean;
 };
 
+export type CreateApiKeyRequest = {
+  /** The role of clients with the key: `viewer` lists sandboxes, `developer` may do everything. */
+  role?: "developer" | "user" | "viewer";
+};
+
+export type CreateApiKeyResponse = {
+  code: 200;
+  key: CreateApiKeyResponseKey;
+  /** The key: `e2b_` and 40 hexadecimal digits. */
+  value: string;
+};
+
+export type CreateApiKeyResponseKey = {
+  /** Names the key in later requests. It opens nothing. */
+  id: string;
+  role: string;
+  created_at: string;
+};
+
 export type CreateBuildRequest = {
   /** The code: `code://<sha256>`, or a directory of the host. */
   source: string;
@@ -591,6 +610,11 @@ export type ListAgentsResponse = {
   code: 200;
   instances: Agent[];
   next_cursor: string | null;
+};
+
+export type ListApiKeysResponse = {
+  code: 200;
+  keys: CreateApiKeyResponseKey[];
 };
 
 export type ListBuildsResponse = {
@@ -1291,6 +1315,24 @@ export interface Operations {
     body: LinkRequest;
     answer: Link;
   };
+  createApiKey: {
+    params: object;
+    query: object;
+    body: CreateApiKeyRequest;
+    answer: CreateApiKeyResponse;
+  };
+  listApiKeys: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: ListApiKeysResponse;
+  };
+  deleteApiKey: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: Deleted;
+  };
   invokeFunction: {
     params: { urn: string };
     query: object;
@@ -1653,6 +1695,9 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   openTunnel: ['GET', '/serverless/v1/ws'],
   linkAgent: ['POST', '/api/agent/{instanceId}/link'],
   linkFunction: ['POST', '/serverless/v1/functions/{urn}/link'],
+  createApiKey: ['POST', '/api/e2b/keys'],
+  listApiKeys: ['GET', '/api/e2b/keys'],
+  deleteApiKey: ['DELETE', '/api/e2b/keys/{id}'],
   invokeFunction: ['POST', '/serverless/v1/functions/{urn}/invocations'],
   invokeFunctionShort: ['POST', '/invocations/{tenant}/{service}/{function}/'],
   getAsyncResult: ['GET', '/serverless/v1/functions/async-results/{id}'],

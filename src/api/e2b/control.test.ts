@@ -144,7 +144,7 @@ describe('keys', () => {
     expect([await look(one), await look(two)]).toEqual([401, 200]);
   });
 
-  it('of viewers read, without the access token', async () => {
+  it('with the role viewer read, without the access token', async () => {
     const keys = memoryKeys();
     const { text } = await keys.create('default', 'viewer');
     await using frontend = strict(keys);
@@ -225,7 +225,7 @@ describe('changes', () => {
     }
   });
 
-  it('that the service lacks say so', async () => {
+  it('answer 501 if the service lacks them', async () => {
     const sandbox = put();
     expect((await send('POST', `/sandboxes/${idOf(sandbox)}/fork`, { count: 1 })).status).toBe(501);
     expect((await send('POST', `/sandboxes/${idOf(sandbox)}/snapshots`, {})).status).toBe(501);

@@ -65,8 +65,8 @@ const LIVES_WITH_SANDBOX: LivesWith = {
 };
 
 /**
- * Adds the control API of the E2B protocol below `/e2b`, in its old and new forms. A sandbox of it is an agent
- * with a template, so every other part of the service sees it as such.
+ * Adds the control API of the E2B protocol below `/e2b`, in its old and new forms. Its sandboxes are agents
+ * with a template, so every other part of the service sees them.
  */
 export function addControlRoutes(app: FastifyInstance, options: ControlOptions): void {
   const gateOf = keyGates(app, options);

@@ -265,7 +265,7 @@ describe('host names of sandboxes', () => {
     expect((await bed.ask(host(`49983-${id}`), '/files?path=a')).status).toBe(401);
   });
 
-  it('of unknown sandboxes answer 502', async () => {
+  it('answer 502 for unknown sandboxes', async () => {
     const { status, text } = await bed.ask(host(`80-${'0'.repeat(32)}`), '/');
     expect([status, JSON.parse(text).message]).toEqual([502, MISSING]);
   });

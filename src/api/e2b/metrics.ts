@@ -22,7 +22,7 @@ export interface SandboxMetricsOptions {
   readonly now?: () => number;
 }
 
-/** What changes between samples. */
+/** A measurement of a sandbox at one time. */
 interface Sample {
   readonly timestampMs: number;
   readonly cpuMicros: number;

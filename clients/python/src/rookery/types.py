@@ -251,6 +251,25 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     """The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load."""
 
 
+class CreateApiKeyRequest(TypedDict, total=False):
+    role: Literal["developer", "user", "viewer"]
+    """The role of clients with the key: `viewer` lists sandboxes, `developer` may do everything."""
+
+
+class CreateApiKeyResponse(TypedDict):
+    code: Literal[200]
+    key: CreateApiKeyResponseKey
+    value: str
+    """The key: `e2b_` and 40 hexadecimal digits."""
+
+
+class CreateApiKeyResponseKey(TypedDict):
+    id: str
+    """Names the key in later requests. It opens nothing."""
+    role: str
+    created_at: str
+
+
 class _CreateBuildRequest(TypedDict):
     source: str
     """The code: `code://<sha256>`, or a directory of the host."""
@@ -668,6 +687,11 @@ class ListAgentsResponse(TypedDict):
     code: Literal[200]
     instances: List[Agent]
     next_cursor: Union[str, None]
+
+
+class ListApiKeysResponse(TypedDict):
+    code: Literal[200]
+    keys: List[CreateApiKeyResponseKey]
 
 
 class ListBuildsResponse(TypedDict):
@@ -1337,6 +1361,9 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "openTunnel": ("GET", "/serverless/v1/ws"),
     "linkAgent": ("POST", "/api/agent/{instanceId}/link"),
     "linkFunction": ("POST", "/serverless/v1/functions/{urn}/link"),
+    "createApiKey": ("POST", "/api/e2b/keys"),
+    "listApiKeys": ("GET", "/api/e2b/keys"),
+    "deleteApiKey": ("DELETE", "/api/e2b/keys/{id}"),
     "invokeFunction": ("POST", "/serverless/v1/functions/{urn}/invocations"),
     "invokeFunctionShort": ("POST", "/invocations/{tenant}/{service}/{function}/"),
     "getAsyncResult": ("GET", "/serverless/v1/functions/async-results/{id}"),
