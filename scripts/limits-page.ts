@@ -31,6 +31,11 @@ const ROWS: {
   initializerTimeoutMs: ['Initializer; above it the code is not loaded (4211)', duration],
   deleteGraceMs: ['Default time of a delete for `pre_stop` and the end', duration],
   deleteGraceMaxSeconds: ['`?grace=` of a delete', seconds],
+  labels: [
+    'Labels of an agent',
+    ({ count, nameChars, valueChars }) => `${count}; names of ${nameChars} and values of ${valueChars} characters`,
+  ],
+  lifetimeSeconds: ['`ttl_seconds` and `idle_seconds` of an agent', ({ max }) => seconds(max)],
   execTimeoutSeconds: [
     '`timeout` of an exec',
     ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,

@@ -7,6 +7,7 @@ import type { InstanceSpec, MountSpec, SandboxType } from './instance.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './instance.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
 import { boolean, described, integer, type Kind, list, refine, text } from './kind.ts';
+import { LIFETIME_FIELDS, type Lifetime, type LifetimeFields, lifetimeOf } from './lifetime.ts';
 import { LIMITS } from './limits.ts';
 import { type RestartPolicy, restartPolicy } from './restart-policy.ts';
 import { type RequestedSandboxType, runsImages, runsInCluster, SANDBOX_TYPES } from './sandbox-types.ts';
@@ -28,7 +29,8 @@ export type AgentCreateRequest = {
   readonly restartPolicy?: RestartPolicy;
   /** Takes the name from the agent that holds it, once the new agent is ready. */
   readonly replaces?: boolean;
-} & ({ readonly mode: 'inline'; readonly spec: InstanceSpec } | { readonly mode: 'registered'; readonly urn: string });
+} & Lifetime &
+  ({ readonly mode: 'inline'; readonly spec: InstanceSpec } | { readonly mode: 'registered'; readonly urn: string });
 
 /** Maps `sandbox_type` of a request to a driver; `''` is the default executor of this installation. */
 export interface ExecutorDefaults {
@@ -151,6 +153,7 @@ const CREATE_FIELDS = {
       'Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. ' +
       'Without an agent of this name it is a create whose code must load.',
   ),
+  ...LIFETIME_FIELDS,
 };
 
 /** The body of an agent create. */
@@ -173,19 +176,28 @@ export function readAgentCreate(body: JsonObject, tenant: string, defaults: Exec
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
   const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
-  const { env_vars, workspace, mounts, restart_policy, expose, replace } = form.read(
+  const { env_vars, workspace, mounts, restart_policy, expose, replace, ...lifetime } = form.read(
     'env_vars',
     'workspace',
     'mounts',
     'restart_policy',
     'expose',
     'replace',
+    ...(Object.keys(LIFETIME_FIELDS) as (keyof LifetimeFields)[]),
   );
   const problem = expose && addressProblem({ namespace, name });
   if (problem)
     throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
   const request = {
-    ...{ tenant, namespace, name, workspace, envVars: env_vars, mounts: mounts.map(withPackage) },
+    ...{
+      tenant,
+      namespace,
+      name,
+      workspace,
+      envVars: env_vars,
+      mounts: mounts.map(withPackage),
+    },
+    ...lifetimeOf(lifetime),
     ...(replace && { replaces: true }),
     ...(restart_policy && { restartPolicy: restart_policy }),
     ...(expose && { expose }),
@@ -282,6 +294,10 @@ function resolveSpec(
     concurrency: 1,
     ...(fn.dependencies && { dependencies: fn.dependencies }),
     ...(request.restartPolicy && { restartPolicy: request.restartPolicy }),
+    ...(request.labels && { labels: request.labels }),
+    ...(request.ttlMs && { ttlMs: request.ttlMs }),
+    ...(request.idleMs && { idleMs: request.idleMs }),
+    ...(request.onExpiry && { onExpiry: request.onExpiry }),
     ...(fn.poolId && { pool: { id: fn.poolId, labels: [] } }),
     functionName: fn.functionName,
     functionVersion: fn.functionVersion,

@@ -27,6 +27,10 @@ export const LIMITS = {
   memoryMb: { min: 16, max: 1_073_741_824, default: 2048 },
   /** Page size of the agent list. */
   agentList: { default: 100, max: 1000 },
+  /** Labels of an agent. */
+  labels: { count: 64, nameChars: 256, valueChars: 4096 },
+  /** Longest `ttl_seconds` and `idle_seconds` of an agent: a year. */
+  lifetimeSeconds: { max: 31_536_000 },
   /** Longest duration of an inline call, waiting included. */
   inlineInvokeTimeoutMs: 900_000,
   /** Default of `extendedTimeout.initializer`. Inline instances always use this value. */

@@ -95,6 +95,8 @@ describe('agent get', () => {
     ['GET', ''],
     ['DELETE', ''],
     ['POST', '/restart'],
+    ['POST', '/pause'],
+    ['POST', '/resume'],
     ['POST', '/invoke'],
     ['GET', '/logs'],
   ] as const)('%s /api/agent/{id}%s answers 404 when the tenant has no such instance', async (method, path) => {
@@ -159,6 +161,8 @@ describe('agent list', () => {
     ['cursor=abc', 'cursor must be the next_cursor of a page before, got "abc"'],
     ['status=running', 'status must be one of CREATING, RUNNING, STOPPING, FAILED, got "running"'],
     ['name=a&name=b', 'name must be given once'],
+    ['label=a', 'label must be name=value, got "a"'],
+    ['label=%3Db', 'label must be name=value, got "=b"'],
   ])('the query ?%s is answered 400', async (query, message) => {
     await using frontend = testFrontend();
     expect(await frontend.send({ url: `/api/agent?${query}` })).toMatchObject({
@@ -213,6 +217,52 @@ describe('agent delete', () => {
       status: 500,
       body: { code: 500, message: 'failed to delete agent: the sandbox did not end' },
     });
+  });
+});
+
+describe('the time to live and the pause of an agent', () => {
+  const url = `/api/agent/${RICH.id}`;
+
+  test('a list selects by all labels, by template and by the state PAUSED', async () => {
+    await using frontend = testFrontend();
+    await frontend.send({ url: '/api/agent?label=a=b%3Dc&label=d=&template=base&status=PAUSED' });
+    const { queries } = frontend.instances;
+    expect(queries).toMatchObject([{ labels: { a: 'b=c', d: '' }, template: 'base', status: 'PAUSED' }]);
+  });
+
+  test('the record has labels, end and pause only of an agent with them', async () => {
+    await using frontend = testFrontend();
+    const labels = { app: 'x' };
+    frontend.instances.put({ ...RICH, labels, expiresAtMs: Date.UTC(2030, 0, 1), onExpiry: 'pause' });
+    const { body } = await frontend.send({ url });
+    const shown = { labels, expires_at: '2030-01-01T00:00:00.000Z', on_expiry: 'pause' };
+    expect(body).toMatchObject({ instance: shown });
+    expect(body).not.toHaveProperty('instance.paused_at');
+  });
+
+  test('ttl sets the end, and only_later keeps a later one', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put(RICH);
+    const set = async (payload: object) =>
+      (await frontend.send({ method: 'PUT', url: `${url}/ttl`, payload })).body as Record<string, never>;
+    const first = await set({ ttl_seconds: 3600 });
+    expect(first).toMatchObject({ code: 200, instance: { expires_at: expect.any(String), on_expiry: 'delete' } });
+    expect(await set({ ttl_seconds: 60, only_later: true })).toEqual(first);
+    expect(await set({ ttl_seconds: 0 })).not.toHaveProperty('instance.expires_at');
+    expect(await set({})).toMatchObject({ code: 400, message: 'invalid request body: ttl_seconds is required' });
+  });
+
+  test('a pause answers the paused agent, which is refused until its resume', async () => {
+    await using frontend = testFrontend();
+    frontend.instances.put(RICH);
+    const send = async (method: 'POST', path: string) => await frontend.send({ method, url: url + path });
+    expect(await send('POST', '/pause')).toMatchObject({ status: 200, body: { instance: { status: 'PAUSED' } } });
+    expect(await send('POST', '/pause')).toMatchObject({ status: 409 });
+    expect(await send('POST', '/exec')).toMatchObject({ status: 400 });
+    const exec = await frontend.send({ method: 'POST', url: `${url}/exec`, payload: { command: 'true' } });
+    expect(exec).toMatchObject({ status: 409, body: { message: expect.stringContaining('is paused') } });
+    expect(await send('POST', '/resume')).toMatchObject({ body: { resumed: true, instance: { status: 'RUNNING' } } });
+    expect(await send('POST', '/resume')).toMatchObject({ status: 200, body: { resumed: false } });
   });
 });
 

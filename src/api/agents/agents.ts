@@ -3,6 +3,7 @@ import { Type } from 'typebox';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { EXEC, readExec } from '../../core/exec.ts';
 import type { Instance } from '../../core/instance.ts';
+import { AGENT_TTL, readTtl } from '../../core/lifetime.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
 import { answerController } from '../../http/access/caller.ts';
@@ -31,10 +32,12 @@ interface ById {
   Querystring: Sent;
 }
 
+type RecordFor = (request: Pick<FastifyRequest, 'headers'>, instance: Instance) => Record<string, unknown>;
+
 /** Adds the routes that create, get, list, delete and restart agent instances. */
 export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions): void {
   const { instances } = options;
-  const recordFor = ({ headers }: FastifyRequest, instance: Instance) =>
+  const recordFor: RecordFor = ({ headers }, instance) =>
     agentRecord(instance, addressUrl(instance.spec, options.addresses.domain, headers.host));
 
   addCreateRoute(app, options);
@@ -45,7 +48,8 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
   });
 
   app.get<{ Querystring: Sent }>('/api/agent', { config: { access: 'read', docs: AGENT_DOCS.list } }, async request => {
-    const page = await instances.list({ tenant: request.tenant, ...readParameters(LIST_QUERY, request.query) });
+    const { label: labels, ...query } = readParameters(LIST_QUERY, request.query);
+    const page = await instances.list({ tenant: request.tenant, labels, ...query });
     return {
       code: 200,
       instances: page.instances.map(instance => recordFor(request, instance)),
@@ -54,6 +58,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
   });
 
   addDeleteRoute(app, options);
+  addLifetimeRoutes(app, options, recordFor);
 
   app.post<ById>(
     '/api/agent/:instanceId/restart',
@@ -66,6 +71,27 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
       }
     },
   );
+}
+
+/** Adds the routes that change the time to live of an agent, and pause and resume it. */
+function addLifetimeRoutes(app: FastifyInstance, { instances }: AgentRoutesOptions, recordFor: RecordFor): void {
+  const config = { access: 'write', livesWith: LIVES_WITH_AGENT } as const;
+
+  app.put<ById>('/api/agent/:instanceId/ttl', { config: { ...config, docs: AGENT_DOCS.setTtl } }, async request => {
+    const change = readRequest(request, AGENT_TTL, readTtl);
+    const instance = await instances.setExpiry(request.tenant, request.params.instanceId, change);
+    return withWarnings({ code: 200, instance: recordFor(request, instance) }, request.warnings);
+  });
+
+  app.post<ById>('/api/agent/:instanceId/pause', { config: { ...config, docs: AGENT_DOCS.pause } }, async request => {
+    const instance = await instances.pause(request.tenant, request.params.instanceId);
+    return { code: 200, instance: recordFor(request, instance) };
+  });
+
+  app.post<ById>('/api/agent/:instanceId/resume', { config: { ...config, docs: AGENT_DOCS.resume } }, async request => {
+    const { instance, resumed } = await instances.resume(request.tenant, request.params.instanceId);
+    return { code: 200, resumed, instance: recordFor(request, instance) };
+  });
 }
 
 export interface DeleteRouteOptions {

@@ -1,6 +1,7 @@
 import { Type } from 'typebox';
 import { AGENT_CREATE } from '../../core/agent.ts';
 import { EXEC } from '../../core/exec.ts';
+import { AGENT_TTL } from '../../core/lifetime.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { describeParameters } from '../../core/parameter.ts';
 import { bytes, errorDocs, errors, upgrade, Warnings } from '../../http/docs.ts';
@@ -45,7 +46,7 @@ const AgentInstance = Type.Object({
   namespace: Type.String(),
   name: Type.String(),
   tenant: Type.String(),
-  status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED']),
+  status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED']),
   status_reason: Type.Optional(
     Type.String({
       description: 'Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer).',
@@ -101,12 +102,25 @@ const AgentInstance = Type.Object({
     }),
   ),
   restart_at: Type.Optional(Type.String({ format: 'date-time', description: 'When its policy starts it again.' })),
+  labels: Type.Optional(Type.Record(Type.String(), Type.String())),
+  expires_at: Type.Optional(
+    Type.String({ format: 'date-time', description: 'The end of its time to live, which does not run in a pause.' }),
+  ),
+  idle_seconds: Type.Optional(Type.Number()),
+  on_expiry: Type.Optional(Type.Enum(['delete', 'pause'])),
+  paused_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a PAUSED one.' })),
   isolation: Type.Array(Type.String(), { description: 'The layers that hold: `mount`, `pid`, `cgroup.memory` …' }),
   warnings: Warnings,
   load_error: Type.Optional(Type.String({ description: 'Why its code could not be loaded.' })),
 });
 
 export const AgentGot = Type.Object({ code: Code200, instance: AgentInstance });
+
+export const AgentResumed = Type.Object({
+  code: Code200,
+  resumed: Type.Boolean({ description: 'false: it was running.' }),
+  instance: AgentInstance,
+});
 
 export const AgentList = Type.Object({
   code: Code200,
@@ -203,6 +217,44 @@ export const AGENT_DOCS = {
         'It is being created, restarted or deleted, which the message says, or was deleted in the middle of the restart.',
       ),
       500: errorDocs('`failed to restart agent: <cause>`; the instance is `FAILED`.'),
+    },
+  },
+  setTtl: {
+    tags,
+    operationId: 'setAgentTtl',
+    summary: 'Set the time to live of an agent instance',
+    params: byId,
+    body: AGENT_TTL.describe(),
+    response: {
+      200: json('The instance with its new end.', AgentGot),
+      400: errorDocs('The request is wrong.'),
+      ...unknown,
+    },
+  },
+  pause: {
+    tags,
+    operationId: 'pauseAgent',
+    summary: 'Pause an agent instance: freeze its processes, keep their memory',
+    description:
+      'Open calls end; until the resume each call, command and other access fails at once. Its time to live stands still.',
+    params: byId,
+    response: {
+      200: json('It is PAUSED.', AgentGot),
+      ...unknown,
+      409: errorDocs('It is paused already, does not run, is being changed, or its sandbox type cannot pause.'),
+      503: busy[503],
+    },
+  },
+  resume: {
+    tags,
+    operationId: 'resumeAgent',
+    summary: 'Resume a paused agent instance',
+    params: byId,
+    response: {
+      200: json('It runs.', AgentResumed),
+      ...unknown,
+      409: errorDocs('It neither is paused nor runs, or is being changed.'),
+      503: errorDocs('Its runtime does not answer; the instance may be `FAILED`.'),
     },
   },
   invoke: {

@@ -1,14 +1,15 @@
 import { environmentNameProblem } from '../../core/environment.ts';
 import { invalidRequest } from '../../core/error.ts';
 import { POOL_LABELS } from '../../core/function-call.ts';
-import type { InstanceStatus } from '../../core/instance.ts';
+import type { InstanceStatus, Labels } from '../../core/instance.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { Header, type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import type { OpenExecRequest } from '../../sandbox/access.ts';
 import { anyText, badQuery, flag, integer, parsed, required } from '../query.ts';
 import { MODE_PATTERN, MODE_TEXT, pathProblem, readMode } from './files-upload.ts';
 
-const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED'];
+/** The specification fixes the text of a refusal, which lacks PAUSED. */
+const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED'];
 const CURSOR = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** The query of an agent's log, in addition to `LOG_QUERY`. */
@@ -25,9 +26,17 @@ export const LIST_QUERY = {
   name: anyText({ description: 'Exact.' }),
   status: parsed<InstanceStatus | undefined>({ enum: STATUSES }, undefined, (text, name) => {
     const status = STATUSES.find(one => one === text);
-    if (status === undefined) throw badQuery(name, `one of ${STATUSES.join(', ')}`, text);
+    if (status === undefined) throw badQuery(name, 'one of CREATING, RUNNING, STOPPING, FAILED', text);
     return status;
   }),
+  label: {
+    schema: {
+      type: 'string',
+      description: '`name=value`: a label that it has. May be repeated; then it has all of them.',
+    },
+    read: readLabels,
+  },
+  template: anyText({ description: 'Exact.' }),
   limit: integer({ min: 1, max: LIMITS.agentList.max }, LIMITS.agentList.default),
   cursor: parsed<string | null>(
     {
@@ -42,6 +51,16 @@ export const LIST_QUERY = {
     },
   ),
 };
+
+/** Reads `label` parameters; undefined without one. */
+function readLabels(query: Sent): Labels | undefined {
+  const pairs = listOf(query.label).map(pair => {
+    const at = pair.indexOf('=');
+    if (at < 1) throw badQuery('label', 'name=value', pair);
+    return [pair.slice(0, at), pair.slice(at + 1)] as const;
+  });
+  return pairs.length === 0 ? undefined : Object.fromEntries(pairs);
+}
 
 const SECONDS = /^\d+(\.\d+)?(e[+-]?\d{1,3})?$/i;
 

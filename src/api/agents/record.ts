@@ -9,6 +9,17 @@ export function createdRecord({ id, sandbox }: Instance, warnings: readonly stri
   return withWarnings({ code: 200, instance_id: id }, [...warnings, ...sandbox.warnings]);
 }
 
+/** Builds the members about labels, end and pause. Members without a value are absent. */
+function lifetimeRecord({ spec, labels, expiresAtMs, onExpiry, pausedAtMs }: Instance): Record<string, unknown> {
+  return {
+    ...(Object.keys(labels).length > 0 && { labels }),
+    ...(expiresAtMs > 0 && { expires_at: new Date(expiresAtMs).toISOString() }),
+    ...(spec.idleMs !== undefined && { idle_seconds: spec.idleMs / 1000 }),
+    ...((expiresAtMs > 0 || spec.idleMs !== undefined) && { on_expiry: onExpiry }),
+    ...(pausedAtMs > 0 && { paused_at: new Date(pausedAtMs).toISOString() }),
+  };
+}
+
 /** Builds the record of an instance for `GET /api/agent/{instanceId}` and the list. */
 export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
   const { spec, sandbox } = instance;
@@ -49,6 +60,7 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     restarts: instance.restarts,
     ...(spec.restartPolicy && { restart_policy: shownPolicy(spec.restartPolicy) }),
     ...(instance.restartAtMs > 0 && { restart_at: new Date(instance.restartAtMs).toISOString() }),
+    ...lifetimeRecord(instance),
     isolation: sandbox.isolation,
     ...(sandbox.placement && {
       pool_id: sandbox.placement.poolId,
