@@ -4,7 +4,7 @@ export type Agent = {
   namespace: string;
   name: string;
   tenant: string;
-  status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED";
+  status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED";
   /** Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer). */
   status_reason?: string;
   sandbox_type: string;
@@ -27,6 +27,13 @@ export type Agent = {
   restart_policy?: StoredRestartPolicy;
   /** When its policy starts it again. */
   restart_at?: string;
+  labels?: Record<string, string>;
+  /** The end of its time to live, which does not run in a pause. */
+  expires_at?: string;
+  idle_seconds?: number;
+  on_expiry?: "delete" | "pause";
+  /** Only of a PAUSED one. */
+  paused_at?: string;
   /** The layers that hold: `mount`, `pid`, `cgroup.memory` … */
   isolation: string[];
   /** Fields of the body that were ignored, and what else the caller should know. */
@@ -221,6 +228,14 @@ export type CreateAgentRequest = {
   restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
   /** The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load. */
   replace?: boolean;
+  /** Names and values; lists select agents by them. */
+  labels?: Record<string, string>;
+  /** Time to live from the start; absent: until it is deleted. */
+  ttl_seconds?: number;
+  /** It ends after this time without a call, a command or other access. */
+  idle_seconds?: number;
+  /** The action at the end of `ttl_seconds` or `idle_seconds`. */
+  on_expiry?: "delete" | "pause";
 };
 
 export type CreateApiKeyRequest = {
@@ -949,6 +964,13 @@ export type RestartPolicy = {
   backoff_seconds?: number;
 };
 
+export type ResumeAgentResponse = {
+  code: 200;
+  /** false: it was running. */
+  resumed: boolean;
+  instance: Agent;
+};
+
 /** `pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored. */
 export type RuntimeEnv = {
   env_vars?: Record<string, string | SecretReference> | null;
@@ -1057,6 +1079,13 @@ export type Session = {
 
 export type SessionAnswer = {
   message: string;
+};
+
+export type SetAgentTtlRequest = {
+  /** From now; for a paused agent from its resume. 0: it lives until it is deleted. */
+  ttl_seconds: number;
+  /** Never moves the end to an earlier time. */
+  only_later?: boolean;
 };
 
 export type Setting = {
@@ -1227,7 +1256,7 @@ export interface Operations {
   };
   listAgents: {
     params: object;
-    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | undefined; limit?: number | undefined; cursor?: string | undefined };
+    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | undefined; label?: string | undefined; template?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
     body: undefined;
     answer: ListAgentsResponse;
   };
@@ -1242,6 +1271,24 @@ export interface Operations {
     query: { grace?: number | undefined };
     body: undefined;
     answer: Deleted;
+  };
+  setAgentTtl: {
+    params: { instanceId: string };
+    query: object;
+    body: SetAgentTtlRequest;
+    answer: GetAgentResponse;
+  };
+  pauseAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: GetAgentResponse;
+  };
+  resumeAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: ResumeAgentResponse;
   };
   restartAgent: {
     params: { instanceId: string };
@@ -1683,6 +1730,9 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   listAgents: ['GET', '/api/agent'],
   getAgent: ['GET', '/api/agent/{instanceId}'],
   deleteAgent: ['DELETE', '/api/agent/{instanceId}'],
+  setAgentTtl: ['PUT', '/api/agent/{instanceId}/ttl'],
+  pauseAgent: ['POST', '/api/agent/{instanceId}/pause'],
+  resumeAgent: ['POST', '/api/agent/{instanceId}/resume'],
   restartAgent: ['POST', '/api/agent/{instanceId}/restart'],
   agentLogs: ['GET', '/api/agent/{instanceId}/logs'],
   agentExec: ['POST', '/api/agent/{instanceId}/exec'],

@@ -9,7 +9,7 @@ class _Agent(TypedDict):
     namespace: str
     name: str
     tenant: str
-    status: Literal["CREATING", "RUNNING", "STOPPING", "FAILED"]
+    status: Literal["CREATING", "RUNNING", "STOPPING", "FAILED", "PAUSED"]
     sandbox_type: str
     sandbox_id: str
     node_id: str
@@ -37,6 +37,13 @@ class Agent(_Agent, total=False):
     restart_policy: StoredRestartPolicy
     restart_at: str
     """When its policy starts it again."""
+    labels: Dict[str, str]
+    expires_at: str
+    """The end of its time to live, which does not run in a pause."""
+    idle_seconds: float
+    on_expiry: Literal["delete", "pause"]
+    paused_at: str
+    """Only of a PAUSED one."""
     warnings: List[str]
     """Fields of the body that were ignored, and what else the caller should know."""
     load_error: str
@@ -249,6 +256,14 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     """What follows when its sandbox ends by itself; absent: `never`."""
     replace: bool
     """The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load."""
+    labels: Dict[str, str]
+    """Names and values; lists select agents by them."""
+    ttl_seconds: float
+    """Time to live from the start; absent: until it is deleted."""
+    idle_seconds: float
+    """It ends after this time without a call, a command or other access."""
+    on_expiry: Literal["delete", "pause"]
+    """The action at the end of `ttl_seconds` or `idle_seconds`."""
 
 
 class CreateApiKeyRequest(TypedDict, total=False):
@@ -1056,6 +1071,13 @@ class RestartPolicy(_RestartPolicy, total=False):
     """Before the first restart in a row; doubled for each further one, up to 300 s."""
 
 
+class ResumeAgentResponse(TypedDict):
+    code: Literal[200]
+    resumed: bool
+    """false: it was running."""
+    instance: Agent
+
+
 class RuntimeEnv(TypedDict, total=False):
     """`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored."""
 
@@ -1175,6 +1197,16 @@ class Session(TypedDict):
 
 class SessionAnswer(TypedDict):
     message: str
+
+
+class _SetAgentTtlRequest(TypedDict):
+    ttl_seconds: float
+    """From now; for a paused agent from its resume. 0: it lives until it is deleted."""
+
+
+class SetAgentTtlRequest(_SetAgentTtlRequest, total=False):
+    only_later: bool
+    """Never moves the end to an earlier time."""
 
 
 class Setting(TypedDict):
@@ -1349,6 +1381,9 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "listAgents": ("GET", "/api/agent"),
     "getAgent": ("GET", "/api/agent/{instanceId}"),
     "deleteAgent": ("DELETE", "/api/agent/{instanceId}"),
+    "setAgentTtl": ("PUT", "/api/agent/{instanceId}/ttl"),
+    "pauseAgent": ("POST", "/api/agent/{instanceId}/pause"),
+    "resumeAgent": ("POST", "/api/agent/{instanceId}/resume"),
     "restartAgent": ("POST", "/api/agent/{instanceId}/restart"),
     "agentLogs": ("GET", "/api/agent/{instanceId}/logs"),
     "agentExec": ("POST", "/api/agent/{instanceId}/exec"),
