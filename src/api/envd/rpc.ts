@@ -86,15 +86,18 @@ async function serveStream(
   call: Call,
 ): Promise<void> {
   const stream = new MessageStream(response, raw.headers);
-  response.writeHead(200, { 'Content-Type': STREAM_TYPE });
-  response.flushHeaders();
   const messages = readEnvelopes(raw);
+  const begin = () => {
+    response.writeHead(200, { 'Content-Type': STREAM_TYPE });
+    response.flushHeaders();
+  };
   try {
+    // Some clients stop sending the body when the answer begins before its end.
     if (procedure.kind === 'client-stream') {
-      const answer = await procedure.run(messages, call);
+      const answer = await procedure.run(messages, call).finally(begin);
       response.write(messageEnvelope(answer));
     } else {
-      const { value } = await messages.next();
+      const { value } = await messages.next().finally(begin);
       if (value === undefined) throw new ConnectError('invalid_argument', 'the body has no message');
       await procedure.run(value, call, stream);
     }
