@@ -44,12 +44,11 @@ const char *plural_of(enum access_kind kind)
 }
 
 /*
- * Makes the kernel kill this process first, and not the agent, when memory is exhausted, for example by /tmp.
- * Written while this process is root: the file is closed to the user, because opening it would let a fast
- * process inside read this memory. If the file is missing, or belongs to an outer user namespace, the kernel
- * chooses.
+ * Memory may be exhausted by files in /tmp. The file is closed to the user, because opening it would let a
+ * fast process inside read this memory. If the file is missing, or belongs to an outer user namespace, the
+ * kernel chooses.
  */
-static void prefer_as_oom_victim(void)
+void prefer_as_oom_victim(void)
 {
     write_to("/proc/self/oom_score_adj", "1000");
 }

@@ -6,11 +6,19 @@
 
 enum access_kind { EXEC, DIAL, FILES, ACCESS_KINDS };
 
+/* The name of the access that the process table serves (`table.h`). */
+#define PROCESSES_NAME "processes"
+
 /* Returns ACCESS_KINDS if there is none of that name. */
 enum access_kind access_kind_of(const char *name);
 /* The limit of open accesses of one kind in one sandbox, and their name in sentences. */
 int most_accesses(enum access_kind kind);
 const char *plural_of(enum access_kind kind);
+/*
+ * Makes the kernel kill this process first, and not the agent, when memory is exhausted. Called while this
+ * process is root.
+ */
+void prefer_as_oom_victim(void);
 /* Becomes the user, reads the request and serves it. */
 _Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum access_kind kind);
 /* Runs one command, and sends its output after its end. This process keeps the rights of init. */

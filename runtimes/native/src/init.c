@@ -19,6 +19,7 @@
 #include "processes.h"
 #include "reason.h"
 #include "access.h"
+#include "table.h"
 
 enum {
     CHUNK = 65536,
@@ -60,6 +61,7 @@ static void child_ended(pid_t pid, int status)
         has_user_ended = true;
         user_status = status;
     }
+    note_end_of_table(pid);
     for (int index = 0; index < access_count; index++) {
         if (accesses[index].pid == pid)
             accesses[index] = accesses[--access_count];
@@ -230,6 +232,8 @@ static bool perform(int index, const struct json *request)
     }
     if (strcmp(operation, "exec") == 0)
         serve_child_of(connection);
+    else if (strcmp(operation, "access") == 0 && strcmp(json_text(request, "way"), PROCESSES_NAME) == 0)
+        pass_to_table(connection, sandbox);
     else if (strcmp(operation, "access") == 0)
         start_access(connection, json_text(request, "way"));
     return false;

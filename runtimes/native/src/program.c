@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -68,7 +69,7 @@ static void end_without_memory(void)
     fail_to_run(reason_of(ENOMEM));
 }
 
-void detach(const int standard[3])
+static void begin_session(const int standard[3])
 {
     on_out_of_memory = end_without_memory;
     reset_signals();
@@ -77,7 +78,20 @@ void detach(const int standard[3])
     /* All three are above 2, because 0 to 2 are always open here. */
     for (int number = 0; number < 3; number++)
         dup2(standard[number], number);
+}
+
+void detach(const int standard[3])
+{
+    begin_session(standard);
     close_range_of(3, UINT_MAX);
+}
+
+int detach_with(const int standard[3], int report)
+{
+    begin_session(standard);
+    dup3(report, 3, O_CLOEXEC);
+    close_range_of(4, UINT_MAX);
+    return 3;
 }
 
 void enter_directory(const char *path)
@@ -87,9 +101,23 @@ void enter_directory(const char *path)
         return;
 }
 
+/* Where to report a failure, or 0. */
+static int failure_report;
+
+_Noreturn static void report_failure(const struct buffer *sentence)
+{
+    (void)!send(failure_report, sentence->data, sentence->size, MSG_NOSIGNAL);
+    _exit(CANNOT_RUN);
+}
+
 _Noreturn static void fail(const char *what, const char *where, const char *reason)
 {
     struct buffer line = {0};
+    if (failure_report > 0) {
+        /* A program's name may be a whole script. */
+        buffer_format(&line, "cannot run %.200s%s%s: %s", what, where ? " in " : "", where ? where : "", reason);
+        report_failure(&line);
+    }
     buffer_format(&line, "cannot run %s%s%s: %s\n", what, where ? " in " : "", where ? where : "", reason);
     for (size_t done = 0; done < line.size;) {
         ssize_t count = write(2, line.data + done, line.size - done);
@@ -112,20 +140,28 @@ static char *bytes_of(const struct json *text, const char *what)
     return bytes;
 }
 
-static bool is_set(const struct json *env, const char *name)
+/* True if one of the lists from `first` on has the name. */
+static bool is_set_from(const struct program *program, int first, const char *name)
 {
-    return json_get(env, name)->kind == JSON_STRING;
+    for (int list = first; list < ENVIRONMENTS; list++) {
+        if (program->env[list] != NULL && json_get(program->env[list], name)->kind == JSON_STRING)
+            return true;
+    }
+    return false;
 }
 
 static char **environment_of(const struct program *program, const char *what)
 {
-    char **made = allocate((program->env[0]->count + program->env[1]->count + 4) / 2 * sizeof *made);
-    size_t count = 0;
-    for (int object = 0; object < 2; object++) {
-        const struct json *env = program->env[object];
-        for (size_t index = 0; index + 1 < env->count; index += 2) {
+    /* Names and values alternate: half the items are variables. TERM and the final NULL follow. */
+    size_t items = 4, count = 0;
+    for (int list = 0; list < ENVIRONMENTS; list++)
+        items += program->env[list] == NULL ? 0 : program->env[list]->count;
+    char **made = allocate(items / 2 * sizeof *made);
+    for (int list = 0; list < ENVIRONMENTS; list++) {
+        const struct json *env = program->env[list];
+        for (size_t index = 0; env != NULL && index + 1 < env->count; index += 2) {
             const struct json *name = &env->items[index];
-            if (object == 0 && is_set(program->env[1], name->text))
+            if (is_set_from(program, list + 1, name->text))
                 continue;
             struct buffer entry = {0};
             char *name_bytes = bytes_of(name, what), *value_bytes = bytes_of(&env->items[index + 1], what);
@@ -135,7 +171,7 @@ static char **environment_of(const struct program *program, const char *what)
             made[count++] = entry.data;
         }
     }
-    if (program->term != NULL && !is_set(program->env[0], "TERM") && !is_set(program->env[1], "TERM"))
+    if (program->term != NULL && !is_set_from(program, 0, "TERM"))
         made[count++] = (char *)program->term;
     made[count] = NULL;
     return made;
@@ -177,13 +213,19 @@ static int execute(char **argv, char **environment)
 
 _Noreturn void run_program(const struct program *program)
 {
+    failure_report = program->report;
     enter_directory(program->working_dir);
     if (program->argv->count == 0)
         fail("", NULL, "there is no program");
     const char *what = program->argv->items[0].text;
-    if (program->asked_dir[0] != '\0' && chdir(program->asked_dir) < 0)
+    if (program->asked_dir[0] != '\0' && chdir(program->asked_dir) < 0) {
         /* A command for that directory could do damage in another one. */
-        fail(what, program->asked_dir, reason_of(errno));
+        struct buffer sentence = {0};
+        if (failure_report <= 0 || errno != ENOENT)
+            fail(what, program->asked_dir, reason_of(errno));
+        buffer_format(&sentence, "cwd '%s' does not exist", program->asked_dir);
+        report_failure(&sentence);
+    }
     char **argv = allocate((program->argv->count + 1) * sizeof *argv);
     for (size_t index = 0; index < program->argv->count; index++)
         argv[index] = bytes_of(&program->argv->items[index], what);

@@ -16,17 +16,23 @@ void reset_signals(void);
 bool keep_only(int connection);
 /* Starts a session with default signals, and keeps only these descriptors, as 0, 1 and 2. */
 void detach(const int standard[3]);
+/* Keeps `report` too, until a program is executed. Returns its new number. */
+int detach_with(const int standard[3], int report);
 void enter_directory(const char *path);
+
+enum { ENVIRONMENTS = 3 };
 
 struct program {
     const struct json *argv;
-    /* Merges two lists of names and values. The second has precedence. */
-    const struct json *env[2];
+    /* Merges lists of names and values, which may be NULL. The last has precedence. */
+    const struct json *env[ENVIRONMENTS];
     /* Returns `TERM=…` if neither list has it, or NULL. */
     const char *term;
     const char *working_dir;
     /* The requested directory, if any. A relative one is relative to `working_dir`. */
     const char *asked_dir;
+    /* 0, or a socket that gets the sentence of a failure instead of standard error. */
+    int report;
 };
 
 /* Ends a child that cannot become the program: exit code 127, and a line on standard error. */

@@ -17,7 +17,7 @@ export type AccessAnswer = Readonly<Record<string, unknown>>;
  * the kinds.
  */
 export type OpenWay = (
-  way: 'exec' | 'dial' | 'files',
+  way: 'exec' | 'dial' | 'files' | 'processes',
   request: object,
   signal: AbortSignal,
 ) => Promise<AccessConnection>;

@@ -1,0 +1,15 @@
+import { describeProcesses } from '../suites/sandbox-processes.ts';
+import { otherUser, ProcessFixture } from './process-fixture.ts';
+
+function describeProcessTable(name: string, disable: readonly string[]): void {
+  describeProcesses(name, async () => {
+    return new ProcessFixture({ disable }).underTest(otherUser(!disable.includes('namespaces')));
+  });
+}
+
+describeProcessTable('processes of a process sandbox', []);
+describeProcessTable('processes of a process sandbox without namespaces, control groups and filter', [
+  'namespaces',
+  'cgroup',
+  'seccomp',
+]);
