@@ -64,6 +64,7 @@ export const OWN_PATHS: ReadonlySet<string> = new Set([
   'serverless',
   'assets',
   'docs',
+  'e2b',
   'healthz',
   'readyz',
   'metrics',

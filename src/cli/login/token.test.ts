@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { jwtVerify } from 'jose';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { testFrontend } from '../../../test/http/frontend.ts';
+import { memoryKeys } from '../../../test/http/memory-keys.ts';
 import { cli } from '../../../test/parts/cli.ts';
 
 const SECRET = 's'.repeat(40);
@@ -70,6 +72,28 @@ test.each([
   [['--ttl', '10ms', '--secret-file'], '--ttl must be at least 1s'],
 ])('token create %j is refused with exit code 2', async (args, sentence) => {
   const ran = await cli(['token', 'create', ...args, ...(args.at(-1) === '--secret-file' ? [file] : [])]);
+  expect(ran.code).toBe(2);
+  expect(ran.err).toContain(sentence);
+});
+
+test('token create --e2b prints an API key that the service made', async () => {
+  const keys = memoryKeys();
+  await using frontend = testFrontend({ e2b: { keys, domain: null } });
+  const environment = { ROOKERY_ADDRESS: await frontend.listen() };
+  const ran = await cli(['token', 'create', '--e2b', '--tenant', 'acme', '--role', 'user'], { environment });
+  expect(ran).toMatchObject({ code: 0, err: '' });
+  expect(ran.out).toMatch(/^e2b_[0-9a-f]{40}\n$/);
+  expect(await keys.find(ran.out.trim())).toMatchObject({ tenant: 'acme', role: 'user' });
+  const usual = await cli(['token', 'create', '--e2b'], { environment });
+  expect(await keys.find(usual.out.trim())).toMatchObject({ tenant: 'default', role: 'developer' });
+});
+
+test.each([
+  [['--role', 'king'], '--role must be one of'],
+  [['--tenant', 'a b'], '--tenant must be'],
+  [['--secret-file', 'x'], 'do not apply to --e2b'],
+])('token create --e2b %j is refused with exit code 2', async (args, sentence) => {
+  const ran = await cli(['token', 'create', '--e2b', ...args]);
   expect(ran.code).toBe(2);
   expect(ran.err).toContain(sentence);
 });
