@@ -231,6 +231,11 @@ describe('changes', () => {
     expect((await send('POST', `/sandboxes/${idOf(sandbox)}/snapshots`, {})).status).toBe(501);
   });
 
+  it('see which templates exist', async () => {
+    expect((await send('GET', '/templates/aliases/base')).body).toEqual({ templateID: 'base', public: true });
+    expect((await send('GET', '/templates/aliases/other')).status).toBe(404);
+  });
+
   it('accept ids with the suffix of old clients', async () => {
     const sandbox = put();
     expect((await send('GET', `/sandboxes/${idOf(sandbox)}-rookery`)).status).toBe(200);

@@ -14,7 +14,7 @@ import {
   readE2bTimeout,
   templateNameOf,
 } from '../../core/e2b.ts';
-import { alreadyExists, invalidRequest, ServiceError } from '../../core/error.ts';
+import { alreadyExists, invalidRequest, notFound, ServiceError } from '../../core/error.ts';
 import type { Instance, InstanceStatus } from '../../core/instance.ts';
 import { type JsonObject, readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
@@ -106,6 +106,7 @@ export function addControlRoutes(app: FastifyInstance, options: ControlOptions):
   add('POST', ['/sandboxes/:sandboxID/connect', '/v2/sandboxes/:sandboxID/connect'], change, connect);
   add('POST', ['/sandboxes/:sandboxID/resume'], change, resume);
   add('GET', ['/sandboxes/:sandboxID/metrics'], look, metrics);
+  add('GET', ['/templates/aliases/:alias'], { access: 'read' }, async ({ params }) => templateOf(params));
   add('GET', ['/sandboxes/metrics'], { access: 'read' }, manyMetrics);
   for (const what of ['fork', 'snapshots']) {
     add('POST', [`/sandboxes/:sandboxID/${what}`], change, async (_request, reply) => notSupported(reply, what));
@@ -296,6 +297,13 @@ async function createSandbox(
     if (!(error instanceof ServiceError) || error.code !== 'already_exists') throw error;
     throw new ServiceError(error.code, error.message, { body: { error_code: 'idempotency_request_mismatch' } });
   }
+}
+
+/** Answers whether a template exists. All templates belong to the service. */
+function templateOf(params: object): Record<string, unknown> {
+  const name = templateNameOf((params as { readonly alias: string }).alias);
+  if (findTemplate(name) === undefined) throw notFound(`template not found: ${name.slice(0, 80)}`);
+  return { templateID: name, public: true };
 }
 
 /** Reads the idempotency key, which is separate from keys of `POST /api/agent`. */
