@@ -197,6 +197,25 @@ test('Start streams the output of a process and its exit code', async () => {
   });
 });
 
+test('a stream sends nothing before its message has arrived, because clients then stop sending', async () => {
+  const headers = { 'Content-Type': 'application/connect+json', 'X-Access-Token': TOKEN };
+  const request = http.request(`${url}/process.Process/Start`, { method: 'POST', headers });
+  let hasAnswer = false;
+  const answered = new Promise<IncomingMessage>(resolve => request.once('response', resolve));
+  void answered.then(() => {
+    hasAnswer = true;
+  });
+  request.flushHeaders();
+  // The server has read the head of the request when it has answered a later one.
+  expect((await ask('/envs')).status).toBe(200);
+  const message = envelope(start([]));
+  request.write(message.subarray(0, 7));
+  expect((await ask('/envs')).status).toBe(200);
+  expect(hasAnswer).toBe(false);
+  request.end(message.subarray(7));
+  (await answered).destroy();
+});
+
 test('an exit without an error has no error text, and a signal has its name', async () => {
   inside.onStart = process => process.end({ code: 0 });
   const [, end] = await (await Stream.open('process.Process/Start', [start([])])).rest();

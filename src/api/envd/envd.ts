@@ -65,6 +65,9 @@ export class Envd {
     } catch (thrown) {
       const error = toHttpError(thrown);
       target.reportFailure?.(reasonOf(error));
+      // An upload that failed has stopped reading.
+      raw.unpipe();
+      raw.resume();
       if (!response.headersSent) await drained(raw);
       answerError(response, error);
     } finally {

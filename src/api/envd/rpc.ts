@@ -1,4 +1,6 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import type { JsonObject } from '../../core/json.ts';
+import { drained } from '../../http/limits/drained.ts';
 import { MAX_TIMER_MS } from '../../lib/deadline.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { userOf } from './access.ts';
@@ -25,6 +27,7 @@ export async function serveCall(procedure: Procedure, request: RpcRequest): Prom
   const wanted = procedure.kind === 'unary' ? JSON_TYPE : STREAM_TYPE;
   const type = (raw.headers['content-type'] ?? '').split(';', 1)[0]?.trim().toLowerCase();
   if (type !== wanted) {
+    await drained(raw);
     response.writeHead(415, { 'Accept-Post': wanted }).end();
     return;
   }
@@ -87,24 +90,25 @@ async function serveStream(
 ): Promise<void> {
   const stream = new MessageStream(response, raw.headers);
   const messages = readEnvelopes(raw);
-  const begin = () => {
-    response.writeHead(200, { 'Content-Type': STREAM_TYPE });
-    response.flushHeaders();
-  };
   try {
-    // Some clients stop sending the body when the answer begins before its end.
     if (procedure.kind === 'client-stream') {
-      const answer = await procedure.run(messages, call).finally(begin);
+      const answer = await procedure.run(messages, call);
+      begin(response);
       response.write(messageEnvelope(answer));
     } else {
-      const { value } = await messages.next().finally(begin);
-      if (value === undefined) throw new ConnectError('invalid_argument', 'the body has no message');
-      await procedure.run(value, call, stream);
+      const message = await onlyMessage(messages);
+      begin(response);
+      await procedure.run(message, call, stream);
     }
     response.end(endEnvelope(null));
   } catch (thrown) {
     const error = toConnectError(call.signal.aborted ? call.signal.reason : thrown);
     if (error.code !== 'canceled') reportFailure(reasonOf(error));
+    if (!response.headersSent) {
+      raw.resume();
+      await drained(raw);
+      begin(response);
+    }
     if (stream.hasBegun && error.code === 'unavailable') response.destroy();
     else response.end(endEnvelope(error));
   } finally {
@@ -112,6 +116,22 @@ async function serveStream(
     // Not awaited: a client that still sends messages holds it up.
     void messages.return();
   }
+}
+
+/** Sends the head. Clients stop sending their body once they have it, so it must not precede the message. */
+function begin(response: ServerResponse): void {
+  if (response.destroyed) return;
+  response.writeHead(200, { 'Content-Type': STREAM_TYPE });
+  response.flushHeaders();
+}
+
+/** Reads the message of a call, and the body to its end. */
+async function onlyMessage(messages: AsyncGenerator<JsonObject, void, undefined>): Promise<JsonObject> {
+  const { value } = await messages.next();
+  if (value === undefined) throw new ConnectError('invalid_argument', 'the body has no message');
+  const { done } = await messages.next();
+  if (!done) throw new ConnectError('invalid_argument', 'the body has more than one message');
+  return value;
 }
 
 /** Reads `Connect-Timeout-Ms`. 0: absent. Fails with `invalid_argument`. */
