@@ -50,8 +50,8 @@ export interface SandboxFiles {
   createDirectory(path: string, options: FileAccount, signal: AbortSignal): Promise<FileFacts>;
 
   /**
-   * Renames an entry and returns its new facts. Creates missing parents of `to` and replaces a file there. An
-   * entry of another file system is copied.
+   * Renames an entry and returns its new facts. Creates missing parents of `to` and replaces a file there.
+   * Fails with `failed_precondition` between file systems.
    */
   renameFile(from: string, to: string, options: FileAccount, signal: AbortSignal): Promise<FileFacts>;
 

@@ -1,11 +1,11 @@
 import { failedPrecondition } from '../../src/core/error.ts';
 import type { ProcessInfo, ProcessStream, SandboxProcesses } from '../../src/sandbox/access.ts';
-import { UnsupportedFiles } from '../../src/sandbox/host/unsupported-files.ts';
+import { NoFiles } from './no-files.ts';
 
 const refusal = () => Promise.reject(failedPrecondition('a fake sandbox has no processes that outlive connections'));
 
 /** Refuses the processes that outlive connections and the files of accounts, for fake sandboxes. */
-export class NoProcesses extends UnsupportedFiles implements SandboxProcesses {
+export class NoProcesses extends NoFiles implements SandboxProcesses {
   startProcess(): Promise<ProcessStream> {
     return refusal();
   }

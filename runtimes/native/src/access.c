@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "account.h"
 #include "frames.h"
 #include "kernel.h"
 #include "program.h"
@@ -23,6 +24,8 @@ static const struct {
     [EXEC] = {"exec", 32, "commands"},
     [DIAL] = {"dial", 256, "connections to ports"},
     [FILES] = {"files", 64, "files and directories"},
+    [ACCOUNT_FILES] = {"account", 64, "files and directories"},
+    [WATCHES] = {"watch", 64, "watched directories"},
 };
 
 enum access_kind access_kind_of(const char *name)
@@ -60,11 +63,60 @@ _Noreturn static void refuse_access(int connection, const char *what, int number
     _exit(1);
 }
 
-_Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum access_kind kind)
+/*
+ * Becomes root of the sandbox if the request names an account, otherwise the user. Returns for whom the
+ * request works. Where root is not an account, the sandbox's user keeps its own rights.
+ */
+static struct owner become_owner(int connection, const struct sandbox *sandbox, const struct json *request)
+{
+    const struct json *asked = json_get(request, "user");
+    struct account account, root;
+    bool is_done;
+    if (asked->kind != JSON_STRING) {
+        is_done = become_user(sandbox);
+        account = (struct account){.uid = sandbox->uid, .gid = sandbox->gid};
+    } else {
+        if (json_has_nul(asked) || !find_account(sandbox, asked->text, &account)) {
+            refuse(connection, "unauthenticated", "there is no user %s in the sandbox", asked->text);
+            _exit(0);
+        }
+        is_done = become_account(sandbox, find_account(sandbox, "root", &root) ? &root : &account);
+    }
+    if (!is_done)
+        refuse_access(connection, "changing to its user failed", errno);
+    return (struct owner){account.uid, account.gid, account.home};
+}
+
+static void read_request(int connection, struct json *request)
 {
     static struct buffer held;
+    set_timeout(connection, REQUEST_SECONDS);
+    if (read_message(connection, LARGEST_FRAME, &held, request))
+        return;
+    refuse(connection, "internal", "the request to the sandbox must be a JSON object");
+    _exit(1);
+}
+
+/* The request selects the rights, so it is read first. */
+_Noreturn static void serve_owner(int connection, const struct sandbox *sandbox, enum access_kind kind)
+{
     struct json request;
+    read_request(connection, &request);
+    struct owner owner = become_owner(connection, sandbox, &request);
     if (!keep_only(connection))
+        refuse_access(connection, "its descriptors cannot be opened", errno);
+    forbid_inspection();
+    enter_directory(sandbox->working_dir);
+    if (kind == WATCHES)
+        serve_watch(connection, &request, &owner);
+    serve_account_files(connection, &request, &owner);
+}
+
+_Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum access_kind kind)
+{
+    struct json request;
+    bool has_owner = kind == ACCOUNT_FILES || kind == WATCHES;
+    if (!has_owner && !keep_only(connection))
         refuse_access(connection, "its descriptors cannot be opened", errno);
     reset_signals();
     /* A write to a closed connection then fails with an error, so that the operation can be undone. */
@@ -72,6 +124,8 @@ _Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum 
     setsid();
     umask(022);
     prefer_as_oom_victim();
+    if (has_owner)
+        serve_owner(connection, sandbox, kind);
     if (!become_user(sandbox))
         refuse_access(connection, "changing to its user failed", errno);
     /*
@@ -79,11 +133,7 @@ _Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum 
      * ids allows on this machine.
      */
     forbid_inspection();
-    set_timeout(connection, REQUEST_SECONDS);
-    if (!read_message(connection, LARGEST_FRAME, &held, &request)) {
-        refuse(connection, "internal", "the request to the sandbox must be a JSON object");
-        _exit(1);
-    }
+    read_request(connection, &request);
     enter_directory(sandbox->working_dir);
     if (kind == EXEC)
         serve_stream(connection, sandbox, &request);

@@ -2,9 +2,10 @@
 #ifndef ACCESS_H
 #define ACCESS_H
 
+#include "owner.h"
 #include "sandbox.h"
 
-enum access_kind { EXEC, DIAL, FILES, ACCESS_KINDS };
+enum access_kind { EXEC, DIAL, FILES, ACCOUNT_FILES, WATCHES, ACCESS_KINDS };
 
 /* The name of the access that the process table serves (`table.h`). */
 #define PROCESSES_NAME "processes"
@@ -29,5 +30,9 @@ _Noreturn void serve_stream(int connection, const struct sandbox *sandbox, const
 _Noreturn void serve_dial(int connection, const struct json *request);
 /* Serves one file request in the surroundings and with the rights of this process. */
 _Noreturn void serve_files(int connection, const struct json *request);
+/* Serves one file request for an account, with the rights of this process. */
+_Noreturn void serve_account_files(int connection, const struct json *request, const struct owner *owner);
+/* Reports the changes below a directory until the caller disconnects. */
+_Noreturn void serve_watch(int connection, const struct json *request, const struct owner *owner);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "facts.h"
 #include "files.h"
 #include "frames.h"
 #include "refusals.h"
@@ -111,8 +112,7 @@ static size_t keep_smallest(char **names, size_t count, size_t most)
     return count;
 }
 
-/* Reads the first `most` names of a directory, which may have millions, and whether there are more. */
-static char **names_in(DIR *directory, size_t most, size_t *count, bool *is_cut)
+char **names_in(DIR *directory, size_t most, size_t *count, bool *is_cut)
 {
     size_t capacity = 0;
     char **names = NULL;
@@ -161,8 +161,7 @@ static void add_children(struct queue *queue, int descriptor, const char *path, 
     closedir(directory);
 }
 
-/* Removes `.`, empty parts and `..` from the text. */
-static char *normal(const char *path)
+char *normal(const char *path)
 {
     struct buffer made = {0};
     for (const char *part = path; *part != '\0';) {
@@ -199,12 +198,7 @@ static char *top_of(const char *path)
     return resolved ? resolved : normal(whole.data);
 }
 
-static const char *kind_of(mode_t mode)
-{
-    return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "symlink" : "other";
-}
-
-static bool has_left(int connection)
+bool has_left(int connection)
 {
     struct pollfd wait = {connection, POLLIN, 0};
     return poll(&wait, 1, 0) > 0;

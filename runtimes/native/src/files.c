@@ -31,6 +31,9 @@ enum {
     HEARD_SECONDS = 10,
     CHUNK = 1048576,
     SEND_BUFFER = 1048576,
+    /* The most that is read of a file whose size is unknown. */
+    MOST_UNKNOWN = 16777216,
+    UNKNOWN_STEP = 65536,
     TRIES_OF_NAMES = 100,
     /* The kernel follows as many links in one path. */
     MOST_LINKS = 40,
@@ -47,7 +50,7 @@ static const char *kind_in_words(mode_t mode)
                             : "a device";
 }
 
-static void demand_regular(int connection, mode_t mode, const char *path)
+void demand_regular(int connection, mode_t mode, const char *path)
 {
     if (S_ISREG(mode))
         return;
@@ -68,13 +71,32 @@ static int open_regular(int connection, const char *path, struct stat *about)
     return descriptor;
 }
 
-/* Answers with the file's attributes, waits for the requested range, and sends only its bytes. */
-static void read_file(int connection, const char *path)
+/* Reads a file of unknown size, such as those of /proc, which report none. */
+static void read_all(int connection, const char *path, int descriptor, struct buffer *content)
+{
+    ssize_t count;
+    while ((count = read(descriptor, buffer_room(content, UNKNOWN_STEP), UNKNOWN_STEP)) > 0) {
+        content->size += (size_t)count;
+        if (content->size > MOST_UNKNOWN) {
+            refuse(connection, "resource_exhausted", "%s has no known size and more than %d bytes", shown(path), MOST_UNKNOWN);
+            _exit(0);
+        }
+    }
+    if (count < 0 && errno != EAGAIN)
+        refuse_error(connection, errno, path, "read");
+}
+
+void read_file(int connection, const char *path, bool reads_unknown)
 {
     static struct buffer held;
     struct json wanted;
     struct stat about;
+    struct buffer content = {0};
     int descriptor = open_regular(connection, path, &about), size = SEND_BUFFER;
+    if (reads_unknown && about.st_size == 0) {
+        read_all(connection, path, descriptor, &content);
+        about.st_size = (off_t)content.size;
+    }
     send_format(connection, "{\"ok\":true,\"sizeBytes\":%lld,\"modifiedAtMs\":%lld,\"mode\":%u}", (long long)about.st_size,
                 modified_ms(&about), (unsigned)about.st_mode & PERMISSIONS);
     set_timeout(connection, 0);
@@ -84,6 +106,11 @@ static void read_file(int connection, const char *path)
     off_t offset = (off_t)json_number(&wanted, "start");
     double asked_end = json_number(&wanted, "end");
     off_t end = asked_end < (double)about.st_size ? (off_t)asked_end : about.st_size;
+    if (content.size > 0) {
+        if (offset >= 0 && offset < end)
+            send_all(connection, content.data + offset, (size_t)(end - offset));
+        return;
+    }
     while (offset < end) {
         off_t left = end - offset;
         /* If the file has become shorter, the caller detects it by the count. */
@@ -99,41 +126,37 @@ static void read_file(int connection, const char *path)
  * unless it replaces the target.
  */
 struct new_file {
-    int connection;
-    const char *path, *name;
-    int parent, descriptor;
+    struct upload upload;
+    const char *name;
     /* The mode of the file that it replaces, or the default mode. */
     mode_t mode;
-    /* The name of the temporary file, or empty. */
-    char temporary[48];
-    bool has_answered;
 };
 
-static void discard(struct new_file *file)
+void discard_upload(struct upload *upload)
 {
-    if (file->temporary[0] != '\0')
-        unlinkat(file->parent, file->temporary, 0);
+    if (upload->temporary[0] != '\0')
+        unlinkat(upload->parent, upload->temporary, 0);
 }
 
 /*
  * After the first answer, reads on until the caller has read the refusal: a write to a closed connection
  * would hide it from the caller.
  */
-_Noreturn static void fail(struct new_file *file, int number)
+_Noreturn void fail_upload(struct upload *upload, int number)
 {
-    if (file->has_answered) {
-        const char *code, *sentence = refusal_of(number, file->path, "written", &code);
-        refuse(file->connection, code, "%s", sentence);
-        discard(file);
+    if (upload->has_answered) {
+        const char *code, *sentence = refusal_of(number, upload->path, "written", &code);
+        refuse(upload->connection, code, "%s", sentence);
+        discard_upload(upload);
         char *chunk = allocate(CHUNK);
         long long deadline = after_ms(HEARD_SECONDS * 1000);
-        set_timeout(file->connection, HEARD_SECONDS);
-        while (recv(file->connection, chunk, CHUNK, 0) > 0 && !has_passed(deadline))
+        set_timeout(upload->connection, HEARD_SECONDS);
+        while (recv(upload->connection, chunk, CHUNK, 0) > 0 && !has_passed(deadline))
             ;
         _exit(0);
     }
-    discard(file);
-    refuse_error(file->connection, number, file->path, "written");
+    discard_upload(upload);
+    refuse_error(upload->connection, number, upload->path, "written");
 }
 
 enum naming { CREATE, LINK };
@@ -143,7 +166,7 @@ static bool give_unused_name(struct new_file *file, enum naming naming)
 {
     for (int tries = 0; tries < TRIES_OF_NAMES; tries++) {
         unsigned char random[8];
-        char name[sizeof file->temporary], *at = name + sprintf(name, ".rookery-");
+        char name[sizeof file->upload.temporary], *at = name + sprintf(name, ".rookery-");
         if (getrandom(random, sizeof random, 0) != sizeof random)
             return false;
         for (size_t index = 0; index < sizeof random; index++)
@@ -151,15 +174,15 @@ static bool give_unused_name(struct new_file *file, enum naming naming)
         strcpy(at, ".part");
         int result;
         if (naming == CREATE) {
-            result = openat(file->parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-            file->descriptor = result;
+            result = openat(file->upload.parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+            file->upload.descriptor = result;
         } else {
             char itself[32];
-            snprintf(itself, sizeof itself, "/proc/self/fd/%d", file->descriptor);
-            result = linkat(AT_FDCWD, itself, file->parent, name, AT_SYMLINK_FOLLOW);
+            snprintf(itself, sizeof itself, "/proc/self/fd/%d", file->upload.descriptor);
+            result = linkat(AT_FDCWD, itself, file->upload.parent, name, AT_SYMLINK_FOLLOW);
         }
         if (result >= 0) {
-            strcpy(file->temporary, name);
+            strcpy(file->upload.temporary, name);
             return true;
         }
         if (errno != EEXIST)
@@ -182,7 +205,7 @@ static void enter_parent(struct new_file *file, const char *path)
     const char *slash = strrchr(path, '/');
     file->name = slash ? slash + 1 : path;
     if (file->name[0] == '\0' || strcmp(file->name, ".") == 0 || strcmp(file->name, "..") == 0) {
-        refuse(file->connection, "invalid_request", "%s names a directory, not a file", shown(file->path));
+        refuse(file->upload.connection, "invalid_request", "%s names a directory, not a file", shown(file->upload.path));
         _exit(0);
     }
     char *parent = slash ? copy_text(path, (size_t)(slash - path)) : copy_text(".", 1);
@@ -190,18 +213,18 @@ static void enter_parent(struct new_file *file, const char *path)
     for (size_t size = strlen(parent); size > 0 && parent[size - 1] == '/'; size--)
         parent[size - 1] = '\0';
     const char *directory = parent[0] != '\0' ? parent : "/";
-    int base = file->parent;
-    file->parent = openat(base, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file->parent < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        const char *by = path == file->path ? "" : ", where a symbolic link leads,";
-        refuse(file->connection, "not_found", "the directory %s%s does not exist in the sandbox", shown(directory), by);
+    int base = file->upload.parent;
+    file->upload.parent = openat(base, directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->upload.parent < 0 && (errno == ENOENT || errno == ENOTDIR)) {
+        const char *by = path == file->upload.path ? "" : ", where a symbolic link leads,";
+        refuse(file->upload.connection, "not_found", "the directory %s%s does not exist in the sandbox", shown(directory), by);
         _exit(0);
     }
-    if (file->parent < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
+    if (file->upload.parent < 0 && (errno == EACCES || errno == EPERM || errno == EROFS))
         /* The directory may be searchable and writable but not readable. */
-        file->parent = openat(base, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (file->parent < 0)
-        fail(file, errno);
+        file->upload.parent = openat(base, directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (file->upload.parent < 0)
+        fail_upload(&file->upload, errno);
     if (base != AT_FDCWD)
         close(base);
     free(parent);
@@ -214,27 +237,27 @@ static void enter_parent(struct new_file *file, const char *path)
 static void find_place(struct new_file *file)
 {
     struct stat about;
-    enter_parent(file, file->path);
+    enter_parent(file, file->upload.path);
     for (int links = 0;; links++) {
         char target[PATH_MAX];
-        if (fstatat(file->parent, file->name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
+        if (fstatat(file->upload.parent, file->name, &about, AT_SYMLINK_NOFOLLOW) < 0) {
             if (errno != ENOENT)
-                fail(file, errno);
+                fail_upload(&file->upload, errno);
             return;
         }
         if (!S_ISLNK(about.st_mode))
             break;
         if (links == MOST_LINKS)
-            fail(file, ELOOP);
-        ssize_t size = readlinkat(file->parent, file->name, target, sizeof target);
+            fail_upload(&file->upload, ELOOP);
+        ssize_t size = readlinkat(file->upload.parent, file->name, target, sizeof target);
         /* The link was replaced in the meantime, so the target is resolved again. */
         if (size < 0 && (errno == EINVAL || errno == ENOENT))
             continue;
         if (size < 0)
-            fail(file, errno);
+            fail_upload(&file->upload, errno);
         enter_parent(file, copy_text(target, (size_t)size));
     }
-    demand_regular(file->connection, about.st_mode, file->path);
+    demand_regular(file->upload.connection, about.st_mode, file->upload.path);
     file->mode = about.st_mode & GIVEN_PERMISSIONS;
 }
 
@@ -244,40 +267,42 @@ static void open_new(struct new_file *file)
     find_place(file);
     /* linkat() names the file through /proc. */
     if (stat("/proc/self/fd", &about) == 0) {
-        file->descriptor = openat(file->parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
-        if (file->descriptor >= 0)
+        file->upload.descriptor = openat(file->upload.parent, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+        if (file->upload.descriptor >= 0)
             return;
         if (is_full(errno))
-            fail(file, errno);
+            fail_upload(&file->upload, errno);
         /*
          * The file system has no unnamed files, or reports a wrong errno for a read-only one. The next
          * attempt decides.
          */
     }
     if (!give_unused_name(file, CREATE))
-        fail(file, errno);
+        fail_upload(&file->upload, errno);
 }
 
-static void write_part(struct new_file *file, const char *part, size_t size)
+static void write_part(struct upload *upload, const char *part, size_t size)
 {
     while (size > 0) {
-        ssize_t count = write(file->descriptor, part, size);
+        ssize_t count = write(upload->descriptor, part, size);
         if (count < 0)
-            fail(file, errno);
+            fail_upload(upload, errno);
         part += count;
         size -= (size_t)count;
     }
 }
 
-/* Receives data up to the empty frame. Returns false if the caller disconnects first. */
-static bool receive(struct new_file *file, unsigned long long *size)
+bool receive_upload(struct upload *upload, unsigned long long *size)
 {
     char *chunk = allocate(CHUNK);
     unsigned char head[FRAME_HEAD];
     size_t head_size = 0, missing = 0;
     *size = 0;
+    send_format(upload->connection, "{\"ok\":true}");
+    upload->has_answered = true;
+    set_timeout(upload->connection, STALLED_SECONDS);
     for (;;) {
-        ssize_t count = recv(file->connection, chunk, CHUNK, 0);
+        ssize_t count = recv(upload->connection, chunk, CHUNK, 0);
         if (count <= 0)
             return false;
         for (const char *part = chunk, *end = chunk + count; part < end;) {
@@ -292,7 +317,7 @@ static bool receive(struct new_file *file, unsigned long long *size)
                 continue;
             }
             size_t now = (size_t)(end - part) < missing ? (size_t)(end - part) : missing;
-            write_part(file, part, now);
+            write_part(upload, part, now);
             *size += now;
             missing -= now;
             part += now;
@@ -302,10 +327,10 @@ static bool receive(struct new_file *file, unsigned long long *size)
 
 static void take_place(struct new_file *file, mode_t mode)
 {
-    if (fchmod(file->descriptor, mode) < 0 || (file->temporary[0] == '\0' && !give_unused_name(file, LINK)) ||
-        renameat(file->parent, file->temporary, file->parent, file->name) < 0)
-        fail(file, errno);
-    file->temporary[0] = '\0';
+    if (fchmod(file->upload.descriptor, mode) < 0 || (file->upload.temporary[0] == '\0' && !give_unused_name(file, LINK)) ||
+        renameat(file->upload.parent, file->upload.temporary, file->upload.parent, file->name) < 0)
+        fail_upload(&file->upload, errno);
+    file->upload.temporary[0] = '\0';
 }
 
 /*
@@ -315,17 +340,14 @@ static void take_place(struct new_file *file, mode_t mode)
 static void write_file(int connection, const char *path, const struct json *request)
 {
     const struct json *mode = json_get(request, "mode");
-    struct new_file file = {.connection = connection, .path = path, .parent = AT_FDCWD, .descriptor = -1, .mode = 0644};
-    open_new(&file);
-    send_format(connection, "{\"ok\":true}");
-    file.has_answered = true;
-    set_timeout(connection, STALLED_SECONDS);
+    struct new_file file = {.upload = {.connection = connection, .path = path, .parent = AT_FDCWD, .descriptor = -1}, .mode = 0644};
     unsigned long long size;
-    if (receive(&file, &size)) {
+    open_new(&file);
+    if (receive_upload(&file.upload, &size)) {
         take_place(&file, mode->kind == JSON_NUMBER ? (mode_t)mode->number & GIVEN_PERMISSIONS : file.mode);
         send_format(connection, "{\"ok\":true,\"sizeBytes\":%llu}", size);
     }
-    discard(&file);
+    discard_upload(&file.upload);
 }
 
 static void prepare_for_no_memory(int connection, const char *path)
@@ -354,7 +376,7 @@ _Noreturn void serve_files(int connection, const struct json *request)
     }
     prepare_for_no_memory(connection, path);
     if (strcmp(operation, "open") == 0)
-        read_file(connection, path);
+        read_file(connection, path, false);
     else if (strcmp(operation, "write") == 0)
         write_file(connection, path, request);
     else if (strcmp(operation, "list") == 0)

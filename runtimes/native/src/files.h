@@ -1,7 +1,8 @@
-/* Shared by `files.c` and `directories.c`. */
+/* Shared by the parts that serve file requests. */
 #ifndef FILES_H
 #define FILES_H
 
+#include <stdbool.h>
 #include <sys/stat.h>
 
 enum {
@@ -14,5 +15,33 @@ static inline long long modified_ms(const struct stat *about)
 {
     return (long long)about->st_mtim.tv_sec * 1000 + about->st_mtim.tv_nsec / 1000000;
 }
+
+/* A file that an upload fills. */
+struct upload {
+    int connection;
+    const char *path;
+    int descriptor;
+    /* The directory of the temporary file, and its name, or empty. */
+    int parent;
+    char temporary[48];
+    bool has_answered;
+};
+
+/* Refuses the request unless the mode is that of a regular file. */
+void demand_regular(int connection, mode_t mode, const char *path);
+/*
+ * Answers with the attributes of the file at `path`, waits for the requested range, and sends only its bytes.
+ * `reads_unknown`: also of a file that reports no size but has content.
+ */
+void read_file(int connection, const char *path, bool reads_unknown);
+/* Removes the temporary file. */
+void discard_upload(struct upload *upload);
+/* Discards the upload, and refuses the request with the reason of `number`. */
+_Noreturn void fail_upload(struct upload *upload, int number);
+/*
+ * Answers that the content may come, receives it up to an empty frame, and counts its bytes. False if the
+ * caller disconnects first.
+ */
+bool receive_upload(struct upload *upload, unsigned long long *size);
 
 #endif

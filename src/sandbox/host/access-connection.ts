@@ -17,7 +17,7 @@ export type AccessAnswer = Readonly<Record<string, unknown>>;
  * the kinds.
  */
 export type OpenWay = (
-  way: 'exec' | 'dial' | 'files' | 'processes',
+  way: 'exec' | 'dial' | 'files' | 'account' | 'watch' | 'processes',
   request: object,
   signal: AbortSignal,
 ) => Promise<AccessConnection>;

@@ -1,8 +1,8 @@
-import { failedPrecondition } from '../../core/error.ts';
-import type { DirectoryWatch, FileFacts, FileTree, OpenFile, SandboxFiles } from '../files.ts';
+import { failedPrecondition } from '../../src/core/error.ts';
+import type { DirectoryWatch, FileFacts, FileTree, OpenFile, SandboxFiles } from '../../src/sandbox/files.ts';
 
-/** Refuses all file operations for accounts with `failed_precondition`. */
-export abstract class UnsupportedFiles implements SandboxFiles {
+/** Refuses the file operations for accounts, for fake sandboxes. */
+export abstract class NoFiles implements SandboxFiles {
   statFile(): Promise<FileFacts> {
     return refuse();
   }
@@ -37,5 +37,5 @@ export abstract class UnsupportedFiles implements SandboxFiles {
 }
 
 function refuse(): Promise<never> {
-  return Promise.reject(failedPrecondition('this sandbox has no file operations for accounts'));
+  return Promise.reject(failedPrecondition('a fake sandbox has no file operations for accounts'));
 }

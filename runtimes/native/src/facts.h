@@ -1,0 +1,24 @@
+/* The facts of entries of the file system, as `src/sandbox/files.ts` describes them. */
+#ifndef FACTS_H
+#define FACTS_H
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#include "buffer.h"
+#include "json.h"
+
+/*
+ * Appends the facts of `name` in an open directory; `path` is its absolute path. False with errno, and
+ * nothing appended, if there is none.
+ */
+bool add_facts(struct buffer *target, int directory, const char *name, const char *path);
+/* Appends the facts that `about` already has. */
+void add_known_facts(struct buffer *target, const struct stat *about, const char *path);
+const char *kind_of(mode_t mode);
+/*
+ * Replaces all metadata of an open file. False with errno; EOPNOTSUPP if its file system stores none.
+ */
+bool replace_metadata(int descriptor, const struct json *metadata);
+
+#endif
