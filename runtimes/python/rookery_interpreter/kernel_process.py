@@ -14,8 +14,9 @@ from rookery_interpreter.execution import Execution
 #: Seconds after an interrupt until the whole process group gets it, and until the process is killed.
 GROUP_INTERRUPT_SECONDS = 1.5
 KILL_SECONDS = 5
-#: How often a dead process is noticed whose children still hold its channel.
+#: How often the end of a process is noticed whose children still hold its channel: in a cell, and between.
 WATCH_MS = 500
+IDLE_WATCH_MS = 5000
 READ_BYTES = 64 * 1024
 #: Most output that is read from a pipe before a message that was sent after it. A pipe holds at most 1 MiB.
 MOST_DRAINED = 1024 * 1024
@@ -127,7 +128,7 @@ class KernelProcess(object):
             poll.register(descriptor, select.POLLIN)
         try:
             while True:
-                ready = [descriptor for descriptor, _ in poll.poll(WATCH_MS)]
+                ready = [descriptor for descriptor, _ in poll.poll(IDLE_WATCH_MS if self._execution is None else WATCH_MS)]
                 for descriptor in ready:
                     if descriptor in self._pipes and self._read_pipe(descriptor) == 0:
                         poll.unregister(descriptor)
