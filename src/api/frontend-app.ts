@@ -26,6 +26,7 @@ import { addAddressRoutes } from './passthrough/addresses.ts';
 import { addLinkRoutes, LinkSigner } from './passthrough/links.ts';
 import { Passage } from './passthrough/passage.ts';
 import { addPassthroughRoutes, type PassthroughOptions } from './passthrough/passthrough.ts';
+import { addRunCodeRoute } from './passthrough/run-code.ts';
 import { addSecretRoutes, type SecretStore } from './secrets/secrets.ts';
 import { addDashboardPages, addDocPages } from './static-pages.ts';
 import { addWebSockets } from './web-socket.ts';
@@ -96,6 +97,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addPassthroughRoutes(scope, passage, { access: accessFor(options), auth: options.auth });
     const links = new LinkSigner(key);
     const { instances, auth } = options;
+    addRunCodeRoute(scope, passage, { instances, auth });
     const exposed = exposedOf(service);
     addAddressRoutes(scope, passage, { targets: new AddressTargets(instances, exposed), links, auth });
     const ownTenantOnly = service?.ownTenantOnly === true;

@@ -48,6 +48,7 @@ describe('every entry', () => {
     );
     expect(operations.sort()).toEqual([
       'delete /api/agent/{instanceId}',
+      'delete /api/e2b/keys/{id}',
       'delete /serverless/v1/http/{*}',
       'get /api/agent',
       'get /api/agent/{instanceId}',
@@ -56,6 +57,7 @@ describe('every entry', () => {
       'get /api/agent/{instanceId}/files/list',
       'get /api/agent/{instanceId}/logs',
       'get /api/agent/{instanceId}/stats',
+      'get /api/e2b/keys',
       'get /healthz',
       'get /metrics',
       'get /openapi.json',
@@ -64,13 +66,18 @@ describe('every entry', () => {
       'get /serverless/v1/ws',
       'patch /serverless/v1/http/{*}',
       'post /api/agent',
+      'post /api/agent/{instanceId}/code',
       'post /api/agent/{instanceId}/exec',
       'post /api/agent/{instanceId}/files/mkdir',
       'post /api/agent/{instanceId}/files/upload',
       'post /api/agent/{instanceId}/invoke',
       'post /api/agent/{instanceId}/link',
+      'post /api/agent/{instanceId}/pause',
       'post /api/agent/{instanceId}/restart',
+      'post /api/agent/{instanceId}/resume',
+      'post /api/e2b/keys',
       'post /serverless/v1/http/{*}',
+      'put /api/agent/{instanceId}/ttl',
       'put /serverless/v1/http/{*}',
     ]);
     expect(paths['/api/agent']?.post).toMatchObject({
@@ -208,6 +215,7 @@ describe('authentication', () => {
     ['DELETE', '/api/agent/1'],
     ['POST', '/api/agent/1/invoke'],
     ['POST', '/api/agent/1/restart'],
+    ['POST', '/api/agent/1/code'],
     ['POST', '/api/agent/1/exec'],
     ['GET', '/api/agent/1/logs'],
   ] as const;
@@ -275,6 +283,8 @@ describe('authentication', () => {
     ['user', 'DELETE', '/api/agent/1', 403],
     ['user', 'POST', '/api/agent/1/restart', 403],
     ['user', 'POST', '/api/agent/1/exec', 403],
+    ['user', 'POST', '/api/agent/1/code', 403],
+    ['developer', 'POST', '/api/agent/1/code', 404],
     ['developer', 'POST', '/api/agent', 400],
     ['developer', 'DELETE', '/api/agent/1', 404],
     ['admin', 'GET', '/api/agent', 403],

@@ -29,17 +29,20 @@ export const DEFAULT_TEMPLATE = 'base';
 const RUN_INTERPRETER =
   'import sys; sys.path[0] = sys.argv.pop(1); from rookery_interpreter import server; server.main()';
 
-const INTERPRETER: TemplateProgram = {
+/** The template with a code interpreter, and the port on which it listens. */
+export const INTERPRETER = { template: 'code-interpreter-v1', port: 49_999 } as const;
+
+const INTERPRETER_PROGRAM: TemplateProgram = {
   tag: 'code-interpreter',
   user: 'user',
   argv: programsDir => ['python3', '-S', '-s', '-B', '-c', RUN_INTERPRETER, programsDir],
   env: {},
-  port: 49_999,
+  port: INTERPRETER.port,
 };
 
 const TEMPLATES: readonly Template[] = [
   { name: DEFAULT_TEMPLATE, programs: [] },
-  { name: 'code-interpreter-v1', programs: [INTERPRETER] },
+  { name: INTERPRETER.template, programs: [INTERPRETER_PROGRAM] },
 ];
 
 /** Returns the template with this name, or undefined. */
@@ -52,9 +55,8 @@ export function templateNames(): readonly string[] {
   return TEMPLATES.map(({ name }) => name);
 }
 
-/** Time in which a program of the platform listens on its port after the start of a sandbox. */
-const OPENS_WITHIN_MS = 9_000;
-const DIAL_DELAY_MS = 50;
+/** Delays for 9 s, in which a program listens on its port after the start of a sandbox. */
+const DIAL_DELAYS_MS: readonly number[] = Array<number>(180).fill(50);
 
 /**
  * Returns the delays before further attempts to reach a port of a sandbox, in milliseconds. Only ports of the
@@ -62,6 +64,5 @@ const DIAL_DELAY_MS = 50;
  */
 export function dialDelaysOf(template: string | undefined, port: number): readonly number[] {
   const programs = template === undefined ? [] : (findTemplate(template)?.programs ?? []);
-  if (!programs.some(program => program.port === port)) return [];
-  return Array.from({ length: OPENS_WITHIN_MS / DIAL_DELAY_MS }, () => DIAL_DELAY_MS);
+  return programs.some(program => program.port === port) ? DIAL_DELAYS_MS : [];
 }

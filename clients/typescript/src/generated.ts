@@ -971,6 +971,16 @@ export type ResumeAgentResponse = {
   instance: Agent;
 };
 
+export type RunCodeRequest = {
+  code: string;
+  /** `python` (default), or `javascript` where Node.js exists. */
+  language?: string;
+  /** A context of the interpreter, instead of a language. */
+  context_id?: string;
+  /** Variables for this cell in addition to others. */
+  env_vars?: Record<string, string>;
+};
+
 /** `pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored. */
 export type RuntimeEnv = {
   env_vars?: Record<string, string | SecretReference> | null;
@@ -1380,6 +1390,12 @@ export interface Operations {
     body: undefined;
     answer: Deleted;
   };
+  runCode: {
+    params: { instanceId: string };
+    query: object;
+    body: RunCodeRequest;
+    answer: unknown;
+  };
   invokeFunction: {
     params: { urn: string };
     query: object;
@@ -1748,6 +1764,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   createApiKey: ['POST', '/api/e2b/keys'],
   listApiKeys: ['GET', '/api/e2b/keys'],
   deleteApiKey: ['DELETE', '/api/e2b/keys/{id}'],
+  runCode: ['POST', '/api/agent/{instanceId}/code'],
   invokeFunction: ['POST', '/serverless/v1/functions/{urn}/invocations'],
   invokeFunctionShort: ['POST', '/invocations/{tenant}/{service}/{function}/'],
   getAsyncResult: ['GET', '/serverless/v1/functions/async-results/{id}'],

@@ -11,7 +11,7 @@ import type { OwnGate, Route } from '../../http/route-config.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
 import { isApiKey } from '../../registry/api-keys.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
-import { findTemplate } from '../../templates/templates.ts';
+import { dialDelaysOf } from '../../templates/templates.ts';
 import type { Envd } from '../envd/envd.ts';
 import { ownTokens, schemeOf } from '../passthrough/addresses.ts';
 import { tellOrigin } from '../passthrough/headers.ts';
@@ -38,8 +38,6 @@ const INSIDE_ROUTE: Route = { url: '(sandbox)', access: 'public', anyOrigin: tru
 const FILES_ROUTE: Route = { ...INSIDE_ROUTE, url: FILES_URL };
 /** Delays before further attempts to reach a port, because a server may be starting. */
 const DIAL_DELAYS_MS = [50, 150];
-/** The same for a port of the template's own programs, which start after the sandbox: 10 s. */
-const OWN_DIAL_DELAYS_MS = [...DIAL_DELAYS_MS, ...Array<number>(49).fill(200)];
 
 /** The destination of an admitted request. */
 interface Destination {
@@ -221,13 +219,9 @@ async function serveInside(
   return await passage.pass(request, reply, {
     ...{ port, path, tokens, way },
     access: async () => access,
-    dialDelaysMs: isPortOfTemplate(sandbox, port) ? OWN_DIAL_DELAYS_MS : DIAL_DELAYS_MS,
+    dialDelaysMs: [...DIAL_DELAYS_MS, ...dialDelaysOf(spec.template, port)],
     unreachable: async () => await fail(portClosed(sandbox.id, port)),
   });
-}
-
-function isPortOfTemplate({ instance }: E2bSandbox, port: number): boolean {
-  return findTemplate(instance.spec.template ?? '')?.programs.some(program => program.port === port) === true;
 }
 
 /** Returns the variables of the create, without those that refer to secrets. */

@@ -1078,6 +1078,19 @@ class ResumeAgentResponse(TypedDict):
     instance: Agent
 
 
+class _RunCodeRequest(TypedDict):
+    code: str
+
+
+class RunCodeRequest(_RunCodeRequest, total=False):
+    language: str
+    """`python` (default), or `javascript` where Node.js exists."""
+    context_id: str
+    """A context of the interpreter, instead of a language."""
+    env_vars: Dict[str, str]
+    """Variables for this cell in addition to others."""
+
+
 class RuntimeEnv(TypedDict, total=False):
     """`pip` is a list of requirements, or an object with `packages`, `pip_check`, `pip_version` and `pip_install_options`; docs/guides/jobs.md says more. Other keys are kept and ignored."""
 
@@ -1399,6 +1412,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "createApiKey": ("POST", "/api/e2b/keys"),
     "listApiKeys": ("GET", "/api/e2b/keys"),
     "deleteApiKey": ("DELETE", "/api/e2b/keys/{id}"),
+    "runCode": ("POST", "/api/agent/{instanceId}/code"),
     "invokeFunction": ("POST", "/serverless/v1/functions/{urn}/invocations"),
     "invokeFunctionShort": ("POST", "/invocations/{tenant}/{service}/{function}/"),
     "getAsyncResult": ("GET", "/serverless/v1/functions/async-results/{id}"),
