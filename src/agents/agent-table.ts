@@ -10,6 +10,18 @@ export interface Operation {
   readonly done: Promise<Instance | undefined>;
 }
 
+/** Use of an agent with an idle time, in this process. */
+export interface AgentUse {
+  readonly idleMs: number;
+  /** Number of open commands, streams and other accesses. */
+  open: number;
+  /** `performance.now()` at the last known use. */
+  usedMs: number;
+  /** Calls that had begun at the last look. */
+  calls: number;
+  cancel: () => void;
+}
+
 /** State of one agent in this process, in addition to its runner. */
 export interface AgentState {
   /** Running operation. */
@@ -22,6 +34,8 @@ export interface AgentState {
   cancelRestart?: (() => void) | undefined;
   /** Timer for the end of its time to live. */
   expiry?: { readonly atMs: number; readonly cancel: () => void } | undefined;
+  /** Use of an agent that has an idle time. */
+  use?: AgentUse | undefined;
   /** True during a restart by the policy, until the consequence of a failure is written. */
   isRestarting?: true | undefined;
 }

@@ -10,9 +10,11 @@ import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runti
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { listAgentsOfNode, listSandboxIds } from '../storage/queries/agents.ts';
+import type { StoredInstance } from '../storage/queries/instances.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
+import { AgentIdle } from './agent-idle.ts';
 import { AgentPauses } from './agent-pauses.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
 import { AgentRestarts } from './agent-restarts.ts';
@@ -46,6 +48,7 @@ export class Agents implements AgentInstances {
   readonly #restarts: AgentRestarts;
   readonly #pauses: AgentPauses;
   readonly #expiries: AgentExpiries;
+  readonly #idle: AgentIdle;
   readonly #policy: PolicyRestarts;
 
   constructor(options: AgentsOptions) {
@@ -65,8 +68,7 @@ export class Agents implements AgentInstances {
       ...options,
       table: this.#starts.table,
       now: options.now ?? Date.now,
-      restart: record =>
-        this.#starts.operations.run(record.id, 'restart', signal => this.#restarts.restart(record.id, signal, record)),
+      restart: record => this.#restart(record.id, record),
       isBusy: id => this.#starts.operations.of(id) !== undefined,
       refusal: () => this.#starts.refusal(),
     });
@@ -76,9 +78,21 @@ export class Agents implements AgentInstances {
       now: options.now ?? Date.now,
       expire: agent => this.#expire(agent),
     });
+    this.#idle = new AgentIdle({
+      ...options,
+      table: this.#starts.table,
+      live: id => this.#instances.live('agent', id),
+      expire: async id => {
+        const record = await this.#records.find(id);
+        if (record !== null) await this.#expire(toInstance(record));
+      },
+    });
     this.#instances.own('agent', {
       limiter: this.#limiter,
-      adopted: (_live, record) => this.#starts.promises.take(record),
+      adopted: (_live, record) => {
+        this.#starts.promises.take(record);
+        this.#idle.watch(toInstance(record));
+      },
       ended: sandbox => this.#starts.give(sandbox),
       exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
       exited: sandbox => void this.#policy.ended(sandbox),
@@ -121,6 +135,7 @@ export class Agents implements AgentInstances {
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#policy.close();
     this.#expiries.close();
+    this.#idle.close();
     this.#starts.stop();
     const unanswered = await this.#instances.settle('agent');
     await Promise.all([this.#starts.operations.settled(), this.#limiter.idle(graceMs)]);
@@ -135,6 +150,8 @@ export class Agents implements AgentInstances {
   async create(request: CreateInstance): Promise<Instance> {
     const instance = await this.#creates.create(request);
     this.#expiries.schedule(instance);
+    // A repeated create answers with an agent that is watched.
+    if (this.#starts.table.get(instance.id)?.use === undefined) this.#idle.watch(instance);
     return instance;
   }
 
@@ -206,7 +223,16 @@ export class Agents implements AgentInstances {
     const before = this.#starts.operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
     this.#starts.assertMayStart();
-    return await this.#starts.operations.run(id, 'restart', signal => this.#restarts.restart(id, signal));
+    return await this.#restart(id);
+  }
+
+  /** Restarts an agent; `planned` is the record for which its policy planned the restart. */
+  async #restart(id: string, planned?: StoredInstance): Promise<Instance> {
+    const { operations } = this.#starts;
+    const instance = await operations.run(id, 'restart', signal => this.#restarts.restart(id, signal, planned));
+    this.#expiries.schedule(instance);
+    this.#idle.watch(instance);
+    return instance;
   }
 
   async setExpiry(tenant: string, id: string, change: ExpiryChange): Promise<Instance> {
@@ -226,7 +252,7 @@ export class Agents implements AgentInstances {
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const { driver, handle } = await this.#running(tenant, id);
-    return await driver.exec(handle, request, signal);
+    return await this.#idle.during(id, () => driver.exec(handle, request, signal));
   }
 
   async stats(tenant: string, id: string): Promise<SandboxStats> {
@@ -238,7 +264,7 @@ export class Agents implements AgentInstances {
     const { driver, handle } = await this.#running(tenant, id);
     if (driver.access === undefined)
       throw failedPrecondition(`sandboxes of type ${driver.name} have no files or ports`);
-    return driver.access(handle);
+    return this.#idle.counted(id, driver.access(handle));
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
@@ -262,6 +288,7 @@ export class Agents implements AgentInstances {
   #cancelPlans(id: string): void {
     this.#policy.cancel(id);
     this.#expiries.cancel(id);
+    this.#idle.cancel(id);
   }
 
   /** Ends an agent whose time is over. A FAILED agent has nothing to pause. */

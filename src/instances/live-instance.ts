@@ -85,6 +85,7 @@ export class LiveInstance {
   #resolveEnded!: (ending: Ending) => void;
   /** Reason why calls are refused; set once the instance is closed, for whatever cause. */
   #overBecause: string | undefined;
+  #callsBegun = 0;
   /** Number of calls that wait for a new connection. */
   #parked = 0;
   /** Connection that was lost last, and a promise of the reason that its open calls receive. */
@@ -138,6 +139,11 @@ export class LiveInstance {
     return this.#channel.inFlight;
   }
 
+  /** Returns the number of calls that the instance has taken in this process. */
+  get callsBegun(): number {
+    return this.#callsBegun;
+  }
+
   /** Returns true if the instance has as many waiting calls as the limiter allows. */
   get isFull(): boolean {
     return this.#waiting >= this.#limiter.maxWaitingCalls;
@@ -155,6 +161,7 @@ export class LiveInstance {
     const bodyBytes = call.body.length;
     const refusal = this.#limiter.refusal(this.tenant, this.#waiting, channel.unsentBytes, bodyBytes);
     if (refusal !== undefined) return Promise.reject(refusal);
+    this.#callsBegun += 1;
     this.#limiter.enter(this.tenant, bodyBytes);
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(

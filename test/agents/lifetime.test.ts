@@ -247,3 +247,46 @@ test('lists select by template, by several states and by start, and pages keep t
   expect([newest[0], newest[4]]).toEqual([ids[4], ids[0]]);
   await expect(idsOf(harness, { order: 'newest', cursor: 'wrong' })).rejects.toMatchObject({ code: 'invalid_request' });
 });
+
+test('an agent that nothing uses ends after its idle time, and a running call or an open stream is use', async () => {
+  await using harness = await Harness.open();
+  const { opened, open } = gate();
+  harness.driver.handlers.set('wait', async () => await opened);
+  const busy = await harness.create('busy', { handler: 'wait', idleMs: 300 });
+  const call = harness.invoke(busy);
+  const streaming = await harness.create('streaming', { idleMs: 300 });
+  const ending = new AbortController();
+  const access = await harness.agents.access(TENANT, streaming);
+  const request = { argv: ['cat'], workingDir: '', env: {}, terminal: null };
+  const command = await access.openExec(request, ending.signal);
+  command.ended.catch(() => undefined);
+  const idle = await harness.create('idle', { idleMs: 300 });
+  const later = await harness.create('later', { idleMs: 300 });
+  await untilGone(harness, idle);
+  await untilGone(harness, later);
+  expect((await harness.agents.get(TENANT, busy)).status).toBe('RUNNING');
+  expect((await harness.agents.get(TENANT, streaming)).status).toBe('RUNNING');
+  open();
+  await call;
+  command.kill();
+  for (const id of [busy, streaming]) await untilGone(harness, id);
+});
+
+test('an idle agent pauses if its create says so, and its idle time begins again with the resume', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { idleMs: 200, onExpiry: 'pause' });
+  const untilPaused = () =>
+    vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('PAUSED'));
+  await untilPaused();
+  expect((await harness.agents.resume(TENANT, id)).resumed).toBe(true);
+  await untilPaused();
+  await harness.agents.restart(TENANT, id);
+  await untilPaused();
+});
+
+test('the next server ends an agent that nothing uses', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a', { idleMs: 2000 });
+  await harness.restartServer();
+  await untilGone(harness, id);
+});

@@ -107,6 +107,26 @@ test('an agent from a directory supports calls, commands, files, a terminal, log
   await expect(agent.refresh()).rejects.toMatchObject({ name: 'RookeryError', status: 404, code: 404 });
 });
 
+test('an agent has labels and an end, and keeps its memory in a pause', async () => {
+  const labels = { client: 'typescript' };
+  const code = codeOf('app', NODE);
+  const agent = await rookery.agents.create({ code, labels, ttlSeconds: 3600, idleSeconds: 3600 });
+  expect(agent.record).toMatchObject({ labels, on_expiry: 'delete', idle_seconds: 3600 });
+  const found = [];
+  for await (const each of rookery.agents.list({ label: ['client=typescript'] })) found.push(each.id);
+  expect(found).toEqual([agent.id]);
+  await agent.invoke({ name: 'Ada' });
+  await agent.pause();
+  expect(agent.record).toMatchObject({ status: 'PAUSED' });
+  await expect(agent.invoke({ name: 'Ada' })).rejects.toThrow('is paused');
+  expect([await agent.resume(), await agent.resume()]).toEqual([true, false]);
+  expect(await agent.invoke({ name: 'Ada' })).toMatchObject({ calls: 2 });
+  await agent.setTtl(0);
+  expect(agent.record.expires_at).toBeUndefined();
+  await agent.setTtl(1);
+  await vi.waitFor(() => expect(agent.refresh()).rejects.toMatchObject({ status: 404 }), 20_000);
+});
+
 test('a create with a lost answer is repeated and makes only one agent', async () => {
   const proxy = await startLossyProxy(served.frontendUrl);
   try {

@@ -82,6 +82,22 @@ class Waiting(WithCode):
             agent.refresh()
         self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
 
+    def test_an_agent_has_labels_and_an_end_and_keeps_its_memory_in_a_pause(self) -> None:
+        labels = {"client": "python"}
+        agent = self.rookery.agents.create(self.code, runtime=RUNTIME, labels=labels, ttl_seconds=3600)
+        self.assertEqual((agent.record["labels"], agent.record["on_expiry"]), (labels, "delete"))
+        self.assertEqual([one.id for one in self.rookery.agents.list(labels=labels)], [agent.id])
+        agent.invoke({"name": "Ada"})
+        agent.pause()
+        self.assertEqual(agent.record["status"], "PAUSED")
+        with self.assertRaisesRegex(RookeryError, "is paused"):
+            agent.invoke({"name": "Ada"})
+        self.assertEqual((agent.resume(), agent.resume()), (True, False))
+        self.assertEqual(agent.invoke({"name": "Ada"})["calls"], 2)
+        agent.set_ttl(0)
+        self.assertNotIn("expires_at", agent.record)
+        agent.delete()
+
     def test_a_repeated_create_after_a_lost_answer_makes_one_agent(self) -> None:
         with Rookery(os.environ["ROOKERY_LOSSY_ADDRESS"]) as lossy:
             with lossy.agents.create(self.code, runtime=RUNTIME, name="python-once") as agent:

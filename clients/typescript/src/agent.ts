@@ -145,6 +145,28 @@ export class Agent {
     await this.refresh(options);
   }
 
+  /**
+   * Sets the time to live to `seconds` from now, for a paused agent from its resume; 0: no end. `onlyLater`
+   * never moves the end to an earlier time.
+   */
+  async setTtl(seconds: number, options: RequestOptions & { readonly onlyLater?: boolean } = {}): Promise<void> {
+    const { onlyLater = false, ...request } = options;
+    const body = { ttl_seconds: seconds, only_later: onlyLater };
+    this.record = (await this.#connection.call('setAgentTtl', { ...request, ...this.#params, body })).instance;
+  }
+
+  /** Freezes all processes of the agent and keeps their memory. Until the resume every use of it fails. */
+  async pause(options: RequestOptions = {}): Promise<void> {
+    this.record = (await this.#connection.call('pauseAgent', { ...options, ...this.#params })).instance;
+  }
+
+  /** Continues a paused agent. Returns false if the agent was running. */
+  async resume(options: RequestOptions = {}): Promise<boolean> {
+    const { instance, resumed } = await this.#connection.call('resumeAgent', { ...options, ...this.#params });
+    this.record = instance;
+    return resumed;
+  }
+
   /** Runs `pre_stop`, then stops the agent and removes its sandbox. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('deleteAgent', { ...options, ...this.#params, isUnbounded: true });

@@ -17,6 +17,14 @@ export interface CreateOptions extends RunOptions, RequestOptions {
   readonly workspace?: string;
   /** Rule for restarts after the sandbox exits on its own. Absent: no restart. */
   readonly restart?: CreateAgentRequest['restart_policy'];
+  /** Labels of the agent; `list` selects by them. */
+  readonly labels?: Readonly<Record<string, string>>;
+  /** Time to live in seconds. Absent: until it is deleted. */
+  readonly ttlSeconds?: number;
+  /** Longest time in seconds without a call, a command or other access. Absent: no bound. */
+  readonly idleSeconds?: number;
+  /** Action at the end of either time; default: `delete`. */
+  readonly onExpiry?: CreateAgentRequest['on_expiry'];
   /** URN of a registered function of kind `agent`, which supplies the code and all its settings. */
   readonly urn?: string;
   /**
@@ -66,6 +74,7 @@ export class Agents {
       ...(options.expose === undefined ? {} : { expose: options.expose }),
       ...(options.restart === undefined ? {} : { restart_policy: options.restart }),
       ...(options.replace === undefined ? {} : { replace: options.replace }),
+      ...lifetimeOf(options),
       ...(urn === undefined ? { runtime_spec: specOf(options) } : { urn }),
     };
     const { instance_id } = await this.#connection.call('createAgent', {
@@ -130,4 +139,14 @@ function madeUpName(code: string | undefined, key: string): string {
     .slice(0, 30)
     .replace(/-$/, '');
   return `${words || 'agent'}-${createHash('sha256').update(key).digest('hex').slice(0, 8)}`;
+}
+
+/** Returns the fields about labels and the end that the options set. */
+function lifetimeOf({ labels, ttlSeconds, idleSeconds, onExpiry }: CreateOptions): Partial<CreateAgentRequest> {
+  return {
+    ...(labels === undefined ? {} : { labels: { ...labels } }),
+    ...(ttlSeconds === undefined ? {} : { ttl_seconds: ttlSeconds }),
+    ...(idleSeconds === undefined ? {} : { idle_seconds: idleSeconds }),
+    ...(onExpiry === undefined ? {} : { on_expiry: onExpiry }),
+  };
 }

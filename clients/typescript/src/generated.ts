@@ -1266,7 +1266,7 @@ export interface Operations {
   };
   listAgents: {
     params: object;
-    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | undefined; label?: string | undefined; template?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
+    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | undefined; label?: string[] | undefined; template?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
     body: undefined;
     answer: ListAgentsResponse;
   };

@@ -31,7 +31,8 @@ export const LIST_QUERY = {
   }),
   label: {
     schema: {
-      type: 'string',
+      type: 'array',
+      items: { type: 'string' },
       description: '`name=value`: a label that it has. May be repeated; then it has all of them.',
     },
     read: readLabels,

@@ -369,6 +369,30 @@ describe('agent get, delete, restart', () => {
     expect(service.last).toMatchObject({ method: 'DELETE', url: `/api/agent/${other}?grace=2` });
   });
 
+  test.each(['pause', 'resume'])('%s prints the ids and reports an agent that cannot be changed', async action => {
+    const other = ID.replace(/1$/, '2');
+    const message = `instance ${ID} is being deleted`;
+    await using service = await StubService.start((seen, response) =>
+      seen.url.includes(ID) ? json(response, 409, { code: 409, message }) : json(response, 200, { code: 200 }),
+    );
+    const ran = await cli(['agent', action, ID, other, '--address', service.address]);
+    expect(ran).toEqual({ code: 1, out: `${other}\n`, err: `${message}\n` });
+    expect(service.lastWrite).toMatchObject({ method: 'POST', url: `/api/agent/${other}/${action}` });
+  });
+
+  test('ttl sends seconds and prints the end', async () => {
+    const expires_at = '2030-01-01T00:00:00.000Z';
+    await using service = await StubService.start((_, response) =>
+      json(response, 200, { code: 200, instance: { ...AGENT, expires_at } }),
+    );
+    expect((await cli(['agent', 'ttl', ID, '90m', '--address', service.address])).out).toBe(`${expires_at}\n`);
+    expect(service.lastWrite).toMatchObject({ method: 'PUT', url: `/api/agent/${ID}/ttl` });
+    expect(JSON.parse(service.lastWrite?.body ?? '')).toEqual({ ttl_seconds: 5400 });
+    await cli(['agent', 'ttl', ID, 'none', '--address', service.address]);
+    expect(JSON.parse(service.lastWrite?.body ?? '')).toEqual({ ttl_seconds: 0 });
+    expect((await cli(['agent', 'ttl', ID, 'soon', '--address', service.address])).code).toBe(2);
+  });
+
   test('restart prints the id of the agent', async () => {
     await using service = await StubService.start((_, response) => json(response, 200, { code: 200, instance_id: ID }));
     expect((await cli(['agent', 'restart', ID, '--address', service.address])).out).toBe(`${ID}\n`);

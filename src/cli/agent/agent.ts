@@ -23,6 +23,7 @@ export function register(program: Command, context: Context): void {
   addGet(agent, context);
   addDelete(agent, context);
   addRestart(agent, context);
+  addPauses(agent, context);
   addLogs(agent, context);
   addExec(agent, context);
   addShell(agent, context);
@@ -75,6 +76,10 @@ function addCreate(agent: Command, context: Context): void {
     .option('--cpu <millicores>', 'thousandths of a core; else 1000')
     .option('--memory <mb>', 'memory in MB; else 2048')
     .option('--restart <policy>', 'never, on-failure[:max] or always[:max]; else never')
+    .option('--ttl <time>', 'how long it lives: 30m; else until it is deleted')
+    .option('--idle <time>', 'how long it may stand unused: 10m')
+    .option('--on-expiry <action>', 'delete or pause at the end of --ttl or --idle; else delete')
+    .option('--label <name=value>', 'a label for lists; may be repeated', append)
     .option('--urn <urn>', 'create it from a registered function instead')
     .option('--idempotency-key <key>', 'the same key and request give the same agent')
     .option('--replace', 'replace the agent of this name once the code is loaded')
@@ -109,7 +114,8 @@ function addList(agent: Command, { io }: Context): void {
     .description('Lists the agents of the tenant.')
     .option('-n, --namespace <namespace>', 'only those of this namespace')
     .option('--name <name>', 'only the one of this name')
-    .option('--status <status>', 'CREATING, RUNNING, STOPPING or FAILED')
+    .option('--status <status>', 'CREATING, RUNNING, PAUSED, STOPPING or FAILED')
+    .option('--label <name=value>', 'only those with this label; may be repeated', append)
     .option('--limit <count>', 'at most so many', '1000')
     .option('-w, --watch', 'print it again at each change, until Ctrl-C')
     .option('--json', 'print JSON')
@@ -155,6 +161,37 @@ function addRestart(agent: Command, context: Context): void {
     .action(async (id, options) => {
       const { restartAgent } = await import('./records.ts');
       context.exitCode = await restartAgent(context.io, id, options);
+    });
+}
+
+function addPauses(agent: Command, { io }: Context): void {
+  const actions = [
+    [
+      'pause',
+      'pause agents',
+      'Freezes all processes of an agent and keeps their memory. Its time to live stands still.',
+    ],
+    ['resume', 'resume paused agents', 'Continues the processes of a paused agent.'],
+  ] as const;
+  for (const [action, summary, description] of actions)
+    addAgentCommand(agent, action)
+      .summary(summary)
+      .description(description)
+      .argument('<agents...>', 'ids or names')
+      .option('--json', 'print JSON')
+      .action(async (ids, options) => {
+        const { changeAgents } = await import('./lifetime.ts');
+        await changeAgents(io, action, ids, options);
+      });
+  addAgentCommand(agent, 'ttl')
+    .summary('set the time to live of an agent')
+    .description('Sets the time to live from now and prints the end.')
+    .argument('<agent>', AGENT)
+    .argument('<time>', '30m, 2h, 7d; none: until it is deleted')
+    .option('--json', 'print JSON')
+    .action(async (id, time, options) => {
+      const { setTtl } = await import('./lifetime.ts');
+      await setTtl(io, id, time, options);
     });
 }
 

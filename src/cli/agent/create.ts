@@ -12,9 +12,15 @@ import { readRequestFile } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { coloured, printable, printJson, withSpinner } from '../shared/print.ts';
 import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
+import { type LifetimeOptions, lifetimeFields } from './lifetime.ts';
 import { type Agent, addressFor, agentArguments, parseExpose, tellLoadError } from './records.ts';
 
-export interface CreateOptions extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
+export interface CreateOptions
+  extends ClientOptions,
+    DependencyOptions,
+    LifetimeOptions,
+    UploadOptions,
+    VariableOptions {
   readonly file?: string;
   readonly restart?: string;
   readonly namespace: string;
@@ -141,6 +147,7 @@ export async function bodyFromFlags(
     env_vars: variablesOf(options) ?? {},
     ...(options.restart === undefined ? {} : { restart_policy: parseRestart(options.restart) }),
     mounts,
+    ...lifetimeFields(options),
     ...(options.expose === undefined ? {} : { expose: parseExpose(options.expose) }),
   };
   if (options.urn !== undefined) {

@@ -54,6 +54,11 @@ export interface Agent {
   readonly env_vars?: Variables;
   readonly restart_policy?: { readonly policy: string; readonly max_restarts?: number | null };
   readonly restart_at?: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly expires_at?: string;
+  readonly idle_seconds?: number;
+  readonly on_expiry?: string;
+  readonly paused_at?: string;
   readonly expose?: Exposed;
   readonly resources?: { readonly cpu?: number; readonly memory?: number };
   readonly start_time?: string | null;
@@ -102,6 +107,7 @@ interface ListOptions extends WatchOptions {
   readonly namespace?: string;
   readonly name?: string;
   readonly status?: string;
+  readonly label?: readonly string[];
   readonly limit: string;
   readonly json?: boolean;
   readonly quiet?: boolean;
@@ -117,7 +123,7 @@ export async function listAgents(io: Io, options: ListOptions): Promise<void> {
   });
 }
 
-type AgentFilter = { readonly [name in 'namespace' | 'name' | 'status']?: string };
+type AgentFilter = { readonly [name in 'namespace' | 'name' | 'status']?: string } & Pick<ListOptions, 'label'>;
 
 /** Returns at most `limit` agents that match the filter. */
 export async function allAgents(
@@ -132,6 +138,7 @@ export async function allAgents(
     for (const name of ['namespace', 'name', 'status'] as const) {
       if (filter[name] !== undefined) query.set(name, filter[name]);
     }
+    for (const label of filter.label ?? []) query.append('label', label);
     if (cursor !== null) query.set('cursor', cursor);
     const page = await client.json('GET', `/api/agent?${query}`);
     agents.push(...(page.instances as readonly Agent[]));
@@ -296,6 +303,10 @@ function printAgent(io: Io, client: Client, agent: Agent): void {
     ['restarts', agent.restarts],
     ['restart policy', policyOf(agent)],
     ['starts again', agent.restart_at],
+    ...Object.entries(agent.labels ?? {}).map(([name, value]) => ['label', `${name}=${value}`] as const),
+    ['ends', agent.expires_at && `${agent.expires_at} (${agent.on_expiry})`],
+    ['ends unused after', agent.idle_seconds && `${agent.idle_seconds} s (${agent.on_expiry})`],
+    ['paused', agent.paused_at],
   ]);
   printWarnings(io, agent.warnings ?? []);
 }

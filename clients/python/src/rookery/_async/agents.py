@@ -47,6 +47,10 @@ class AsyncAgents:
         workspace: Optional[str] = None,
         urn: Optional[str] = None,
         replace: bool = False,
+        labels: Optional[Mapping[str, str]] = None,
+        ttl_seconds: Optional[float] = None,
+        idle_seconds: Optional[float] = None,
+        on_expiry: Optional[str] = None,
         idempotency_key: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> AsyncAgent:
@@ -64,6 +68,10 @@ class AsyncAgents:
         - `urn`: a registered function of kind `agent`, which supplies the code and all its settings.
         - `replace`: replaces the agent with this name. The old agent runs until the new one has loaded its
           code. If the code does not load, the create fails and the old agent continues.
+        - `labels`: names and values; `list` selects agents by them.
+        - `ttl_seconds`: time to live; by default until it is deleted.
+        - `idle_seconds`: longest time without a call, a command or other access.
+        - `on_expiry`: `delete` or `pause` at the end of either time; default: `delete`.
         - `idempotency_key`: repeated creates with the same key and options return the same agent. Default: a
           random key, which the retries of this create share.
         - `timeout`: seconds without an answer; by default only the service limits the time.
@@ -77,7 +85,8 @@ class AsyncAgents:
             "name": name or made_up_name(code, key),
             "mounts": list(mounts),
             **given(env_vars=env, workspace=workspace, expose=expose, restart_policy=restart),
-            **given(replace=replace or None),
+            **given(replace=replace or None, labels=labels and dict(labels), ttl_seconds=ttl_seconds),
+            **given(idle_seconds=idle_seconds, on_expiry=on_expiry),
         }
         if code is not None:
             source = await self._code.upload(code)
@@ -127,10 +136,12 @@ class AsyncAgents:
         namespace: Optional[str] = None,
         name: Optional[str] = None,
         status: Optional[str] = None,
+        labels: Optional[Mapping[str, str]] = None,
         page_size: Optional[int] = None,
     ) -> AsyncIterator[AsyncAgent]:
         """Yields the agents that match every filter, ordered by id; requests each page when it is needed."""
-        query = {"namespace": namespace, "name": name, "status": status, "limit": page_size}
+        label = ["%s=%s" % pair for pair in (labels or {}).items()]
+        query = {"namespace": namespace, "name": name, "status": status, "label": label, "limit": page_size}
         while True:
             page = await self._connection.call(Request("listAgents", query=query))
             for record in page["instances"]:
@@ -285,6 +296,28 @@ class AsyncAgent:
         """
         await self._connection.call(Request("restartAgent", self._params, is_unbounded=True))
         await self.refresh()
+
+    async def set_ttl(self, seconds: float, *, only_later: bool = False) -> None:
+        """Sets the time to live to `seconds` from now, for a paused agent from its resume; 0: no end.
+
+        `only_later` never moves the end to an earlier time.
+        """
+        body = {"ttl_seconds": seconds, "only_later": only_later}
+        self.record = (await self._connection.call(Request("setAgentTtl", self._params, body=body)))["instance"]
+
+    async def pause(self) -> None:
+        """Freezes all processes of the agent and keeps their memory.
+
+        Until the resume every use of the agent fails.
+        """
+        self.record = (await self._connection.call(Request("pauseAgent", self._params)))["instance"]
+
+    async def resume(self) -> bool:
+        """Continues a paused agent. Returns False if the agent was running."""
+        answer = await self._connection.call(Request("resumeAgent", self._params))
+        self.record = answer["instance"]
+        resumed: bool = answer["resumed"]
+        return resumed
 
     async def delete(self) -> None:
         """Runs `pre_stop`, then ends and removes the sandbox and its files.

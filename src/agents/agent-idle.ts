@@ -1,0 +1,143 @@
+import { messageOf } from '../core/error.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
+import { afterMs } from '../lib/deadline.ts';
+import type { Log } from '../lib/log.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
+import type { AgentTable, AgentUse } from './agent-table.ts';
+
+/** Share of the idle time between two looks, within bounds. Calls are noticed at a look. */
+const LOOKS = 20;
+const SOONEST_LOOK_MS = 50;
+const LATEST_LOOK_MS = 10_000;
+
+export interface AgentIdleOptions {
+  readonly table: AgentTable;
+  readonly log: Log;
+  /** Returns the running agent; undefined: it is paused, has ended or is deleted. */
+  readonly live: (id: string) => LiveInstance | undefined;
+  /** Deletes or pauses an agent, as its create says. */
+  readonly expire: (id: string) => Promise<void>;
+}
+
+/**
+ * Ends agents that nothing has used for their idle time. The time begins with the start, with a resume and
+ * with the start of a service. A running call, command or stream is use until it ends.
+ */
+export class AgentIdle {
+  readonly #options: AgentIdleOptions;
+  #isClosed = false;
+
+  constructor(options: AgentIdleOptions) {
+    this.#options = options;
+  }
+
+  /** Watches an agent that runs, if it has an idle time. An earlier watch ends. */
+  watch({ id, spec }: { readonly id: string; readonly spec: Pick<InstanceSpec, 'idleMs'> }): void {
+    this.cancel(id);
+    if (spec.idleMs === undefined || this.#isClosed) return;
+    const use = { idleMs: spec.idleMs, open: 0, usedMs: performance.now(), calls: 0, cancel: () => undefined };
+    this.#options.table.set(id, { use });
+    this.#wait(id, use);
+  }
+
+  /** Ends the watch of an agent that is deleted or paused. */
+  cancel(id: string): void {
+    const { table } = this.#options;
+    table.get(id)?.use?.cancel();
+    table.set(id, { use: undefined });
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const [id] of this.#options.table.entries()) this.cancel(id);
+  }
+
+  /** Runs an access to an agent; the agent is in use until the access and its stream have ended. */
+  async during<T>(id: string, access: () => Promise<T>): Promise<T> {
+    const use = this.#options.table.get(id)?.use;
+    return use === undefined ? await access() : await usedDuring(use, access);
+  }
+
+  /** Returns an access whose operations count as use. */
+  counted(id: string, access: SandboxAccess): SandboxAccess {
+    const useOf = () => this.#options.table.get(id)?.use;
+    return useOf() === undefined ? access : countedAccess(access, useOf);
+  }
+
+  #wait(id: string, use: AgentUse): void {
+    const lookMs = Math.min(Math.max(use.idleMs / LOOKS, SOONEST_LOOK_MS), LATEST_LOOK_MS, use.idleMs);
+    use.cancel = afterMs(lookMs, () => void this.#look(id, use));
+  }
+
+  /** Ends the agent if its idle time is over. Never rejects. */
+  async #look(id: string, use: AgentUse): Promise<void> {
+    const live = this.#options.live(id);
+    if (live === undefined) return this.cancel(id);
+    const { callsBegun } = live;
+    if (live.inFlight > 0 || use.open > 0 || callsBegun !== use.calls) use.usedMs = performance.now();
+    use.calls = callsBegun;
+    if (performance.now() - use.usedMs < use.idleMs) return this.#wait(id, use);
+    try {
+      this.#options.log.info({ instanceId: id }, 'idle time of agent is over');
+      await this.#options.expire(id);
+      if (this.#options.table.get(id)?.use === use) this.cancel(id);
+    } catch (error) {
+      if (this.#isClosed || this.#options.table.get(id)?.use !== use) return;
+      this.#options.log.warn({ instanceId: id, reason: messageOf(error) }, 'end of idle agent failed; retrying');
+      this.#wait(id, use);
+    }
+  }
+}
+
+async function usedDuring<T>(use: AgentUse, access: () => Promise<T>): Promise<T> {
+  use.open += 1;
+  let isOpen = true;
+  const end = () => {
+    if (!isOpen) return;
+    isOpen = false;
+    use.open -= 1;
+    use.usedMs = performance.now();
+  };
+  try {
+    const result = await access();
+    if (!endsLater(result, end)) end();
+    return result;
+  } catch (error) {
+    end();
+    throw error;
+  }
+}
+
+/** Calls `end` when an opened stream or command has ended. Returns false if `result` is neither. */
+function endsLater(result: unknown, end: () => void): boolean {
+  if (typeof result !== 'object' || result === null) return false;
+  if ('once' in result && typeof result.once === 'function') {
+    result.once('close', end);
+    return true;
+  }
+  if ('ended' in result && result.ended instanceof Promise) {
+    result.ended.then(end, end);
+    return true;
+  }
+  return false;
+}
+
+/** Counts each operation as use. The platform's own programs run for ever and do not count. */
+function countedAccess(access: SandboxAccess, useOf: () => AgentUse | undefined): SandboxAccess {
+  return new Proxy(access, {
+    get(target, name) {
+      const member: unknown = Reflect.get(target, name, target);
+      if (typeof member !== 'function') return member;
+      return (...args: readonly unknown[]) => {
+        const run = () => member.apply(target, args);
+        const use = useOf();
+        return use === undefined || isHidden(args[0]) ? run() : usedDuring(use, async () => await run());
+      };
+    },
+  });
+}
+
+function isHidden(request: unknown): boolean {
+  return typeof request === 'object' && request !== null && 'hidden' in request && request.hidden === true;
+}

@@ -1,0 +1,67 @@
+import { parsePairs } from '../deploy/file.ts';
+import { Client, type ClientOptions } from '../shared/client.ts';
+import { CliError, usageError } from '../shared/exit.ts';
+import type { Io } from '../shared/io.ts';
+import { printJson } from '../shared/print.ts';
+import { parseDurationMs } from '../shared/units.ts';
+import { type Agent, resolveAgent } from './records.ts';
+
+/** Options of a create about labels and the end. */
+export interface LifetimeOptions {
+  readonly label?: readonly string[];
+  readonly ttl?: string;
+  readonly idle?: string;
+  readonly onExpiry?: string;
+}
+
+/** Returns the fields of a create that the options set. */
+export function lifetimeFields({ label, ttl, idle, onExpiry }: LifetimeOptions): Record<string, unknown> {
+  if (onExpiry !== undefined && onExpiry !== 'delete' && onExpiry !== 'pause')
+    throw usageError(`--on-expiry must be delete or pause, not ${JSON.stringify(onExpiry)}.`);
+  return {
+    ...(label === undefined ? {} : { labels: parsePairs(label, '--label') }),
+    ...(ttl === undefined ? {} : { ttl_seconds: parseDurationMs(ttl, '--ttl') / 1000 }),
+    ...(idle === undefined ? {} : { idle_seconds: parseDurationMs(idle, '--idle') / 1000 }),
+    ...(onExpiry === undefined ? {} : { on_expiry: onExpiry }),
+  };
+}
+
+interface ForAgents extends ClientOptions {
+  readonly namespace: string;
+  readonly json?: boolean;
+}
+
+/** Pauses or resumes agents, in the order of the arguments. One failure does not stop the others. */
+export async function changeAgents(
+  io: Io,
+  action: 'pause' | 'resume',
+  agents: readonly string[],
+  options: ForAgents,
+): Promise<void> {
+  const client = await Client.open(options, io);
+  const failures: CliError[] = [];
+  for (const given of agents) {
+    try {
+      const id = await resolveAgent(client, given, options.namespace);
+      const answer = await client.json('POST', `/api/agent/${encodeURIComponent(id)}/${action}`);
+      if (options.json === true) printJson(io, answer);
+      else io.out.write(`${id}\n`);
+    } catch (error) {
+      if (!(error instanceof CliError)) throw error;
+      failures.push(error);
+    }
+  }
+  const [first] = failures;
+  if (first !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), first.exitCode);
+}
+
+/** Sets the time to live of an agent, from now, and prints its end. `none`: the agent has no end. */
+export async function setTtl(io: Io, given: string, ttl: string, options: ForAgents): Promise<void> {
+  const ttl_seconds = ttl === 'none' ? 0 : parseDurationMs(ttl, 'The time to live') / 1000;
+  const client = await Client.open(options, io);
+  const id = await resolveAgent(client, given, options.namespace);
+  const body = JSON.stringify({ ttl_seconds });
+  const answer = await client.json('PUT', `/api/agent/${encodeURIComponent(id)}/ttl`, { body });
+  if (options.json === true) printJson(io, answer);
+  else io.out.write(`${(answer.instance as Agent).expires_at ?? 'none'}\n`);
+}
