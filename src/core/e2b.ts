@@ -45,8 +45,13 @@ export function readE2bCreate(body: JsonObject): E2bCreate {
   if (volumeMounts.length > 0) throw lacking('volumeMounts');
   if (!create.autoPauseMemory) throw lacking('autoPauseMemory: false');
   if (!create.allow_internet_access) throw lacking('allow_internet_access: false');
-  if (network !== undefined && changesNetwork(network)) throw lacking('network');
+  if (network !== undefined) checkNetwork(network);
   return create;
+}
+
+/** Returns true if requests to ports of the sandbox need a token. */
+export function hasPrivatePorts({ network }: E2bCreate): boolean {
+  return network?.allowPublicTraffic === false;
 }
 
 const TIMEOUT = object({ timeout: maybe(integer({ min: -MAX_SECONDS, max: MAX_SECONDS })) }, { isFree: true });
@@ -170,10 +175,11 @@ function readFields<T>(kind: Kind<T>, body: JsonObject): T {
   return kind.read(body, '', failAtFirst) as T;
 }
 
-/** Returns true if the settings ask for more than public ports and the usual way out. */
-function changesNetwork(network: JsonObject): boolean {
-  return Object.entries(network).some(([name, value]) => {
-    if (value === null || (name === 'allowPublicTraffic' && value === true)) return false;
-    return !(Array.isArray(value) && value.length === 0) && JSON.stringify(value) !== '{}';
-  });
+/** Checks that the settings ask for nothing but the access to ports. Fails with `invalid_request`. */
+function checkNetwork(network: JsonObject): void {
+  for (const [name, value] of Object.entries(network)) {
+    const isEmpty = value === null || ['[]', '{}'].includes(JSON.stringify(value));
+    if (isEmpty || (name === 'allowPublicTraffic' && typeof value === 'boolean')) continue;
+    throw invalidRequest(`invalid request body: network.${name.slice(0, 40)} is not supported by this service`);
+  }
 }

@@ -68,6 +68,8 @@ export interface InstanceSpec {
   readonly onExpiry?: OnExpiry;
   /** True if a request to one of its ports resumes the agent while it is PAUSED. */
   readonly resumeOnTraffic?: boolean;
+  /** True if requests to its ports by the E2B protocol need the sandbox's traffic token. */
+  readonly hasPrivatePorts?: boolean;
   /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
   /** The function version that the instance was made from; three times `''` in inline mode. */

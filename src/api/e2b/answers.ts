@@ -11,6 +11,9 @@ const CLIENT_ID = 'rookery';
 /** End of a sandbox that has none, because clients need a time. */
 const NEVER = '9999-12-31T23:59:59.000Z';
 
+/** The header with the token of private ports. */
+export const TRAFFIC_HEADER = 'e2b-traffic-access-token';
+
 /** Facts about the service that answers about sandboxes contain. */
 export interface SandboxFacts {
   /** The domain of host names of sandboxes; null: there is none. */
@@ -18,7 +21,8 @@ export interface SandboxFacts {
 }
 
 /** Returns the answer to a create, connect and resume. */
-export function createdView({ instance, id, token }: E2bSandbox, { domain }: SandboxFacts): Record<string, unknown> {
+export function createdView(sandbox: E2bSandbox, { domain }: SandboxFacts): Record<string, unknown> {
+  const { instance, id, token, trafficToken } = sandbox;
   const template = instance.spec.template ?? '';
   return {
     sandboxID: id,
@@ -27,7 +31,7 @@ export function createdView({ instance, id, token }: E2bSandbox, { domain }: San
     clientID: CLIENT_ID,
     envdVersion: ENVD_VERSION,
     envdAccessToken: token,
-    trafficAccessToken: null,
+    trafficAccessToken: trafficToken,
     domain,
   };
 }
@@ -88,6 +92,12 @@ export const sandboxMissing = (id: string) => notFound(`Sandbox "${id.slice(0, 8
 /** Refuses a request to a sandbox that does not run. Clients look for these words. */
 export function sandboxGone(id: string): Refusal {
   return { reason: 'sandbox not found', status: 502, body: gateway(id, 'The sandbox was not found') };
+}
+
+/** Refuses a request without the traffic token to a port that needs it. */
+export function trafficRefused(sandboxId: string): Refusal {
+  const message = `The sandbox needs the header ${TRAFFIC_HEADER} with its traffic access token`;
+  return { reason: 'traffic token missing or wrong', status: 403, body: { sandboxId, message, code: 403 } };
 }
 
 /** Refuses a request to a port on which no program listens. Clients look for these words. */

@@ -87,6 +87,18 @@ describe('creates', () => {
     expect((await send('GET', '/v2/sandboxes')).body).toEqual([]);
   });
 
+  it('keep what the sandbox does with traffic', async () => {
+    const open = { templateID: 'base', network: { allowPublicTraffic: true, allowOut: [], rules: {} } };
+    expect((await send('POST', '/v2/sandboxes', open)).body).toMatchObject({ trafficAccessToken: null });
+    const body = { ...open, autoPause: true, autoResume: { enabled: true }, network: { allowPublicTraffic: false } };
+    const { body: made } = await send('POST', '/v2/sandboxes', body);
+    const { sandboxID, trafficAccessToken } = made as Record<string, string>;
+    expect(trafficAccessToken).toMatch(/^[0-9a-f]{64}$/);
+    const { body: info } = await send('GET', `/sandboxes/${sandboxID}`);
+    expect(info).toMatchObject({ lifecycle: { onTimeout: 'pause', autoResume: true } });
+    expect((await send('POST', `/sandboxes/${sandboxID}/connect`, {})).body).toMatchObject({ trafficAccessToken });
+  });
+
   it('with one idempotency key make one sandbox', async () => {
     const headers = { 'x-api-key': KEY, 'idempotency-key': 'abc-1' };
     const body = { templateID: 'base', timeout: 60 };

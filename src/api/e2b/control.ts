@@ -5,6 +5,7 @@ import { type ExecutorDefaults, readAgentCreate } from '../../core/agent.ts';
 import {
   checkE2bPause,
   DEFAULT_SECONDS,
+  hasPrivatePorts,
   OLD_DEFAULT_SECONDS,
   readE2bConnect,
   readE2bCreate,
@@ -280,14 +281,17 @@ async function createSandbox(
     name: `sandbox-${randomBytes(8).toString('hex')}`,
     runtime_spec: { runtime: 'python3', rootfs: { imageurl: template } },
     env_vars: wanted.envVars,
+    labels: wanted.metadata,
+    ttl_seconds: wanted.timeout ?? defaultSeconds,
+    on_expiry: wanted.autoPause ? 'pause' : 'delete',
   };
   const create = readAgentCreate(body, request.tenant, executors);
   if (create.mode !== 'inline') throw invalidRequest('invalid request body: templateID names no template');
   const spec = {
     ...create.spec,
-    ...{ template, labels: wanted.metadata, ttlMs: (wanted.timeout ?? defaultSeconds) * 1000 },
-    ...(wanted.autoPause && { onExpiry: 'pause' as const }),
+    template,
     ...(wanted.autoResume.enabled && { resumeOnTraffic: true }),
+    ...(hasPrivatePorts(wanted) && { hasPrivatePorts: true }),
   };
   const idempotency = readIdempotency(request);
   if (idempotency === undefined) return await instances.create({ spec });

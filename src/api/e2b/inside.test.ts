@@ -188,6 +188,19 @@ describe('requests below /e2b/sandbox', () => {
     await closed;
   });
 
+  it('need the traffic token of a sandbox with private ports, except for port 49983', async () => {
+    const it = bed.instances.put({ ...sandbox, spec: { ...sandbox.spec, hasPrivatePorts: true } });
+    const { trafficToken } = new E2bSandboxes(bed.instances, KEY).of(it);
+    const header = (value: string) => ({ ...named(), 'E2b-Traffic-Access-Token': value });
+    for (const headers of [named(), header('x'), header(token)]) {
+      const { status, message } = await send('/e2b/sandbox/', headers);
+      expect(status).toBe(403);
+      expect(message).toContain('e2b-traffic-access-token');
+    }
+    expect((await send('/e2b/sandbox/', header(trafficToken ?? ''))).status).toBe(200);
+    expect((await send('/e2b/sandbox/health', named(49_983))).status).toBe(204);
+  });
+
   it('resume a paused sandbox that allows it', async () => {
     bed.instances.put({
       ...sandbox,

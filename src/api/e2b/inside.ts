@@ -17,9 +17,9 @@ import { ownTokens, schemeOf } from '../passthrough/addresses.ts';
 import { tellOrigin } from '../passthrough/headers.ts';
 import { BY_HOST, BY_PORT } from '../passthrough/links.ts';
 import { leaveBodies, type Passage } from '../passthrough/passage.ts';
-import { isPaused, isVisible, portClosed, refused, sandboxGone } from './answers.ts';
+import { isPaused, isVisible, portClosed, refused, sandboxGone, TRAFFIC_HEADER, trafficRefused } from './answers.ts';
 import type { SandboxMetrics } from './metrics.ts';
-import type { E2bSandbox, E2bSandboxes } from './sandboxes.ts';
+import { type E2bSandbox, type E2bSandboxes, isSameText } from './sandboxes.ts';
 
 export interface InsideOptions {
   readonly instances: Pick<AgentInstances, 'access' | 'resume'>;
@@ -103,6 +103,7 @@ function insideGate(
     if ('status' in named) return await late(named);
     const sandbox = await sandboxes.byId(null, named.id);
     if (sandbox === null || !mayServe(sandbox)) return await late(sandboxGone(named.id));
+    if (!mayEnter(sandbox, named.port, raw)) return await late(trafficRefused(sandbox.id));
     if (forwardedOf(raw) === undefined) tellOrigin(raw, schemeOf(raw), null);
     found.set(raw, { sandbox, port: named.port, path: by.path, isByHost: by.label !== null });
     return admitted(sandbox, INSIDE_ROUTE);
@@ -147,6 +148,13 @@ function admitted({ instance }: E2bSandbox, route: Route) {
 /** Returns true if the sandbox runs, or may be resumed by the request. */
 function mayServe({ instance }: E2bSandbox): boolean {
   return isVisible(instance) && (!isPaused(instance) || instance.spec.resumeOnTraffic === true);
+}
+
+/** Returns true if the port is public, checks a token of its own, or the request has the traffic token. */
+function mayEnter({ trafficToken }: E2bSandbox, port: number, { headers }: IncomingMessage): boolean {
+  if (trafficToken === null || port === ENVD_PORT) return true;
+  const sent = headers[TRAFFIC_HEADER];
+  return typeof sent === 'string' && isSameText(sent, trafficToken);
 }
 
 /** Reads the headers. Older clients name the sandbox by its access token only. */

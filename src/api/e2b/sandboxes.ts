@@ -8,6 +8,8 @@ export interface E2bSandbox {
   readonly id: string;
   /** The secret that opens port 49983 of this sandbox (`X-Access-Token`). */
   readonly token: string;
+  /** The secret that opens its other ports. null: they are public. */
+  readonly trafficToken: string | null;
 }
 
 /** The agents that `E2bSandboxes` reads. */
@@ -93,12 +95,14 @@ export class E2bSandboxes {
   /** Returns the access token of an agent. */
   tokenOf({ id: agentId }: Pick<Instance, 'id'>): string {
     const id = sandboxIdOf(agentId);
-    return id + createHmac('sha256', this.#key).update(`e2b\n${id}`).digest('hex');
+    return id + this.#mac('e2b', id);
   }
 
   /** Returns the sandbox of an agent. */
   of(instance: Instance): E2bSandbox {
-    return { instance, id: sandboxIdOf(instance.id), token: this.tokenOf(instance) };
+    const id = sandboxIdOf(instance.id);
+    const trafficToken = instance.spec.hasPrivatePorts === true ? this.#mac('e2b-traffic', id) : null;
+    return { instance, id, token: this.tokenOf(instance), trafficToken };
   }
 
   /**
@@ -138,6 +142,10 @@ export class E2bSandboxes {
       agentId = this.#signer(signed.url, signed.signature);
     }
     return agentId === null ? null : await this.byId(null, sandboxIdOf(agentId));
+  }
+
+  #mac(use: 'e2b' | 'e2b-traffic', id: string): string {
+    return createHmac('sha256', this.#key).update(`${use}\n${id}`).digest('hex');
   }
 
   #signer(url: SignedUrl, signature: string): string | null {
