@@ -64,8 +64,8 @@ _Noreturn static void refuse_access(int connection, const char *what, int number
 }
 
 /*
- * Becomes root of the sandbox if the request names an account, otherwise the user. Returns for whom the
- * request works. Where root is not an account, the sandbox's user keeps its own rights.
+ * Becomes root of the sandbox if the request names an account, otherwise the default account. Returns for
+ * whom the request works. Where root is not an account, the sandbox's user keeps its own rights.
  */
 static struct owner become_owner(int connection, const struct sandbox *sandbox, const struct json *request)
 {
@@ -73,8 +73,8 @@ static struct owner become_owner(int connection, const struct sandbox *sandbox, 
     struct account account, root;
     bool is_done;
     if (asked->kind != JSON_STRING) {
-        is_done = become_user(sandbox);
-        account = (struct account){.uid = sandbox->uid, .gid = sandbox->gid};
+        is_done = find_account(sandbox, "", &account) && become_account(sandbox, &account);
+        account.home = NULL;
     } else {
         if (json_has_nul(asked) || !find_account(sandbox, asked->text, &account)) {
             refuse(connection, "unauthenticated", "there is no user %s in the sandbox", asked->text);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "access.h"
+#include "facts.h"
 #include "frames.h"
 #include "kernel.h"
 #include "program.h"
@@ -178,6 +179,25 @@ static void enter(int connection, const char *id, const char *namespace)
     buffer_free(&status);
 }
 
+/*
+ * Finds for whom a request works. A container has the account of its user only, with the name and home of its
+ * own list of users.
+ */
+static struct owner owner_of(int connection, const struct json *request)
+{
+    const struct json *asked = json_get(request, "user");
+    struct owner owner = {.uid = getuid(), .gid = getgid()};
+    if (asked->kind != JSON_STRING)
+        return owner;
+    const struct listed_user user = find_listed_user(owner.uid);
+    if (asked->size > 0 && (json_has_nul(asked) || strcmp(asked->text, user.name) != 0)) {
+        refuse(connection, "unauthenticated", "there is no user %s in the sandbox", asked->text);
+        _exit(0);
+    }
+    owner.home = user.home;
+    return owner;
+}
+
 _Noreturn void serve_container(int connection)
 {
     static struct buffer held[2];
@@ -188,7 +208,8 @@ _Noreturn void serve_container(int connection)
     set_timeout(connection, REQUEST_SECONDS);
     if (!read_message(connection, LARGEST_FRAME, &held[0], &place) || !read_message(connection, LARGEST_FRAME, &held[1], &request))
         _exit(0);
-    bool is_dial = strcmp(json_text(&place, "way"), "dial") == 0;
+    const char *way = json_text(&place, "way");
+    bool is_dial = strcmp(way, "dial") == 0;
     container = (pid_t)json_number(&place, "pid");
     if (container <= 0)
         refuse_as_ended(connection);
@@ -199,5 +220,10 @@ _Noreturn void serve_container(int connection)
     enter_directory(json_text(&place, "workingDir"));
     if (is_dial)
         serve_dial(connection, &request);
-    serve_files(connection, &request);
+    if (strcmp(way, "files") == 0)
+        serve_files(connection, &request);
+    struct owner owner = owner_of(connection, &request);
+    if (strcmp(way, "watch") == 0)
+        serve_watch(connection, &request, &owner);
+    serve_account_files(connection, &request, &owner);
 }

@@ -25,7 +25,8 @@ enum { METADATA_SIZE = sizeof METADATA - 1 };
 
 struct named {
     unsigned long id;
-    const char *name;
+    /* The name, and what follows the id in its line; NULL if nothing does. */
+    const char *name, *rest;
 };
 
 struct names {
@@ -73,21 +74,42 @@ static void read_names(struct names *names)
             capacity = capacity ? capacity * 2 : 64;
             names->all = reallocate(names->all, capacity * sizeof *names->all);
         }
-        names->all[names->count++] = (struct named){id, name};
+        names->all[names->count++] = (struct named){id, name, line};
     }
 }
 
-static void add_name(struct buffer *target, struct names *names, unsigned long id)
+/* Returns the first entry with this id, or NULL. */
+static const struct named *find_named(struct names *names, unsigned long id)
 {
     if (!names->is_read)
         read_names(names);
     for (size_t index = 0; index < names->count; index++) {
-        if (names->all[index].id == id) {
-            json_write_bytes(target, names->all[index].name);
-            return;
-        }
+        if (names->all[index].id == id)
+            return &names->all[index];
     }
-    buffer_format(target, "\"%lu\"", id);
+    return NULL;
+}
+
+static void add_name(struct buffer *target, struct names *names, unsigned long id)
+{
+    const struct named *found = find_named(names, id);
+    if (found != NULL)
+        json_write_bytes(target, found->name);
+    else
+        buffer_format(target, "\"%lu\"", id);
+}
+
+struct listed_user find_listed_user(uid_t uid)
+{
+    const struct named *found = find_named(&users, uid);
+    /* Group, comment, home and shell follow the id. */
+    char *rest = found != NULL && found->rest != NULL ? copy_text(found->rest, strlen(found->rest)) : NULL;
+    strsep(&rest, ":");
+    strsep(&rest, ":");
+    const char *home = strsep(&rest, ":");
+    struct buffer number = {0};
+    buffer_format(&number, "%u", (unsigned)uid);
+    return (struct listed_user){found != NULL ? found->name : number.data, home != NULL && home[0] == '/' ? home : "/"};
 }
 
 /* Metadata */

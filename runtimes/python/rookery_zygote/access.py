@@ -15,6 +15,8 @@ _MOST_OPEN = {
     "exec": (32, "commands"),
     "dial": (256, "connections to ports"),
     "files": (64, "files and directories"),
+    "account": (64, "files and directories"),
+    "watch": (64, "watched directories"),
 }
 _TITLE = "rookery: access"
 _EXIT_BROKEN = 70
@@ -56,7 +58,7 @@ class Server:
         """
         Serves one access as the user of this sandbox. Ends the process.
 
-        `kind`: exec, dial, files, or command: one whose output is sent after its end.
+        `kind`: exec, dial, files, account, watch, or command: one whose output is sent after its end.
         """
         facts = dict(_facts_of(sandbox), kind=kind, connection=connection.fileno())
         self._execute(connection, "--access", lambda: native.memory_file(json.dumps(facts).encode()))

@@ -70,7 +70,6 @@ export class ContainerAccess extends ProcessAccess implements SandboxAccess {
   protected readonly openWay: OpenWay = async (way, request, signal) => {
     if (way === 'exec') throw failedPrecondition('commands in containers are started by the daemon');
     if (way === 'processes') throw failedPrecondition('processes that outlive connections are not supported here');
-    if (way === 'account' || way === 'watch') throw failedPrecondition('containers have no files of accounts yet');
     if (!mayEnter()) {
       throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');
     }

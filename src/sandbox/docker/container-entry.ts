@@ -41,7 +41,7 @@ export class ContainerEntry {
   }
 
   /** Opens a connection into a container. `AccessConnection.open` documents its errors. */
-  async open(place: Place, way: 'dial' | 'files', request: object, signal: AbortSignal): Promise<AccessConnection> {
+  async open(place: Place, way: EnteringWay, request: object, signal: AbortSignal): Promise<AccessConnection> {
     await this.#ready();
     return await AccessConnection.open(this.#socket, [{ ...place, way }, request], signal);
   }
@@ -77,8 +77,13 @@ export class ContainerEntry {
 }
 
 /** Limits on open connections per container; sandboxes with Rookery's own init have the same limits. */
-const MOST = { dial: 256, files: 64 } as const;
-const WHAT = { dial: 'connections to ports', files: 'files and directories' } as const;
+const MOST = { dial: 256, files: 64, account: 64, watch: 64 } as const;
+const WHAT = {
+  dial: 'connections to ports',
+  files: 'files and directories',
+  account: 'files and directories',
+  watch: 'watched directories',
+} as const;
 
 type EnteringWay = keyof typeof MOST;
 
@@ -140,7 +145,7 @@ export class OpenAccesses {
   #of(container: string): Open {
     const known = this.#containers.get(container);
     if (known !== undefined) return known;
-    const made: Open = { counts: { dial: 0, files: 0 }, connections: new Set(), hasEnded: false };
+    const made: Open = { counts: { dial: 0, files: 0, account: 0, watch: 0 }, connections: new Set(), hasEnded: false };
     this.#containers.set(container, made);
     const forget = () => {
       if (this.#containers.get(container) === made) this.#containers.delete(container);
