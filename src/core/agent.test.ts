@@ -185,6 +185,32 @@ test.each([{}, { urn: null }, { urn: '' }, { runtime_spec: null }])(
   },
 );
 
+describe('a create with a template', () => {
+  test('a template needs no runtime_spec', () => {
+    expect(readSpec({ namespace: 'n', name: 'a', template: 'base', runtime_spec: null })).toMatchObject({
+      template: 'base',
+      codePath: '',
+      handler: '',
+      cpuMillis: 1000,
+      memoryMb: 2048,
+    });
+  });
+
+  test('a template takes resources of the runtime_spec, and no code', () => {
+    const sent = runtimeSpec({ cpu: 500, codePath: '/c', handler: 'h.f' });
+    expect(readSpec(createBody({ template: 'base', runtime_spec: sent }))).toMatchObject({
+      template: 'base',
+      cpuMillis: 500,
+      codePath: '',
+      handler: '',
+    });
+  });
+
+  test('an empty template makes an agent with code', () => {
+    expect(readSpec(createBody({ template: '' }))).toEqual(SPEC);
+  });
+});
+
 describe('names of agents', () => {
   test.each(['namespace', 'name'])('the field %s may have 128 characters of any script', field => {
     expect(read(createBody({ [field]: '\u{1f600}'.repeat(128) }))).toMatchObject({ [field]: '\u{1f600}'.repeat(128) });

@@ -138,6 +138,11 @@ const CREATE_FIELDS = {
   name: required(agentName),
   runtime_spec: maybe(runtimeSpec),
   urn: optional(text(), '', 'functionVersionUrn of a registered function (registered mode).'),
+  template: optional(text(), '', {
+    examples: ['base', 'code-interpreter-v1'],
+    description:
+      'Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`.',
+  }),
   env_vars: optional(environment, {}),
   workspace: optional(text({ raw: true }), '', {
     pattern: '^(/.*)?$',
@@ -158,7 +163,13 @@ const CREATE_FIELDS = {
 
 /** The body of an agent create. */
 export const AGENT_CREATE = object<ValueOf<typeof CREATE_FIELDS>>(CREATE_FIELDS, {
-  schema: { anyOf: [{ required: ['runtime_spec'] }, { required: ['urn'], properties: { urn: { minLength: 1 } } }] },
+  schema: {
+    anyOf: [
+      { required: ['runtime_spec'] },
+      { required: ['urn'], properties: { urn: { minLength: 1 } } },
+      { required: ['template'], properties: { template: { minLength: 1 } } },
+    ],
+  },
 });
 
 /**
@@ -167,8 +178,8 @@ export const AGENT_CREATE = object<ValueOf<typeof CREATE_FIELDS>>(CREATE_FIELDS,
  * spec, mounts, urn. `checkSources` checks afterwards that sources are safe and exist; the URN is resolved
  * after that.
  */
-export function readAgentCreate(body: JsonObject, tenant: string, defaults: ExecutorDefaults): AgentCreateRequest {
-  const form = new Form(AGENT_CREATE, body, '', failAtFirst);
+export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: ExecutorDefaults): AgentCreateRequest {
+  const form = new Form(AGENT_CREATE, withTemplateSpec(sentBody), '', failAtFirst);
   const { namespace, name } = form.read('namespace', 'name');
   const isInline = form.sent('runtime_spec') !== undefined;
   const sent = form.sent('urn') ?? '';
@@ -176,6 +187,7 @@ export function readAgentCreate(body: JsonObject, tenant: string, defaults: Exec
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
   const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
+  const { template } = form.read('template');
   const { env_vars, workspace, mounts, restart_policy, expose, replace, ...lifetime } = form.read(
     'env_vars',
     'workspace',
@@ -204,7 +216,19 @@ export function readAgentCreate(body: JsonObject, tenant: string, defaults: Exec
   };
   // A request with a `runtime_spec` ignores `urn`.
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
-  return { ...request, mode: 'inline', spec: resolveSpec(request, inline, defaults) };
+  const spec = resolveSpec(request, inline, defaults);
+  if (template === '') return { ...request, mode: 'inline', spec };
+  return { ...request, mode: 'inline', spec: { ...spec, ...NO_CODE, template } };
+}
+
+/** Fields of the spec of a sandbox without code. */
+const NO_CODE = { codePath: '', handler: '', initializer: '', preStop: '' };
+
+/** Adds a `runtime_spec` with the defaults to a request that names only a template. */
+function withTemplateSpec(body: JsonObject): JsonObject {
+  const { template, runtime_spec } = body;
+  if (typeof template !== 'string' || template === '' || (runtime_spec ?? null) !== null) return body;
+  return { ...body, runtime_spec: { runtime: 'python3', rootfs: { imageurl: template } } };
 }
 
 /**

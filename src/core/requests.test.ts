@@ -128,6 +128,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
         memory: 64,
       },
       urn: 'sn:x',
+      template: 'base',
       env_vars: { A: '1' },
       replace: true,
       workspace: '/w',

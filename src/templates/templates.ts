@@ -55,8 +55,8 @@ export function templateNames(): readonly string[] {
   return TEMPLATES.map(({ name }) => name);
 }
 
-/** Delays for 9 s, in which a program listens on its port after the start of a sandbox. */
-const DIAL_DELAYS_MS: readonly number[] = Array<number>(180).fill(50);
+/** Delays for about 8 s, in which a program listens on its port after the start of a sandbox. */
+const DIAL_DELAYS_MS: readonly number[] = Array<number>(140).fill(50);
 
 /**
  * Returns the delays before further attempts to reach a port of a sandbox, in milliseconds. Only ports of the

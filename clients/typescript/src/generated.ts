@@ -27,6 +27,8 @@ export type Agent = {
   restart_policy?: StoredRestartPolicy;
   /** When its policy starts it again. */
   restart_at?: string;
+  /** Only of a sandbox without code. */
+  template?: string;
   labels?: Record<string, string>;
   /** The end of its time to live, which does not run in a pause. */
   expires_at?: string;
@@ -219,6 +221,8 @@ export type CreateAgentRequest = {
   runtime_spec?: RuntimeSpec;
   /** functionVersionUrn of a registered function (registered mode). */
   urn?: string;
+  /** Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`. */
+  template?: string;
   env_vars?: Record<string, string | SecretReference>;
   /** Absolute path on the host; empty: none. */
   workspace?: string;

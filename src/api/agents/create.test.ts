@@ -59,6 +59,13 @@ describe('agent create: the error table', () => {
     );
   });
 
+  test('agent create answers 400 with the names of templates when the template is unknown', async () => {
+    await using frontend = testFrontend();
+    expect(await create(frontend, { namespace: 'n', name: 'a', template: 'x' })).toMatchObject(
+      refused('invalid request body: template: there is no template "x"; templates are base, code-interpreter-v1'),
+    );
+  });
+
   test('agent create answers 400 when the body is invalid or lacks a required field', async () => {
     await using frontend = testFrontend();
     const answers = [

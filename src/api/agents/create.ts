@@ -13,7 +13,7 @@ import {
   resolveRegistered,
 } from '../../core/agent.ts';
 import { parseCodeUrl, splitMounts } from '../../core/code-package.ts';
-import { failedPrecondition, ServiceError } from '../../core/error.ts';
+import { failedPrecondition, invalidRequest, ServiceError } from '../../core/error.ts';
 import { checkSources, type FindPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { Instance, InstanceSpec, MountSpec, SandboxType } from '../../core/instance.ts';
 import { LIMITS } from '../../core/limits.ts';
@@ -22,6 +22,7 @@ import { JSON_TYPE } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
 import { ServerTiming } from '../../lib/server-timing.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
+import { findTemplate, templateNames } from '../../templates/templates.ts';
 import { stepFailed } from '../errors.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
@@ -84,6 +85,7 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
   const { mountPolicy } = options;
   const { packages, others } = splitMounts(create.mounts);
   if (create.mode === 'inline') {
+    checkTemplate(create.spec.template);
     await checkSources(create.workspace, others, mountPolicy, findPathFor(create.spec.sandboxType, options));
     await checkPackages(create.tenant, packages, 'mount source', options);
     return create.spec;
@@ -101,6 +103,12 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
   await checkSources('', own.others, mountPolicy, findPathFor(spec.sandboxType, options));
   await checkPackages(create.tenant, own.packages, 'the code package', options);
   return spec;
+}
+
+function checkTemplate(name: string | undefined): void {
+  if (name === undefined || findTemplate(name) !== undefined) return;
+  const names = templateNames().join(', ');
+  throw invalidRequest(`invalid request body: template: there is no template "${name}"; templates are ${names}`);
 }
 
 /**

@@ -102,6 +102,7 @@ const AgentInstance = Type.Object({
     }),
   ),
   restart_at: Type.Optional(Type.String({ format: 'date-time', description: 'When its policy starts it again.' })),
+  template: Type.Optional(Type.String({ description: 'Only of a sandbox without code.' })),
   labels: Type.Optional(Type.Record(Type.String(), Type.String())),
   expires_at: Type.Optional(
     Type.String({ format: 'date-time', description: 'The end of its time to live, which does not run in a pause.' }),

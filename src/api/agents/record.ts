@@ -39,6 +39,7 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     handler: spec.handler,
     codePath: spec.codePath,
     ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),
+    ...(spec.template !== undefined && { template: spec.template }),
     rootfs: {
       type: spec.rootfs.type,
       imageurl: spec.rootfs.imageUrl,

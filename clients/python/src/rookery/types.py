@@ -37,6 +37,8 @@ class Agent(_Agent, total=False):
     restart_policy: StoredRestartPolicy
     restart_at: str
     """When its policy starts it again."""
+    template: str
+    """Only of a sandbox without code."""
     labels: Dict[str, str]
     expires_at: str
     """The end of its time to live, which does not run in a pause."""
@@ -247,6 +249,8 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     runtime_spec: RuntimeSpec
     urn: str
     """functionVersionUrn of a registered function (registered mode)."""
+    template: str
+    """Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`."""
     env_vars: Dict[str, Union[str, SecretReference]]
     workspace: str
     """Absolute path on the host; empty: none."""
