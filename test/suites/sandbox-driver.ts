@@ -241,6 +241,45 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await driver.wait(handle)).toMatchObject({ code: null });
       });
 
+      test('a paused sandbox is known to the next server and goes on with its memory', async context => {
+        if (driver.pause === undefined || driver.resume === undefined) return context.skip();
+        const { handle, spec, endpoint, channel } = await startWith(under.entries.count);
+        expect(await call(channel, {})).toBe(1);
+        channel.close();
+        await driver.pause(handle);
+        await driver.pause(handle);
+        const next = under.reopen?.() ?? driver;
+        try {
+          expect(await next.inspect(handle)).toEqual({ state: 'paused' });
+          expect(await next.list()).toEqual([{ instanceId: spec.instanceId, handle, running: true }]);
+          await next.resume?.(handle);
+          expect(await next.inspect(handle)).toEqual({ state: 'running' });
+          await next.resume?.(handle);
+        } finally {
+          if (next !== driver) await next.close();
+        }
+        const again = await Channel.open(endpoint, spec.secret, AbortSignal.timeout(WAIT_MS));
+        channels.push(again);
+        expect(await call(again, {})).toBe(2);
+      });
+
+      test('stop and remove end a paused sandbox without residue', async context => {
+        if (driver.pause === undefined) return context.skip();
+        for (const graceMs of [0, 2_000]) {
+          const { handle } = await start();
+          await driver.pause(handle);
+          await driver.stop(handle, graceMs);
+          expect((await driver.inspect(handle)).state).toBe('exited');
+          await driver.remove(handle);
+        }
+        const { handle } = await start();
+        await driver.pause(handle);
+        await driver.remove(handle);
+        expect(await driver.inspect(handle)).toEqual({ state: 'gone' });
+        expect(await driver.list()).toEqual([]);
+        await expect(driver.pause(handle)).rejects.toBeInstanceOf(ServiceError);
+      });
+
       test('two waits and a stop at the same time agree', async () => {
         const { handle } = await startWith(under.entries.echo);
         const [first, second] = await Promise.all([

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Database } from '../../src/storage/database.ts';
+import { listExpiringAgents, setAgentExpiry } from '../../src/storage/queries/agent-lifetimes.ts';
 import { listAgents } from '../../src/storage/queries/agents.ts';
 import {
   claimAsyncCall,
@@ -13,7 +14,12 @@ import {
   readAsyncCall,
   sumAsyncCallBytes,
 } from '../../src/storage/queries/async-calls.ts';
-import { findInstance, insertInstance, updateInstance } from '../../src/storage/queries/instances.ts';
+import {
+  findInstance,
+  insertInstance,
+  type StoredInstance,
+  updateInstance,
+} from '../../src/storage/queries/instances.ts';
 import {
   deleteJobSchedule,
   findJobSchedule,
@@ -259,6 +265,44 @@ export function describeStores(title: string, open: () => Promise<OpenDatabase>)
         ['i-1', 'STOPPING'],
         ['i-2', 'RUNNING'],
       ]);
+    });
+
+    test('lists select agents by labels and template, in the order of starts, and an end is set under conditions', async () => {
+      const { database } = opened;
+      const odd = { 'a%_\\"': '\n[]\u0000ü', app: 'x' };
+      const insert = (id: string, startedAtMs: number, more: object) => {
+        const agent = { namespace: 'ns', name: id, idempotency: undefined, ...more };
+        const row = storedInstance({ id, status: 'RUNNING', ttlMs: 5 });
+        return insertInstance(database, row, agent).then(() =>
+          updateInstance(database, row, ['RUNNING'], { startedAtMs, expiresAtMs: 100 }),
+        );
+      };
+      await insert('i-1', 30, { labels: odd, template: 'base' });
+      await insert('i-2', 10, { labels: { app: 'x' }, template: 'other' });
+      await insert('i-3', 30, { labels: { app: 'X' } });
+      const ids = async (filter: object) =>
+        (await listAgents(database, { tenant: 'default', limit: 10, after: null, ...filter })).map(({ id }) => id);
+      expect(await ids({ labels: { app: 'x' } })).toEqual(['i-1', 'i-2']);
+      expect(await ids({ labels: odd })).toEqual(['i-1']);
+      expect(await ids({ template: null })).toEqual(['i-1', 'i-2']);
+      expect(await ids({ template: 'other' })).toEqual(['i-2']);
+      expect(await ids({ startedAfterMs: 30, status: ['RUNNING', 'PAUSED'] })).toEqual(['i-1', 'i-3']);
+      expect(await ids({ order: 'newest' })).toEqual(['i-3', 'i-1', 'i-2']);
+      expect(await ids({ order: 'oldest', after: { id: 'i-2', startedAtMs: 10 } })).toEqual(['i-1', 'i-3']);
+      expect(await ids({ order: 'newest', after: { id: 'i-3', startedAtMs: 30 } })).toEqual(['i-1', 'i-2']);
+
+      const expiring = async () => await listExpiringAgents(database, storedInstance().nodeId);
+      const agent = (await expiring()).find(({ id }) => id === 'i-1');
+      expect(agent).toMatchObject({ id: 'i-1', ttlMs: 5, expiresAtMs: 100, pausedAtMs: 0 });
+      const set = (expiresAtMs: number, onlyLater = false, changes: object = {}) =>
+        setAgentExpiry(database, { ...(agent as StoredInstance), ...changes }, { ttlMs: 7, expiresAtMs, onlyLater });
+      expect([await set(50, true), await set(50), await set(60, true)]).toEqual([false, true, true]);
+      expect([await set(1, false, { pausedAtMs: 1 }), await set(1, false, { nodeId: 'other' })]).toEqual([
+        false,
+        false,
+      ]);
+      expect([await set(0, true), await set(90, true)]).toEqual([true, false]);
+      expect((await expiring()).map(({ id }) => id).sort()).toEqual(['i-2', 'i-3']);
     });
 
     test('a schedule is inserted once and deleted once', async () => {

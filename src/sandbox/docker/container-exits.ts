@@ -196,14 +196,26 @@ export class Exits {
   }
 }
 
-/** Returns how a container ended, or its state when it has not ended. Fails with `unavailable`. */
+/**
+ * Returns how a container ended, or its state when it has not ended: a paused one is `running`. Fails with
+ * `unavailable`.
+ */
 export async function inspectExit(
   engine: Engine,
   container: string,
 ): Promise<ExitResult | 'running' | 'created' | 'gone'> {
+  const state = await inspectState(engine, container);
+  return state === 'paused' ? 'running' : state;
+}
+
+/** Returns what `inspectExit` does, and `paused` for a paused container. */
+export async function inspectState(
+  engine: Engine,
+  container: string,
+): Promise<ExitResult | 'running' | 'paused' | 'created' | 'gone'> {
   try {
     const { State } = await engine.request('inspect a container', docker => docker.getContainer(container).inspect());
-    if (State.Running) return 'running';
+    if (State.Running) return State.Paused ? 'paused' : 'running';
     return State.Status === 'created' ? 'created' : toExit(State);
   } catch (error) {
     if (statusOf(error) === 404) return 'gone';

@@ -27,7 +27,7 @@ import { findPythonDir } from '../host/own-paths.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
 import { ContainerEntry, OpenAccesses } from './container-entry.ts';
-import { Exits, inspectExit, unknownExit } from './container-exits.ts';
+import { Exits, inspectState, unknownExit } from './container-exits.ts';
 import { readStats, removeContainer } from './container-requests.ts';
 import { ContainerStarter } from './container-starter.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation, SecurityOptions } from './daemon.ts';
@@ -181,6 +181,20 @@ export class DockerDriver implements SandboxDriver {
     await within(ended, KILL_TIMEOUT_MS, `the container of ${handle.instanceId} did not end although it was killed`);
   }
 
+  async pause(handle: SandboxHandle): Promise<void> {
+    const { engine } = await this.#open();
+    const container = this.#containerOf(handle);
+    if ((await inspectState(engine, container)) === 'paused') return;
+    await engine.request('pause the container', docker => docker.getContainer(container).pause());
+  }
+
+  async resume(handle: SandboxHandle): Promise<void> {
+    const { engine } = await this.#open();
+    const container = this.#containerOf(handle);
+    if ((await inspectState(engine, container)) !== 'paused') return;
+    await engine.request('resume the container', docker => docker.getContainer(container).unpause());
+  }
+
   async remove(handle: SandboxHandle): Promise<void> {
     const { container, directory } = readHandle(handle);
     const { engine, exits, networks } = await this.#open();
@@ -197,8 +211,8 @@ export class DockerDriver implements SandboxDriver {
     const { container } = readHandle(handle);
     if (container === '') return { state: 'gone' };
     const { engine } = await this.#open();
-    const state = await inspectExit(engine, container);
-    if (state === 'running' || state === 'gone') return { state };
+    const state = await inspectState(engine, container);
+    if (state === 'running' || state === 'paused' || state === 'gone') return { state };
     // The server ended after it created the container and before it started it.
     return { state: 'exited', exit: state === 'created' ? unknownExit() : state };
   }
@@ -212,7 +226,11 @@ export class DockerDriver implements SandboxDriver {
     ]);
     const listed = containers.map(({ Id: id, Labels: labels, State: state }) => {
       const instanceId = labels[LABEL_INSTANCE] ?? '';
-      return { instanceId, handle: makeHandle(this.#dockerDir, instanceId, id), running: state === 'running' };
+      return {
+        instanceId,
+        handle: makeHandle(this.#dockerDir, instanceId, id),
+        running: state === 'running' || state === 'paused',
+      };
     });
     const known = new Set(listed.map(({ instanceId }) => instanceId));
     const left = directories
