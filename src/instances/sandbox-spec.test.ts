@@ -165,3 +165,23 @@ test('the init message has the entry points, limits and context of the instance'
     cpuMillis: 500,
   });
 });
+
+test('a sandbox with a template has accounts, the marks of E2B and the home of its user', () => {
+  const spec = sandboxOf({ template: 'base', env: { E2B_SANDBOX: 'no', HOME: '/tmp' } });
+  expect(spec).toMatchObject({
+    hasAccounts: true,
+    workingDir: '/home/user',
+    env: { HOME: '/tmp', USER: 'user', E2B_SANDBOX: 'true', E2B_SANDBOX_ID: 'id', E2B_TEMPLATE_ID: 'base' },
+  });
+  expect(spec.platformMounts).toEqual([]);
+  expect(sandboxOf({}).hasAccounts).toBeUndefined();
+});
+
+test('a sandbox with a template gets the stand-ins of the installation', () => {
+  const given = { ...specOf({ template: 'base' }), env: {}, secretVariables: [] } as StartSpec;
+  const { env, platformMounts } = toSandboxSpec('id', 'secret', given, { ...RULES, programsDir: '/missing/python' });
+  expect(env.PATH).toMatch(/^\/opt\/rookery\/tools\/bin:\/usr\/.*:\/bin:\/opt\/rookery\/tools\/fallback$/);
+  expect(platformMounts).toEqual([
+    { source: '/missing/python/rookery_sandbox', target: '/opt/rookery/tools', readonly: true },
+  ]);
+});

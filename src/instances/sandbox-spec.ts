@@ -5,6 +5,7 @@ import { type ResolvedVariables, resolveVariables, type SecretSource, secretVari
 import { executionOf, explainStart } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import { marksOf, templateSandbox } from '../templates/sandbox.ts';
 import type { Start } from './start.ts';
 
 /** Settings of the installation that apply to every sandbox. */
@@ -17,6 +18,8 @@ export interface SandboxRules {
    * only the usual directories are searched.
    */
   readonly hostEnvironment?: Environment;
+  /** Directory of the platform's Python packages. Absent: sandboxes with a template get no stand-ins. */
+  readonly programsDir?: string;
 }
 
 /** PATH of a sandbox that shows the files of the host. */
@@ -47,6 +50,8 @@ export async function withSecrets(spec: InstanceSpec, secrets: SecretSource | un
  * home in an image (`/root`, `/home/<user>`). The docker driver uses `/tmp` if that does not exist. On the
  * host's files `HOME` is `/tmp`, because a home of the host is never shown. The working directory is the
  * workspace, else the code directory if a mount or the image can hold it, else `/`.
+ *
+ * A sandbox with a template has accounts of its own on the host's files; it begins in the home of `user`.
  */
 export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpec, rules: SandboxRules): SandboxSpec {
   const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
@@ -55,18 +60,24 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
   const mounts = hasWorkspace
     ? [{ source: spec.workspace, target: workspaceTarget, readonly: false }, ...spec.mounts]
     : spec.mounts;
+  const { template } = spec;
+  const own =
+    template !== undefined && spec.rootfs.type === 'host' ? templateSandbox(HOST_PATH, rules.programsDir) : undefined;
   return {
     instanceId,
     tenant: spec.tenant,
     command,
     secret,
     rootfs: spec.rootfs,
+    ...(own && { hasAccounts: true }),
     env: {
       // An image defines its own PATH.
       ...(spec.rootfs.type === 'host' ? { PATH: HOST_PATH } : {}),
       LANG: 'C.UTF-8',
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
+      ...own?.env,
       ...spec.env,
+      ...(template !== undefined && marksOf(template, instanceId)),
       ROOKERY_INSTANCE_ID: instanceId,
       ROOKERY_TENANT: spec.tenant,
       ROOKERY_FUNCTION: spec.functionName,
@@ -75,9 +86,9 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
       ROOKERY_SESSION_CTX_ID: spec.sessionContext ?? '',
     },
     ...(spec.secretVariables.length > 0 && { secretVariables: spec.secretVariables }),
-    workingDir: hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/',
+    workingDir: own?.workingDir ?? (hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/'),
     mounts,
-    platformMounts: [...executorMounts, ...(spec.platformMounts ?? [])],
+    platformMounts: [...executorMounts, ...(own?.mounts ?? []), ...(spec.platformMounts ?? [])],
     ports: spec.ports,
     cpuMillis: spec.cpuMillis,
     memoryMb: spec.memoryMb,

@@ -208,6 +208,11 @@ export interface SandboxSpec {
   /** The content of the later INIT. A runtime that gets it at its start loads the code at once. */
   readonly init?: object;
   readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
+  /**
+   * True for a sandbox with accounts of its own instead of `rootfs.user`: `root`, and `user`, which is the
+   * default. Absent: false.
+   */
+  readonly hasAccounts?: boolean;
   /** The complete environment of the user's code, including the platform's variables. */
   readonly env: Readonly<Record<string, string>>;
   /** Names in `env` whose values are secrets. Their values must not be stored or shown. Absent: none. */
@@ -305,6 +310,11 @@ export interface ExecRequest {
   readonly argv: readonly string[];
   /** The working directory; relative paths start at the sandbox's. `''`: the sandbox's working directory. */
   readonly workingDir: string;
+  /**
+   * The account that runs the command. Fails with `unauthenticated` if the sandbox has none of this name.
+   * Absent: the default account.
+   */
+  readonly user?: string;
   /** Variables to add to the sandbox's environment. */
   readonly env: Readonly<Record<string, string>>;
   readonly stdin: string;

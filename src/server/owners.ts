@@ -94,6 +94,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
     network: config.network,
     requireIsolation: config.requireIsolation,
     hostEnvironment: environment,
+    programsDir: findPythonDir(),
     secrets,
   };
   const jobCluster = cluster && jobClusterOf(cluster.replica);

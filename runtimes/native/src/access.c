@@ -103,7 +103,7 @@ _Noreturn static void serve_owner(int connection, const struct sandbox *sandbox,
     struct json request;
     read_request(connection, &request);
     struct owner owner = become_owner(connection, sandbox, &request);
-    if (!keep_only(connection))
+    if (!keep_only(connection, -1))
         refuse_access(connection, "its descriptors cannot be opened", errno);
     forbid_inspection();
     enter_directory(sandbox->working_dir);
@@ -115,8 +115,9 @@ _Noreturn static void serve_owner(int connection, const struct sandbox *sandbox,
 _Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum access_kind kind)
 {
     struct json request;
+    struct account account;
     bool has_owner = kind == ACCOUNT_FILES || kind == WATCHES;
-    if (!has_owner && !keep_only(connection))
+    if (!has_owner && !keep_only(connection, sandbox->accounts_namespace))
         refuse_access(connection, "its descriptors cannot be opened", errno);
     reset_signals();
     /* A write to a closed connection then fails with an error, so that the operation can be undone. */
@@ -126,7 +127,7 @@ _Noreturn void serve_access(int connection, const struct sandbox *sandbox, enum 
     prefer_as_oom_victim();
     if (has_owner)
         serve_owner(connection, sandbox, kind);
-    if (!become_user(sandbox))
+    if (!find_account(sandbox, "", &account) || !become_account(sandbox, &account))
         refuse_access(connection, "changing to its user failed", errno);
     /*
      * The process runs with the rights of the user, but the user must not inspect it, whatever a change of

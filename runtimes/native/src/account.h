@@ -15,6 +15,11 @@ struct account {
     const char *name, *home, *shell;
 };
 
+/* The ids of the accounts outside, in the namespace of init. */
+struct account_ids {
+    unsigned root, user;
+};
+
 /*
  * Finds an account by its name. The empty name is the sandbox's default account. False if there is none of
  * this name; callers refuse with `unauthenticated`.
@@ -24,9 +29,17 @@ bool find_account(const struct sandbox *sandbox, const char *name, struct accoun
  * Gives this process, a child of init or of a process that keeps the rights of init, the ids, groups and
  * limits of an account. In a sandbox with accounts of its own `root` keeps the capabilities CHOWN,
  * DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID over what belongs to the sandbox; any other account has none.
- * Comes before `keep_only`, which closes the descriptors that this needs. False with errno on failure: the
- * process must end then.
+ * Needs and closes `sandbox->accounts_namespace`. False with errno on failure: the process must end then.
  */
 bool become_account(const struct sandbox *sandbox, const struct account *account);
+
+/* The ids of the accounts of the sandbox whose limits this uid owns (`making.c`). */
+struct account_ids account_ids_of(uid_t limits_owner);
+/*
+ * Makes the user namespace of the accounts, inside the one that this process has just entered with all
+ * capabilities. `proc` is a directory of /proc where this process is visible. Returns its descriptor, or -1
+ * with errno.
+ */
+int make_accounts_namespace(int proc, struct account_ids ids);
 
 #endif

@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "access.h"
+#include "account.h"
 #include "frames.h"
 #include "moment.h"
 #include "program.h"
 #include "reason.h"
 #include "refusals.h"
-#include "rights.h"
 
 enum {
     CHUNK = 65536,
@@ -146,6 +146,11 @@ _Noreturn static void refuse_command(int connection, const char *what, int numbe
 static void start(struct command *command, int connection, const struct sandbox *sandbox, const struct json *request)
 {
     int input[2], output[2], error[2];
+    struct account account;
+    if (!find_account(sandbox, json_text(request, "user"), &account)) {
+        refuse(connection, "unauthenticated", "the sandbox has no user %s", shown(json_text(request, "user")));
+        _exit(0);
+    }
     command->watch = watch_children();
     if (pipe2(input, O_CLOEXEC) < 0 || pipe2(output, O_CLOEXEC) < 0 || pipe2(error, O_CLOEXEC) < 0)
         refuse_command(connection, "no pipes can be opened inside", errno);
@@ -153,9 +158,11 @@ static void start(struct command *command, int connection, const struct sandbox 
     if (command->pid < 0)
         refuse_command(connection, "no process can be started inside", errno);
     if (command->pid == 0) {
+        bool is_user = become_account(sandbox, &account);
+        int number = errno;
         detach((int[]){input[0], output[1], error[1]});
-        if (!become_user(sandbox))
-            fail_to_run(reason_of(errno));
+        if (!is_user)
+            fail_to_run(reason_of(number));
         /* Ends the command with this process. Comes after the change of user, which resets the setting. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         run_program(&(struct program){
@@ -184,7 +191,7 @@ _Noreturn void serve_command(int connection, const struct sandbox *sandbox)
     static struct buffer held, answer;
     static struct command command;
     struct json request;
-    if (!keep_only(connection))
+    if (!keep_only(connection, sandbox->accounts_namespace))
         refuse_command(connection, "the command cannot be prepared inside", errno);
     signal(SIGPIPE, SIG_IGN);
     set_timeout(connection, SECONDS);

@@ -203,7 +203,7 @@ _Noreturn void serve_container(int connection)
     static struct buffer held[2];
     struct json place, request;
     pthread_t watch;
-    if (!keep_only(connection))
+    if (!keep_only(connection, -1))
         refuse_entry(connection, "its descriptors cannot be opened");
     set_timeout(connection, REQUEST_SECONDS);
     if (!read_message(connection, LARGEST_FRAME, &held[0], &place) || !read_message(connection, LARGEST_FRAME, &held[1], &request))

@@ -29,8 +29,6 @@ enum {
     BACKLOG = 64,
     LARGEST_STAT = 1024,
     START_TIME_FIELD = 20,
-    /* No distribution assigns these uids. */
-    FIRST_OWNER = 0x70000000,
     MOST_PIDS = 1 << 22,
     /* Services in containers each count their processes from 1. */
     PID_NAMESPACES = 32,
@@ -340,7 +338,7 @@ _Noreturn static void try_layers(const struct worker *worker)
         fail("user_limits", "its limits");
     if (!keep_rights_of_init(sandbox))
         fail("capabilities", "its capabilities");
-    if (!filter_as_told(worker->facts))
+    if (!filter_as_told(worker->facts, "filter"))
         fail("seccomp", "its filter");
     remove_files();
     (void)!send(control, "{\"ready\":0}", 11, MSG_NOSIGNAL);

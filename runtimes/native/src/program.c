@@ -42,15 +42,18 @@ static void close_range_of(unsigned first, unsigned last)
         close((int)descriptor);
 }
 
-bool keep_only(int connection)
+bool keep_only(int connection, int other)
 {
+    unsigned first = (unsigned)(other >= 0 && other < connection ? other : connection);
+    unsigned last = (unsigned)(other > connection ? other : connection);
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (nothing < 0)
         return false;
     for (int number = 0; number < 3; number++)
         dup2(nothing, number);
-    close_range_of(3, (unsigned)connection - 1);
-    close_range_of((unsigned)connection + 1, UINT_MAX);
+    close_range_of(3, first - 1);
+    close_range_of(first + 1, last - 1);
+    close_range_of(last + 1, UINT_MAX);
     return true;
 }
 

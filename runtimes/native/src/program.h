@@ -10,10 +10,10 @@
 /* Restores the default signals. */
 void reset_signals(void);
 /*
- * Keeps only this descriptor; 0, 1 and 2 become /dev/null, because a path can be /proc/self/fd/1. False with
- * errno.
+ * Keeps only this descriptor and `other`, unless that is -1; 0, 1 and 2 become /dev/null, because a path can
+ * be /proc/self/fd/1. False with errno.
  */
-bool keep_only(int connection);
+bool keep_only(int connection, int other);
 /* Starts a session with default signals, and keeps only these descriptors, as 0, 1 and 2. */
 void detach(const int standard[3]);
 /* Keeps `report` too, until a program is executed. Returns its new number. */

@@ -70,7 +70,7 @@ static bool lower(int resource, double value)
     return setrlimit(resource, &limit) == 0;
 }
 
-static bool limit(const struct sandbox *sandbox)
+bool limit_user(const struct sandbox *sandbox)
 {
     /* The kernel counts signals and queues per user for the whole machine, so each sandbox gets a part. */
     if (!lower(RLIMIT_CORE, 0) || !lower(RLIMIT_NOFILE, sandbox->most_open_files) ||
@@ -84,7 +84,7 @@ static bool limit(const struct sandbox *sandbox)
 
 bool become_user(const struct sandbox *sandbox)
 {
-    if (!limit(sandbox))
+    if (!limit_user(sandbox))
         return false;
     /* Uses system calls: this process has one thread, but libc would synchronize others. */
     if (sandbox->sets_ids && (syscall(SYS_setgroups, sandbox->group_count, sandbox->groups) < 0 ||

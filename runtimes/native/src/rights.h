@@ -20,6 +20,8 @@ bool enter_user_namespace(uid_t uid, gid_t gid);
  * Rights on the host are lost.
  */
 bool enter_namespace_of(uid_t owner, int namespace);
+/* Sets the limits of a process of the user. */
+bool limit_user(const struct sandbox *sandbox);
 /* Sets the user's limits and ids, and drops all capabilities. */
 bool become_user(const struct sandbox *sandbox);
 /* Prevents all processes inside from inspecting this one, whatever their user. */

@@ -35,6 +35,10 @@ struct sandbox {
     double memory_mb, most_open_files, most_processes;
     /* The layers that work here (docs/internals/process-sandbox.md). */
     bool has_pid, has_user, has_capabilities, has_memory_group, has_pids_group;
+    /* True if it has the accounts `root` and `user` (`account.h`). */
+    bool has_accounts;
+    /* The user namespace of the accounts; -1 if both are the one user of the sandbox. */
+    int accounts_namespace;
     /* The user's process is a program, whose child processes only init ends. */
     bool is_program;
     pid_t user;

@@ -19,7 +19,9 @@
 
 #include "deployed.h"
 #include "failure.h"
+#include "account.h"
 #include "frames.h"
+#include "furnish.h"
 #include "groups.h"
 #include "identity.h"
 #include "kernel.h"
@@ -30,7 +32,7 @@
 #include "root.h"
 #include "title.h"
 
-enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64 };
+enum { READ_REQUEST_SECONDS = 10, LARGEST_MESSAGE = 64, USUAL_ID = 1000 };
 
 /* The directory of the runtime's socket inside, for a program. */
 static const char SOCKETS_NAME[] = "sock";
@@ -43,6 +45,8 @@ static const struct json *facts;
 static struct json request;
 static const struct json *command;
 static struct identity user;
+/* The host's /proc, through which the namespace of the accounts is made. */
+static int host_proc = -1;
 /* JSON texts, separated by commas. */
 static struct buffer warnings;
 /* Durations for the answer: a JSON object without its closing brace. */
@@ -51,6 +55,9 @@ static long long stage_began_us;
 /* The name of the directory, and its parent. */
 static const char *name;
 static int parent;
+/* The ids of the sandbox's accounts, or NULL if both are its one user. */
+static struct account_ids own_ids;
+static const struct account_ids *ids;
 /* True if the user's process becomes a program, if it makes the socket, and if it may serve HTTP. */
 static bool is_program, makes_socket, may_serve_http;
 
@@ -241,6 +248,7 @@ static void read_request(void)
     sandbox->most_open_files = json_number(&request, "maxOpenFiles");
     sandbox->most_processes = json_number(&request, "maxProcesses");
     sandbox->is_program = is_program;
+    sandbox->has_accounts = json_is_true(&request, "hasAccounts");
 }
 
 /*
@@ -282,9 +290,31 @@ static void run_as(void)
     sandbox->group_count = user.group_count;
 }
 
+/*
+ * Finds the user of a sandbox with accounts. Where each account has an id, the platform's process gets
+ * another one, so that no process inside can end it.
+ */
+static void find_user_of_platform(void)
+{
+    if (worker->limits_namespace >= 0 && sandbox->sets_ids && sandbox->has_capabilities) {
+        user = (struct identity){.name = "user", .uid = (uid_t)json_number(facts, "limitsOwner")};
+        own_ids = account_ids_of(user.uid);
+        ids = &own_ids;
+    } else {
+        user = (struct identity){.name = "user", .uid = sandbox->has_user ? USUAL_ID : geteuid()};
+    }
+    user.gid = user.uid;
+    user.groups = allocate(sizeof *user.groups);
+    user.groups[0] = user.gid;
+    user.group_count = 1;
+}
+
 static void find_user(void)
 {
-    find_identity(&user, json_text(&request, "user"));
+    if (sandbox->has_accounts)
+        find_user_of_platform();
+    else
+        find_identity(&user, json_text(&request, "user"));
     run_as();
     const struct json *resident = json_get(facts, "resident");
     if (resident->kind == JSON_OBJECT &&
@@ -395,6 +425,8 @@ static void mount_all(void)
     /* Limits the size of the root's own files. */
     snprintf(size, sizeof size, "size=%lldm", (long long)sandbox->memory_mb);
     must(mount(NULL, root, NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, size) == 0, "the size of its root");
+    if (sandbox->has_accounts)
+        must(furnish_etc(json_get(facts, "rootPlan"), root, ids, user.uid), "its /etc");
     struct needed needed = find_needed();
     for_each_mount(&needed, mount_one);
     free(needed.paths);
@@ -402,7 +434,10 @@ static void mount_all(void)
         struct json target = {.kind = JSON_STRING, .text = (char *)INSIDE_SOCKETS, .size = sizeof INSIDE_SOCKETS - 1};
         mount_source(worker->sockets, &target, false, root, &(struct needed){0});
     }
-    make_home(root);
+    if (sandbox->has_accounts)
+        must(furnish_homes(root, ids, sandbox->env), "its homes");
+    else
+        make_home(root);
     must(enter_root(root), "its root");
 }
 
@@ -425,6 +460,11 @@ static void enter_limits_namespace(void)
     must(enter_namespace_of((uid_t)json_number(facts, "limitsOwner"), worker->limits_namespace) &&
              give_up_privileges(sandbox, has("hasNoNewPrivs")),
          "user_limits");
+    if (ids != NULL) {
+        sandbox->accounts_namespace = make_accounts_namespace(host_proc, *ids);
+        must(sandbox->accounts_namespace >= 0, "the user namespace of its accounts");
+        close(host_proc);
+    }
     close(worker->limits_namespace);
 }
 
@@ -620,6 +660,8 @@ static void prepare(void)
     if (!is_program)
         give_orders();
     end_stage("orders");
+    if (ids != NULL)
+        must((host_proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) >= 0, "/proc");
     mount_all();
     if (json_get(command, "deployDir")->kind == JSON_STRING)
         check_deployed(command, &user, sandbox->sets_ids);
@@ -657,7 +699,7 @@ void start_instance(struct worker *told)
     enter_limits_namespace();
     must(keep_rights_of_init(sandbox), "capabilities");
     forbid_inspection();
-    must(filter_as_told(facts), "seccomp");
+    must(filter_as_told(facts, ids != NULL ? "filterOfAccounts" : "filter"), "seccomp");
     tie_to_shim();
     end_stage("rights");
     /*

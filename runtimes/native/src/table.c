@@ -334,7 +334,7 @@ _Noreturn void run_table(int control, const struct sandbox *told)
     setsid();
     forbid_inspection();
     show_title("rookery: processes");
-    if (!keep_only(control))
+    if (!keep_only(control, sandbox->accounts_namespace))
         _exit(1);
     int signals = watch_signals();
     /* Without a pid namespace the end of init does not end this process. */

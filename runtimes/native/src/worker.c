@@ -88,6 +88,7 @@ bool worker_read_from(struct worker *worker, struct buffer *told)
     sandbox->has_capabilities = json_is_true(&facts, "hasCapabilities");
     sandbox->has_memory_group = json_is_true(&facts, "hasMemoryGroup");
     sandbox->has_pids_group = json_is_true(&facts, "hasPidsGroup");
+    sandbox->accounts_namespace = -1;
     sandbox->user = (pid_t)json_number(&facts, "user");
     sandbox->log_bytes = (size_t)json_number(&facts, "logBytes");
     sandbox->log_files = (int)json_number(&facts, "logFiles");
@@ -120,9 +121,9 @@ static int hex_digit(char digit)
     return digit >= 'a' ? digit - 'a' + 10 : digit - '0';
 }
 
-bool filter_as_told(const struct json *facts)
+bool filter_as_told(const struct json *facts, const char *name)
 {
-    const struct json *digits = json_get(facts, "filter");
+    const struct json *digits = json_get(facts, name);
     if (digits->kind != JSON_STRING)
         return true;
     char *bytes = allocate(digits->size / 2);

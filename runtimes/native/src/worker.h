@@ -35,9 +35,9 @@ void execute_again(const struct worker *worker, const struct buffer *facts);
  */
 int take_connection(int control);
 /*
- * Installs the filter of system calls from the facts: two digits a byte, made by `rookery_zygote/seccomp.py`.
- * True if there is none.
+ * Installs a filter of system calls from the facts: two digits a byte, made by `rookery_zygote/seccomp.py`.
+ * `filter` is that of a sandbox; `filterOfAccounts` lacks the refusal of setns. True if there is none.
  */
-bool filter_as_told(const struct json *facts);
+bool filter_as_told(const struct json *facts, const char *name);
 
 #endif

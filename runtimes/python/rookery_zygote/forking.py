@@ -346,6 +346,7 @@ def _facts(plan, held, is_trial, is_supervised):
         "hasMemoryGroup": held.has("cgroup.memory"),
         "hasPidsGroup": held.has("cgroup.pids"),
         "filter": seccomp.OWN.hex() if held.has("seccomp") else None,
+        "filterOfAccounts": seccomp.OF_ACCOUNTS.hex() if held.has("seccomp") else None,
         "root": plan.root.mount_point if held.has("mount") else "",
         "needed": plan.root.needed,
         "runtime": plan.root.runtime,

@@ -177,7 +177,7 @@ def _one_of(values, denied, allow):
     return [_instruction(_LOAD, 0, 0, _argument_at(0))] + checks + [denied, allow]
 
 
-def _rules(machine, allow):
+def _rules(machine, allow, passed=()):
     """
     Returns the restricted calls: number of the call → the instructions that decide about it, ending with a
     return.
@@ -186,7 +186,7 @@ def _rules(machine, allow):
     eperm = _instruction(_RETURN, 0, 0, _ERRNO | _EPERM)
     enosys = _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS)
     unsupported = _instruction(_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)
-    rules = {entry[column]: [eperm] for entry in DENIED}
+    rules = {entry[column]: [eperm] for entry in DENIED if entry[0] not in passed}
     rules.update((entry[column], [enosys]) for entry in ABSENT)
     rules.update((entry[column], _mode_check(entry[3], entry[4], eperm, allow)) for entry in MODES)
     rules.pop(None, None)
@@ -259,8 +259,12 @@ def _decide(ranges, otherwise):
     return decided + [otherwise]
 
 
-def program(machine):
-    """Returns the filter as BPF bytes, or None for an architecture that is not in the tables."""
+def program(machine, passed=()):
+    """
+    Returns the filter as BPF bytes, or None for an architecture that is not in the tables.
+
+    `passed` are names of denied calls that pass.
+    """
     if machine not in _AUDIT_ARCH:
         return None
     allow = _instruction(_RETURN, 0, 0, _ALLOW)
@@ -277,11 +281,14 @@ def program(machine):
             _instruction(_JUMP_GREATER_EQUAL, 0, 1, 0x40000000),
             _instruction(_RETURN, 0, 0, _ERRNO | _ENOSYS),
         ]
-    return b"".join(code + _decide(_ranges(_rules(machine, allow)), allow))
+    return b"".join(code + _decide(_ranges(_rules(machine, allow, passed)), allow))
 
 
 #: The filter for this machine. Made once, because every worker installs it.
 OWN = program(syscalls.MACHINE)
+#: The filter of an init whose children enter the user namespace of the sandbox's accounts. Each of them
+#: refuses setns by another filter, before it becomes an account (`runtimes/native/src/account.c`).
+OF_ACCOUNTS = program(syscalls.MACHINE, ("setns",))
 _HELD = None if OWN is None else ctypes.create_string_buffer(OWN, len(OWN))
 _REQUEST = None if OWN is None else struct.pack("@HP", len(OWN) // 8, ctypes.addressof(_HELD))
 

@@ -17,6 +17,7 @@ export function startRequest(
     secret: spec.secret,
     init: spec.init ?? null,
     user: spec.rootfs.user,
+    hasAccounts: spec.hasAccounts ?? false,
     env: spec.env,
     workingDir: spec.workingDir,
     mounts: spec.mounts,
