@@ -9,6 +9,7 @@ import { addClusterRoute, type ClusterRoutesOptions } from './admin/cluster.ts';
 import { type AgentRoutesOptions, addAgentRoutes, addExecRoute, addLogsRoute, addStatsRoute } from './agents/agents.ts';
 import { addFileRoutes } from './agents/files.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
+import { addProcessRoutes } from './agents/processes.ts';
 import { addTerminalRoute } from './agents/terminal.ts';
 import { addBuildRoutes, type BuildRoutesOptions } from './builds/builds.ts';
 import { addCodeRoutes, type CodeRoutesOptions } from './code/code.ts';
@@ -89,6 +90,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addExecRoute(scope, options.instances);
     addFileRoutes(scope, options.instances);
     addTerminalRoute(scope, options.instances);
+    addProcessRoutes(scope, options.instances);
     addStatsRoute(scope, options.instances);
   });
   const { service, jobs, cluster, code, builds, secrets, observed, dashboard, documents, meta } = options;

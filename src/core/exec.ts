@@ -7,8 +7,8 @@ import { object, optional, required, type ValueOf } from './shape.ts';
 const program = text({ required: true, maxBytes: LIMITS.variableBytes });
 const args = list(text({ maxBytes: LIMITS.variableBytes }));
 
-/** `/bin/sh -c` runs a text; a list is an argument vector. */
-const command: Kind<readonly string[]> = {
+/** A command: `/bin/sh -c` runs a text; a list is an argument vector. */
+export const COMMAND: Kind<readonly string[]> = {
   describe: () => ({
     anyOf: [program.describe(), { ...args.describe(), minItems: 1, prefixItems: [program.describe()] }],
     description: 'A text is run by `/bin/sh -c`, a list is an argument vector.',
@@ -25,7 +25,7 @@ const command: Kind<readonly string[]> = {
 };
 
 const EXEC_FIELDS = {
-  command: required(command),
+  command: required(COMMAND),
   timeout: optional(
     number({ min: 0.001, max: LIMITS.execTimeoutSeconds.max }),
     LIMITS.execTimeoutSeconds.default,

@@ -9,6 +9,7 @@ import { isJsonObject, type JsonObject } from './json.ts';
 import type { Kind } from './kind.ts';
 import { POOL_UPDATE, POOLS_CREATE, readPool, readPoolUpdate } from './pool.ts';
 import type { Checked } from './problem.ts';
+import { PROCESS, PROCESS_SIGNAL, readProcess, readProcessSignal } from './process.ts';
 import { RESERVATION, readReservation } from './reservation.ts';
 import { PUBLISH, readPublish } from './revision.ts';
 import { unknownFieldWarnings } from './unknown-names.ts';
@@ -147,6 +148,23 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
     body: { command: ['a', 'b'], working_dir: '/w', env: { A: 'b' }, stdin: 'in', timeout: 3.5 },
     takes: doesNotThrow(readExec),
   },
+  'a process': {
+    shape: PROCESS,
+    body: {
+      command: ['a', 'b'],
+      working_dir: '/w',
+      env: { A: 'b' },
+      user: 'root',
+      tag: 't',
+      stdin: true,
+      tty: true,
+      cols: 100,
+      rows: 30,
+      timeout: 3.5,
+    },
+    takes: doesNotThrow(readProcess),
+  },
+  'a signal': { shape: PROCESS_SIGNAL, body: { signal: 'SIGINT' }, takes: doesNotThrow(readProcessSignal) },
   'a job': {
     shape: JOB_SUBMIT,
     body: { ...JOB, submission_id: 's', job_id: 'j' },

@@ -2,9 +2,8 @@ import { describeProcesses } from '../suites/sandbox-processes.ts';
 import { otherUser, ProcessFixture } from './process-fixture.ts';
 
 function describeProcessTable(name: string, disable: readonly string[]): void {
-  describeProcesses(name, async () => {
-    return new ProcessFixture({ disable }).underTest(otherUser(!disable.includes('namespaces')));
-  });
+  const isIsolated = !disable.includes('namespaces');
+  describeProcesses(name, async () => new ProcessFixture({ disable }).underTest(otherUser(isIsolated)), isIsolated);
 }
 
 describeProcessTable('processes of a process sandbox', []);

@@ -5,8 +5,9 @@ import { otherUser } from './process-fixture.ts';
 import { SupervisorFixture } from './supervisor-fixture.ts';
 
 describeWith(['supervisor'], 'supervisord', () => {
-  describeProcesses('processes of a supervised sandbox', async () => {
+  const create = async () => {
     const supervisord = await TestSupervisord.start();
     return new SupervisorFixture(supervisord).underTest(otherUser(false), supervisord);
-  });
+  };
+  describeProcesses('processes of a supervised sandbox', create, true);
 });

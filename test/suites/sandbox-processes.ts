@@ -23,7 +23,7 @@ interface Heard {
  * Tests the contract of `SandboxProcesses` in `src/sandbox/access.ts`. The sandbox contains a shell, the
  * usual small programs and `python3`.
  */
-export function describeProcesses(name: string, create: () => Promise<DriverUnderTest>, makeMs?: number): void {
+export function describeProcesses(name: string, create: () => Promise<DriverUnderTest>, isIsolated: boolean): void {
   describe(name, { timeout: TEST_TIMEOUT_MS }, () => {
     let under: DriverUnderTest;
     let driver: SandboxDriver;
@@ -37,7 +37,7 @@ export function describeProcesses(name: string, create: () => Promise<DriverUnde
       await available(driver);
       standing = (await driver.start({ ...under.spec(), maxProcesses: 512 }, signal())).handle;
       access = accessOf(standing);
-    }, makeMs);
+    });
 
     afterEach(async () => {
       for (const stream of streams.splice(0)) stream.close();
@@ -417,6 +417,24 @@ export function describeProcesses(name: string, create: () => Promise<DriverUnde
         const { pid } = await start(['sleep', '60'], { hidden: true });
         expect(await access.listProcesses(signal())).toEqual([]);
         await kill(pid);
+      });
+
+      test.runIf(isIsolated)('cannot be read or traced by its processes', async () => {
+        const script = [
+          'readlink /proc/$PPID/fd/0 || readlink /proc/$PPID/root || head -c1 /proc/$PPID/mem || head -c1 /proc/$PPID/environ',
+          'python3 -c "import ctypes, os; print(ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0))"',
+        ];
+        expect((await finish(await start(['sh', '-c', `${script[0]}; exec ${script[1]}`]))).stdout).toBe('-1\n');
+      });
+
+      test.runIf(isIsolated)('gives its processes no capability and no descriptor of its own', async () => {
+        const script = [
+          'import os',
+          'lines = open("/proc/self/status").read().splitlines()',
+          'print(sorted(line for line in lines if line[:4] == "Cap" and int(line.split()[1], 16) > 0 and line[:6] != "CapBnd"))',
+          'print([n for n in range(3, 256) if os.path.exists("/proc/self/fd/%d" % n)])',
+        ];
+        expect((await finish(await start(['python3', '-c', script.join('\n')]))).stdout).toBe('[]\n[]\n');
       });
 
       test('starts again when a process inside has ended it', async () => {

@@ -2,6 +2,7 @@ import type { Connection, RequestOptions } from './connection.ts';
 import { Files } from './files.ts';
 import { followLog } from './followed-log.ts';
 import type { AgentExecRequest, AgentExecResponse, Agent as AgentRecord, AgentStatsResponse } from './generated.ts';
+import { Processes } from './processes.ts';
 import { openTerminal, type Terminal, type TerminalOptions } from './terminal.ts';
 
 export interface InvokeOptions extends RequestOptions {
@@ -27,6 +28,7 @@ export class Agent {
   /** The agent's record at the time of the last read; `refresh` reads it again. */
   record: AgentRecord;
   readonly files: Files;
+  readonly processes: Processes;
   readonly #connection: Connection;
 
   /** @internal */
@@ -35,6 +37,7 @@ export class Agent {
     this.record = record;
     this.id = record.instance_id;
     this.files = new Files(connection, this.id);
+    this.processes = new Processes(connection, this.id);
   }
 
   get name(): string {

@@ -682,6 +682,22 @@ export type ListPoolsResponseResult = {
   pools: Pool[];
 };
 
+export type ListProcessesResponse = {
+  code: 200;
+  processes: ListProcessesResponseProcessesItem[];
+};
+
+export type ListProcessesResponseProcessesItem = {
+  pid: number;
+  command: string[];
+  working_dir: string;
+  /** Empty: the user of the sandbox. */
+  user: string;
+  tag: string | null;
+  tty: boolean;
+  started_at: string;
+};
+
 export type ListReservedInstancesResponse = {
   code: 0;
   message: "";
@@ -1111,6 +1127,41 @@ export type Setting = {
   doc: string;
 };
 
+export type SignalProcessRequest = {
+  /** Name of a signal, such as `SIGKILL`. */
+  signal?: string;
+};
+
+export type SignalProcessResponse = {
+  code: 200;
+};
+
+export type StartProcessRequest = {
+  /** A text is run by `/bin/sh -c`, a list is an argument vector. */
+  command: string | string[];
+  /** Default: the working directory of the sandbox. */
+  working_dir?: string;
+  env?: Record<string, string>;
+  /** An account inside; default: the user of the sandbox. */
+  user?: string;
+  /** A name by which it can be selected like by its pid. */
+  tag?: string;
+  /** Opens a standard input; otherwise it is empty. */
+  stdin?: boolean;
+  /** With a terminal. */
+  tty?: boolean;
+  cols?: number;
+  rows?: number;
+  /** Seconds after which the process is killed; 0: never. */
+  timeout?: number;
+};
+
+export type StartProcessResponse = {
+  code: 200;
+  /** Inside the sandbox. */
+  pid: number;
+};
+
 export type StopJobResponse = {
   stopped: boolean;
 };
@@ -1345,6 +1396,30 @@ export interface Operations {
     query: { path?: string | undefined; mode?: string | undefined; recursive?: boolean | undefined };
     body: undefined;
     answer: MakeDirectoryResponse;
+  };
+  startProcess: {
+    params: { instanceId: string };
+    query: object;
+    body: StartProcessRequest;
+    answer: StartProcessResponse;
+  };
+  listProcesses: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: ListProcessesResponse;
+  };
+  signalProcess: {
+    params: { instanceId: string; process: string };
+    query: object;
+    body: SignalProcessRequest;
+    answer: SignalProcessResponse;
+  };
+  attachProcess: {
+    params: { instanceId: string; process: string };
+    query: object;
+    body: undefined;
+    answer: unknown;
   };
   agentStats: {
     params: { instanceId: string };
@@ -1760,6 +1835,10 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   downloadFile: ['GET', '/api/agent/{instanceId}/files/download'],
   listFiles: ['GET', '/api/agent/{instanceId}/files/list'],
   makeDirectory: ['POST', '/api/agent/{instanceId}/files/mkdir'],
+  startProcess: ['POST', '/api/agent/{instanceId}/processes'],
+  listProcesses: ['GET', '/api/agent/{instanceId}/processes'],
+  signalProcess: ['POST', '/api/agent/{instanceId}/processes/{process}/signal'],
+  attachProcess: ['GET', '/api/agent/{instanceId}/processes/{process}/attach'],
   agentStats: ['GET', '/api/agent/{instanceId}/stats'],
   uploadFile: ['POST', '/api/agent/{instanceId}/files/upload'],
   openTunnel: ['GET', '/serverless/v1/ws'],

@@ -15,6 +15,7 @@ export {
 } from './functions.ts';
 export type * as wire from './generated.ts';
 export type { Jobs, SubmitOptions } from './jobs.ts';
+export type { Processes, ProcessName } from './processes.ts';
 export { Rookery } from './rookery.ts';
 export type { Environment, RunOptions } from './runs.ts';
 export type { Secrets } from './secrets.ts';

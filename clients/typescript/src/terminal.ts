@@ -101,7 +101,7 @@ export class Terminal implements AsyncIterable<Output> {
     this.#socket.send(JSON.stringify({ type: 'stdin-end' }));
   }
 
-  /** Closes the connection, which also ends the command. */
+  /** Closes the connection, which also ends the command, but not a process of `Processes`. */
   close(): void {
     this.#socket.close(NORMAL);
     // Unread messages precede the peer's close message, so reading must continue.

@@ -60,8 +60,9 @@ async function serve(socket: WebSocket, request: FastifyRequest, { exec, hasTerm
   const moved = keepAlive(socket, LIMITS.channelIdleMs);
   const { stdin, stdout, stderr } = exec;
   stdin.on('error', () => undefined);
+  const controlled = { endInput: () => stdin.end(), resize: (size: TerminalSize) => exec.resize(size) };
   receive(socket, stdin, text => {
-    const problem = obey(text, exec);
+    const problem = obey(text, controlled);
     if (problem !== undefined) close(socket, CLOSE.policy, problem);
   });
   socket.on('message', moved);
@@ -80,8 +81,14 @@ async function serve(socket: WebSocket, request: FastifyRequest, { exec, hasTerm
   }
 }
 
-/** Executes a message. Returns the problem of an invalid message, otherwise undefined. */
-function obey(text: string, exec: OpenExec): string | undefined {
+/** The part of a command that text messages control. */
+interface Controlled {
+  endInput(): void;
+  resize(size: TerminalSize): void;
+}
+
+/** Executes a text message. Returns the problem of an invalid message, otherwise undefined. */
+export function obey(text: string, command: Controlled): string | undefined {
   let message: { readonly type?: unknown; readonly cols?: unknown; readonly rows?: unknown } | null;
   try {
     message = JSON.parse(text);
@@ -89,13 +96,13 @@ function obey(text: string, exec: OpenExec): string | undefined {
     return 'a text message must be JSON';
   }
   if (message?.type === 'stdin-end') {
-    exec.stdin.end();
+    command.endInput();
     return undefined;
   }
   if (message?.type !== 'resize') return 'the type of a text message must be resize or stdin-end';
   const size = sizeOf(message.cols, message.rows);
   if (size === undefined) return `resize: cols and rows must be integers from 1 to ${MAX_SIZE}`;
-  exec.resize(size);
+  command.resize(size);
   return undefined;
 }
 

@@ -26,6 +26,7 @@ export function register(program: Command, context: Context): void {
   addPauses(agent, context);
   addLogs(agent, context);
   addExec(agent, context);
+  addProcesses(agent, context);
   addShell(agent, context);
   addCopy(agent, context);
   addPortForward(agent, context);
@@ -206,12 +207,22 @@ function addExec(agent: Command, context: Context): void {
     .option('-w, --workdir <dir>', 'where it runs, inside the sandbox')
     .option('-e, --env <name=value>', 'added to its environment; may be repeated', append)
     .option('-i, --stdin', 'send stdin to it')
+    .option('-d, --detach', 'print its pid and leave it running; see "rookery agent ps"')
+    .option('--tag <tag>', 'with --detach: a name for it')
+    .option('--user <user>', 'with --detach: the account inside')
     .option('--timeout <time>', 'the time limit; the exit code is then 124', '300s')
     .passThroughOptions()
     .option('--json', 'print JSON')
     .action(async (id, words, _options, self) => {
       const { execInAgent } = await import('./call.ts');
       const command = commandOf(self, words);
+      if (self.opts().detach === true) {
+        const { startInAgent } = await import('./processes.ts');
+        await startInAgent(context.io, id, command, self.opts());
+        return;
+      }
+      if (self.opts().tag !== undefined || self.opts().user !== undefined)
+        throw usageError('--tag and --user need --detach.');
       context.exitCode = await execInAgent(context.io, id, command, self.opts());
     });
 }
@@ -230,6 +241,42 @@ function commandOf(self: Pick<Command, 'parseOptions'>, words: readonly string[]
   const command = end === -1 ? rest : [...rest, ...words.slice(end + 1)];
   if (command.length === 0) throw usageError('The command is missing: rookery agent exec <agent> -- <command...>.');
   return command;
+}
+
+const PROCESS = 'its pid inside, or its tag';
+
+function addProcesses(agent: Command, context: Context): void {
+  addAgentCommand(agent, 'ps')
+    .summary('list the detached processes of an agent')
+    .description('Lists the running processes that were started with "rookery agent exec --detach" or over the API.')
+    .argument('<agent>', AGENT)
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { listProcesses } = await import('./processes.ts');
+      await listProcesses(context.io, id, options);
+    });
+  addAgentCommand(agent, 'attach')
+    .summary('follow the output of a detached process')
+    .description(
+      'Prints the output of a process from now on, until it ends, and returns its exit code. Ctrl-C, or Ctrl-] in a terminal of it, leaves it running.',
+    )
+    .argument('<agent>', AGENT)
+    .argument('<process>', PROCESS)
+    .option('-i, --stdin', 'send stdin to it')
+    .action(async (id, process, options) => {
+      const { attachToProcess } = await import('./processes.ts');
+      context.exitCode = await attachToProcess(context.io, id, process, options);
+    });
+  addAgentCommand(agent, 'kill')
+    .summary('signal a detached process of an agent')
+    .description('Sends a signal to a process, not to its children.')
+    .argument('<agent>', AGENT)
+    .argument('<process>', PROCESS)
+    .option('-s, --signal <name>', 'KILL, TERM, INT, …', 'TERM')
+    .action(async (id, process, options) => {
+      const { killProcess } = await import('./processes.ts');
+      await killProcess(context.io, id, process, options);
+    });
 }
 
 function addShell(agent: Command, context: Context): void {

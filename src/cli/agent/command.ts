@@ -126,8 +126,8 @@ function promptCommand(agent: string): string {
   return `PS1="(${agent.replace(/[^\w./-]/g, '_')}) $PS1"; unset PROMPT_COMMAND`;
 }
 
-/** Sends every change of this terminal's size to the sandbox. */
-function passSize(terminal: Terminal, socket: WebSocket): () => void {
+/** Sends every change of this terminal's size to the sandbox. The returned function ends that. */
+export function passSize(terminal: Terminal, socket: WebSocket): () => void {
   return terminal.onResize(() => {
     const { columns, rows } = terminal.size();
     if (socket.readyState === socket.OPEN) socket.send(JSON.stringify({ type: 'resize', cols: columns, rows }));

@@ -762,6 +762,22 @@ class ListPoolsResponseResult(TypedDict):
     pools: List[Pool]
 
 
+class ListProcessesResponse(TypedDict):
+    code: Literal[200]
+    processes: List[ListProcessesResponseProcessesItem]
+
+
+class ListProcessesResponseProcessesItem(TypedDict):
+    pid: int
+    command: List[str]
+    working_dir: str
+    user: str
+    """Empty: the user of the sandbox."""
+    tag: Union[str, None]
+    tty: bool
+    started_at: str
+
+
 class ListReservedInstancesResponse(TypedDict):
     code: Literal[0]
     message: Literal[""]
@@ -1235,6 +1251,44 @@ class Setting(TypedDict):
     doc: str
 
 
+class SignalProcessRequest(TypedDict, total=False):
+    signal: str
+    """Name of a signal, such as `SIGKILL`."""
+
+
+class SignalProcessResponse(TypedDict):
+    code: Literal[200]
+
+
+class _StartProcessRequest(TypedDict):
+    command: Union[str, List[str]]
+    """A text is run by `/bin/sh -c`, a list is an argument vector."""
+
+
+class StartProcessRequest(_StartProcessRequest, total=False):
+    working_dir: str
+    """Default: the working directory of the sandbox."""
+    env: Dict[str, str]
+    user: str
+    """An account inside; default: the user of the sandbox."""
+    tag: str
+    """A name by which it can be selected like by its pid."""
+    stdin: bool
+    """Opens a standard input; otherwise it is empty."""
+    tty: bool
+    """With a terminal."""
+    cols: int
+    rows: int
+    timeout: float
+    """Seconds after which the process is killed; 0: never."""
+
+
+class StartProcessResponse(TypedDict):
+    code: Literal[200]
+    pid: int
+    """Inside the sandbox."""
+
+
 class StopJobResponse(TypedDict):
     stopped: bool
 
@@ -1408,6 +1462,10 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "downloadFile": ("GET", "/api/agent/{instanceId}/files/download"),
     "listFiles": ("GET", "/api/agent/{instanceId}/files/list"),
     "makeDirectory": ("POST", "/api/agent/{instanceId}/files/mkdir"),
+    "startProcess": ("POST", "/api/agent/{instanceId}/processes"),
+    "listProcesses": ("GET", "/api/agent/{instanceId}/processes"),
+    "signalProcess": ("POST", "/api/agent/{instanceId}/processes/{process}/signal"),
+    "attachProcess": ("GET", "/api/agent/{instanceId}/processes/{process}/attach"),
     "agentStats": ("GET", "/api/agent/{instanceId}/stats"),
     "uploadFile": ("POST", "/api/agent/{instanceId}/files/upload"),
     "openTunnel": ("GET", "/serverless/v1/ws"),

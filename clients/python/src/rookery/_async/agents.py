@@ -13,6 +13,7 @@ from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given, multipart
 from .code import AsyncCode
 from .connection import AsyncConnection
+from .processes import AsyncProcesses
 from .terminal import AsyncTerminal, open_terminal
 
 
@@ -166,6 +167,7 @@ class AsyncAgent:
         self.record = record
         self._params = {"instanceId": self.id}
         self.files = AsyncFiles(connection, self._params)
+        self.processes = AsyncProcesses(connection, self._params)
 
     @property
     def id(self) -> str:

@@ -75,7 +75,7 @@ class AsyncTerminal:
             raise RookeryError("the terminal is closed: %s" % error) from error
 
     async def close(self) -> None:
-        """Closes the connection, which also ends the command."""
+        """Closes the connection, which also ends the command, but not a process of `processes`."""
         await self._socket.close()
 
     async def __aenter__(self) -> AsyncTerminal:

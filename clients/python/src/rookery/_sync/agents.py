@@ -14,6 +14,7 @@ from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given, multipart
 from .code import Code
 from .connection import Connection
+from .processes import Processes
 from .terminal import Terminal, open_terminal
 
 
@@ -167,6 +168,7 @@ class Agent:
         self.record = record
         self._params = {"instanceId": self.id}
         self.files = Files(connection, self._params)
+        self.processes = Processes(connection, self._params)
 
     @property
     def id(self) -> str:

@@ -76,7 +76,7 @@ class Terminal:
             raise RookeryError("the terminal is closed: %s" % error) from error
 
     def close(self) -> None:
-        """Closes the connection, which also ends the command."""
+        """Closes the connection, which also ends the command, but not a process of `processes`."""
         self._socket.close()
 
     def __enter__(self) -> Terminal:
