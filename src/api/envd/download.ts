@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { extname } from 'node:path/posix';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { ServiceError, unavailable } from '../../core/error.ts';
 import type { OpenFile } from '../../sandbox/access.ts';
 import { contentDisposition, Exactly, isUnchanged, mayBePart, readRange } from '../file-answer.ts';
 import { HttpError } from './errors.ts';
@@ -25,6 +26,9 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 /** End of a read to the end of a file whose size is unknown. */
 const TO_THE_END = Number.MAX_SAFE_INTEGER;
+const AS_BYTES = { objectMode: false };
+/** Attempts to read a file that shrinks while it is read. */
+const MAX_ATTEMPTS = 3;
 
 /** Fails with 406 when the client accepts no answer without compression. */
 export function checkAcceptsIdentity({ headers }: IncomingMessage): void {
@@ -38,13 +42,28 @@ function acceptsIdentity(codings: readonly string[]): boolean {
   return codings.some(each => /^\s*identity\s*($|;\s*q=(1|0\.0*[1-9]))/i.test(each));
 }
 
-/** Sends a file or a part of it. Fails before the head of the answer, or closes the connection. */
+/**
+ * Sends the file that `open` opens, or a part of it. Opens it again if it shrinks before its first bytes were
+ * read, as a file that is overwritten in place may. Fails before the head of the answer, or in the middle.
+ */
 export async function sendFile(
   raw: IncomingMessage,
   response: ServerResponse,
   path: string,
-  file: OpenFile,
+  open: () => Promise<OpenFile>,
 ): Promise<void> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await sendOpened(raw, response, path, await open());
+    } catch (error) {
+      const mayRepeat = error instanceof ServiceError && error.code === 'unavailable';
+      if (!mayRepeat || response.headersSent || response.destroyed || attempt === MAX_ATTEMPTS) throw error;
+      response.removeHeader('Content-Range');
+    }
+  }
+}
+
+async function sendOpened(raw: IncomingMessage, response: ServerResponse, path: string, file: OpenFile): Promise<void> {
   const { sizeBytes, modifiedAtMs } = file;
   const modifiedMs = Math.floor(modifiedAtMs / 1000) * 1000;
   const tag = `"${sizeBytes.toString(16)}-${Math.floor(modifiedAtMs).toString(16)}"`;
@@ -78,11 +97,19 @@ export async function sendFile(
   }
   const { start, end } = range ?? { start: 0, end: sizeBytes };
   if (range) response.setHeader('Content-Range', `bytes ${start}-${end - 1}/${sizeBytes}`);
-  response.writeHead(range ? 206 : 200, { 'Content-Length': end - start });
+  const status = range ? 206 : 200;
+  const head = { 'Content-Length': end - start };
   if (raw.method === 'HEAD') {
     file.close();
-    response.end();
-  } else await pipeline(file.read(start, end), new Exactly(end - start), response);
+    response.writeHead(status, head).end();
+    return;
+  }
+  // The first bytes come before the head, so that a file that shrinks meanwhile may be opened again.
+  const content: AsyncIterator<Buffer> = file.read(start, end)[Symbol.asyncIterator]();
+  const first = await content.next();
+  if (first.done) throw unavailable(`${path} became shorter while it was read`);
+  response.writeHead(status, head);
+  await pipeline(Readable.from(allOf(first.value, content), AS_BYTES), new Exactly(end - start), response);
 }
 
 /** Sends a file that is empty, or whose size is unknown (`/proc`). */
@@ -97,7 +124,7 @@ async function sendToTheEnd(raw: IncomingMessage, response: ServerResponse, file
   if (first.done) response.writeHead(200, { 'Content-Length': 0 }).end();
   else {
     response.writeHead(200);
-    await pipeline(Readable.from(allOf(first.value, content), { objectMode: false }), response);
+    await pipeline(Readable.from(allOf(first.value, content), AS_BYTES), response);
   }
 }
 

@@ -1,5 +1,6 @@
 import http, { type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { MemorySandbox } from '../../../test/fakes/memory-sandbox.ts';
@@ -488,6 +489,21 @@ test('a download returns whole files, parts, empty files and files without a siz
   expect([empty.status, empty.headers.get('content-length')]).toEqual([200, '0']);
   expect(await (await ask('/files?path=/proc/version')).text()).toBe('Linux');
   expect((await ask('/files?path=a.txt', { headers: { 'Accept-Encoding': 'identity;q=0' } })).status).toBe(406);
+});
+
+test('a file that shrinks before its first bytes are read is opened again', async () => {
+  const put = (content: string) =>
+    inside.files.set('/home/user/a', { content: Buffer.from(content), owner: 'user', metadata: {} });
+  put('long');
+  const open = inside.readFile.bind(inside);
+  inside.readFile = async (...args) => {
+    inside.readFile = open;
+    const file = await open(...args);
+    put('new');
+    return { ...file, read: () => Readable.from([]) };
+  };
+  const answer = await ask('/files?path=a');
+  expect([answer.status, await answer.text()]).toEqual([200, 'new']);
 });
 
 test('a download of a missing path is 404, and of a directory 400', async () => {

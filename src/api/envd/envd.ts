@@ -126,8 +126,7 @@ async function serveFiles(
   if (isWrite) sendJson(response, await receiveFiles(raw, { access, path, user, signal }));
   else {
     checkAcceptsIdentity(raw);
-    const file = await access.readFile(path ?? '', { user }, signal);
-    await sendFile(raw, response, path ?? '', file);
+    await sendFile(raw, response, path ?? '', () => access.readFile(path ?? '', { user }, signal));
   }
 }
 
