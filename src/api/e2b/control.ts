@@ -279,7 +279,7 @@ async function createSandbox(
   const body = {
     namespace: NAMESPACE,
     name: `sandbox-${randomBytes(8).toString('hex')}`,
-    runtime_spec: { runtime: 'python3', rootfs: { imageurl: template } },
+    template,
     env_vars: wanted.envVars,
     labels: wanted.metadata,
     ttl_seconds: wanted.timeout ?? defaultSeconds,
@@ -289,7 +289,6 @@ async function createSandbox(
   if (create.mode !== 'inline') throw invalidRequest('invalid request body: templateID names no template');
   const spec = {
     ...create.spec,
-    template,
     ...(wanted.autoResume.enabled && { resumeOnTraffic: true }),
     ...(hasPrivatePorts(wanted) && { hasPrivatePorts: true }),
   };

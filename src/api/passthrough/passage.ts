@@ -25,7 +25,7 @@ export interface Destination {
   readonly way: Way;
   /** Delays before further attempts while nothing listens on the port. Absent: one attempt. */
   readonly dialDelaysMs?: readonly number[];
-  /** Answers if the server in the sandbox is unreachable. Absent: 502 with the reason. */
+  /** Answers if there is no connection to the port. Absent: 502 or 504 with the reason. */
   readonly unreachable?: (error: ServiceError) => Promise<FastifyReply>;
 }
 
@@ -58,14 +58,19 @@ export class Passage {
   async pass(request: FastifyRequest, reply: FastifyReply, to: Destination): Promise<FastifyReply> {
     const left = request.ws ? this.lives.begin(request) : answerController(reply.raw);
     const access = await to.access(left.signal);
+    let connection: Duplex;
     try {
-      const connection = await dial(access, to.port, left, to.dialDelaysMs);
+      connection = await dial(access, to.port, left, to.dialDelaysMs);
+    } catch (error) {
+      if (to.unreachable === undefined || !isNoConnection(error)) return answerUnreachable(reply, error);
+      return await to.unreachable(error);
+    }
+    try {
       left.signal.addEventListener('abort', () => connection.destroy(), { once: true });
       const upgradeHead = this.#heads.get(request.raw) ?? null;
       return await passRequest(request, reply, { connection, upgradeHead, ...to });
     } catch (error) {
-      if (to.unreachable === undefined || !isUnreachable(error)) return answerUnreachable(reply, error);
-      return await to.unreachable(error);
+      return answerUnreachable(reply, error);
     }
   }
 
@@ -122,6 +127,11 @@ async function dialAgain(
     await pause(delayMs, signal);
     return await dialAgain(access, port, signal, later);
   }
+}
+
+/** Returns true if nothing listened on the port, or nothing answered in time. */
+function isNoConnection(error: unknown): error is ServiceError {
+  return isUnreachable(error) || (error instanceof ServiceError && error.code === 'deadline_exceeded');
 }
 
 function isUnreachable(error: unknown): error is ServiceError {
