@@ -21,6 +21,8 @@ import { addEventsRoute, type EventRoutesOptions } from './events/events.ts';
 import { addFunctionRoutes } from './functions/functions.ts';
 import type { FunctionRoutesOptions } from './functions/invoke.ts';
 import { addJobRoutes, type JobRoutesOptions } from './jobs/jobs.ts';
+import { lambdaErrors } from './lambda/failures.ts';
+import { addLambdaRoutes, LAMBDA_PREFIX, type LambdaRoutesOptions } from './lambda/lambda.ts';
 import { addHistoryRoute, type HistoryRoutesOptions } from './metrics/history.ts';
 import { type AddressDomain, AddressTargets, type ExposedFunctions } from './passthrough/address-targets.ts';
 import { addAddressRoutes } from './passthrough/addresses.ts';
@@ -44,6 +46,8 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   readonly invoked: InvokeRouteOptions['invoked'];
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;
+  /** The registry, for clients of AWS Lambda. Absent: this entry does not serve them. */
+  readonly lambda?: LambdaRoutesOptions['registry'];
   /** Jobs. Absent: this entry has no jobs. */
   readonly jobs?: Omit<JobRoutesOptions, 'version'>;
   /** Uploaded code. Absent: this entry has no routes for code. */
@@ -107,6 +111,8 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addE2bRoutes(scope, passage, { ...options.e2b, instances, auth, executors: options.executors, key });
   });
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
+  const { lambda } = options;
+  if (service && lambda) app.register(async scope => addLambdaRoutes(scope, { ...service, registry: lambda }));
   if (code) app.register(async scope => addCodeRoutes(scope, code));
   if (builds) app.register(async scope => addBuildRoutes(scope, builds));
   if (secrets) app.register(async scope => addSecretRoutes(scope, secrets));
@@ -145,9 +151,11 @@ function withoutPort(domain: string): string {
 const META_PREFIX = '/api/meta';
 
 function errorsOf({ meta }: FrontendOptions): ErrorTable {
-  if (meta === undefined) return frontendErrors;
-  return (error, request) =>
-    request.route.url?.startsWith(META_PREFIX) === true ? meta.errors(error, request) : frontendErrors(error);
+  return (error, request) => {
+    const { url = '' } = request.route;
+    if (meta !== undefined && url.startsWith(META_PREFIX)) return meta.errors(error, request);
+    return url.startsWith(LAMBDA_PREFIX) ? lambdaErrors(error) : frontendErrors(error);
+  };
 }
 
 function exposedOf(service: FrontendOptions['service']): ExposedFunctions | null {

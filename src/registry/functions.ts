@@ -95,6 +95,14 @@ export class FunctionRegistry {
     return fromStored(row);
   }
 
+  /**
+   * Returns the latest revisions of a tenant's functions, ordered by name and beginning behind the name
+   * `after`, as records in JSON.
+   */
+  latestByName(tenant: string, after: string, limit: number): Promise<readonly string[]> {
+    return this.#options.store.latestByName(tenant, after, limit);
+  }
+
   /** Returns one page of a function's versions, latest change first. Total 0: the function does not exist. */
   async versions(tenant: string, name: string, pageIndex: number, pageSize: number) {
     return this.#options.store.versions(tenant, name, pageSize, (pageIndex - 1) * pageSize);

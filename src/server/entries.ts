@@ -169,6 +169,7 @@ function frontendOptions(
       },
     }),
     service: serviceOptions(config, parts),
+    lambda: registry.functions,
   };
 }
 

@@ -120,6 +120,20 @@ export class FunctionStore {
     return rows.map(row => row.record);
   }
 
+  /** Returns the latest revisions of a tenant's functions by name, after the name `after`. */
+  async latestByName(tenant: string, after: string, limit: number): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom('functions')
+      .select('record')
+      .where('tenant', '=', tenant)
+      .where('version', '=', LATEST)
+      .where('name', '>', after)
+      .orderBy('name')
+      .limit(limit)
+      .execute();
+    return rows.map(row => row.record);
+  }
+
   /**
    * Returns the number of versions that match a filter without `namePart`, and the tenant's last change.
    * Reads three records.

@@ -1,0 +1,231 @@
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import { invalidRequest, messageOf, notFound, ServiceError } from '../../core/error.ts';
+import { PLAIN_CALL } from '../../core/function-call.ts';
+import { LIMITS } from '../../core/limits.ts';
+import { formatUrn, functionUrnOf, LATEST } from '../../core/urn.ts';
+import { ServedElsewhere } from '../../functions/active-versions.ts';
+import type { AsyncCalls } from '../../functions/async-calls.ts';
+import type { FunctionInvocation, FunctionInvoker, FunctionResult } from '../../functions/function-invoker.ts';
+import { Exchange } from '../../http/hot/exchange.ts';
+import { isJson } from '../../lib/json-bytes.ts';
+import { newRequestId } from '../../lib/random-ids.ts';
+import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import {
+  functionError,
+  instanceError,
+  LambdaError,
+  type LambdaRefusal,
+  refusalAnswer,
+  refusalHeaders,
+  refusalOf,
+} from './failures.ts';
+import { addLambdaLists, type LambdaRegistry } from './functions.ts';
+import { readLogTail } from './log-tail.ts';
+import { lambdaArn, lambdaVersion, readLambdaName, readQualifier } from './names.ts';
+
+export interface LambdaRoutesOptions {
+  readonly functions: FunctionInvoker;
+  readonly asyncCalls: AsyncCalls;
+  readonly registry: LambdaRegistry;
+  /** The business part of URNs. */
+  readonly business: string;
+}
+
+/** The path below which clients of AWS Lambda find their API. */
+export const LAMBDA_PREFIX = '/lambda';
+export const LAMBDA_FUNCTIONS = `${LAMBDA_PREFIX}/2015-03-31/functions`;
+const EMPTY_EVENT = Buffer.from('{}');
+
+/** The exceptions of clients for refusals of the entry, before a route runs. */
+const TYPES_BY_STATUS: Readonly<Record<number, string>> = {
+  400: 'InvalidRequestContentException',
+  413: 'RequestTooLargeException',
+};
+
+/** What a call names: a version of a function of the caller's tenant. */
+interface Named {
+  readonly urn: string;
+  /** As Lambda writes it. */
+  readonly version: string;
+  /** For messages. */
+  readonly sentName: string;
+}
+
+/**
+ * Adds the API of AWS Lambda (2015-03-31) that its clients call: invocations, and the list and the
+ * description of functions. Functions of every runtime can be called.
+ */
+export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptions): void {
+  app.setErrorHandler((error, _request, reply) => {
+    const type = TYPES_BY_STATUS[(error as { statusCode?: number }).statusCode ?? 500];
+    if (type !== undefined) reply.header('X-Amzn-ErrorType', type);
+    throw error;
+  });
+  app.post<{ Params: { name: string } }>(
+    `${LAMBDA_FUNCTIONS}/:name/invocations`,
+    { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke', hasForeignQuery: true } },
+    (request, reply) => {
+      const exchange = Exchange.ofRouter(request, reply);
+      new Invocation(exchange, request, options).run().catch((error: unknown) => exchange.fault(error));
+    },
+  );
+  addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry);
+}
+
+/** One invocation and its answer. */
+class Invocation {
+  readonly #exchange: Exchange;
+  readonly #request: FastifyRequest<{ Params: { name: string } }>;
+  readonly #options: LambdaRoutesOptions;
+
+  constructor(exchange: Exchange, request: FastifyRequest<{ Params: { name: string } }>, options: LambdaRoutesOptions) {
+    this.#exchange = exchange;
+    this.#request = request;
+    this.#options = options;
+  }
+
+  async run(): Promise<void> {
+    const { headers } = this.#exchange.raw;
+    const sentName = this.#request.params.name;
+    try {
+      const named = this.#readName();
+      const body = readPayload(this.#exchange.body);
+      const call = this.#callOf(named, body);
+      const type = headers['x-amz-invocation-type'] ?? 'RequestResponse';
+      if (type === 'DryRun') await this.#answerDryRun(named);
+      else if (type === 'Event') await this.#submit(named, call);
+      else if (type === 'RequestResponse') await this.#invoke(named, call);
+      else throw invalidRequest(`X-Amz-Invocation-Type must be RequestResponse, Event or DryRun, got "${type}"`);
+    } catch (error) {
+      if (!this.#passesOn(error)) this.#fail(error, sentName);
+    }
+  }
+
+  #readName(): Named {
+    const { params, query, tenant } = this.#request;
+    const named = readLambdaName(params.name);
+    const asked = (query as { readonly Qualifier?: unknown }).Qualifier;
+    const qualifier = typeof asked === 'string' ? readQualifier(asked) : null;
+    if (named === null)
+      throw invalidRequest(`"${params.name}" is no function name: use <function>, <service>@<function> or an ARN`);
+    if (asked !== undefined && qualifier === null)
+      throw notFound(`Function not found: ${lambdaArn(named.name)}:${String(asked)}`);
+    if (qualifier !== null && named.version !== null && qualifier !== named.version) {
+      throw invalidRequest(`Qualifier is ${lambdaVersion(qualifier)}, but the function name ends with another version`);
+    }
+    const version = named.version ?? qualifier ?? LATEST;
+    const { business } = this.#options;
+    return {
+      urn: formatUrn({ business, tenant, name: named.name, version }),
+      version: lambdaVersion(version),
+      sentName: params.name,
+    };
+  }
+
+  #callOf({ urn }: Named, body: Buffer): FunctionInvocation {
+    const exchange = this.#exchange;
+    const { headers } = exchange.raw;
+    const context = headers['x-amz-client-context'];
+    const sent = headers.traceparent as string | undefined;
+    const header = {
+      traceId: exchange.traceId,
+      traceparent: formatTraceparent(continueTrace(sent, exchange.traceId)),
+      requestId: newRequestId(),
+      headers: typeof context === 'string' ? { 'x-amz-client-context': context } : {},
+    };
+    return { urn, tenant: this.#request.tenant, headers: PLAIN_CALL, call: { header, body, signal: exchange.caller } };
+  }
+
+  async #answerDryRun({ urn }: Named): Promise<void> {
+    await this.#options.functions.check(urn, this.#request.tenant);
+    this.#exchange.answer(204, '');
+  }
+
+  async #submit(named: Named, { urn, headers, call }: FunctionInvocation): Promise<void> {
+    const { functions, asyncCalls } = this.#options;
+    const { tenant } = await functions.check(urn, this.#request.tenant);
+    const { header, body } = call;
+    await asyncCalls.submit({ urn, tenant, headers, header, body, webhookUrl: '' });
+    this.#exchange.answer(202, '', requestHeaders(header.requestId, named));
+  }
+
+  async #invoke(named: Named, invocation: FunctionInvocation): Promise<void> {
+    const startedAtMs = Date.now();
+    let instanceId = '';
+    const onPlaced = (id: string) => {
+      instanceId = id;
+    };
+    const headers = requestHeaders(invocation.call.header.requestId, named);
+    const { body, isFailure } = await this.#resultOf({ ...invocation, onPlaced });
+    const wantsLog = this.#exchange.raw.headers['x-amz-log-type'] === 'Tail';
+    const log = wantsLog && instanceId !== '' ? await this.#logOf(named, instanceId, startedAtMs) : null;
+    if (isFailure) headers.push('X-Amz-Function-Error', 'Unhandled');
+    if (log !== null) headers.push('X-Amz-Log-Result', log.toString('base64'));
+    this.#exchange.answer(200, body, headers);
+  }
+
+  /** Runs the call. Every failure after its start is a result: clients would repeat a call that may have run. */
+  async #resultOf(
+    invocation: FunctionInvocation,
+  ): Promise<{ readonly body: string | Buffer; readonly isFailure: boolean }> {
+    let result: FunctionResult;
+    try {
+      result = await this.#options.functions.invoke(invocation);
+    } catch (error) {
+      if (refusalOf(error) !== null || error instanceof ServedElsewhere) throw error;
+      return { body: JSON.stringify(instanceError(error)), isFailure: true };
+    }
+    const { outcome } = result;
+    if (outcome.ok) return { body: outcome.data, isFailure: false };
+    return { body: JSON.stringify(functionError(outcome.code, outcome.text)), isFailure: true };
+  }
+
+  async #logOf({ urn }: Named, instanceId: string, sinceMs: number): Promise<Buffer> {
+    const { functions } = this.#options;
+    const query = { instanceId, tail: null, sinceMs, follow: false };
+    try {
+      return await readLogTail(() => functions.logs(urn, this.#request.tenant, query, AbortSignal.timeout(LOG_MS)));
+    } catch (error) {
+      // The instance has ended, and its log with it.
+      return Buffer.from(`the log is not available: ${messageOf(error)}\n`);
+    }
+  }
+
+  /** Forwards a call whose function another replica owns. */
+  #passesOn(error: unknown): boolean {
+    if (!(error instanceof ServedElsewhere)) return false;
+    const fail = (reason: unknown) => this.#fail(reason, this.#request.params.name);
+    return this.#exchange.passOn({
+      key: functionUrnOf(this.#readName().urn),
+      here: () => void this.run().catch((thrown: unknown) => this.#exchange.fault(thrown)),
+      fail,
+    });
+  }
+
+  #fail(error: unknown, sentName: string): void {
+    const refusal = refusalOf(error) ?? { status: 500, type: 'ServiceException', message: messageOf(error) };
+    const answered: LambdaRefusal =
+      refusal.status === 404 && !refusal.message.includes('Function not found')
+        ? { ...refusal, message: `Function not found: ${sentName}` }
+        : refusal;
+    const reason = error instanceof ServiceError ? error : messageOf(error);
+    this.#exchange.fail(reason, refusalAnswer(answered), refusalHeaders(answered));
+  }
+}
+
+const LOG_MS = 5000;
+
+function requestHeaders(requestId: string, { version }: Named): string[] {
+  return ['x-amzn-RequestId', requestId, 'X-Amz-Executed-Version', version];
+}
+
+/** Returns the event. Fails with `invalid_request` if the payload is not JSON. */
+function readPayload(body: Buffer | undefined): Buffer {
+  if (body === undefined || body.length === 0) return EMPTY_EVENT;
+  if (isJson(body)) return body;
+  throw new LambdaError({
+    status: 400,
+    type: 'InvalidRequestContentException',
+    message: 'Could not parse request body into json: the payload must be one JSON value in UTF-8',
+  });
+}
