@@ -42,10 +42,10 @@ const TYPES_BY_STATUS: Readonly<Record<number, string>> = {
   413: 'RequestTooLargeException',
 };
 
-/** What a call names: a version of a function of the caller's tenant. */
+/** A version of a function of the caller's tenant. */
 interface Named {
   readonly urn: string;
-  /** As Lambda writes it. */
+  /** The version in the form of Lambda. */
   readonly version: string;
   /** For messages. */
   readonly sentName: string;
@@ -72,7 +72,7 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
   addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry);
 }
 
-/** One invocation and its answer. */
+/** An invocation and its answer. */
 class Invocation {
   readonly #exchange: Exchange;
   readonly #request: FastifyRequest<{ Params: { name: string } }>;
@@ -164,7 +164,9 @@ class Invocation {
     this.#exchange.answer(200, body, headers);
   }
 
-  /** Runs the call. Every failure after its start is a result: clients would repeat a call that may have run. */
+  /**
+   * Runs the call. Every failure after its start is a result: clients would repeat a call that may have run.
+   */
   async #resultOf(
     invocation: FunctionInvocation,
   ): Promise<{ readonly body: string | Buffer; readonly isFailure: boolean }> {

@@ -56,7 +56,9 @@ export function shortLambdaName(name: string): string {
   return service === DEFAULT_SERVICE ? short : `${service}@${short}`;
 }
 
-/** Returns the ARN of a function. The region and the account are placeholders, which no request has to repeat. */
+/**
+ * Returns the ARN of a function. The region and the account are placeholders, which requests may leave out.
+ */
 export function lambdaArn(name: string): string {
   return `arn:aws:lambda:local:000000000000:function:${shortLambdaName(name)}`;
 }
