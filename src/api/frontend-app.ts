@@ -7,6 +7,7 @@ import { createEntry, type EntryOptions } from '../http/entry.ts';
 import type { Tracer } from '../telemetry/tracer.ts';
 import { addClusterRoute, type ClusterRoutesOptions } from './admin/cluster.ts';
 import { type AgentRoutesOptions, addAgentRoutes, addExecRoute, addLogsRoute, addStatsRoute } from './agents/agents.ts';
+import { addFileEntryRoutes } from './agents/file-entries.ts';
 import { addFileRoutes } from './agents/files.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
 import { addProcessRoutes } from './agents/processes.ts';
@@ -93,6 +94,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addLogsRoute(scope, options.instances);
     addExecRoute(scope, options.instances);
     addFileRoutes(scope, options.instances);
+    addFileEntryRoutes(scope, options.instances);
     addTerminalRoute(scope, options.instances);
     addProcessRoutes(scope, options.instances);
     addStatsRoute(scope, options.instances);

@@ -1162,6 +1162,36 @@ export type StartProcessResponse = {
   pid: number;
 };
 
+export type StatFileResponse = {
+  code: 200;
+  file: StatFileResponseFile;
+};
+
+export type StatFileResponseFile = {
+  /** Absolute, inside. */
+  path: string;
+  name: string;
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes. */
+  size: number;
+  /** Octal, such as `0644`. */
+  mode: string;
+  modified_at: string;
+  /** Its name in the sandbox, or its number. */
+  owner: string;
+  group: string;
+  /** Its attributes whose names begin with `user.e2b.`, without that. */
+  metadata: Record<string, string>;
+  target?: StatFileResponseFileTarget;
+};
+
+/** Only of a symbolic link: where it leads. */
+export type StatFileResponseFileTarget = {
+  path: string;
+  /** null: it does not exist. */
+  type: "file" | "directory" | "symlink" | "other" | null;
+};
+
 export type StopJobResponse = {
   stopped: boolean;
 };
@@ -1396,6 +1426,30 @@ export interface Operations {
     query: { path?: string | undefined; mode?: string | undefined; recursive?: boolean | undefined };
     body: undefined;
     answer: MakeDirectoryResponse;
+  };
+  statFile: {
+    params: { instanceId: string };
+    query: { path?: string | undefined; user?: string | undefined };
+    body: undefined;
+    answer: StatFileResponse;
+  };
+  renameFile: {
+    params: { instanceId: string };
+    query: { from?: string | undefined; to?: string | undefined; user?: string | undefined };
+    body: undefined;
+    answer: StatFileResponse;
+  };
+  removeFile: {
+    params: { instanceId: string };
+    query: { path?: string | undefined; user?: string | undefined };
+    body: undefined;
+    answer: MakeDirectoryResponse;
+  };
+  watchFiles: {
+    params: { instanceId: string };
+    query: { path?: string | undefined; user?: string | undefined; recursive?: boolean | undefined; facts?: boolean | undefined };
+    body: undefined;
+    answer: unknown;
   };
   startProcess: {
     params: { instanceId: string };
@@ -1835,6 +1889,10 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   downloadFile: ['GET', '/api/agent/{instanceId}/files/download'],
   listFiles: ['GET', '/api/agent/{instanceId}/files/list'],
   makeDirectory: ['POST', '/api/agent/{instanceId}/files/mkdir'],
+  statFile: ['GET', '/api/agent/{instanceId}/files/stat'],
+  renameFile: ['POST', '/api/agent/{instanceId}/files/rename'],
+  removeFile: ['DELETE', '/api/agent/{instanceId}/files'],
+  watchFiles: ['GET', '/api/agent/{instanceId}/files/watch'],
   startProcess: ['POST', '/api/agent/{instanceId}/processes'],
   listProcesses: ['GET', '/api/agent/{instanceId}/processes'],
   signalProcess: ['POST', '/api/agent/{instanceId}/processes/{process}/signal'],

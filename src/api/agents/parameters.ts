@@ -83,22 +83,19 @@ export const DELETE_QUERY = {
   ),
 };
 
-const path = required(
-  parsed<string | undefined>(
-    {
-      type: 'string',
-      minLength: 1,
-      pattern: '^[^\\u0000]+$',
-      description: 'A path inside the sandbox; a relative one begins at its working directory.',
-    },
-    undefined,
-    (text, name) => {
-      const problem = pathProblem(text);
-      if (problem !== undefined) throw invalidRequest(`invalid query: ${name} ${problem}`);
-      return text;
-    },
-  ),
-);
+const pathOf = (description: string) =>
+  required(
+    parsed<string | undefined>(
+      { type: 'string', minLength: 1, pattern: '^[^\\u0000]+$', description },
+      undefined,
+      (text, name) => {
+        const problem = pathProblem(text);
+        if (problem !== undefined) throw invalidRequest(`invalid query: ${name} ${problem}`);
+        return text;
+      },
+    ),
+  );
+const path = pathOf('A path inside the sandbox; a relative one begins at its working directory.');
 
 export const DOWNLOAD_QUERY = { path };
 
@@ -108,6 +105,31 @@ export const FILES_QUERY = {
     description: `With \`recursive\`: 1 = what is in the directory itself; default ${LIMITS.fileList.maxDepth}.`,
   }),
   recursive: flag('What is in its directories too. Symbolic links are not followed.'),
+};
+
+const user = parsed<string | null>(
+  {
+    type: 'string',
+    description:
+      'An account of the sandbox: relative paths begin at its home, new files are its, and the rights are those of root inside. Default: the rights and the working directory of the user that the code runs as.',
+  },
+  null,
+  text => text,
+);
+
+export const ENTRY_QUERY = { path, user };
+
+export const RENAME_QUERY = {
+  from: pathOf('The path inside the sandbox.'),
+  to: pathOf('The new path.'),
+  user,
+};
+
+export const WATCH_QUERY = {
+  path,
+  user,
+  recursive: flag('Changes in its directories too, also in those that are made later.'),
+  facts: flag('With `file`, as `files/stat` describes it, where the file exists and is new or changed.'),
 };
 
 export const MKDIR_QUERY = {

@@ -1289,6 +1289,40 @@ class StartProcessResponse(TypedDict):
     """Inside the sandbox."""
 
 
+class StatFileResponse(TypedDict):
+    code: Literal[200]
+    file: StatFileResponseFile
+
+
+class _StatFileResponseFile(TypedDict):
+    path: str
+    """Absolute, inside."""
+    name: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    """Bytes."""
+    mode: str
+    """Octal, such as `0644`."""
+    modified_at: str
+    owner: str
+    """Its name in the sandbox, or its number."""
+    group: str
+    metadata: Dict[str, str]
+    """Its attributes whose names begin with `user.e2b.`, without that."""
+
+
+class StatFileResponseFile(_StatFileResponseFile, total=False):
+    target: StatFileResponseFileTarget
+
+
+class StatFileResponseFileTarget(TypedDict):
+    """Only of a symbolic link: where it leads."""
+
+    path: str
+    type: Union[Literal["file", "directory", "symlink", "other"], None]
+    """null: it does not exist."""
+
+
 class StopJobResponse(TypedDict):
     stopped: bool
 
@@ -1462,6 +1496,10 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "downloadFile": ("GET", "/api/agent/{instanceId}/files/download"),
     "listFiles": ("GET", "/api/agent/{instanceId}/files/list"),
     "makeDirectory": ("POST", "/api/agent/{instanceId}/files/mkdir"),
+    "statFile": ("GET", "/api/agent/{instanceId}/files/stat"),
+    "renameFile": ("POST", "/api/agent/{instanceId}/files/rename"),
+    "removeFile": ("DELETE", "/api/agent/{instanceId}/files"),
+    "watchFiles": ("GET", "/api/agent/{instanceId}/files/watch"),
     "startProcess": ("POST", "/api/agent/{instanceId}/processes"),
     "listProcesses": ("GET", "/api/agent/{instanceId}/processes"),
     "signalProcess": ("POST", "/api/agent/{instanceId}/processes/{process}/signal"),
