@@ -6,6 +6,7 @@ import { usageError } from '../shared/exit.ts';
 import type { Context } from '../shared/io.ts';
 import { addLogs } from '../shared/logs.ts';
 import { oneOf } from '../shared/print.ts';
+import { addFiles } from './files.ts';
 
 const UPLOAD = 'upload the code also to a service on this machine';
 const AGENT = 'the id of the agent, or its name';
@@ -29,9 +30,12 @@ export function register(program: Command, context: Context): void {
   addProcesses(agent, context);
   addShell(agent, context);
   addCopy(agent, context);
+  addFiles(agent, context);
   addPortForward(agent, context);
   // Client options are added last, so that the help begins with the command's own options.
-  for (const command of agent.commands) addClientOptions(command);
+  for (const command of agent.commands) {
+    if (command.commands.length === 0) addClientOptions(command);
+  }
 }
 
 /** Adds a command whose arguments are ids of agents, or their names in a namespace. */
