@@ -34,9 +34,11 @@ function machineOf(all: readonly MachineProcess[], refused: readonly number[] = 
   const gone = new Set<number>();
   const signals: string[] = [];
   const removed: string[] = [];
+  const thawed: number[] = [];
   const machine: Machine = {
     find: async () => all.filter(({ pid }) => !gone.has(pid)),
     tree: async pid => [pid + 1000, pid],
+    thaw: async pid => void thawed.push(pid),
     signal(pid, signal) {
       signals.push(`${signal} ${pid}`);
       if (refused.includes(pid)) throw Object.assign(new Error('not allowed'), { code: 'EPERM' });
@@ -50,14 +52,16 @@ function machineOf(all: readonly MachineProcess[], refused: readonly number[] = 
       close: () => undefined,
     }),
   };
-  return { machine, signals, removed };
+  return { machine, signals, removed, thawed };
 }
 
 test('stopAll ends services first, then sandboxes with their children, and prints the numbers', async () => {
   const lost = [of(3, 'zygote', '/b', true), of(4, 'sandbox', '/b', true), of(5, 'sandbox', '/b', true)];
-  const { machine, signals, removed } = machineOf([of(2, 'sandbox', '/a'), of(1, 'service', '/a'), ...lost]);
+  const all = [of(2, 'sandbox', '/a'), of(1, 'service', '/a'), ...lost];
+  const { machine, signals, removed, thawed } = machineOf(all);
   const { io, out } = ioOf();
   expect(await stopAll(io, machine)).toBe(0);
+  expect(thawed.toSorted()).toEqual([2, 4, 5]);
   expect(out()).toBe('/a: ended 1 service and 1 sandbox\n/b (removed): ended 2 sandboxes\nended 1 container\n');
   const [first, ...others] = signals;
   expect(first).toBe('SIGTERM 1');

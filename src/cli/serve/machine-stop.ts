@@ -1,6 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { loadConfig } from '../../config/env.ts';
 import { findContainers } from '../../sandbox/docker/machine-containers.ts';
+import { thawProcess } from '../../sandbox/host/freezer.ts';
 import { findProcesses, type MachineProcess, treeOf } from '../../sandbox/host/machine-sandboxes.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
@@ -15,6 +16,8 @@ const LOOK_MS = 100;
 export interface Machine {
   find(): Promise<readonly MachineProcess[]>;
   tree(pid: number): Promise<readonly number[]>;
+  /** Continues the paused sandbox of an init: frozen processes do not end. */
+  thaw(pid: number): Promise<void>;
   signal(pid: number, signal: 'SIGTERM' | 'SIGKILL'): void;
   containers: typeof findContainers;
 }
@@ -22,6 +25,7 @@ export interface Machine {
 const THIS_MACHINE: Machine = {
   find: () => findProcesses(),
   tree: pid => treeOf(pid),
+  thaw: pid => thawProcess(pid),
   signal: (pid, signal) => process.kill(pid, signal),
   containers: findContainers,
 };
@@ -50,8 +54,10 @@ export async function stopAll(io: Io, machine: Machine = THIS_MACHINE): Promise<
   // A service may have started sandboxes until it ended.
   const sandboxes = (await machine.find()).filter(({ kind }) => kind !== 'service');
   for (const { pid } of sandboxes.filter(({ kind }) => kind === 'zygote')) send(pid, 'SIGTERM');
-  for (const { pid } of sandboxes.filter(({ kind }) => kind !== 'zygote'))
+  for (const { pid } of sandboxes.filter(({ kind }) => kind !== 'zygote')) {
+    await machine.thaw(pid);
     for (const one of await machine.tree(pid)) send(one, 'SIGKILL');
+  }
   const told = [...services, ...sandboxes].filter(isTold);
   const left = await untilGone(machine, told, SANDBOXES_MS);
   for (const { pid, kind } of left) failures.push(`process ${pid} (${kind}) still runs`);

@@ -17,7 +17,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { currentBootId } from '../../lib/process-name.ts';
 import { cgroupDirectory } from './cgroup-mounts.ts';
 import type { ControlGroups } from './control-groups.ts';
-import { freeze, isFrozen, thaw } from './freezer.ts';
+import { freeze, isFrozen, thaw, thawProcess } from './freezer.ts';
 import type { ProcessSandbox } from './handle.ts';
 import { treeOf } from './machine-sandboxes.ts';
 
@@ -123,8 +123,21 @@ describe('freezing', { timeout: 60_000 }, () => {
     async () => {
       const before = cgroupDirectory('freezer', child.pid as number) as string;
       await freezesAndContinues(sandboxOf(), 'freezer');
-      expect(existsSync(join(before, `rookery-freezer-test-${child.pid}`))).toBe(false);
+      expect(existsSync(join(before, `rookery-paused-freezer-test-${child.pid}`))).toBe(false);
       expect(cgroupDirectory('freezer', child.pid as number)).toBe(before);
+    },
+  );
+
+  test.runIf(cgroupDirectory('freezer', process.pid) !== null)(
+    'a frozen process is thawed without the directory of its sandbox',
+    async () => {
+      await untilCounting();
+      await freeze(sandboxOf());
+      rmSync(join(directory, 'paused.json'));
+      const still = counts();
+      await thawProcess(child.pid as number);
+      await untilCounting(still);
+      expect(cgroupDirectory('freezer', child.pid as number)).not.toContain('rookery-paused');
     },
   );
 

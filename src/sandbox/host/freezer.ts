@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, rmdir, unlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { failedPrecondition, messageOf, unavailable } from '../../core/error.ts';
 import { poll } from '../../lib/backoff.ts';
 import { cgroupDirectory } from './cgroup-mounts.ts';
@@ -10,6 +10,8 @@ import { treeOf } from './machine-sandboxes.ts';
 
 /** File in the directory of a sandbox that is paused or about to be: how its processes stand still. */
 const MARKER = 'paused.json';
+/** Beginning of the name of a group that is made for a pause; the id of the instance follows. */
+const GROUP_PREFIX = 'rookery-paused-';
 const FREEZE_TRIES = 400;
 const FREEZE_PAUSES = { firstMs: 1, longestMs: 20 };
 const REMOVE_TRIES = 100;
@@ -40,7 +42,7 @@ export async function freeze(sandbox: ProcessSandbox): Promise<void> {
   const freezing = readMarker(sandbox) ?? chooseFreezing(sandbox);
   try {
     await writeFile(join(sandbox.directory, MARKER), JSON.stringify(freezing), { mode: 0o600 });
-    if (await stopAll(freezing, init.pid)) return;
+    if (await stopAll(freezing, () => processesOf(sandbox))) return;
   } catch (error) {
     await thaw(sandbox).catch(() => undefined);
     throw unavailable(`the processes of ${instanceId} cannot be frozen: ${messageOf(error)}`, { cause: error });
@@ -59,30 +61,50 @@ export async function thaw(sandbox: ProcessSandbox): Promise<void> {
   // After the end of init, its pid and the name of its group may belong to others.
   else if (freezing !== null && init !== null && isAlive(init)) {
     if (freezing.how === 'unified') await write(join(freezing.group, 'cgroup.freeze'), '0');
-    else for (const pid of await treeOf(init.pid)) signal(pid, 'SIGCONT');
+    else for (const pid of await processesOf(sandbox)) signal(pid, 'SIGCONT');
   }
   await unlink(join(sandbox.directory, MARKER)).catch(() => undefined);
+}
+
+/**
+ * Thaws the group that was made for the pause of a process, and removes it. For sandboxes whose directory is
+ * lost. Never rejects.
+ */
+export async function thawProcess(pid: number): Promise<void> {
+  const group = cgroupDirectory('freezer', pid);
+  if (group !== null && basename(group).startsWith(GROUP_PREFIX))
+    await leaveFreezer(group, dirname(group)).catch(() => undefined);
 }
 
 function chooseFreezing({ groups, instanceId, init }: ProcessSandbox): Freezing {
   for (const [controller, group] of Object.entries(groups.paths))
     if (groups.versions[controller] === 2 && existsSync(join(group, 'cgroup.freeze'))) return { how: 'unified', group };
   const before = init && cgroupDirectory('freezer', init.pid);
-  return before ? { how: 'freezer', group: join(before, `rookery-${instanceId}`), before } : { how: 'signal' };
+  return before ? { how: 'freezer', group: join(before, `${GROUP_PREFIX}${instanceId}`), before } : { how: 'signal' };
+}
+
+/** Returns the processes of a sandbox, children mostly before their parents. */
+type Listing = () => Promise<readonly number[]>;
+
+/** Lists the group of the sandbox, which has all its processes; without one, all of this machine. */
+async function processesOf({ groups, init }: ProcessSandbox): Promise<readonly number[]> {
+  const [group] = Object.values(groups.paths);
+  if (group !== undefined && existsSync(group)) return [...membersOf(group)].toReversed();
+  return init === null ? [] : await treeOf(init.pid);
 }
 
 /** Returns true once all processes stand still. */
-async function stopAll(freezing: Freezing, init: number): Promise<boolean> {
+async function stopAll(freezing: Freezing, list: Listing): Promise<boolean> {
   if (freezing.how === 'unified') {
     await write(join(freezing.group, 'cgroup.freeze'), '1');
     return await becomes(join(freezing.group, 'cgroup.events'), /^frozen 1$/m);
   }
-  if (freezing.how === 'signal') return await untilClean(init, pid => isStopped(pid) || !signal(pid, 'SIGSTOP'));
+  if (freezing.how === 'signal') return await untilClean(list, pid => isStopped(pid) || !signal(pid, 'SIGSTOP'));
   const { group } = freezing;
   await mkdir(group, { recursive: true });
   await write(join(group, 'freezer.state'), 'FROZEN');
   const isInside = async (pid: number) => membersOf(group).has(pid) || !(await moveTo(group, pid));
-  if (!(await untilClean(init, isInside))) return false;
+  if (!(await untilClean(list, isInside))) return false;
   return await becomes(join(group, 'freezer.state'), /^FROZEN/);
 }
 
@@ -90,11 +112,11 @@ async function stopAll(freezing: Freezing, init: number): Promise<boolean> {
  * Lists the processes of a sandbox until `isDone` is true of each, several times in a row. `isDone` stops the
  * process otherwise. Children of stopped processes are stopped as well, so this ends.
  */
-async function untilClean(init: number, isDone: (pid: number) => boolean | Promise<boolean>): Promise<boolean> {
+async function untilClean(list: Listing, isDone: (pid: number) => boolean | Promise<boolean>): Promise<boolean> {
   let clean = 0;
   const found = await poll(FREEZE_TRIES, FREEZE_PAUSES, async () => {
     let isClean = true;
-    for (const pid of (await treeOf(init)).toReversed()) if (!(await isDone(pid))) isClean = false;
+    for (const pid of (await list()).toReversed()) if (!(await isDone(pid))) isClean = false;
     clean = isClean ? clean + 1 : 0;
     return clean >= CLEAN_LISTINGS ? true : undefined;
   });
