@@ -21,6 +21,7 @@
 #include "program.h"
 #include "reason.h"
 #include "rights.h"
+#include "table.h"
 #include "worker.h"
 
 #ifndef SYS_pidfd_open
@@ -65,11 +66,14 @@ _Noreturn void serve_access_from_facts(int descriptor)
         .has_capabilities = json_is_true(&facts, "hasCapabilities"),
         .has_memory_group = json_is_true(&facts, "hasMemoryGroup"),
         .has_pids_group = json_is_true(&facts, "hasPidsGroup"),
+        .accounts_namespace = -1,
     };
     int connection = (int)json_number(&facts, "connection");
     const char *kind = json_text(&facts, "kind");
     if (strcmp(kind, "command") == 0)
         serve_command(connection, &sandbox);
+    if (strcmp(kind, PROCESSES_NAME) == 0)
+        run_table(connection, &sandbox);
     if (access_kind_of(kind) == ACCESS_KINDS)
         _exit(WRONG_USE);
     serve_access(connection, &sandbox, access_kind_of(kind));

@@ -86,6 +86,7 @@ class Manager:
         #: The children that serve accesses, as `{pid: kind}`, and the connections to the runtime.
         self._accesses = {}
         self._runtimes = set()
+        self._table = access.Table()
         self._has_children = True
 
     def run(self):
@@ -274,6 +275,9 @@ class Manager:
     def _open_access(self, link, request):
         self._demand_running()
         kind = request.get("way")
+        if kind == "processes":
+            self._open_processes(link)
+            return
         # Reaps first, so that ended accesses free their slots.
         self._reap()
         refusal = access.refusal_when_full(kind, list(self._accesses.values()).count(kind))
@@ -281,6 +285,34 @@ class Manager:
             raise refusal
         self._access.prepare()
         self._fork(link, kind, lambda connection: self._access.serve(connection, self._instance, kind))
+
+    def _open_processes(self, link):
+        """Passes the link to the process table, which this starts if there is none."""
+        self._reap()
+        ours, theirs = socket.socketpair()
+        try:
+            if not self._table.is_running():
+                self._start_table()
+            self._table.give(theirs)
+        except OSError as error:
+            ours.close()
+            raise Refusal("unavailable", "the process table of this sandbox cannot be reached: %s" % error.strerror)
+        finally:
+            theirs.close()
+        link.join(ours)
+
+    def _start_table(self):
+        self._access.prepare()
+        control, theirs = socket.socketpair()
+        with theirs:
+            child = os.fork()
+            if child == 0:
+                try:
+                    self._loop.leave()
+                    self._access.serve(theirs, self._instance, "processes")
+                finally:
+                    os._exit(1)
+        self._table.begin(child, control)
 
     def _execute(self, link, _request):
         self._demand_running()
@@ -352,6 +384,8 @@ class Manager:
 
     def _has_ended(self, pid, status):
         self._accesses.pop(pid, None)
+        if pid == self._table.pid:
+            self._table.end()
         if self._worker is None or pid != self._worker.pid:
             return
         if self._instance is None:

@@ -5,6 +5,8 @@ code does it in every kind of sandbox.
 
 import json
 import os
+import socket
+import struct
 
 from . import frames, native, process
 from .failure import Refusal
@@ -40,6 +42,32 @@ def refusal_when_full(kind, count):
     return Refusal("resource_exhausted", "too many %s are open in this sandbox (%d)" % (what, most))
 
 
+class Table:
+    """The process table of an instance: a child that executes the native program, and gets connections."""
+
+    def __init__(self):
+        #: The pid of the child, and the socket over which it gets connections.
+        self.pid = self._control = None
+
+    def is_running(self):
+        return self.pid is not None
+
+    def begin(self, pid, control):
+        self.pid = pid
+        self._control = control
+        control.setblocking(False)
+
+    def end(self):
+        """Forgets the child, which has ended or is about to."""
+        if self._control is not None:
+            self._control.close()
+        self.pid = self._control = None
+
+    def give(self, connection):
+        """Passes a connection to the child. Raises OSError."""
+        self._control.sendmsg([b"c"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", connection.fileno()))])
+
+
 class Server:
     """The native program, which a child executes to serve one access."""
 
@@ -58,7 +86,8 @@ class Server:
         """
         Serves one access as the user of this sandbox. Ends the process.
 
-        `kind`: exec, dial, files, account, watch, or command: one whose output is sent after its end.
+        `kind`: exec, dial, files, account, watch, command: one whose output is sent after its end, or processes: the
+        process table, to which `connection` brings its clients.
         """
         facts = dict(_facts_of(sandbox), kind=kind, connection=connection.fileno())
         self._execute(connection, "--access", lambda: native.memory_file(json.dumps(facts).encode()))

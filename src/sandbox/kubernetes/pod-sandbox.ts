@@ -92,7 +92,6 @@ export class PodAccess extends ProcessAccess implements SandboxAccess {
 
   protected readonly openWay: OpenWay = async (way, request, signal) => {
     if (this.#hasEnded()) throw failedPrecondition(`the sandbox of ${this.#sandbox.instanceId} does not run`);
-    if (way === 'processes') throw failedPrecondition('processes that outlive connections are not supported here');
     return await this.#sandbox.manager.openWay(way, request, signal);
   };
 
