@@ -50,7 +50,18 @@ const GENERATED: readonly Generated[] = [
   // The types are made from openapi/rookery.json, so they come after it.
   { file: `${TYPESCRIPT}/generated.ts`, make: async () => clientTypes('typescriptTypes') },
   { file: `${PYTHON}/types.py`, make: async () => clientTypes('pythonTypes') },
-  ...['__init__', 'agents', 'client', 'code', 'connection', 'functions', 'jobs', 'processes', 'terminal'].map(name => ({
+  ...[
+    '__init__',
+    'agents',
+    'client',
+    'code',
+    'connection',
+    'functions',
+    'jobs',
+    'processes',
+    'sandboxes',
+    'terminal',
+  ].map(name => ({
     file: `${PYTHON}/_sync/${name}.py`,
     make: async () => (await import('./client-sync.ts')).syncModule(name),
   })),

@@ -154,7 +154,7 @@ describe('completion', () => {
 
   test.each([
     ['rookery a', 'agent'],
-    ['rookery agent re', 'restart'],
+    ['rookery agent rest', 'restart'],
     ['rookery agent exec --wo', '--workdir'],
     ['rookery agent rm --gr', '--grace'],
     ['rookery token create --ro', '--role'],

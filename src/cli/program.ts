@@ -14,6 +14,8 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   serve: () => import('./serve/serve.ts'),
   stop: () => import('./serve/stop.ts'),
   agent: () => import('./agent/agent.ts'),
+  sandbox: () => import('./sandbox/sandbox.ts'),
+  run: async () => ({ register: (await import('./sandbox/sandbox.ts')).registerRun }),
   function: () => import('./function/function.ts'),
   pool: () => import('./pool/pool.ts'),
   job: () => import('./job/job.ts'),

@@ -4,11 +4,13 @@ import { type AnswerOf, type CallOptions, Connection, type OperationName, type R
 import { Events } from './events.ts';
 import { Functions } from './functions.ts';
 import { Jobs } from './jobs.ts';
+import { Sandboxes } from './sandboxes.ts';
 import { Secrets } from './secrets.ts';
 
 /** Client of a Rookery service. It reuses connections; idle connections do not keep the process alive. */
 export class Rookery {
   readonly agents: Agents;
+  readonly sandboxes: Sandboxes;
   readonly functions: Functions;
   readonly jobs: Jobs;
   readonly secrets: Secrets;
@@ -20,6 +22,7 @@ export class Rookery {
     this.#connection = new Connection(options, process.env);
     this.code = new Code(this.#connection);
     this.agents = new Agents(this.#connection, this.code);
+    this.sandboxes = new Sandboxes(this.#connection);
     this.functions = new Functions(this.#connection, this.code);
     this.jobs = new Jobs(this.#connection, this.code);
     this.secrets = new Secrets(this.#connection);

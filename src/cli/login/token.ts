@@ -25,6 +25,7 @@ export function register(program: Command, context: Context): void {
     .description('Tokens for a service with authentication.');
   const create = token
     .command('create')
+    .summary('print a token')
     .description(
       'Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.\n' +
         'With --e2b, the service makes and prints an API key for clients of the E2B protocol:\n\n' +

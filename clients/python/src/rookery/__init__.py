@@ -3,13 +3,15 @@
 from ._async.agents import AsyncAgent
 from ._async.client import AsyncRookery
 from ._async.functions import AsyncCall, AsyncFunction
+from ._async.sandboxes import AsyncSandbox
 from ._async.terminal import AsyncTerminal
 from ._error import RookeryError
 from ._sync.agents import Agent
 from ._sync.client import Rookery
 from ._sync.functions import Call, Function
+from ._sync.sandboxes import Sandbox
 from ._sync.terminal import Terminal
-from ._wire import Event, Output
+from ._wire import CodeRun, Event, Output
 
 __all__ = [
     "Agent",
@@ -17,12 +19,15 @@ __all__ = [
     "AsyncCall",
     "AsyncFunction",
     "AsyncRookery",
+    "AsyncSandbox",
     "AsyncTerminal",
     "Call",
+    "CodeRun",
     "Event",
     "Function",
     "Output",
     "Rookery",
     "RookeryError",
+    "Sandbox",
     "Terminal",
 ]

@@ -110,6 +110,41 @@ class Output:
 
 
 @dataclass(frozen=True)
+class CodeRun:
+    """What a cell of code gave: the lines of the interpreter, in their order."""
+
+    lines: List[Dict[str, Any]]
+
+    @property
+    def stdout(self) -> str:
+        """All text that was written to standard output."""
+        return self._text("stdout")
+
+    @property
+    def stderr(self) -> str:
+        """All text that was written to the error output."""
+        return self._text("stderr")
+
+    @property
+    def results(self) -> List[Dict[str, Any]]:
+        """Displayed values, and the value of the last expression, which has `is_main_result`."""
+        return [line for line in self.lines if line["type"] == "result"]
+
+    @property
+    def text(self) -> Optional[str]:
+        """Text of the last expression's value; None without one."""
+        return next((result.get("text") for result in self.results if result["is_main_result"]), None)
+
+    @property
+    def error(self) -> Optional[Dict[str, Any]]:
+        """`name`, `value` and `traceback` of the error that ended the code; None if it succeeded."""
+        return next((line for line in self.lines if line["type"] == "error"), None)
+
+    def _text(self, stream: str) -> str:
+        return "".join(line["text"] for line in self.lines if line["type"] == stream)
+
+
+@dataclass(frozen=True)
 class Event:
     """One event of the service. docs/reference/events.md lists the types and the fields of their data."""
 

@@ -12,6 +12,7 @@ from .code import AsyncCode
 from .connection import AsyncConnection
 from .functions import AsyncFunctions
 from .jobs import AsyncJobs
+from .sandboxes import AsyncSandboxes
 
 
 class AsyncRookery:
@@ -38,6 +39,7 @@ class AsyncRookery:
         self._connection = AsyncConnection(read_settings(url, token, tenant, timeout, retries))
         self.code = AsyncCode(self._connection)
         self.agents = AsyncAgents(self._connection, self.code)
+        self.sandboxes = AsyncSandboxes(self._connection)
         self.functions = AsyncFunctions(self._connection, self.code)
         self.jobs = AsyncJobs(self._connection, self.code)
         self.secrets = AsyncSecrets(self._connection)

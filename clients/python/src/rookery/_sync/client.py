@@ -13,6 +13,7 @@ from .code import Code
 from .connection import Connection
 from .functions import Functions
 from .jobs import Jobs
+from .sandboxes import Sandboxes
 
 
 class Rookery:
@@ -39,6 +40,7 @@ class Rookery:
         self._connection = Connection(read_settings(url, token, tenant, timeout, retries))
         self.code = Code(self._connection)
         self.agents = Agents(self._connection, self.code)
+        self.sandboxes = Sandboxes(self._connection)
         self.functions = Functions(self._connection, self.code)
         self.jobs = Jobs(self._connection, self.code)
         self.secrets = Secrets(self._connection)

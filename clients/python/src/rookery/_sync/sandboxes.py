@@ -1,0 +1,129 @@
+# Made by `npm run generate` from _async/sandboxes.py.
+"""Sandboxes: agents without code, for commands, files, ports and cells of code."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any, Iterator, Dict, Mapping, Optional
+
+from .._runs import Environment, made_up_name
+from .._wire import CodeRun, Request, given
+from .agents import Agent
+from .connection import Connection
+
+
+class Sandboxes:
+    """Creates and finds sandboxes. Methods fail with `RookeryError`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(
+        self,
+        template: str = "base",
+        *,
+        name: Optional[str] = None,
+        namespace: str = "default",
+        env: Optional[Environment] = None,
+        labels: Optional[Mapping[str, str]] = None,
+        ttl_seconds: Optional[float] = None,
+        idle_seconds: Optional[float] = None,
+        on_expiry: Optional[str] = None,
+        idempotency_key: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Sandbox:
+        """Creates a sandbox and returns it when it runs.
+
+        - `template`: `base`, or `code-interpreter-v1`, in which `run_code` works.
+        - `name`: by default a name made from the idempotency key.
+        - `ttl_seconds`, `idle_seconds`, `on_expiry`, `labels`: as of `agents.create`.
+
+        The sandbox is a context manager, which ends it at the end of the block.
+        """
+        key = idempotency_key or str(uuid.uuid4())
+        body: Dict[str, Any] = {
+            "namespace": namespace,
+            "name": name or made_up_name(None, key).replace("agent", "sandbox", 1),
+            "template": template,
+            **given(env_vars=env, labels=labels and dict(labels), ttl_seconds=ttl_seconds),
+            **given(idle_seconds=idle_seconds, on_expiry=on_expiry),
+        }
+        request = Request(
+            "createAgent",
+            body=body,
+            headers={"idempotency-key": key},
+            may_repeat=True,
+            timeout=timeout,
+            is_unbounded=True,
+        )
+        return self.get((self._connection.call(request))["instance_id"])
+
+    def get(self, id: str) -> Sandbox:
+        """Returns a sandbox by its id. Fails with status 404 if no such sandbox exists."""
+        answer = self._connection.call(Request("getAgent", {"instanceId": id}))
+        return Sandbox(self._connection, answer["instance"])
+
+    def list(
+        self, *, template: Optional[str] = None, labels: Optional[Mapping[str, str]] = None
+    ) -> Iterator[Sandbox]:
+        """Yields the sandboxes of the tenant, of one template or of all; requests each page when it is needed."""
+        label = ["%s=%s" % pair for pair in (labels or {}).items()]
+        query: Dict[str, Any] = {"template": template, "label": label or None}
+        while True:
+            page = self._connection.call(Request("listAgents", query=query))
+            for record in page["instances"]:
+                if record.get("template"):
+                    yield Sandbox(self._connection, record)
+            if page["next_cursor"] is None:
+                return
+            query = {**query, "cursor": page["next_cursor"]}
+
+    def run_code(
+        self, code: str, *, language: Optional[str] = None, env: Optional[Mapping[str, str]] = None
+    ) -> CodeRun:
+        """Runs code in a sandbox that is made for it and ended afterwards."""
+        sandbox = self.create("code-interpreter-v1", ttl_seconds=3600)
+        with sandbox:
+            return sandbox.run_code(code, language=language, env=env)
+
+
+class Sandbox(Agent):
+    """One sandbox: an agent without a handler. Methods fail with `RookeryError`."""
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+    ) -> CodeRun:
+        """Runs a cell of code and returns its output and its results.
+
+        The code's own error is in `error` of the result. Names stay for later cells. Needs the template
+        `code-interpreter-v1`.
+        """
+        lines = self.stream_code(code, language=language, context=context, env=env)
+        return CodeRun([line for line in lines])
+
+    def stream_code(
+        self,
+        code: str,
+        *,
+        language: Optional[str] = None,
+        context: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+    ) -> Iterator[Dict[str, Any]]:
+        """Yields the lines of the interpreter as they happen, such as `{"type": "stdout", "text": "1"}`.
+
+        The end of the iteration interrupts a cell that still runs.
+        """
+        body = {"code": code, **given(language=language, context_id=context, env_vars=env and dict(env))}
+        request = Request("runCode", {"instanceId": self.id}, body=body, is_unbounded=True)
+        for line in self._connection.lines(request):
+            yield json.loads(line)
+
+    def kill(self) -> None:
+        """Ends the sandbox at once, with all its processes and files."""
+        self.delete()

@@ -1,0 +1,82 @@
+import type { Command } from 'commander';
+import { append, SECRET_OPTION } from '../serve/config-flags.ts';
+import { addClientOptions } from '../shared/client.ts';
+import type { Context } from '../shared/io.ts';
+
+const SANDBOX = 'the id of the sandbox, or its name';
+
+/** Adds the command `rookery sandbox`, which creates, lists and ends sandboxes without code. */
+export function register(program: Command, context: Context): void {
+  const sandbox = program
+    .command('sandbox')
+    .summary('create sandboxes without code')
+    .description(
+      'Sandboxes without code, for commands, files, ports and cells of code. They are agents: the commands of `rookery agent` take them too.',
+    );
+  addCreate(sandbox, context);
+  sandbox
+    .command('list')
+    .alias('ls')
+    .summary('list sandboxes')
+    .description('Lists the sandboxes of the tenant.')
+    .option('-l, --label <name=value>', 'only with this label; may be repeated', append)
+    .option('--json', 'print JSON')
+    .option('-q, --quiet', 'print ids only')
+    .action(async options => (await import('./records.ts')).listSandboxes(context.io, options));
+  sandbox
+    .command('kill')
+    .summary('end sandboxes')
+    .description('Ends sandboxes at once, with all their processes and files.')
+    .argument('<sandbox...>', SANDBOX)
+    .option('-n, --namespace <namespace>', 'the namespace of the names', 'default')
+    .option('--json', 'print JSON')
+    .action(async (ids, options) => (await import('../agent/records.ts')).deleteAgents(context.io, ids, options));
+  for (const command of sandbox.commands) addClientOptions(command);
+}
+
+function addCreate(sandbox: Command, { io }: Context): void {
+  sandbox
+    .command('create')
+    .summary('create a sandbox')
+    .description(
+      'Creates a sandbox and prints its id.\n\n' +
+        '  rookery sandbox create --ttl 1h\n' +
+        '  rookery sandbox create --template code-interpreter-v1',
+    )
+    .argument('[name]', 'its name, unique in the namespace while it lives')
+    .option('--template <name>', 'base, or code-interpreter-v1', 'base')
+    .option('-n, --namespace <namespace>', 'its namespace', 'default')
+    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option(...SECRET_OPTION, append)
+    .option('--ttl <time>', 'how long it lives: 30m; else until it is killed')
+    .option('--idle <time>', 'how long it may stand unused: 10m')
+    .option('--on-expiry <action>', 'delete or pause at the end of --ttl or --idle; else delete')
+    .option('--label <name=value>', 'a label for lists; may be repeated', append)
+    .option('--cpu <millicores>', 'thousandths of a core; else 1000')
+    .option('--memory <mb>', 'memory in MB; else 2048')
+    .option('--json', 'print JSON')
+    .action(async (name, options) => (await import('./records.ts')).createSandbox(io, name, options));
+}
+
+/** Adds the command `rookery run`, which runs a cell of code. */
+export function registerRun(program: Command, context: Context): void {
+  const run = program
+    .command('run')
+    .summary('run code in a sandbox')
+    .description(
+      'Runs code in a sandbox and prints its output and the value of its last expression. The sandbox is made for it, and killed afterwards.\n\n' +
+        "  rookery run 'print(1)'\n" +
+        '  rookery run -f analysis.py --in my-sandbox',
+    )
+    .argument('[code]', 'the code; - is stdin')
+    .option('-f, --file <file>', 'a file with the code')
+    .option('--language <language>', 'python, or javascript where the sandbox has Node.js; else python')
+    .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
+    .option('--in <sandbox>', 'an existing sandbox with the template code-interpreter-v1, which keeps the names')
+    .option('-n, --namespace <namespace>', 'the namespace of the name', 'default')
+    .option('--json', 'print the lines of the interpreter, which are JSON')
+    .action(async (code, options) => {
+      context.exitCode = await (await import('./run.ts')).runCode(context.io, code, options);
+    });
+  addClientOptions(run);
+}
