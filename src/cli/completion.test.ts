@@ -9,7 +9,7 @@ import { describeWith } from '../../test/probe.ts';
 /** Words typed before the tab key, and the completions that the shell must offer. */
 const TYPED: Readonly<Record<string, readonly string[]>> = {
   'rookery ag': ['agent'],
-  'rookery agent re': ['restart'],
+  'rookery agent rest': ['restart'],
   'rookery agent exec --wo': ['--workdir'],
   'rookery token create --ro': ['--role'],
   'rookery completion f': ['fish'],
