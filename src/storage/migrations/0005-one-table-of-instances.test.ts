@@ -133,6 +133,9 @@ test('migration 0005 keeps all fields of an agent, with the epoch from restarts 
     createdAtMs: 1000,
     startedAtMs: 2000,
     restartAtMs: 0,
+    ttlMs: 0,
+    expiresAtMs: 0,
+    pausedAtMs: 0,
     restartsInRow: 0,
   });
   expect(await findAgentByIdempotencyKey(database, TENANT, 'k')).toEqual({ stored: a, requestHash: 'h' });
