@@ -41,6 +41,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/sandbox/supervisor-escape-files.test.ts',
     'test/sandbox/supervisor-escape.test.ts',
     'test/sandbox/supervisor-life.test.ts',
+    'test/sandbox/supervisor-processes.test.ts',
     'test/sandbox/supervisor.test.ts',
   ],
   kubernetes: [
