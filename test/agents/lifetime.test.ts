@@ -53,11 +53,13 @@ test('setExpiry counts from now, in both directions, and onlyLater never shorten
 });
 
 test('a shortened time to live ends the agent, and a lengthened one keeps it', async () => {
-  await using harness = await Harness.open();
+  const { time, now } = clock();
+  await using harness = await Harness.open({ now });
   const long = await harness.create('a', { ttlMs: HOUR_MS });
   const short = await harness.create('b', { ttlMs: 500 });
   await harness.agents.setExpiry(TENANT, short, { ttlMs: HOUR_MS });
   await harness.agents.setExpiry(TENANT, long, { ttlMs: 600 });
+  time.ms += 1000;
   await untilGone(harness, long);
   expect((await harness.agents.get(TENANT, short)).status).toBe('RUNNING');
 });
@@ -252,18 +254,15 @@ test('an agent that nothing uses ends after its idle time, and a running call or
   await using harness = await Harness.open();
   const { opened, open } = gate();
   harness.driver.handlers.set('wait', async () => await opened);
-  const busy = await harness.create('busy', { handler: 'wait', idleMs: 300 });
+  const busy = await harness.create('busy', { handler: 'wait', idleMs: 2000 });
   const call = harness.invoke(busy);
-  const streaming = await harness.create('streaming', { idleMs: 300 });
+  const streaming = await harness.create('streaming', { idleMs: 2000 });
   const ending = new AbortController();
   const access = await harness.agents.access(TENANT, streaming);
   const request = { argv: ['cat'], workingDir: '', env: {}, terminal: null };
   const command = await access.openExec(request, ending.signal);
   command.ended.catch(() => undefined);
-  const idle = await harness.create('idle', { idleMs: 300 });
-  const later = await harness.create('later', { idleMs: 300 });
-  await untilGone(harness, idle);
-  await untilGone(harness, later);
+  await untilGone(harness, await harness.create('idle', { idleMs: 2500 }));
   expect((await harness.agents.get(TENANT, busy)).status).toBe('RUNNING');
   expect((await harness.agents.get(TENANT, streaming)).status).toBe('RUNNING');
   open();

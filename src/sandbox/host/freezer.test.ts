@@ -26,6 +26,15 @@ const COUNTING =
   'count() { i=0; while :; do i=$((i+1)); echo $i > "$1"; sleep 0.01; done; }; (count b & count c) & count a';
 const UNIFIED = ['/sys/fs/cgroup/unified', '/sys/fs/cgroup'].find(path => isWritable(join(path, 'cgroup.procs')));
 
+/** Runs `change` on a process, which may have ended meanwhile. */
+function unlessEnded(change: () => void): void {
+  try {
+    change();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
+
 /** False also for a table of version 1, whose root has no `cgroup.procs` of its own. */
 function isWritable(path: string): boolean {
   try {
@@ -49,7 +58,7 @@ afterEach(async () => {
   const sandbox = sandboxOf();
   await thaw(sandbox);
   const ended = once(child, 'exit');
-  for (const pid of await treeOf(child.pid as number)) process.kill(pid, 'SIGKILL');
+  for (const pid of await treeOf(child.pid as number)) unlessEnded(() => process.kill(pid, 'SIGKILL'));
   await ended;
   if (group !== undefined) {
     const path = group;
@@ -114,7 +123,10 @@ describe('freezing', { timeout: 60_000 }, () => {
   test.runIf(UNIFIED !== undefined)('a group of version 2 freezes its processes', async () => {
     group = join(UNIFIED as string, `rookery-freezer-test-${process.pid}`);
     mkdirSync(group);
-    for (const pid of await treeOf(child.pid as number)) writeFileSync(join(group, 'cgroup.procs'), String(pid));
+    const procs = join(group, 'cgroup.procs');
+    // All shells exist by now, and their later children begin in the group.
+    await untilCounting();
+    for (const pid of await treeOf(child.pid as number)) unlessEnded(() => writeFileSync(procs, String(pid)));
     await freezesAndContinues(sandboxOf({ paths: { pids: group }, versions: { pids: 2 } }), 'unified');
   });
 
