@@ -7,7 +7,8 @@ import { trackedFiles } from './tracked.ts';
 const LEAKS: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   { pattern: /\bregistry\.[a-z0-9-]+\.(?:org|com)\b/, what: 'a registry host' },
   {
-    pattern: /(?:^|[\s"'`=(:])\/(?:work|root|Users|home\/[a-z][a-z0-9_-]*)\/[a-z.]+\/[a-z]/,
+    // `/home/user` is the home directory inside of sandboxes.
+    pattern: /(?:^|[\s"'`=(:])\/(?:work|root|Users|home\/(?!user\/)[a-z][a-z0-9_-]*)\/[a-z.]+\/[a-z]/,
     what: 'a path of one machine',
   },
 ];
