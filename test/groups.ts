@@ -39,6 +39,7 @@ export const GROUPS: readonly Group[] = [
     proves: 'versions, scaling, sessions, streams, asynchronous calls',
     files: /^(src|test)\/(functions|registry|meta)\/|^src\/(code|api\/(pools|registry))\/|e2e\/(function|code)/,
   },
+  { name: 'e2b', proves: 'the E2B SDKs, unmodified', files: /^(src\/api|test)\/(e2b|envd)\// },
   { name: 'jobs', proves: 'queue, retries, schedules, Ray client', files: /^(src|test)\/jobs\// },
   { name: 'builds', proves: 'dependencies of code, environments of jobs', files: /^src\/builds\/|e2e\/dependencies/ },
   {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
+import { whyNoE2b } from './e2b/environments.ts';
 import { installSchemathesis } from './openapi/schemathesis.ts';
 import { whyNoDocker } from './parts/docker.ts';
 import { whyNoHelm } from './parts/helm.ts';
@@ -32,6 +33,7 @@ export type Part =
   | 'networks'
   | 'usernet'
   | 'ordinary-user'
+  | 'e2b'
   | 'pypi'
   | 'zsh'
   | 'fish'
@@ -54,6 +56,7 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   java: () => answers('javac', ['-version'], 'no JDK is installed'),
   usernet: () => whyNoUserNetwork(),
   'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
+  e2b: () => whyNoE2b(),
   pypi: () => whyNoPypi(),
   zsh: () => answers('zsh', ['--version'], 'zsh is not installed'),
   fish: () => answers('fish', ['--version'], 'fish is not installed'),
@@ -85,6 +88,7 @@ const INSTALL: Readonly<Record<Part, string>> = {
   networks: 'apt-get install nftables, as root',
   usernet: 'apt-get install passt',
   'ordinary-user': 'run the tests as an ordinary user',
+  e2b: 'node --import tsx test/e2b/install.ts',
   pypi: 'set pip up for an index of packages',
   zsh: 'apt-get install zsh',
   fish: 'apt-get install fish',

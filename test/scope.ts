@@ -81,6 +81,17 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/parts/postgres.test.ts',
     'test/races/races.test.ts',
   ],
+  e2b: [
+    'test/e2b/code-interpreter.test.ts',
+    'test/e2b/commands.test.ts',
+    'test/e2b/files.test.ts',
+    'test/e2b/frameworks.test.ts',
+    'test/e2b/javascript.test.ts',
+    'test/e2b/old-clients.test.ts',
+    'test/e2b/sandboxes.test.ts',
+    'test/e2b/survival.test.ts',
+    'test/e2b/tenants.test.ts',
+  ],
   'ordinary user': [
     'test/sandbox/ordinary-user.test.ts',
     'test/sandbox/user-limits.test.ts',
