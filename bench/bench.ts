@@ -17,6 +17,7 @@ import { createNodeToResult, createRate, createToResult } from './rows/create.ts
 import { createStages } from './rows/create-stages.ts';
 import { dashboard } from './rows/dashboard.ts';
 import { docker } from './rows/docker.ts';
+import { e2b } from './rows/e2b.ts';
 import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
 import { functionStreams } from './rows/function-streams.ts';
@@ -49,7 +50,7 @@ const ROWS: readonly BenchRow[] = [
     registry,
     runtimes,
   ],
-  ...[docker, supervisor, kubernetes, files, cluster, dashboard],
+  ...[docker, supervisor, kubernetes, files, e2b, cluster, dashboard],
   ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly BenchRow[] = [floorAlone];
