@@ -1,12 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { available } from '../parts/available.ts';
+import { describeWith } from '../probe.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const WAIT_MS = 30_000;
 
-// Two accounts need the layer `user_limits`, which only a service as root has.
-describe.skipIf(process.getuid?.() !== 0)('a process sandbox with accounts', { timeout: 60_000 }, () => {
+// One account more than the user needs a service as root.
+describeWith(['root', 'namespaces'], 'a process sandbox with accounts', () => {
   const fixture = new ProcessFixture();
   let driver: SandboxDriver;
   let handle: SandboxHandle;

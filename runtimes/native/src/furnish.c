@@ -146,19 +146,21 @@ static bool write_accounts(const char *root, bool is_one, uid_t one)
  * Mounts over the shared directory, because an unmount waits for all processors. `from` still shows that
  * directory, with the resolv.conf of the sandbox.
  */
-static bool mount_etc(const char *root, int *from, int *to)
+static bool mount_etc(const char *root, const char *size, int *from, int *to)
 {
+    char options[64];
+    snprintf(options, sizeof options, "mode=755,%s", size);
     *from = open(below(root, "", "etc"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*from < 0 || mount("rookery", path, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755") < 0)
+    if (*from < 0 || mount("rookery", path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0)
         return false;
     *to = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return *to >= 0;
 }
 
-bool furnish_etc(const struct json *plan, const char *root, const struct account_ids *ids, uid_t one)
+bool furnish_etc(const struct json *plan, const char *root, const struct account_ids *ids, uid_t one, const char *size)
 {
     int from, to;
-    return mount_etc(root, &from, &to) && copy_directory(plan, from, to, "") && write_accounts(root, ids == NULL, one) &&
+    return mount_etc(root, size, &from, &to) && copy_directory(plan, from, to, "") && write_accounts(root, ids == NULL, one) &&
            bind_directories(plan, root);
 }
 

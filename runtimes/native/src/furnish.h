@@ -8,10 +8,10 @@
 
 /*
  * Replaces /etc below `root` by a private copy with the accounts. Comes before mounts below /etc. `ids` are
- * those of the accounts, or NULL if both are the one user of the sandbox; `one` is its uid then. False with
- * errno.
+ * those of the accounts, or NULL if both are the one user of the sandbox; `one` is its uid then. `size` is the
+ * mount option that bounds the copy. False with errno.
  */
-bool furnish_etc(const struct json *plan, const char *root, const struct account_ids *ids, uid_t one);
+bool furnish_etc(const struct json *plan, const char *root, const struct account_ids *ids, uid_t one, const char *size);
 /*
  * Makes the homes and the files below /run/e2b, and gives everything in the sandbox's own memory to `root`
  * and `user`. Comes after all mounts. False with errno.

@@ -426,7 +426,7 @@ static void mount_all(void)
     snprintf(size, sizeof size, "size=%lldm", (long long)sandbox->memory_mb);
     must(mount(NULL, root, NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV, size) == 0, "the size of its root");
     if (sandbox->has_accounts)
-        must(furnish_etc(json_get(facts, "rootPlan"), root, ids, user.uid), "its /etc");
+        must(furnish_etc(json_get(facts, "rootPlan"), root, ids, user.uid, size), "its /etc");
     struct needed needed = find_needed();
     for_each_mount(&needed, mount_one);
     free(needed.paths);

@@ -50,6 +50,13 @@ class Filter(unittest.TestCase):
             (0x40000000 + 1, (), _ENOSYS),
         ])
 
+    def test_the_filter_of_accounts_differs_in_setns_only(self):
+        for machine, arch, setns in (('x86_64', _X86_64, 308), ('aarch64', _AARCH64, 268)):
+            usual, other = seccomp.program(machine), seccomp.program(machine, ('setns',))
+            verdicts = {number: (run(usual, number, arch), run(other, number, arch)) for number in range(600)}
+            self.assertEqual([number for number, (one, two) in verdicts.items() if one != two], [setns])
+            self.assertEqual(verdicts[setns], (_EPERM, _ALLOW))
+
     def test_each_number_has_the_verdict_of_its_table_after_few_steps(self):
         for machine, arch, column, looked_at in (
                 ('x86_64', _X86_64, 1, {2, 16, 41, 53, 56, 85, 90, 91, 133, 135, 257, 259, 268, 272, 302, 452}),
