@@ -29,7 +29,15 @@ describeWith(['root'], 'for an ordinary user', () => {
       await chown(home, NOBODY, NOBODY);
       try {
         // Runs all files in one Vitest, because a start of Vitest takes as long as most of them.
-        const files = ['process', 'process-access', 'process-account-files', 'escape', 'escape-files', 'supervisor'];
+        const files = [
+          'process',
+          'process-access',
+          'process-account-files',
+          'one-account',
+          'escape',
+          'escape-files',
+          'supervisor',
+        ];
         await expectToPass(
           files.map(name => `${name}.test.ts`),
           home,

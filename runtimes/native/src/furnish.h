@@ -8,8 +8,8 @@
 
 /*
  * Replaces /etc below `root` by a private copy with the accounts. Comes before mounts below /etc. `ids` are
- * those of the accounts, or NULL if both are the one user of the sandbox; `one` is its uid then. `size` is the
- * mount option that bounds the copy. False with errno.
+ * those of the accounts, or NULL if both are the one user of the sandbox; `one` is its uid then. `size` is
+ * the mount option that bounds the copy. False with errno.
  */
 bool furnish_etc(const struct json *plan, const char *root, const struct account_ids *ids, uid_t one, const char *size);
 /*
