@@ -14,9 +14,10 @@ run = sandbox.run_code
 @check("A2.1 A6.5 the default template is code-interpreter-v1, whose server is healthy")
 def template():
     assert sandbox.get_info().name == "code-interpreter-v1"
-    sandbox.commands.run(
-        "python3 -c 'import urllib.request as r; assert r.urlopen(\"http://127.0.0.1:49999/health\").status == 200'"
-    )
+    program = "import urllib.request as r; assert r.urlopen(\"http://127.0.0.1:49999/health\").status == 200"
+    # The interpreter opens its port after the create has been answered.
+    command = "until python3 -c '%s' 2>/dev/null; do sleep 0.05; done" % program
+    sandbox.commands.run(command, timeout=30)
 
 
 @check("A6.1 names are kept between cells, and the last expression is the result")
