@@ -32,7 +32,7 @@ export const LIST_QUERY = {
   label: {
     schema: {
       type: 'array',
-      items: { type: 'string' },
+      items: { type: 'string', pattern: '^[^=]+=' },
       description: '`name=value`: a label that it has. May be repeated; then it has all of them.',
     },
     read: readLabels,
