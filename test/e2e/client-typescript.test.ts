@@ -127,6 +127,25 @@ test('an agent has labels and an end, and keeps its memory in a pause', async ()
   await vi.waitFor(() => expect(agent.refresh()).rejects.toMatchObject({ status: 404 }), 20_000);
 });
 
+test('code runs in a sandbox that keeps its names', async () => {
+  const once = await rookery.sandboxes.runCode('print("out"); 1 + 1');
+  expect({ out: once.stdout, text: once.text, error: once.error }).toEqual({
+    out: 'out\n',
+    text: '2',
+    error: undefined,
+  });
+  await using sandbox = await rookery.sandboxes.create({
+    template: 'code-interpreter-v1',
+    labels: { of: 'typescript' },
+  });
+  await sandbox.runCode('x = 5');
+  expect((await sandbox.runCode('x + 1', { env: { A: 'b' } })).text).toBe('6');
+  expect((await sandbox.runCode('1 / 0')).error).toMatchObject({ name: 'ZeroDivisionError' });
+  const found = [];
+  for await (const each of rookery.sandboxes.list({ labels: { of: 'typescript' } })) found.push(each.id);
+  expect(found).toEqual([sandbox.id]);
+});
+
 test('a create with a lost answer is repeated and makes only one agent', async () => {
   const proxy = await startLossyProxy(served.frontendUrl);
   try {

@@ -98,6 +98,16 @@ class Waiting(WithCode):
         self.assertNotIn("expires_at", agent.record)
         agent.delete()
 
+    def test_code_runs_in_a_sandbox_that_keeps_its_names(self) -> None:
+        once = self.rookery.sandboxes.run_code('print("out"); 1 + 1')
+        self.assertEqual((once.stdout, once.text, once.error), ("out\n", "2", None))
+        with self.rookery.sandboxes.create("code-interpreter-v1", labels={"of": "python"}) as sandbox:
+            sandbox.run_code("x = 5")
+            self.assertEqual(sandbox.run_code("x + 1", env={"A": "b"}).text, "6")
+            self.assertEqual((sandbox.run_code("1 / 0").error or {})["name"], "ZeroDivisionError")
+            found = [each.id for each in self.rookery.sandboxes.list(labels={"of": "python"})]
+            self.assertEqual(found, [sandbox.id])
+
     def test_a_repeated_create_after_a_lost_answer_makes_one_agent(self) -> None:
         with Rookery(os.environ["ROOKERY_LOSSY_ADDRESS"]) as lossy:
             with lossy.agents.create(self.code, runtime=RUNTIME, name="python-once") as agent:
