@@ -136,7 +136,10 @@ const ROWS: {
   portUdpIdleMs: ['Silence of a caller of a published UDP port', duration],
   e2bMessageBytes: ['One message of the E2B services for processes and files', bytes],
   e2bFileList: ['Entries of a directory list of the E2B services', ({ maxEntries }) => String(maxEntries)],
-  e2bWatchers: ['Polled directory watchers of an E2B sandbox; above it the longest unpolled one ends', String],
+  e2bWatcherIdleMs: [
+    'Time without a poll after which a directory watcher of the E2B services may be replaced',
+    duration,
+  ],
   frameBytes: ['One frame of the runtime protocol', bytes],
   unfinishedFrameBytes: ['Unfinished frames of all runtimes together', bytes],
   waitingEventBytes: ['Events of all streams that wait for slow clients', bytes],
