@@ -158,7 +158,7 @@ export const LIMITS = {
   e2bMessageBytes: 8 * 1024 * 1024,
   /** Entries of a directory list of the E2B services. */
   e2bFileList: { maxEntries: 100_000 },
-  /** Time without a poll after which a polled directory watcher of an E2B sandbox may make room for another. */
+  /** Time without a poll after which a polled watcher of an E2B sandbox may be replaced by another. */
   e2bWatcherIdleMs: 600_000,
   /** The largest frame of the runtime protocol: a body or a result, and space for its header. */
   frameBytes: 7 * 1024 * 1024,
