@@ -10,6 +10,8 @@ import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { available } from '../parts/available.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
+const HOME_OF_ROOT = '/root';
+
 const WAIT_MS = 30_000;
 const RACES = 60;
 const SECRET = 'a secret of the host';
@@ -76,7 +78,11 @@ describe.skipIf(process.getuid?.() !== 0)('files of the accounts of a process sa
       group: 'user',
       mode: 0o755,
     });
-    expect(await put('made/file', ROOT)).toMatchObject({ path: '/root/made/file', owner: 'root', group: 'root' });
+    expect(await put('made/file', ROOT)).toMatchObject({
+      path: `${HOME_OF_ROOT}/made/file`,
+      owner: 'root',
+      group: 'root',
+    });
     expect(await access.createDirectory('/opt/x/y', USER, signal())).toMatchObject({ owner: 'user' });
     expect(await access.statFile('/opt/x', USER, signal())).toMatchObject({ owner: 'user' });
     expect((await access.statFile('', ROOT, signal())).path).toBe('/root');
@@ -89,9 +95,9 @@ describe.skipIf(process.getuid?.() !== 0)('files of the accounts of a process sa
   });
 
   test('operations for any account reach all files of the sandbox', async () => {
-    await put('/root/private/file', ROOT, 'of root');
+    await put(`${HOME_OF_ROOT}/private/file`, ROOT, 'of root');
     await run('umask 077; mkdir -p ~/closed && echo of user > ~/closed/file');
-    expect(await get('/root/private/file')).toBe('of root');
+    expect(await get(`${HOME_OF_ROOT}/private/file`)).toBe('of root');
     expect(await get('/home/user/closed/file', ROOT)).toBe('of user\n');
     await put('/opt/written', USER);
     expect(await run('cat /opt/written')).toBe('new');
@@ -104,14 +110,18 @@ describe.skipIf(process.getuid?.() !== 0)('files of the accounts of a process sa
     const write = (path: string, options: { user: string }) =>
       access.writeInPlace(path, { ...options, metadata: { kind: 'x' } }, Readable.from(['y']), signal());
     expect((await write('/home/user/marked', USER)).metadata).toEqual({ kind: 'x' });
-    expect((await write('/root/marked', ROOT)).metadata).toEqual({ kind: 'x' });
+    expect((await write(`${HOME_OF_ROOT}/marked`, ROOT)).metadata).toEqual({ kind: 'x' });
   });
 
   test('without an account the default one works with its own rights', async () => {
     const own = { user: null };
-    await put('/root/mine', ROOT);
-    await expect(access.readFile('/root/mine', own, signal())).rejects.toMatchObject({ code: 'permission_denied' });
-    await expect(access.removeFile('/root/mine', own, signal())).rejects.toMatchObject({ code: 'permission_denied' });
+    await put(`${HOME_OF_ROOT}/mine`, ROOT);
+    await expect(access.readFile(`${HOME_OF_ROOT}/mine`, own, signal())).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
+    await expect(access.removeFile(`${HOME_OF_ROOT}/mine`, own, signal())).rejects.toMatchObject({
+      code: 'permission_denied',
+    });
     expect((await access.createDirectory('own', own, signal())).path).toBe('/home/user/own');
   });
 
