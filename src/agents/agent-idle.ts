@@ -6,10 +6,10 @@ import type { Log } from '../lib/log.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { AgentTable, AgentUse } from './agent-table.ts';
 
-/** Share of the idle time between two looks, within bounds. Calls are noticed at a look. */
-const LOOKS = 20;
-const SOONEST_LOOK_MS = 50;
-const LATEST_LOOK_MS = 10_000;
+/** Checks during an idle time, and bounds of the time between two of them. Calls are noticed at a check. */
+const CHECKS = 20;
+const SHORTEST_WAIT_MS = 50;
+const LONGEST_WAIT_MS = 10_000;
 
 export interface AgentIdleOptions {
   readonly table: AgentTable;
@@ -66,12 +66,12 @@ export class AgentIdle {
   }
 
   #wait(id: string, use: AgentUse): void {
-    const lookMs = Math.min(Math.max(use.idleMs / LOOKS, SOONEST_LOOK_MS), LATEST_LOOK_MS, use.idleMs);
-    use.cancel = afterMs(lookMs, () => void this.#look(id, use));
+    const waitMs = Math.min(Math.max(use.idleMs / CHECKS, SHORTEST_WAIT_MS), LONGEST_WAIT_MS, use.idleMs);
+    use.cancel = afterMs(waitMs, () => void this.#check(id, use));
   }
 
   /** Ends the agent if its idle time is over. Never rejects. */
-  async #look(id: string, use: AgentUse): Promise<void> {
+  async #check(id: string, use: AgentUse): Promise<void> {
     const live = this.#options.live(id);
     if (live === undefined) return this.cancel(id);
     const { callsBegun } = live;

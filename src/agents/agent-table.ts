@@ -17,7 +17,7 @@ export interface AgentUse {
   open: number;
   /** `performance.now()` at the last known use. */
   usedMs: number;
-  /** Calls that had begun at the last look. */
+  /** Calls that had begun at the last check. */
   calls: number;
   cancel: () => void;
 }

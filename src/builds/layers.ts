@@ -134,7 +134,7 @@ export class Layers {
   /**
    * Returns the host directory of the layer, and builds a missing one. Fails with `failed_precondition` if
    * the build fails. Fails as `output` does, without failing the build for other callers. The caller must
-   * call `hold` before and `release` after its use.
+   * call `protect` before and `release` after its use.
    */
   async get(recipe: Recipe, output: BuildOutput): Promise<string> {
     const { key, tenant } = recipe;

@@ -100,7 +100,7 @@ const PACKAGE_KEEP_MS = 600_000;
 const ENVIRONMENT_KEEP_MS = 24 * 3_600_000;
 const HOUSEKEEPING_MS = 60_000;
 /** Interval at which a node reads the records that other nodes changed, in addition to notifications. */
-const LOOK_AGAIN_MS = 1_000;
+const RECONCILE_MS = 1_000;
 const MAX_PACKAGES_PER_TENANT = 10_000;
 const MAX_SCHEDULES_PER_TENANT = 1000;
 
@@ -146,7 +146,7 @@ export function createJobs(options: JobServiceOptions): JobService {
     log,
   });
   const reconciler =
-    cluster === null ? null : new JobReconciler({ cluster, own, schedules, packages, intervalMs: LOOK_AGAIN_MS, log });
+    cluster === null ? null : new JobReconciler({ cluster, own, schedules, packages, intervalMs: RECONCILE_MS, log });
   return {
     jobs,
     packages,

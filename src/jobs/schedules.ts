@@ -207,7 +207,7 @@ export class JobSchedules {
   }
 
   /**
-   * Returns true if this node submits. Otherwise notes that another node does, even if `JobLookOut` missed
+   * Returns true if this node submits. Otherwise notes that another node does, even if `JobReconciler` missed
    * the change. This node makes up for missed moments once it submits again.
    */
   #mayDecide(): boolean {

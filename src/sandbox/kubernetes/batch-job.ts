@@ -20,7 +20,7 @@ export function jobOfPod(podName: string): string | null {
 
 /**
  * Creates a Job with a single pod that never runs again. Returns the pod, which may not run yet. Fails as
- * `Cluster.request` does. If no pod appears before `signal` aborts, fails with the controller's message.
+ * `KubernetesApi.request` does. If no pod appears before `signal` aborts, fails with the controller's message.
  * Removes the Job on failure.
  */
 export async function makeJob(

@@ -46,8 +46,8 @@ export class FreePods {
   }
 
   /**
-   * Reserves a free pod until `settle`; undefined when there is none. `mayBeOthers` also permits pods that
-   * another replica owns.
+   * Reserves a free pod until `endReservation`; undefined when there is none. `mayBeOthers` also permits pods
+   * that another replica owns.
    */
   reserve(poolId: string, mayBeOthers: boolean): V1Pod | undefined {
     const { nodeId, pods } = this.#options;
@@ -68,7 +68,7 @@ export class FreePods {
     return pod;
   }
 
-  /** Ends the reservation of `take`. A lost pod stays reserved until the watch reports its change. */
+  /** Ends the reservation of `reserve`. A lost pod stays reserved until the watch reports its change. */
   endReservation(pod: V1Pod, { isLost }: { readonly isLost: boolean }): void {
     const name = pod.metadata?.name ?? '';
     const isSeenChanged = this.#options.pods.get(name)?.metadata?.resourceVersion !== pod.metadata?.resourceVersion;

@@ -50,7 +50,7 @@ export interface MissingRight {
 /**
  * Returns the rights that the service's account lacks, according to the API server. `secret` is the name of
  * the installation's Secret; null: unknown. Each request takes at most `timeoutMs`. Fails as
- * `Cluster.request` does.
+ * `KubernetesApi.request` does.
  */
 export async function missingRights(
   cluster: Pick<KubernetesApi, 'request' | 'namespace'>,
