@@ -72,15 +72,32 @@ function viewOf(parts: readonly string[]): ComponentChildren {
   }
 }
 
+/** Time until a page that could not read its session asks again. */
+const SESSION_RETRY_MS = 2000;
+
 function App() {
   const [problem, setProblem] = useState('');
   useEffect(() => {
-    const show = (loading: Promise<void>) => loading.catch(error => setProblem(messageOf(error)));
+    let retry: ReturnType<typeof setTimeout> | undefined;
+    const show = async (loading: Promise<void>) => {
+      clearTimeout(retry);
+      try {
+        await loading;
+        setProblem('');
+      } catch (error) {
+        setProblem(messageOf(error));
+        retry = setTimeout(() => void show(loadSession()), SESSION_RETRY_MS);
+      }
+    };
     void show(openSession());
-    return onSessionElsewhere(() => {
+    const unsubscribe = onSessionElsewhere(() => {
       session.value = undefined;
       void show(loadSession());
     });
+    return () => {
+      clearTimeout(retry);
+      unsubscribe();
+    };
   }, []);
   if (problem !== '') return <Failure text={problem} />;
   if (session.value === undefined) return <Loading />;

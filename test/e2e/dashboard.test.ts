@@ -358,6 +358,8 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('POST', `/api/agent/${id}/restart`);
     await bed.invoke(id, { say: 'anew' });
     await log.getByText('anew').waitFor();
+    // The page has noticed the restart, and follows the log of the new run alone.
+    await page.getByText('following, 1 line').waitFor();
     // The service is unavailable.
     await way[Symbol.asyncDispose]();
     await page.getByText('ended, 1 line').waitFor();
@@ -620,6 +622,19 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     await page.getByRole('button', { name: 'Log out' }).click();
     await page.getByLabel('Token').waitFor();
     expect(await page.context().cookies()).toEqual([]);
+    await page.close();
+  });
+
+  it('a page that cannot read its session says why, and asks again until the service answers', async () => {
+    const page = await browser.newPage();
+    let isAway = true;
+    await page.route('**/api/session', route =>
+      isAway ? route.fulfill({ status: 503, body: '{"message":"the service is starting"}' }) : route.continue(),
+    );
+    await page.goto(bed.server.frontendUrl);
+    await page.getByText('the service is starting').waitFor();
+    isAway = false;
+    await page.getByLabel('Token').waitFor();
     await page.close();
   });
 
