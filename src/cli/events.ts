@@ -1,11 +1,8 @@
 import type { Command } from 'commander';
 import { addClientOptions, Client, type ClientOptions } from './shared/client.ts';
-import { CliError, EXIT } from './shared/exit.ts';
+import { followEventBlocks } from './shared/event-blocks.ts';
 import type { Context, Io } from './shared/io.ts';
 import { coloured, printable } from './shared/print.ts';
-
-/** Detects a connection that broke silently, because the service sends at least a heartbeat every 15 s. */
-const SILENT_MS = 40_000;
 
 interface EventsOptions extends ClientOptions {
   readonly types?: string;
@@ -47,28 +44,9 @@ export function register(program: Command, context: Context): void {
 async function followEvents(io: Io, options: EventsOptions): Promise<void> {
   const client = await Client.open(options, io);
   const query = options.types === undefined ? '' : `?${new URLSearchParams({ types: options.types })}`;
-  const headers = {
-    accept: 'text/event-stream',
-    ...(options.after === undefined ? {} : { 'last-event-id': options.after }),
-  };
-  const answer = await client.stream('GET', `/api/events${query}`, { headers });
-  answer.setEncoding('utf8');
-  const silence = setTimeout(() => answer.destroy(new Error(`nothing came for ${SILENT_MS / 1000} s`)), SILENT_MS);
-  let rest = '';
-  try {
-    for await (const chunk of answer as AsyncIterable<string>) {
-      silence.refresh();
-      const blocks = (rest + chunk).split('\n\n');
-      rest = blocks.pop() ?? '';
-      for (const block of blocks) show(io, block, options.json === true);
-    }
-  } catch (error) {
-    if (io.signal.aborted) return;
-    throw new CliError(`The connection to the service broke (${(error as Error).message}).`, EXIT.unreachable);
-  } finally {
-    clearTimeout(silence);
-  }
-  if (!io.signal.aborted) throw new CliError('The service has ended the stream.', EXIT.unreachable);
+  const headers: Record<string, string> = options.after === undefined ? {} : { 'last-event-id': options.after };
+  const stream = { path: `/api/events${query}`, headers, noun: 'stream' };
+  await followEventBlocks(io, client, stream, block => show(io, block, options.json === true));
 }
 
 function show(io: Io, block: string, asJson: boolean): void {

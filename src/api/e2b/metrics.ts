@@ -2,18 +2,12 @@ import type { AgentInstances } from '../../agents/contract.ts';
 import type { Instance } from '../../core/instance.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 import { Interval } from '../../lib/interval.ts';
+import type { EnvdMetrics } from '../envd/envd.ts';
 import { cpuCountOf } from './answers.ts';
 
-/** The use of resources of a sandbox at one time. Sizes are in bytes. */
-export interface SandboxUse {
+/** The use of resources of a sandbox at one time. */
+export interface SandboxUse extends EnvdMetrics {
   readonly timestampMs: number;
-  readonly cpuCount: number;
-  readonly cpuUsedPct: number;
-  readonly memTotal: number;
-  readonly memUsed: number;
-  readonly memCache: number;
-  readonly diskUsed: number;
-  readonly diskTotal: number;
 }
 
 export interface SandboxMetricsOptions {

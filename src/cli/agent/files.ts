@@ -1,12 +1,10 @@
 import type { Command } from 'commander';
 import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
-import { CliError, EXIT } from '../shared/exit.ts';
+import { followEventBlocks } from '../shared/event-blocks.ts';
+import { CliError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { printable, printJson } from '../shared/print.ts';
 import { resolveAgent } from './records.ts';
-
-/** Detects a connection that broke silently, because the service sends at least a heartbeat every 15 s. */
-const SILENT_MS = 40_000;
 
 interface FileOptions extends ClientOptions {
   readonly namespace: string;
@@ -108,25 +106,8 @@ async function removeFiles(io: Io, agent: string, paths: readonly string[], opti
 async function watchFiles(io: Io, agent: string, path: string, options: WatchOptions): Promise<void> {
   const { client, base } = await open(io, agent, options);
   const query = queryOf({ path, recursive: String(options.recursive === true) }, options);
-  const answer = await client.stream('GET', `${base}/watch?${query}`, { headers: { accept: 'text/event-stream' } });
-  answer.setEncoding('utf8');
-  const silence = setTimeout(() => answer.destroy(new Error(`nothing came for ${SILENT_MS / 1000} s`)), SILENT_MS);
-  let rest = '';
-  try {
-    for await (const chunk of answer as AsyncIterable<string>) {
-      silence.refresh();
-      const blocks = (rest + chunk).split('\n\n');
-      rest = blocks.pop() ?? '';
-      for (const block of blocks) showChange(io, block, options.json === true);
-    }
-  } catch (error) {
-    if (io.signal.aborted) return;
-    if (error instanceof CliError) throw error;
-    throw new CliError(`The connection to the service broke (${(error as Error).message}).`, EXIT.unreachable);
-  } finally {
-    clearTimeout(silence);
-  }
-  if (!io.signal.aborted) throw new CliError('The service has ended the watch.', EXIT.unreachable);
+  const stream = { path: `${base}/watch?${query}`, noun: 'watch' };
+  await followEventBlocks(io, client, stream, block => showChange(io, block, options.json === true));
 }
 
 function showChange(io: Io, block: string, asJson: boolean): void {

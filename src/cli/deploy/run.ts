@@ -56,9 +56,9 @@ type Acted = Omit<Line, 'isFailed'> & Pick<Step, 'isFailed'>;
 export async function deploy(io: Io, options: DeployOptions): Promise<number> {
   if (options.dryRun === true) return await diff(io, options);
   const client = await Client.open(options, io);
-  const exitCode = await deployOnce(io, client, options);
-  if (options.watch === true) await watchAndDeploy(io, client, options);
-  return options.watch === true ? EXIT.ok : exitCode;
+  if (options.watch !== true) return await deployOnce(io, client, options);
+  await watchAndDeploy(io, client, options);
+  return EXIT.ok;
 }
 
 /** Compares the file with the service without changing or uploading anything. */
@@ -192,13 +192,16 @@ function print(io: Io, { kind, name, action, changes, detail }: Line, words: Wor
 const SETTLE_MS = 200;
 const IGNORED = /(^|\/)(\.git|\.venv|__pycache__|node_modules)(\/|$)|\.pyc$/;
 
-/** Deploys after each change, until Ctrl-C. Reports a failed deploy; the next change retries. */
+/**
+ * Deploys, and again after each change, until Ctrl-C. Fails as the first deploy does. Reports a later deploy
+ * that fails; the next change retries. The watch begins first, so that no change during a deploy is missed.
+ */
 async function watchAndDeploy(io: Io, client: Client, options: DeployOptions): Promise<void> {
   const { directory } = await readDeployment(io, options.file);
-  io.err.write(`Watching ${relative('', directory) || '.'}. Ctrl-C ends it; what was deployed stays.\n`);
   let timer: NodeJS.Timeout | undefined;
-  let work: Promise<void> = Promise.resolve();
-  const tell = (error: unknown) => printError(io, error instanceof Error ? error.message : String(error));
+  const report = (error: unknown) => printError(io, error instanceof Error ? error.message : String(error));
+  const first = deployOnce(io, client, options);
+  let work: Promise<unknown> = first.catch(() => undefined);
   const watching = watchTree(
     directory,
     path => IGNORED.test(path) || OF_EDITORS.test(basename(path)),
@@ -206,17 +209,22 @@ async function watchAndDeploy(io: Io, client: Client, options: DeployOptions): P
       clearTimeout(timer);
       timer = setTimeout(() => {
         work = work.then(async () => {
-          if (!io.signal.aborted) await deployOnce(io, client, options).catch(tell);
+          if (!io.signal.aborted) await deployOnce(io, client, options).catch(report);
         });
       }, SETTLE_MS);
     },
-    tell,
+    report,
   );
-  await new Promise<void>(resolve => {
-    if (io.signal.aborted) resolve();
-    else io.signal.addEventListener('abort', () => resolve(), { once: true });
-  });
-  clearTimeout(timer);
-  watching.close();
+  try {
+    await first;
+    io.err.write(`Watching ${relative('', directory) || '.'}. Ctrl-C ends it; what was deployed stays.\n`);
+    await new Promise<void>(resolve => {
+      if (io.signal.aborted) resolve();
+      else io.signal.addEventListener('abort', () => resolve(), { once: true });
+    });
+  } finally {
+    clearTimeout(timer);
+    watching.close();
+  }
   await work;
 }

@@ -139,3 +139,25 @@ export class AccessConnection {
     });
   }
 }
+
+/**
+ * Adds bytes of an opened stream, and calls `receive` with the kind and the payload of each complete frame.
+ * Destroys the socket when a frame is too long or shorter than its kind requires: nothing after it can be
+ * read.
+ */
+export function receiveFrames(
+  socket: Socket,
+  received: FrameJoiner,
+  chunk: Buffer,
+  receive: (kind: number, payload: Buffer) => void,
+): void {
+  received.push(chunk);
+  try {
+    for (let frame = received.take(); frame !== null; frame = received.take()) {
+      receive(frame.body.readUInt8(0), frame.body.subarray(1));
+    }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    socket.destroy();
+  }
+}

@@ -2,7 +2,7 @@ import { Readable, Writable } from 'node:stream';
 import type { ServiceError } from '../../core/error.ts';
 import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
-import type { AccessConnection, OpenWay } from './access-connection.ts';
+import { type AccessConnection, type OpenWay, receiveFrames } from './access-connection.ts';
 
 /** The first byte of each frame, as in `runtimes/native/src/stream.c`. */
 const STDIN = 0;
@@ -58,7 +58,9 @@ class RemoteExec implements OpenExec {
     });
     this.ended.catch(() => undefined);
     const { socket } = connection;
-    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('data', (chunk: Buffer) =>
+      receiveFrames(socket, this.#received, chunk, (kind, payload) => this.#receive(kind, payload)),
+    );
     socket.once('end', () => socket.destroy());
     socket.once('close', () => this.#finish(null));
     if (socket.destroyed) this.#finish(null);
@@ -82,20 +84,7 @@ class RemoteExec implements OpenExec {
     this.#connection.socket.write(frameOf(Buffer.of(kind), payload));
   }
 
-  #receive(chunk: Buffer): void {
-    this.#received.push(chunk);
-    try {
-      for (let frame = this.#received.take(); frame !== null; frame = this.#received.take()) {
-        this.#take(frame.body.readUInt8(0), frame.body.subarray(1));
-      }
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      // The frame is too long, or shorter than its kind requires. Nothing after it can be read.
-      this.#connection.socket.destroy();
-    }
-  }
-
-  #take(kind: number, payload: Buffer): void {
+  #receive(kind: number, payload: Buffer): void {
     if (kind === CREDIT) this.#input.addCredit(payload.readUInt32BE(1));
     else if (kind === EXIT) this.#finish(payload.readInt32BE(0));
     else this.#outputs.get(kind)?.accept(payload);

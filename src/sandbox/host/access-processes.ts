@@ -12,7 +12,7 @@ import type {
   StartProcess,
   TerminalSize,
 } from '../access.ts';
-import type { AccessConnection } from './access-connection.ts';
+import { type AccessConnection, receiveFrames } from './access-connection.ts';
 import { FileAccess } from './access-files.ts';
 
 /** The first byte of each frame to a listener, as in `runtimes/native/src/peers.c`. */
@@ -111,7 +111,9 @@ class RemoteProcess implements ProcessStream {
       this.#reject = reject;
     });
     this.ended.catch(() => undefined);
-    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+    socket.on('data', (chunk: Buffer) =>
+      receiveFrames(socket, this.#received, chunk, (kind, payload) => this.#receive(kind, payload)),
+    );
     socket.once('end', () => socket.destroy());
     socket.once('close', () => this.#fail(connection.failure()));
     if (socket.destroyed) this.#fail(connection.failure());
@@ -126,20 +128,7 @@ class RemoteProcess implements ProcessStream {
     this.#connection.socket.destroy();
   }
 
-  #receive(chunk: Buffer): void {
-    this.#received.push(chunk);
-    try {
-      for (let frame = this.#received.take(); frame !== null; frame = this.#received.take()) {
-        this.#take(frame.body.readUInt8(0), frame.body.subarray(1));
-      }
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      // The frame is too long, or shorter than its kind requires. Nothing after it can be read.
-      this.#connection.socket.destroy();
-    }
-  }
-
-  #take(kind: number, payload: Buffer): void {
+  #receive(kind: number, payload: Buffer): void {
     if (this.#isOver) return;
     if (kind === EXIT) {
       this.#end(payload.readUInt32BE(0), payload.readUInt8(4), payload.readUInt8(5) === 1);

@@ -20,8 +20,8 @@ export function jobOfPod(podName: string): string | null {
 
 /**
  * Creates a Job with a single pod that never runs again. Returns the pod, which may not run yet. Fails as
- * `KubernetesApi.request` does. If no pod appears before `signal` aborts, fails with the controller's message.
- * Removes the Job on failure.
+ * `KubernetesApi.request` does. If no pod appears before `signal` aborts, fails with the message of the
+ * controller. Removes the Job on failure.
  */
 export async function makeJob(
   cluster: KubernetesApi,
