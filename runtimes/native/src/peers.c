@@ -18,6 +18,8 @@ enum {
     LARGEST_INPUT = 65536,
     /* The most output that waits for one listener. A process pauses while one of its listeners has more. */
     WINDOW = 65536,
+    /* The longest wait for a client that has got its last answer to close. */
+    LINGER_MS = 10000,
 };
 
 struct peer *peers;
@@ -38,8 +40,12 @@ static void flush_peer(struct peer *peer)
         }
         buffer_take(&peer->unsent, (size_t)count);
     }
-    if (peer->state == CLOSING)
-        peer->state = GONE;
+    if (peer->state == CLOSING) {
+        /* A close would break a frame that the client sends now, and the client would not read the answer. */
+        shutdown(peer->connection, SHUT_WR);
+        peer->state = LINGERING;
+        peer->deadline = after_ms(LINGER_MS);
+    }
 }
 
 void answer(struct peer *peer, const char *format, ...)

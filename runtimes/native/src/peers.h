@@ -14,8 +14,10 @@ enum peer_state {
     LISTENING,
     /* Sends input in frames, and gets an answer to each. */
     FEEDING,
-    /* Closes when everything is sent. */
+    /* Gets what is unsent, then nothing more. */
     CLOSING,
+    /* Has got everything, and closes next. */
+    LINGERING,
     GONE,
 };
 

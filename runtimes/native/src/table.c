@@ -197,7 +197,7 @@ static void read_peer(struct peer *peer)
     if (peer->state == FEEDING && !queue_input(peer))
         peer->state = GONE;
     /* Nothing more is expected; the bytes are dropped. */
-    if (peer->state == LISTENING || peer->state == CLOSING)
+    if (peer->state == LISTENING || peer->state == CLOSING || peer->state == LINGERING)
         buffer_take(&peer->received, peer->received.size);
 }
 
