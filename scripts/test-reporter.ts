@@ -66,7 +66,8 @@ export default class GroupReporter implements Reporter {
 }
 
 /**
- * Returns one result for each test, and a failed one for a file that could not be loaded. Prints failures.
+ * Returns one result for each test, and a failed one for a file that fails outside of a test. Prints
+ * failures.
  */
 function resultsOf(module: TestModule, file: string): readonly TestResult[] {
   const results: TestResult[] = [];
@@ -77,7 +78,8 @@ function resultsOf(module: TestModule, file: string): readonly TestResult[] {
     results.push({ file, title, status });
     if (status === 'failed') print(`${title} (${file})`, errors ?? []);
   }
-  const errors = module.errors();
+  const ofSuites = [...module.children.allSuites()].flatMap(suite => suite.errors());
+  const errors = [...module.errors(), ...ofSuites];
   if (errors.length > 0 || (module.state() === 'failed' && !results.some(({ status }) => status === 'failed'))) {
     results.push({ file, title: WHOLE_FILE, status: 'failed' });
     print(file, errors);

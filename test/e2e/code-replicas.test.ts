@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served } from '../../scripts/served.ts';
-import { freePort } from '../history/processes.ts';
+import { freePort } from '../parts/free-port.ts';
 import { startPostgres, type TestPostgres } from '../parts/postgres.ts';
 import { describeWith } from '../probe.ts';
 

@@ -2,7 +2,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, readdir, rename, rm, unlink, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -49,14 +48,6 @@ async function sandboxPid(id: string): Promise<number> {
 function family(pid: number): number[] {
   const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).map(Number);
   return [pid, ...children.flatMap(family)];
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  await new Promise(resolve => server.close(resolve));
-  return port;
 }
 
 describe('a server that listens but has not finished its start', () => {
@@ -128,6 +119,8 @@ ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
 left = database.execute("delete from instances where owner_kind = 'function'").rowcount
 print(json.dumps({'code': ended.returncode, 'output': ended.stdout, 'left': left}))
 `;
+
+import { freePort } from '../parts/free-port.ts';
 
 describe('a start with too few file descriptors', () => {
   it('a start with too few file descriptors fails before it changes anything, and every agent continues', async () => {

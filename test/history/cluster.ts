@@ -4,13 +4,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Served } from '../../scripts/served.ts';
+import { freePort } from '../parts/free-port.ts';
 import { startPostgres, type TestPostgres } from '../parts/postgres.ts';
 import { Random } from '../parts/random.ts';
 import { ReadyReplicas } from './balancer.ts';
 import { type Asked, Client, type Replica } from './client.ts';
 import type { Harm, Harmed } from './harmed.ts';
 import { describeProcess, describeZygotes } from './leftover.ts';
-import { freePort, initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
+import { initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
 import { Witness } from './witness.ts';
 
 const START_TRIES = 10;

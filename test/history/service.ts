@@ -4,11 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Served } from '../../scripts/served.ts';
+import { freePort } from '../parts/free-port.ts';
 import type { Random } from '../parts/random.ts';
 import { Client } from './client.ts';
 import type { Harm, Harmed } from './harmed.ts';
 import { describeProcess, describeZygotes } from './leftover.ts';
-import { freePort, initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
+import { initsOf, kill, pidsOf, serversOf, zygotesOf } from './processes.ts';
 
 /** Size of the disk: enough for the database, logs and sandboxes of a short history, and quickly full. */
 const DISK_MB = 96;

@@ -1,7 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SignJWT } from 'jose';
@@ -10,6 +8,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { diagnose } from '../../src/sandbox/kubernetes/diagnosis.ts';
 import { LABEL_INSTANCE } from '../../src/sandbox/kubernetes/labels.ts';
 import { RIGHTS } from '../../src/sandbox/kubernetes/rights.ts';
+import { freePort } from '../parts/free-port.ts';
 import { CHART, helm } from '../parts/helm.ts';
 import { KUBERNETES_START_MS, kubernetesImage, kubernetesNamespace, type TestNamespace } from '../parts/kubernetes.ts';
 import { kubeconfigOf } from '../parts/kubernetes-requests.ts';
@@ -35,7 +34,7 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
   beforeAll(async () => {
     namespace = await kubernetesNamespace();
     image = await kubernetesImage();
-    ports = await freePorts(3);
+    ports = [await freePort(), await freePort(), await freePort()];
     postgres = await startPostgres();
     await secret('database', { url: await postgres.database() });
     await secret('servers', { secret: randomBytes(48).toString('base64') });
@@ -151,11 +150,3 @@ describeWith(['kubernetes', 'helm', 'postgres'], 'the chart, installed with host
     expect(missingRights).toHaveLength(RIGHTS.flatMap(({ verbs }) => verbs).length);
   });
 });
-
-async function freePorts(count: number): Promise<readonly number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map(server => once(server, 'listening')));
-  const ports = servers.map(server => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map(server => once(server.close(), 'close')));
-  return ports;
-}

@@ -5,6 +5,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { authority } from './certificates.ts';
+import { freePort } from './free-port.ts';
 
 /** A real nginx with the file of `deploy/proxy` in front of a service. */
 export interface TestNginx extends AsyncDisposable {
@@ -100,13 +101,4 @@ async function end(nginx: ChildProcess): Promise<void> {
 
 function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
   return exitCode !== null || signalCode !== null;
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

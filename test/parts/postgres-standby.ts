@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresBinary } from '../probe.ts';
+import { freePort } from './free-port.ts';
 
 /** A hot standby that streams from another PostgreSQL server and confirms each of its commits. */
 export interface TestStandby extends AsyncDisposable {
@@ -100,15 +101,6 @@ async function until(look: () => Promise<boolean>): Promise<void> {
     if (performance.now() > deadline) throw new Error('it does not confirm commits');
     await new Promise(resolve => setTimeout(resolve, LOOK_MS));
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /**

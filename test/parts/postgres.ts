@@ -2,12 +2,12 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { chown, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresBinary } from '../probe.ts';
+import { freePort } from './free-port.ts';
 
 /**
  * A PostgreSQL server for one test file: real programs, a temporary directory, a free port of the loopback.
@@ -234,13 +234,4 @@ function signal(pid: number, name: NodeJS.Signals): void {
   } catch {
     // The process has ended meanwhile.
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -5,6 +5,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
+import { freePort } from './free-port.ts';
 import { KEPT_DIR } from './kept.ts';
 
 export interface S3TestServer {
@@ -92,15 +93,6 @@ export async function startS3Server(): Promise<S3TestServer> {
       await rm(root, { recursive: true, force: true });
     },
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 async function listening(port: number, server: { exitCode: number | null }): Promise<void> {

@@ -1,10 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Served, type ServeOptions } from '../../scripts/served.ts';
+import { freePort } from './free-port.ts';
 
 /**
  * Several replicas of the built program over one PostgreSQL, each with its own data directory and a common
@@ -51,13 +50,4 @@ export class ServedReplicas implements AsyncDisposable {
     for (const replica of this.all) await replica.remove();
     rmSync(this.#directory, { recursive: true, force: true });
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = net.createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as net.AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
