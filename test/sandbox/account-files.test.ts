@@ -3,11 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { ServiceError } from '../../src/core/error.ts';
 import type { SandboxAccess } from '../../src/sandbox/access.ts';
 import type { SandboxDriver, SandboxSpec } from '../../src/sandbox/driver.ts';
 import { available } from '../parts/available.ts';
+import { describeWith } from '../probe.ts';
 import { ProcessFixture } from './process-fixture.ts';
 
 const HOME_OF_ROOT = '/root';
@@ -19,7 +20,7 @@ const USER = { user: '' };
 const ROOT = { user: 'root' };
 
 // Two accounts need the layer `user_limits`, which only a service as root has.
-describe.skipIf(process.getuid?.() !== 0)('files of the accounts of a process sandbox', { timeout: 60_000 }, () => {
+describeWith(['root'], 'files of the accounts of a process sandbox', () => {
   const fixture = new ProcessFixture();
   let driver: SandboxDriver;
   let access: SandboxAccess;
