@@ -6,7 +6,7 @@ const FIRST = 12_000;
 const COUNT = 16_000;
 
 /**
- * Returns a port of the loopback on which nothing listens. Nobody holds it: the program that gets it must
+ * Returns a port of the loopback on which nothing listens. Nothing holds it: the program that gets it must
  * listen soon. The port is random, and outgoing connections never get it, so that tests that run at the same
  * time do not meet.
  */
