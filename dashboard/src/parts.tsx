@@ -23,6 +23,7 @@ const TONES: Readonly<Record<string, string>> = {
   running: 'good',
   completed: 'good',
   ok: 'good',
+  PAUSED: 'busy',
   CREATING: 'busy',
   PENDING: 'busy',
   created: 'busy',

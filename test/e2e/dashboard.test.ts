@@ -79,6 +79,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
       'call of an agent': `agents/${agentId}/call`,
       log: `agents/${agentId}/logs`,
       files: `agents/${agentId}/files`,
+      processes: `agents/${agentId}/processes`,
       ports: `agents/${agentId}/ports`,
       'failed agent': `agents/${failed}`,
       functions: 'functions',
@@ -191,6 +192,32 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('heading', { name: 'Agents' }).waitFor();
     expect((await bed.ask('GET', `/api/agent/${id}`)).status).toBe(404);
     expect(complaints).toEqual([]);
+  });
+
+  it('the dashboard lists and kills a process of an agent, and pauses and resumes the agent', async () => {
+    const id = await bed.create('worker', 'main.echo');
+    const command = ['sleep', '600'];
+    const { pid } = (await bed.ask('POST', `/api/agent/${id}/processes`, { command, tag: 'nap' })).body;
+    await using opened = await open(`agents/${id}/processes`);
+    const { page, complaints } = opened;
+    const row = page.getByRole('row').filter({ hasText: 'sleep 600' });
+    await row.getByText('nap').waitFor();
+    await row.getByRole('button', { name: 'Kill' }).click();
+    await page
+      .getByRole('dialog')
+      .getByText(`Kill process ${String(pid)}?`)
+      .waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Kill' }).click();
+    await page.getByText('No process runs in the background.').waitFor();
+
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText('PAUSED', { exact: true }).waitFor();
+    await page.getByText('its processes cannot be listed').waitFor();
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await page.getByText('RUNNING', { exact: true }).waitFor();
+    expect((await bed.invoke(id, { say: 'awake' })).status).toBe(200);
+    expect(complaints).toEqual([]);
+    await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
   it('the form puts the selected sandbox type into runtime_spec', async () => {

@@ -27,6 +27,7 @@ import type { Agent } from './agents.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { EventList } from './events.tsx';
 import { Files } from './files.tsx';
+import { Processes } from './processes.tsx';
 
 const TABS = [
   ['', 'Record'],
@@ -34,6 +35,7 @@ const TABS = [
   ['logs', 'Log'],
   ['terminal', 'Terminal'],
   ['files', 'Files'],
+  ['processes', 'Processes'],
   ['ports', 'Ports'],
 ] as const;
 
@@ -52,6 +54,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
         <Status text={agentStatus(value)} />
         {may('write') ? (
           <>
+            <PauseOrResume agent={value} changed={reload} />
             <Action
               text="Restart"
               work={async () => {
@@ -82,6 +85,23 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
   );
 }
 
+function PauseOrResume({ agent, changed }: { readonly agent: Agent; readonly changed: () => void }) {
+  const { status } = agent;
+  if (status !== 'RUNNING' && status !== 'PAUSED') return null;
+  const isPaused = status === 'PAUSED';
+  const params = { instanceId: agent.instance_id };
+  return (
+    <Action
+      key={status}
+      text={isPaused ? 'Resume' : 'Pause'}
+      work={async () => {
+        await call(isPaused ? 'resumeAgent' : 'pauseAgent', { params });
+        changed();
+      }}
+    />
+  );
+}
+
 function Part({ agent, part }: { readonly agent: Agent; readonly part: string }) {
   const id = agent.instance_id;
   switch (part) {
@@ -108,6 +128,12 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       ) : (
         <Note>The agent does not run, so its files cannot be read.</Note>
       );
+    case 'processes':
+      return agent.status === 'RUNNING' ? (
+        <Processes id={id} />
+      ) : (
+        <Note>The agent does not run, so its processes cannot be listed.</Note>
+      );
     case 'ports':
       return <Ports agent={agent} />;
     default:
@@ -127,7 +153,7 @@ function Record({ agent }: { readonly agent: Agent }) {
         <Panel title="Record">
           <Fields
             rows={[
-              ['Id', <code key="id">{id}</code>],
+              ['Instance ID', <code key="id">{id}</code>],
               ['Runtime', agent.runtime],
               ['Handler', agent.handler],
               ['Code', agent.codePath],
@@ -136,6 +162,18 @@ function Record({ agent }: { readonly agent: Agent }) {
                 'Started',
                 agent.start_time === null ? '' : `${moment(agent.start_time)} (${ago(agent.start_time)} ago)`,
               ],
+              [
+                'Ends',
+                agent.expires_at &&
+                  `${moment(agent.expires_at)}${agent.on_expiry === 'pause' ? ', is paused then' : ''}`,
+              ],
+              [
+                'Labels',
+                Object.entries(agent.labels ?? {})
+                  .map(([name, label]) => `${name}=${label}`)
+                  .join(', '),
+              ],
+              ['Template', agent.template],
               ['Restarts', agent.restarts],
               ['Restart policy', agent.restart_policy?.policy],
               ['Starts again', agent.restart_at],
@@ -149,7 +187,7 @@ function Record({ agent }: { readonly agent: Agent }) {
           <Fields
             rows={[
               ['Type', agent.sandbox_type || 'default'],
-              ['Sandbox id', agent.sandbox_id],
+              ['Sandbox ID', agent.sandbox_id],
               ['Address', agent.sandbox_ip],
               ['Isolation', agent.isolation.join(', ')],
               ['Files', rootfs.type === 'image' ? rootfs.imageurl : 'files of the host'],

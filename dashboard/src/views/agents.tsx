@@ -55,7 +55,7 @@ export function AgentsView() {
           label="Status"
           value={status}
           onInput={setStatus}
-          options={['', 'RUNNING', 'CREATING', 'STOPPING', 'FAILED']}
+          options={['', 'RUNNING', 'PAUSED', 'CREATING', 'STOPPING', 'FAILED']}
         />
         <Shown rows={rows} of={value} />
       </div>
@@ -67,7 +67,11 @@ export function AgentsView() {
           label="Agents"
           rows={rows}
           keyOf={agent => agent.instance_id}
-          empty={value.length === 0 ? 'There is no agent yet.' : 'No agent matches.'}
+          empty={
+            value.length === 0
+              ? 'There is no agent yet. Run “rookery agent create” to create one.'
+              : 'No matching agents.'
+          }
           columns={[
             {
               title: 'Name',

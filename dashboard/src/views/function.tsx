@@ -121,7 +121,7 @@ function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
           keyOf={instance => instance.instance_id}
           empty="No instance runs. The next call starts one."
           columns={[
-            { title: 'Id', cell: instance => instance.instance_id, isMono: true },
+            { title: 'ID', cell: instance => instance.instance_id, isMono: true },
             { title: 'Status', cell: instance => <Status text={instance.status} /> },
             { title: 'Running calls', cell: instance => instance.running_calls, isNumber: true },
             { title: 'Label', cell: instance => instance.label, isWide: true },

@@ -43,7 +43,7 @@ export function FunctionsView() {
           empty={
             value.length === 0
               ? 'There is no function yet. Run “rookery function register” to create one.'
-              : 'No function matches.'
+              : 'No matching functions.'
           }
           columns={[
             { title: 'Name', cell: fn => <a href={`#/functions/${encodeURIComponent(fn.name)}`}>{fn.name}</a> },

@@ -54,10 +54,12 @@ export function JobsView() {
           label="Jobs"
           rows={rows}
           keyOf={job => job.submission_id}
-          empty={value.length === 0 ? 'There is no job yet.' : 'No job matches.'}
+          empty={
+            value.length === 0 ? 'There is no job yet. Run “rookery job submit” to submit one.' : 'No matching jobs.'
+          }
           columns={[
             {
-              title: 'Id',
+              title: 'Job ID',
               cell: job => <a href={`#/jobs/${encodeURIComponent(job.submission_id)}`}>{job.submission_id}</a>,
             },
             { title: 'Status', cell: job => <Status text={job.status} /> },
@@ -112,7 +114,7 @@ function Schedules() {
         keyOf={schedule => schedule.schedule_id}
         empty="There is no schedule."
         columns={[
-          { title: 'Id', cell: schedule => schedule.schedule_id },
+          { title: 'ID', cell: schedule => schedule.schedule_id },
           { title: 'When', cell: schedule => `${schedule.cron} ${schedule.timezone}`, isMono: true },
           {
             title: 'Next run',

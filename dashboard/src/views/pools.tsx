@@ -38,9 +38,9 @@ export function PoolsView() {
           label="Pools"
           rows={rows}
           keyOf={pool => pool.id}
-          empty={value.length === 0 ? 'There is no pool.' : 'No pool matches.'}
+          empty={value.length === 0 ? 'There is no pool.' : 'No matching pools.'}
           columns={[
-            { title: 'Id', cell: pool => pool.id },
+            { title: 'ID', cell: pool => pool.id },
             { title: 'Group', cell: pool => pool.group },
             { title: 'Status', cell: pool => <Status text={STATES[pool.status] ?? String(pool.status)} /> },
             { title: 'Ready', cell: pool => `${pool.ready_count} of ${pool.size}`, isNumber: true },

@@ -65,7 +65,7 @@ export function SettingsView() {
 
 /** Settings in a closed group for each first part of a name, because a single table is many screens long. */
 function Groups({ rows, isOpen }: { readonly rows: readonly Setting[]; readonly isOpen: boolean }) {
-  if (rows.length === 0) return <Note>No setting matches.</Note>;
+  if (rows.length === 0) return <Note>No matching settings.</Note>;
   const groups = new Map<string, Setting[]>();
   for (const setting of rows) {
     const { name } = setting;
