@@ -22,7 +22,7 @@ function places() {
       return `/data/${sha256}`;
     },
     confirm: async () => undefined,
-    hold: (_tenant: string, _sha256: string, user: string) => void users.add(user),
+    registerUser: (_tenant: string, _sha256: string, user: string) => void users.add(user),
     release: async (user: string) => void users.delete(user),
   };
 }
@@ -44,7 +44,7 @@ test('place returns the given spec object when the spec mounts no package', asyn
 test('the code of the next sandbox stays placed when the previous sandbox releases its code', async () => {
   const of = places();
   const code = new AgentCode(new AgentTable(), of, LOG);
-  code.hold({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
+  code.registerUser({ id: 'a', epoch: 1 }, specOf(`code://${SHA}`));
   await code.place({ id: 'a', epoch: 2 }, specOf(`code://${SHA}`));
   code.release({ id: 'a', epoch: 1 });
   expect([...of.users]).toEqual(['a.2']);

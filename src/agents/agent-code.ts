@@ -14,7 +14,7 @@ export interface PackageDirectories {
   /** Checks that the package still exists after a record refers to it. Fails with `failed_precondition`. */
   confirm(tenant: string, sha256: string): Promise<void>;
   /** Registers a sandbox from before a restart as a user of its package. */
-  hold(tenant: string, sha256: string, user: string): void;
+  registerUser(tenant: string, sha256: string, user: string): void;
   release(user: string): Promise<void>;
 }
 
@@ -73,12 +73,12 @@ export class AgentCode {
   }
 
   /** Registers a sandbox from before a restart, so that its code is not removed. */
-  hold(ref: InstanceRef, { tenant, mounts, dependencies }: InstanceSpec): void {
+  registerUser(ref: InstanceRef, { tenant, mounts, dependencies }: InstanceSpec): void {
     // `CodeDependencies` keeps the users of its layers on disk.
     if (dependencies === 'auto') this.#add(ref);
     for (const { source } of splitMounts(mounts).packages) {
       this.#add(ref);
-      this.#places?.hold(tenant, parseCodeUrl(source) ?? '', userOf(ref));
+      this.#places?.registerUser(tenant, parseCodeUrl(source) ?? '', userOf(ref));
     }
   }
 

@@ -110,7 +110,7 @@ export class AgentCreates {
         const insert = () => this.#instances.intend(intent, identity);
         // The removal of a secret or a package finds its users in the records, so such a record precedes the
         // start. A repeated request and a refused one start nothing.
-        if (!refers && idempotency === undefined && this.#instances.isCheap(intent) && this.#starts.hasRoom(intent)) {
+        if (!refers && idempotency === undefined && this.#instances.isCheap(intent) && this.#starts.fits(intent)) {
           stages?.end('row');
           isTaken = false;
           return await this.#starts.bringUp(intent, { ...start, insert }, signal);

@@ -26,7 +26,7 @@ export interface AgentDeletesOptions {
   readonly previousLogs?: PreviousLogs;
   readonly log: Log;
   /** Releases the code and the reservation of a removed sandbox. */
-  readonly give: (sandbox: InstanceRef) => void;
+  readonly release: (sandbox: InstanceRef) => void;
 }
 
 /** Deletes of agents: the record becomes STOPPING, then the sandbox ends, then the record is deleted. */
@@ -54,7 +54,7 @@ export class AgentDeletes {
    * a part remains; the reconciler then retries.
    */
   async tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: ServerTiming): Promise<void> {
-    const { instances, previousLogs, give } = this.#options;
+    const { instances, previousLogs, release } = this.#options;
     try {
       const record = known ?? (await this.#records.find(id));
       if (record === null) return;
@@ -62,7 +62,7 @@ export class AgentDeletes {
       // earlier logs.
       if (record.epoch > 1) await previousLogs?.remove(id);
       await this.#end(record, graceMs, stages);
-      give(record);
+      release(record);
     } catch (error) {
       instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet; the service retries: ${messageOf(error)}`;

@@ -73,7 +73,7 @@ export class AgentExpiries {
     { ttlMs, onlyLater = false }: ExpiryChange,
   ): Promise<Instance> {
     for (let tried = 0; tried < MAX_CHANGES; tried++) {
-      const record = await records.settled(tenant, id);
+      const record = await records.flushedRecord(tenant, id);
       records.assertHere(record);
       if (record.status === 'STOPPING') throw instanceNotFound(id);
       // The time of a PAUSED agent stands still at the moment of the pause.

@@ -63,7 +63,7 @@ export class AgentPauses {
 
   async #recordOf(tenant: string, id: string): Promise<InstanceRecord> {
     if (this.#starts.isStopping) throw serverStopping();
-    const record = await this.#records.settled(tenant, id);
+    const record = await this.#records.flushedRecord(tenant, id);
     this.#records.assertHere(record);
     if (record.status === 'STOPPING') throw instanceNotFound(id);
     return record;

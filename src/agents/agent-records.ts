@@ -28,7 +28,7 @@ export class AgentRecords {
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
-    return await this.#seen(await this.settled(tenant, id));
+    return await this.#seen(await this.flushedRecord(tenant, id));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
@@ -46,7 +46,7 @@ export class AgentRecords {
    * Returns the record after flushing pending writes. Fails with `not_found` if it does not exist or has
    * another tenant.
    */
-  async settled(tenant: string, id: string): Promise<InstanceRecord> {
+  async flushedRecord(tenant: string, id: string): Promise<InstanceRecord> {
     await this.#options.instances.flushed(id);
     return await this.known(tenant, id);
   }

@@ -56,7 +56,7 @@ export class AgentRestarts {
     try {
       // Keep the log after the stop, because earlier output may still be on its way into the log.
       await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
-        stopped: (driver, handle) => this.#keepLog(driver, handle),
+        stopped: (driver, handle) => this.#storeLog(driver, handle),
       });
     } catch (error) {
       await this.#starts.code.undo(next);
@@ -91,11 +91,11 @@ export class AgentRestarts {
       this.#instances.reconcileSoon();
       throw error;
     }
-    this.#starts.promises.passOn(next);
+    this.#starts.reservations.transfer(next);
   }
 
   /** Keeps the log of a sandbox that is about to be removed. Never rejects. */
-  async #keepLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+  async #storeLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
     const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
     await this.#options.previousLogs?.keep(handle.instanceId, async () =>
       driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),

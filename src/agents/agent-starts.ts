@@ -9,8 +9,8 @@ import { newSecret } from '../lib/random-ids.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { startPrograms } from '../templates/programs.ts';
 import { AgentCode } from './agent-code.ts';
-import { AgentPromises } from './agent-promises.ts';
 import { toInstance } from './agent-records.ts';
+import { AgentReservations } from './agent-reservations.ts';
 import { AgentTable } from './agent-table.ts';
 import { Operations } from './operations.ts';
 import type { AgentsOptions } from './options.ts';
@@ -21,15 +21,15 @@ export class AgentStarts {
   readonly table = new AgentTable();
   readonly code: AgentCode;
   readonly operations: Operations;
-  readonly promises: AgentPromises;
+  readonly reservations: AgentReservations;
   readonly #options: AgentsOptions;
   #isStopping = false;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
     this.code = new AgentCode(this.table, options.packages ?? null, options.log, options.layers ?? null);
-    this.promises = new AgentPromises(this.table, options.ledger, options.maxProcesses);
-    this.operations = new Operations(this.table, id => options.instances.hold(id));
+    this.reservations = new AgentReservations(this.table, options.ledger, options.maxProcesses);
+    this.operations = new Operations(this.table, id => options.instances.lock(id));
   }
 
   get isStopping(): boolean {
@@ -57,26 +57,26 @@ export class AgentStarts {
   }
 
   /** Returns true if the machine has the capacity for an agent. */
-  hasRoom(intent: StoredInstance): boolean {
-    return this.promises.refusal(intent) === undefined;
+  fits(intent: StoredInstance): boolean {
+    return this.reservations.refusal(intent) === undefined;
   }
 
   /** Starts the sandbox of a CREATING agent and makes the agent live. */
   async bringUp(intent: StoredInstance, start: Start, signal: AbortSignal): Promise<Instance> {
-    const refusal = this.promises.refusal(intent);
+    const refusal = this.reservations.refusal(intent);
     if (refusal !== undefined) {
       this.code.release(intent);
       await this.#options.instances.undo(intent, refusal);
       throw refusal;
     }
-    this.promises.take(intent);
+    this.reservations.reserve(intent);
     try {
       const { facts, live } = await this.#options.instances.launch(intent, start, signal);
       const instance = toInstance({ ...intent, ...facts, status: transitionOf('started').to });
       await this.#startPrograms(instance, live);
       return instance;
     } catch (error) {
-      this.give(intent);
+      this.release(intent);
       throw error;
     }
   }
@@ -91,9 +91,9 @@ export class AgentStarts {
    * Releases code and reservation after a sandbox and all earlier ones are removed. A later sandbox of the
    * agent keeps its own.
    */
-  give(sandbox: InstanceRef): void {
+  release(sandbox: InstanceRef): void {
     this.code.release(sandbox);
-    this.promises.give(sandbox);
+    this.reservations.release(sandbox);
   }
 
   assertMayStart(): void {

@@ -59,7 +59,7 @@ export class Agents implements AgentInstances {
     this.#creates = new AgentCreates(options, this.#starts, id => this.endReplaced(id));
     this.#restarts = new AgentRestarts(options, this.#starts, this.#records, id => this.#policy.cancel(id));
     this.#pauses = new AgentPauses(options, this.#starts, this.#records);
-    this.#deletes = new AgentDeletes({ ...options, give: sandbox => this.#starts.give(sandbox) }, this.#records);
+    this.#deletes = new AgentDeletes({ ...options, release: sandbox => this.#starts.release(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
@@ -87,16 +87,16 @@ export class Agents implements AgentInstances {
         if (record !== null) await this.#expire(toInstance(record));
       },
     });
-    this.#instances.own('agent', {
+    this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
       adopted: (_live, record) => {
-        this.#starts.promises.take(record);
+        this.#starts.reservations.reserve(record);
         this.#idle.watch(toInstance(record));
       },
-      ended: sandbox => this.#starts.give(sandbox),
+      ended: sandbox => this.#starts.release(sandbox),
       exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
       exited: sandbox => void this.#policy.ended(sandbox),
-      looked: async () => {
+      reconciled: async () => {
         await this.#policy.resume();
         await this.#expiries.resume();
       },
@@ -111,9 +111,9 @@ export class Agents implements AgentInstances {
     const agents = await listAgentsOfNode(database, nodeId);
     await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
     for (const stored of agents) {
-      if (stored.status !== 'FAILED') this.#starts.code.hold(stored, toInstance(stored).spec);
+      if (stored.status !== 'FAILED') this.#starts.code.registerUser(stored, toInstance(stored).spec);
       // No adoption follows that would reserve its capacity.
-      if (stored.status === 'PAUSED') this.#starts.promises.take(stored);
+      if (stored.status === 'PAUSED') this.#starts.reservations.reserve(stored);
     }
     // An end may be due now, so it must not wait for sandboxes that do not answer.
     await this.#expiries.resume();
@@ -137,8 +137,8 @@ export class Agents implements AgentInstances {
     this.#expiries.close();
     this.#idle.close();
     this.#starts.stop();
-    const unanswered = await this.#instances.settle('agent');
-    await Promise.all([this.#starts.operations.settled(), this.#limiter.idle(graceMs)]);
+    const unanswered = await this.#instances.stopAdoptions('agent');
+    await Promise.all([this.#starts.operations.allEnded(), this.#limiter.idle(graceMs)]);
     await this.#instances.flushed();
     const agentsLeft = stopAgents
       ? await this.#deletes.all(({ id, tenant }) => this.delete(tenant, id, null))
@@ -218,7 +218,7 @@ export class Agents implements AgentInstances {
   }
 
   async restart(tenant: string, id: string): Promise<Instance> {
-    const record = await this.#records.settled(tenant, id);
+    const record = await this.#records.flushedRecord(tenant, id);
     this.#records.assertHere(record);
     const before = this.#starts.operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
@@ -268,7 +268,7 @@ export class Agents implements AgentInstances {
   }
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
-    const record = await this.#records.settled(tenant, id);
+    const record = await this.#records.flushedRecord(tenant, id);
     const { sandboxType, handle } = record;
     if (handle === null) throw noSandbox(id);
     this.#records.assertHere(record);
@@ -277,7 +277,7 @@ export class Agents implements AgentInstances {
   }
 
   async previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string> {
-    const record = await this.#records.settled(tenant, id);
+    const record = await this.#records.flushedRecord(tenant, id);
     this.#records.assertHere(record);
     const text = await this.#options.previousLogs?.read(id, run, tail);
     if (text == null) throw noPreviousRun(id, run);
@@ -353,7 +353,7 @@ export class Agents implements AgentInstances {
     id: string,
     notThere: (failedBecause?: string) => ServiceError,
   ): Promise<LiveInstance> {
-    const record = await this.#records.settled(tenant, id);
+    const record = await this.#records.flushedRecord(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'PAUSED') throw isPaused(id);
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));

@@ -54,7 +54,7 @@ test('operations count and abort creates and restarts, but not deletes', async (
   await Promise.all([create, restart]);
   expect(operations.starts).toBe(0);
   expect(operations.of('c')).toBeDefined();
-  const settled = operations.settled();
+  const settled = operations.allEnded();
   end();
   await Promise.all([settled, deleted]);
 });

@@ -4,13 +4,13 @@ import type { AgentTable, Operation } from './agent-table.ts';
 /** Running operations of this process, by instance. The reconciler skips these instances. */
 export class Operations {
   readonly #table: AgentTable;
-  readonly #hold: (id: string) => () => void;
+  readonly #lock: (id: string) => () => void;
   #starts = 0;
 
   /** `hold` locks an instance against other parts until the returned function is called. */
-  constructor(table: AgentTable, hold: (id: string) => () => void) {
+  constructor(table: AgentTable, lock: (id: string) => () => void) {
     this.#table = table;
-    this.#hold = hold;
+    this.#lock = lock;
   }
 
   /** Returns the number of running creates and restarts. */
@@ -33,7 +33,7 @@ export class Operations {
     const done = Promise.resolve().then(() => work(abort.signal));
     const operation: Operation = { kind, abort, done };
     this.#replace(id, operation);
-    const release = this.#hold(id);
+    const release = this.#lock(id);
     const end = () => {
       release();
       if (this.of(id) === operation) this.#replace(id, undefined);
@@ -48,7 +48,7 @@ export class Operations {
   }
 
   /** Resolves when all operations that run now have ended, successfully or not. */
-  async settled(): Promise<void> {
+  async allEnded(): Promise<void> {
     await Promise.allSettled(this.#running().map(({ done }) => done));
   }
 

@@ -87,7 +87,7 @@ export class PolicyRestarts {
       const stored = await this.#find(id);
       if (stored?.epoch === epoch && isPlanned(stored)) this.#wait(stored);
     } catch (error) {
-      this.#givesUp(id, error);
+      this.#logFailure(id, error);
     }
   }
 
@@ -158,7 +158,7 @@ export class PolicyRestarts {
       const next = { ...stored, ...plan };
       if (isPlanned(next)) this.#wait(next);
     } catch (error) {
-      this.#givesUp(id, error);
+      this.#logFailure(id, error);
     }
   }
 
@@ -182,7 +182,7 @@ export class PolicyRestarts {
   }
 
   /** Logs a failed restart. A service that stops is silent, because the next service does the restart. */
-  #givesUp(id: string, error: unknown): void {
+  #logFailure(id: string, error: unknown): void {
     if (this.#closing.signal.aborted) return;
     this.#options.log.warn({ instanceId: id, err: error }, 'cannot restart agent by its policy');
   }

@@ -250,9 +250,9 @@ export class Layers {
     const layer = join(work, 'layer');
     const files = join(work, 'files');
     const size = { ...rules, processes: rules.maxProcesses };
-    const release = instances.hold(instanceId);
+    const release = instances.lock(instanceId);
     // Callers were admitted before, so the build is counted but not refused.
-    ledger.take('build', size);
+    ledger.reserve('build', size);
     try {
       for (const path of [layer, files]) await mkdir(path, { recursive: true, mode: 0o755 });
       for (const [name, text] of Object.entries(recipe.files)) {
@@ -283,7 +283,7 @@ export class Layers {
       // All callers may have released the layer meanwhile.
       if (!this.#uses.has(recipe.key)) this.#options.disk.release(recipe.key, HOLDER);
     } finally {
-      ledger.give('build', size);
+      ledger.release('build', size);
       release();
       await this.#options.removals.remove(work);
     }

@@ -412,7 +412,7 @@ describe('code that instances place concurrently', () => {
       execFileSync('tar', ['-czf', join(directory, 'code.tgz'), '-C', join(directory, 'code'), '.']);
       await during('boot-1').take('acme', sha256, join(directory, 'code.tgz'));
       const after = during('boot-2');
-      after.hold('acme', sha256, 'agent');
+      after.registerUser('acme', sha256, 'agent');
       await after.sweep(new Set());
       expect(await readdir(join(directory, 'data/code/cache'))).toHaveLength(1);
       await after.release('agent');

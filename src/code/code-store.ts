@@ -178,7 +178,7 @@ export class CodeStore {
   }
 
   /** Registers a package that an adopted agent may use. Must precede all calls of `release` and `sweep`. */
-  hold(tenant: string, sha256: string, instanceId: string): void {
+  registerUser(tenant: string, sha256: string, instanceId: string): void {
     this.#use(cacheKey({ storage: 'package', tenant, sha256 }), instanceId);
   }
 

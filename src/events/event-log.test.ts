@@ -12,10 +12,10 @@ test('an event has its type, time and replica in one line of JSON even when a te
 
 test('seenBy returns the last event number of this replica and of other replicas up to an id', () => {
   const log = new EventLog();
-  log.begin('aaaaaaaa', 0);
+  log.beginRun('aaaaaaaa', 0);
   log.add('a', 'job', {});
-  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
-  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
   expect(log.end).toBe(3);
   expect(log.seenBy(idAt(log, 1))).toEqual(
     new Map([
@@ -55,11 +55,11 @@ test('seenBy returns null for an id of the future, or when its successors are no
 
 test('the log adds a reset when events of another replica are missing or that replica is lost', () => {
   const log = new EventLog();
-  log.begin('aaaaaaaa', 0);
-  log.take('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
-  log.begin('aaaaaaaa', 1);
+  log.beginRun('aaaaaaaa', 0);
+  log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
+  log.beginRun('aaaaaaaa', 1);
   expect(log.end).toBe(2);
-  log.begin('aaaaaaaa', 9);
+  log.beginRun('aaaaaaaa', 9);
   expect(log.at(2)).toMatchObject({ type: 'reset', isLocal: true });
   expect(log.seenBy(`${log.run}-0.aaaaaaaa-1`)).toBeNull();
   log.lost('aaaaaaaa');
@@ -72,8 +72,8 @@ test('the log remembers a bounded number of lost replicas, and seenBy returns nu
   const before = idAt(log, 1);
   const runs = Array.from({ length: 100 }, (_, at) => (at + 16).toString(16).padStart(8, '0'));
   for (const run of runs) {
-    log.begin(run, 0);
-    log.take(run, 1, { tenant: 'a', type: 'job', data: '{}' });
+    log.beginRun(run, 0);
+    log.addOfRun(run, 1, { tenant: 'a', type: 'job', data: '{}' });
     log.lost(run);
   }
   expect(idAt(log, log.end - 1).split('.').length).toBeLessThan(40);

@@ -17,7 +17,7 @@ export const EVENT_TYPES = [
 export type EventType = (typeof EVENT_TYPES)[number];
 
 /** Event as one replica sends it to another. */
-export interface ToldEvent {
+export interface SentEvent {
   /** Tenant of the event; `''` for a `reset`, which concerns all tenants. */
   readonly tenant: string;
   /** `reset`: readers must read the displayed state again. */
@@ -27,7 +27,7 @@ export interface ToldEvent {
 }
 
 /** Event as the log keeps it for its readers. */
-export interface LoggedEvent extends ToldEvent {
+export interface LoggedEvent extends SentEvent {
   /** Run of the replica on which the event happened, and its number in that run. */
   readonly run: string;
   readonly number: number;
@@ -96,7 +96,7 @@ export class EventLog {
    * Begins or resumes a run of another replica, whose events after `from` follow. If events before them are
    * missing, readers get a `reset`.
    */
-  begin(run: string, from: number): void {
+  beginRun(run: string, from: number): void {
     const origin = this.#origins.get(run);
     this.#ended.delete(run);
     if (from > (origin?.last ?? 0)) this.reset(true);
@@ -108,9 +108,9 @@ export class EventLog {
   }
 
   /** Adds an event of a run that has begun. A known event changes nothing. */
-  take(run: string, number: number, told: ToldEvent): void {
+  addOfRun(run: string, number: number, sent: SentEvent): void {
     const origin = this.#origins.get(run);
-    if (origin !== undefined && number > origin.last) this.#put(run, origin, number, told, false);
+    if (origin !== undefined && number > origin.last) this.#put(run, origin, number, sent, false);
   }
 
   /**
@@ -174,11 +174,11 @@ export class EventLog {
     return () => void this.#readers.delete(wake);
   }
 
-  #addOwn(told: ToldEvent, isLocal: boolean): void {
-    this.#put(this.run, this.#own, this.#own.last + 1, told, isLocal);
+  #addOwn(sent: SentEvent, isLocal: boolean): void {
+    this.#put(this.run, this.#own, this.#own.last + 1, sent, isLocal);
   }
 
-  #put(run: string, origin: Origin, number: number, { tenant, type, data }: ToldEvent, isLocal: boolean): void {
+  #put(run: string, origin: Origin, number: number, { tenant, type, data }: SentEvent, isLocal: boolean): void {
     origin.last = number;
     const at = this.#next % this.#ring.length;
     const dropped = this.#ring[at];

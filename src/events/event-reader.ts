@@ -52,7 +52,7 @@ export class EventReader {
     const { log } = options;
     this.#place = log.end;
     this.#heartbeat = setInterval(() => this.offer(options.format.heartbeat), HEARTBEAT_MS).unref();
-    this.#endEvents = log.onEvents(() => this.#goOn());
+    this.#endEvents = log.onEvents(() => this.#writePending());
   }
 
   /** Begins with the `recent` newest wanted events. */
@@ -65,7 +65,7 @@ export class EventReader {
       if (isWanted(event)) left -= 1;
     }
     this.#write(format.marker('hello', log.idBefore(this.#place)));
-    this.#goOn();
+    this.#writePending();
   }
 
   /** Begins after the events in `seen`. The log must contain all later ones. */
@@ -74,11 +74,11 @@ export class EventReader {
     this.#place = log.start;
     this.#seen = seen;
     this.#write(format.marker('hello', formatId(seen)));
-    this.#goOn();
+    this.#writePending();
   }
 
   /** Begins at the end of the log, because earlier events are missing. */
-  beginAnew(): void {
+  beginAtEnd(): void {
     const { log, format } = this.#options;
     this.#write(format.marker('reset', log.idBefore(this.#place)));
   }
@@ -95,7 +95,7 @@ export class EventReader {
     if (!to.destroyed) to.end();
   }
 
-  #goOn(): void {
+  #writePending(): void {
     const { log, format } = this.#options;
     let text = '';
     while (!this.#isFull && this.#place < log.end) {
@@ -136,7 +136,7 @@ export class EventReader {
     this.#isFull = true;
     to.once('drain', () => {
       this.#isFull = false;
-      this.#goOn();
+      this.#writePending();
     });
   }
 }

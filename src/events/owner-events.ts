@@ -13,7 +13,7 @@ interface Scale {
   readonly all: Set<string>;
   readonly ready: Set<string>;
   timer: NodeJS.Timeout | undefined;
-  told: string;
+  published: string;
 }
 
 /**
@@ -64,7 +64,7 @@ export class OwnerEvents {
   #scaled(tenant: string, urn: string, id: string, kind: InstanceChange['kind']): void {
     let scale = this.#scales.get(urn);
     if (scale === undefined) {
-      scale = { tenant, all: new Set(), ready: new Set(), timer: undefined, told: '' };
+      scale = { tenant, all: new Set(), ready: new Set(), timer: undefined, published: '' };
       this.#scales.set(urn, scale);
     }
     if (kind === 'ended') scale.all.delete(id);
@@ -72,17 +72,17 @@ export class OwnerEvents {
     if (kind === 'ready' || kind === 'found') scale.ready.add(id);
     else scale.ready.delete(id);
     const counted = scale;
-    scale.timer ??= setTimeout(() => this.#tellScale(urn, counted), SCALED_MS).unref();
+    scale.timer ??= setTimeout(() => this.#publishScale(urn, counted), SCALED_MS).unref();
   }
 
-  #tellScale(urn: string, scale: Scale): void {
+  #publishScale(urn: string, scale: Scale): void {
     scale.timer = undefined;
     const { all, ready } = scale;
     const now = `${all.size}/${ready.size}`;
-    if (now !== scale.told) {
+    if (now !== scale.published) {
       this.#log.add(scale.tenant, 'scaled', { function: urn, instances: all.size, ready: ready.size });
     }
-    scale.told = now;
+    scale.published = now;
     if (all.size === 0) this.#scales.delete(urn);
   }
 }

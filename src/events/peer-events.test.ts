@@ -81,7 +81,7 @@ function read(log: EventLog, from: number | string): { readonly heard: string[];
   if (typeof from === 'number') reader.begin(from);
   else {
     const seen = log.seenBy(from);
-    if (seen === null) reader.beginAnew();
+    if (seen === null) reader.beginAtEnd();
     else reader.resume(seen);
   }
   return { heard, ids, end: () => reader.end() };

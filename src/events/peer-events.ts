@@ -2,7 +2,7 @@ import type { Writable } from 'node:stream';
 import { messageOf } from '../core/error.ts';
 import { pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import { EVENT_TYPES, type EventLog, parseId, type ToldEvent } from './event-log.ts';
+import { EVENT_TYPES, type EventLog, parseId, type SentEvent } from './event-log.ts';
 import { type EventFormat, EventReader, HEARTBEAT_MS } from './event-reader.ts';
 
 /**
@@ -79,8 +79,8 @@ export class PeerEvents {
 
   /** Begins to follow. Resolves when the events that the others keep are in the log, or after `FIRST_MS`. */
   async start(): Promise<void> {
-    this.#look();
-    this.#timer = setInterval(() => this.#look(), LOOK_MS).unref();
+    this.#updateFollowers();
+    this.#timer = setInterval(() => this.#updateFollowers(), LOOK_MS).unref();
     await endsWithin(Promise.all([...this.#followers.values()].map(({ first }) => first)), FIRST_MS);
   }
 
@@ -90,7 +90,7 @@ export class PeerEvents {
     this.#followers.clear();
   }
 
-  #look(): void {
+  #updateFollowers(): void {
     const living = new Map(this.#others.living().map(({ id, address }) => [id, address]));
     for (const [id, address] of living) {
       const follower = this.#followers.get(id);
@@ -117,7 +117,7 @@ class Follower {
   readonly #others: Others;
   readonly #warn: (text: string, fields: object) => void;
   readonly #silenceMs: number;
-  #hasTold!: () => void;
+  #resolveFirst!: () => void;
   #stream: { destroy(): void } | undefined;
   #isClosed = false;
 
@@ -134,7 +134,7 @@ class Follower {
     this.#warn = warn;
     this.#silenceMs = silenceMs;
     this.first = new Promise(resolve => {
-      this.#hasTold = resolve;
+      this.#resolveFirst = resolve;
     });
     void this.#follow();
   }
@@ -157,7 +157,7 @@ class Follower {
       }
       this.#stream?.destroy();
       this.isConnected = false;
-      this.#hasTold();
+      this.#resolveFirst();
       await pause(LOOK_MS);
     }
   }
@@ -171,35 +171,35 @@ class Follower {
         silence.refresh();
         const lines = (rest + decoder.decode(chunk, { stream: true })).split('\n');
         rest = lines.pop() ?? '';
-        if (rest.length > MAX_LINE_CHARS) throw new BadLine('it is too long');
-        for (const line of lines) this.#take(line);
+        if (rest.length > MAX_LINE_CHARS) throw new BadLine('the line is too long');
+        for (const line of lines) this.#receive(line);
       }
     } finally {
       clearTimeout(silence);
     }
   }
 
-  #take(line: string): void {
+  #receive(line: string): void {
     if (line === '') {
-      this.#hasTold();
+      this.#resolveFirst();
       return;
     }
     const said = readLine(line);
     if ('run' in said) {
       if (this.run !== '' && this.run !== said.run) this.#log.lost(this.run);
       this.run = said.run;
-      this.#log.begin(said.run, said.from);
-    } else this.#log.take(this.run, said.number, said.told);
+      this.#log.beginRun(said.run, said.from);
+    } else this.#log.addOfRun(this.run, said.number, said.sent);
   }
 }
 
 class BadLine extends Error {
   constructor(problem: string) {
-    super(`a replica told of its events what cannot be read: ${problem}`);
+    super(`a replica sent an unreadable event: ${problem}`);
   }
 }
 
-type PeerLine = { readonly run: string; readonly from: number } | { readonly number: number; readonly told: ToldEvent };
+type PeerLine = { readonly run: string; readonly from: number } | { readonly number: number; readonly sent: SentEvent };
 
 function readLine(line: string): PeerLine {
   let said: unknown;
@@ -212,13 +212,13 @@ function readLine(line: string): PeerLine {
     const [number, tenant, type, data] = said as unknown[];
     const known = [...EVENT_TYPES, 'reset' as const].find(each => each === type);
     if (isNumber(number) && typeof tenant === 'string' && known !== undefined && isOneLine(data)) {
-      return { number, told: { tenant, type: known, data } };
+      return { number, sent: { tenant, type: known, data } };
     }
   } else {
     const { run, from } = (said ?? {}) as { readonly run?: unknown; readonly from?: unknown };
     if (typeof run === 'string' && /^[0-9a-f]{8}$/.test(run) && isNumber(from)) return { run, from };
   }
-  throw new BadLine('it is neither an event nor where events begin');
+  throw new BadLine('the line is neither an event nor a position');
 }
 
 function isNumber(value: unknown): value is number {

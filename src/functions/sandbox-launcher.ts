@@ -76,7 +76,7 @@ export class SandboxLauncher implements InstanceLauncher {
   constructor(options: SandboxLauncherOptions) {
     this.#options = options;
     this.#instances = options.instances;
-    this.#instances.own('function', {
+    this.#instances.registerOwner('function', {
       // `Group` bounds the calls per instance. Here only the bytes of their bodies are bounded.
       limiter: new CallLimiter({ maxWaitingCalls: Number.MAX_SAFE_INTEGER, bytes: options.openCallBytes }),
       adopted: (live, record) => this.#onAdopted(this.#serve(live, record, NO_TIMINGS)),
@@ -87,7 +87,7 @@ export class SandboxLauncher implements InstanceLauncher {
   async launch(fn: FunctionDefinition, key: GroupKey, lease: Lease): Promise<FunctionInstance> {
     const id = randomUUID();
     await this.#turn();
-    const release = this.#instances.hold(id);
+    const release = this.#instances.lock(id);
     try {
       if (this.#isClosed) throw failedPrecondition('the server is stopping');
       return await this.#launch(id, fn, key, lease);

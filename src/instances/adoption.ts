@@ -24,7 +24,7 @@ export class Adoption {
   /** Settles with the adoption; rejects if the adoption takes longer than `answerMs`. */
   readonly soon: Promise<LiveInstance | undefined>;
   /** Resolves when the adoption has ended. Never rejects. */
-  readonly over: Promise<void>;
+  readonly ended: Promise<void>;
   readonly kind: OwnerKind;
   readonly #options: AdoptionOptions;
   readonly #controller = new AbortController();
@@ -41,7 +41,7 @@ export class Adoption {
       return notAnswering(id);
     });
     this.soon.catch(() => undefined);
-    this.over = adopted.then(
+    this.ended = adopted.then(
       live => {
         if (isLate && live) log.info({ instanceId: id }, 'instance answered late and is adopted');
       },

@@ -48,7 +48,7 @@ export interface InstanceOwner {
    * Called after each reconciler pass. Records may belong to this node now, or be FAILED, without a
    * notification. If the call rejects, the pass is repeated.
    */
-  looked?(): Promise<void>;
+  reconciled?(): Promise<void>;
 }
 
 /**

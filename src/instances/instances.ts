@@ -61,7 +61,7 @@ export class Instances {
   }
 
   /** Registers the owner of the instances of a kind. Must precede `start`. */
-  own(kind: OwnerKind, owner: InstanceOwner): void {
+  registerOwner(kind: OwnerKind, owner: InstanceOwner): void {
     this.#parts.owners[kind] = owner;
   }
 
@@ -105,7 +105,7 @@ export class Instances {
    * Stops searching for recovered instances. Returns how many of this kind were still unanswered; their
    * sandboxes stay.
    */
-  async settle(kind: OwnerKind): Promise<number> {
+  async stopAdoptions(kind: OwnerKind): Promise<number> {
     this.#isStopping = true;
     const [unanswered] = await Promise.all([
       this.#registry.abandonAdoptions(kind),
@@ -121,7 +121,7 @@ export class Instances {
     this.#isClosed = true;
     this.#closing.abort(OVER);
     const kinds = Object.keys(this.#parts.owners) as OwnerKind[];
-    await Promise.all(kinds.map(kind => this.settle(kind)));
+    await Promise.all(kinds.map(kind => this.stopAdoptions(kind)));
     this.#parts.removals.close();
     for (const kind of kinds) this.detach(kind, why);
   }
@@ -153,12 +153,12 @@ export class Instances {
 
   /** Detaches all instances of a kind and keeps their sandboxes; open calls end with `why`. */
   detach(kind: OwnerKind, why: string): void {
-    for (const { id } of this.#registry.allLive(kind)) this.#registry.get(id)?.take()?.detach(why);
+    for (const { id } of this.#registry.allLive(kind)) this.#registry.get(id)?.removeLive()?.detach(why);
   }
 
   /** Locks an instance against other parts of this process until the returned function is called. */
-  hold(id: string): () => void {
-    return this.#registry.of(id).hold();
+  lock(id: string): () => void {
+    return this.#registry.of(id).lock();
   }
 
   /** Returns the intent of an instance of this node that has had no sandbox yet. */

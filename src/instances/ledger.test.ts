@@ -17,17 +17,17 @@ const size = (changes: Partial<Size> = {}): Size => ({ cpuMillis: 1000, memoryMb
 describe('the ledger counts all owners together', () => {
   test.each(KINDS)('the ledger refuses another instance when a %s has taken the last capacity', kind => {
     const ledger = ledgerOf();
-    for (const other of KINDS.filter(each => each !== kind)) ledger.take(other, size());
+    for (const other of KINDS.filter(each => each !== kind)) ledger.reserve(other, size());
     expect(ledger.refusal(size())).toBeUndefined();
-    ledger.take(kind, size());
+    ledger.reserve(kind, size());
     expect(ledger.refusal(size())?.code).toBe('resource_exhausted');
-    ledger.give(kind, size());
+    ledger.release(kind, size());
     expect(ledger.refusal(size())).toBeUndefined();
   });
 
   test('the ledger refuses an instance when any single resource is exhausted', () => {
     const ledger = ledgerOf();
-    ledger.take('function', size({ cpuMillis: 100, memoryMb: 8000, processes: 10 }));
+    ledger.reserve('function', size({ cpuMillis: 100, memoryMb: 8000, processes: 10 }));
     expect(ledger.refusal(size({ memoryMb: 192 }))).toBeUndefined();
     expect(ledger.refusal(size({ memoryMb: 193 }))?.message).toContain('no memory left');
     expect(ledger.refusal(size({ memoryMb: 1, processes: 991 }))?.message).toContain('no processes left');
@@ -45,11 +45,11 @@ describe('overcommit of the machine', () => {
     const ledger = ledgerOf({ overcommit: { ...ONCE, [factor]: 3 } });
     for (let taken = 0; taken < 3; taken++) {
       expect(ledger.refusal(one)).toBeUndefined();
-      ledger.take('agent', one);
+      ledger.reserve('agent', one);
     }
     expect(ledger.refusal({ ...NOTHING, [name]: 1 })?.code).toBe('resource_exhausted');
     for (const other of ['cpuMillis', 'memoryMb', 'processes'] as const) {
-      if (other !== name) expect(ledger.promised.limit[other]).toBe(MACHINE[other]);
+      if (other !== name) expect(ledger.reservations.limit[other]).toBe(MACHINE[other]);
     }
   });
 
@@ -59,20 +59,20 @@ describe('overcommit of the machine', () => {
     expect(ledger.isWithinMachine(huge)).toBe(false);
     for (const kind of ['agent', 'job'] as const) {
       expect(ledger.refusal(huge)).toBeUndefined();
-      ledger.take(kind, huge);
-      expect(ledger.promised.by[kind]).toEqual(MACHINE);
+      ledger.reserve(kind, huge);
+      expect(ledger.reservations.by[kind]).toEqual(MACHINE);
     }
     expect(ledger.refusal(size())?.code).toBe('resource_exhausted');
-    for (const kind of ['agent', 'job'] as const) ledger.give(kind, huge);
-    expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
+    for (const kind of ['agent', 'job'] as const) ledger.release(kind, huge);
+    expect(ledger.reservations.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
   });
 
   test('the ledger counts running instances even beyond its limits', () => {
     const ledger = ledgerOf();
-    for (let found = 0; found < 10; found++) ledger.take('agent', size());
-    expect(ledger.promised.by.agent).toEqual({ cpuMillis: 10_000, memoryMb: 10_240, processes: 100 });
+    for (let found = 0; found < 10; found++) ledger.reserve('agent', size());
+    expect(ledger.reservations.by.agent).toEqual({ cpuMillis: 10_000, memoryMb: 10_240, processes: 100 });
     expect(ledger.refusal(size({ cpuMillis: 0, memoryMb: 1 }))?.code).toBe('resource_exhausted');
-    for (let ended = 0; ended < 7; ended++) ledger.give('agent', size());
+    for (let ended = 0; ended < 7; ended++) ledger.release('agent', size());
     expect(ledger.refusal(size())).toBeUndefined();
   });
 
@@ -84,7 +84,7 @@ describe('overcommit of the machine', () => {
     expect(config.maxProcesses).toBe(256);
     for (let count = 0; count < 1000; count++) {
       expect(ledger.refusal(agent)).toBeUndefined();
-      ledger.take('agent', agent);
+      ledger.reserve('agent', agent);
     }
   });
 });
@@ -92,9 +92,9 @@ describe('overcommit of the machine', () => {
 describe('a refusal of the ledger', () => {
   test('a refusal names the full resource, its holders and the setting of its limit', () => {
     const ledger = ledgerOf();
-    ledger.take('agent', size({ memoryMb: 5000 }));
-    ledger.take('function', size({ memoryMb: 2000 }));
-    ledger.take('build', size({ memoryMb: 1000 }));
+    ledger.reserve('agent', size({ memoryMb: 5000 }));
+    ledger.reserve('function', size({ memoryMb: 2000 }));
+    ledger.reserve('build', size({ memoryMb: 1000 }));
     expect(ledger.refusal(size())).toMatchObject({
       code: 'resource_exhausted',
       message:
@@ -106,35 +106,35 @@ describe('a refusal of the ledger', () => {
   test('listeners run once, on the first release after a refusal', () => {
     const ledger = ledgerOf();
     let told = 0;
-    ledger.onGiven(() => told++);
-    for (let taken = 0; taken < 4; taken++) ledger.take('agent', size());
-    ledger.give('agent', size());
+    ledger.onRelease(() => told++);
+    for (let taken = 0; taken < 4; taken++) ledger.reserve('agent', size());
+    ledger.release('agent', size());
     expect(told).toBe(0);
-    ledger.take('agent', size());
+    ledger.reserve('agent', size());
     ledger.refusal(size());
     ledger.refusal(size());
     expect(told).toBe(0);
-    ledger.give('agent', size());
-    ledger.give('agent', size());
+    ledger.release('agent', size());
+    ledger.release('agent', size());
     expect(told).toBe(1);
   });
 
   test('a refusal inside a listener makes the next release call the listener again', () => {
     const ledger = ledgerOf();
     let told = 0;
-    ledger.onGiven(() => {
+    ledger.onRelease(() => {
       told++;
       ledger.refusal(size({ cpuMillis: 4000 }));
     });
-    for (let taken = 0; taken < 4; taken++) ledger.take('job', size());
+    for (let taken = 0; taken < 4; taken++) ledger.reserve('job', size());
     ledger.refusal(size());
     for (const expected of [1, 2, 3]) {
-      ledger.give('job', size());
+      ledger.release('job', size());
       expect(told).toBe(expected);
     }
     // The fourth release makes the request fit, so the fifth one calls no listener.
-    ledger.give('job', size());
-    ledger.give('job', NOTHING);
+    ledger.release('job', size());
+    ledger.release('job', NOTHING);
     expect(told).toBe(4);
   });
 });
@@ -159,21 +159,21 @@ test('the ledger keeps exact sums and correct refusals over any history, and end
           0,
         );
       for (const { kind, size, keep } of history) {
-        const { limit } = ledger.promised;
+        const { limit } = ledger.reservations;
         const fits = (['cpuMillis', 'memoryMb', 'processes'] as const).every(
           name => counted(name, size) <= limit[name],
         );
         expect(ledger.refusal(size) === undefined).toBe(fits);
         // A running instance counts even if the ledger would refuse it.
-        ledger.take(kind, size);
+        ledger.reserve(kind, size);
         held.push({ kind, size });
         while (held.length > keep) {
           const given = held.shift();
-          if (given) ledger.give(given.kind, given.size);
+          if (given) ledger.release(given.kind, given.size);
         }
       }
-      for (const given of held) ledger.give(given.kind, given.size);
-      expect(ledger.promised.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
+      for (const given of held) ledger.release(given.kind, given.size);
+      expect(ledger.reservations.by).toEqual(Object.fromEntries(KINDS.map(kind => [kind, NOTHING])));
     }),
   );
 });

@@ -47,7 +47,7 @@ export class Ledger {
   readonly openCallBytes: TenantBudget;
   readonly #machine: Size;
   readonly #limit: Size;
-  readonly #taken: Readonly<Record<OwnerKind, { -readonly [K in keyof Size]: number }>> = {
+  readonly #reserved: Readonly<Record<OwnerKind, { -readonly [K in keyof Size]: number }>> = {
     agent: { cpuMillis: 0, memoryMb: 0, processes: 0 },
     function: { cpuMillis: 0, memoryMb: 0, processes: 0 },
     job: { cpuMillis: 0, memoryMb: 0, processes: 0 },
@@ -72,7 +72,7 @@ export class Ledger {
     return size.cpuMillis <= this.#machine.cpuMillis && size.memoryMb <= this.#machine.memoryMb;
   }
 
-  /** Returns true if an instance of this size may start now. After false, wait for `onGiven`. */
+  /** Returns true if an instance of this size may start now. After false, wait for `onRelease`. */
   fits(size: Size): boolean {
     if (this.#lacking(size) === undefined) return true;
     this.#isShort = true;
@@ -88,8 +88,8 @@ export class Ledger {
     if (lacking === undefined) return undefined;
     this.#isShort = true;
     const { name, text, unit, setting } = lacking;
-    const holders = OWNERS.filter(({ kind }) => this.#taken[kind][name] > 0);
-    const held = holders.map(({ kind, text: owner }) => `${owner} ${this.#taken[kind][name]}`).join(', ');
+    const holders = OWNERS.filter(({ kind }) => this.#reserved[kind][name] > 0);
+    const held = holders.map(({ kind, text: owner }) => `${owner} ${this.#reserved[kind][name]}`).join(', ');
     return resourceExhausted(
       `the machine has no ${text} left to promise: ${this.#countOf(size, name)} of ${this.#limit[name]} ${unit} are asked for, and held are ${held || 'none'} (setting ${setting})`,
       MACHINE_FULL,
@@ -97,11 +97,11 @@ export class Ledger {
   }
 
   /** Reserves the size of an instance. A running instance is counted even beyond the limits. */
-  take(kind: OwnerKind, size: Size): void {
+  reserve(kind: OwnerKind, size: Size): void {
     this.#count(kind, size, 1);
   }
 
-  give(kind: OwnerKind, size: Size): void {
+  release(kind: OwnerKind, size: Size): void {
     this.#count(kind, size, -1);
     if (!this.#isShort) return;
     this.#isShort = false;
@@ -109,13 +109,13 @@ export class Ledger {
   }
 
   /** Subscribes to releases that follow a refusal. */
-  onGiven(listener: () => void): void {
+  onRelease(listener: () => void): void {
     this.#listeners.add(listener);
   }
 
   /** Returns the reservations of each kind, and the limit of their sum. */
-  get promised(): { readonly by: Readonly<Record<OwnerKind, Size>>; readonly limit: Size } {
-    return { by: this.#taken, limit: this.#limit };
+  get reservations(): { readonly by: Readonly<Record<OwnerKind, Size>>; readonly limit: Size } {
+    return { by: this.#reserved, limit: this.#limit };
   }
 
   /** Returns the first resource that does not suffice. */
@@ -125,7 +125,7 @@ export class Ledger {
 
   #sum(name: keyof Size): number {
     let sum = 0;
-    for (const { kind } of OWNERS) sum += this.#taken[kind][name];
+    for (const { kind } of OWNERS) sum += this.#reserved[kind][name];
     return sum;
   }
 
@@ -134,6 +134,6 @@ export class Ledger {
   }
 
   #count(kind: OwnerKind, size: Size, sign: 1 | -1): void {
-    for (const { name } of RESOURCES) this.#taken[kind][name] += sign * this.#countOf(size, name);
+    for (const { name } of RESOURCES) this.#reserved[kind][name] += sign * this.#countOf(size, name);
   }
 }

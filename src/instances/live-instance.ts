@@ -316,33 +316,33 @@ export class LiveInstance {
           (await this.#firstOfExitAndConnection(this.#silence.unknownMs, signal => this.#openServing(signal)));
         if (found === undefined && this.#overBecause === undefined) {
           this.#unknownBecause = state.reason;
-          void this.#lookOn(why);
+          void this.#pollUnknown(why);
           return state.reason;
         }
       }
       // A driver may report the exit a moment before it can report the cause of the exit.
       if (state?.state === 'exited') found = this.#exit ?? (await this.#waitFor(this.#silence.unknownMs)) ?? state.exit;
     }
-    return await this.#settle(found, why);
+    return await this.#resolve(found, why);
   }
 
   /**
    * Polls until the driver knows the sandbox's state. Until then the instance is neither given up nor
    * terminated.
    */
-  async #lookOn(why: string): Promise<void> {
+  async #pollUnknown(why: string): Promise<void> {
     this.#log.warn({ instanceId: this.id, reason: why }, 'instance is unreachable and its state is unknown');
     for (;;) {
       const found =
-        this.#exit ?? (await this.#firstOfExitAndConnection(this.#silence.lookMs, signal => this.#openServing(signal)));
+        this.#exit ?? (await this.#firstOfExitAndConnection(this.#silence.pollMs, signal => this.#openServing(signal)));
       const state = found === undefined && this.#overBecause === undefined ? await this.#inspect() : undefined;
       if (state?.state !== 'unknown') {
         this.#unknownBecause = undefined;
-        await this.#settle(found ?? (state?.state === 'exited' ? state.exit : undefined), why);
+        await this.#resolve(found ?? (state?.state === 'exited' ? state.exit : undefined), why);
         return;
       }
       this.#unknownBecause = state.reason;
-      await pause(this.#silence.lookPauseMs, this.#watching.signal);
+      await pause(this.#silence.pollPauseMs, this.#watching.signal);
     }
   }
 
@@ -359,7 +359,7 @@ export class LiveInstance {
     return await raceWithin(timeoutMs, over => this.driver.wait(this.handle, over)).catch(() => undefined);
   }
 
-  async #settle(found: ExitResult | Channel | undefined, why: string): Promise<string> {
+  async #resolve(found: ExitResult | Channel | undefined, why: string): Promise<string> {
     if (this.#overBecause !== undefined) {
       // The instance was detached or terminated meanwhile.
       if (found instanceof Channel) found.close();

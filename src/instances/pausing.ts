@@ -33,7 +33,7 @@ export async function pauseInstance(
   const { handle } = record;
   if (handle === null || !(await runner.writer.move(record, 'paused', { pausedAtMs })))
     throw instanceNotFound(record.id);
-  runner.take()?.detach(`instance ${record.id} is paused`);
+  runner.removeLive()?.detach(`instance ${record.id} is paused`);
   try {
     await driver.pause(handle);
   } catch (error) {

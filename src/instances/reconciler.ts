@@ -118,7 +118,7 @@ export class Reconciler {
         ),
       );
       this.#orphans = orphans.flat();
-      for (const owner of Object.values(this.#parts.owners)) await owner.looked?.();
+      for (const owner of Object.values(this.#parts.owners)) await owner.reconciled?.();
       this.#failures.passed('', {}, 'the instances could be reconciled again');
     } catch (error) {
       this.#unfinished = true;
@@ -148,7 +148,7 @@ export class Reconciler {
 
   /** Detaches the live sandbox of an instance that has ended or has another sandbox. */
   #detach({ id }: Pick<InstanceRecord, 'id'>): void {
-    this.#registry.get(id)?.take()?.detach('it has ended, or has another sandbox');
+    this.#registry.get(id)?.removeLive()?.detach('it has ended, or has another sandbox');
   }
 
   /** Notifies the owner that a sandbox ended or has no record. The owner releases the capacity. */

@@ -74,7 +74,7 @@ export class InstanceRunner {
   /** Record of `#live`, without its handle. */
   #record: Omit<StoredInstance, 'handle'> | undefined;
   #adoption: Adoption | undefined;
-  #holds = 0;
+  #locks = 0;
 
   constructor(id: string, parts: RunnerParts, idle: (runner: InstanceRunner) => void) {
     this.id = id;
@@ -95,13 +95,13 @@ export class InstanceRunner {
     return this.#live && this.#record && { ...this.#record, id, status: 'RUNNING', handle: this.#live.handle };
   }
 
-  get isHeld(): boolean {
-    return this.#holds > 0;
+  get isLocked(): boolean {
+    return this.#locks > 0;
   }
 
   /** Returns true while a part of this process works on the instance; the reconciler skips it. */
   get isBusy(): boolean {
-    return this.isHeld || this.#adoption !== undefined || this.writer.isPending;
+    return this.isLocked || this.#adoption !== undefined || this.writer.isPending;
   }
 
   /** Returns true if the registry may drop this runner. */
@@ -110,10 +110,10 @@ export class InstanceRunner {
   }
 
   /** Locks the instance against other parts of this process until the returned function is called. */
-  hold(): () => void {
-    this.#holds += 1;
+  lock(): () => void {
+    this.#locks += 1;
     return () => {
-      this.#holds -= 1;
+      this.#locks -= 1;
       this.#idle();
     };
   }
@@ -189,12 +189,12 @@ export class InstanceRunner {
     const adoption = this.#adoption;
     if (adoption?.kind !== kind) return false;
     adoption.abandon();
-    await adoption.over;
+    await adoption.ended;
     return true;
   }
 
   /** Makes the instance not live and cancels its adoption. The caller ends or detaches the result. */
-  take(): LiveInstance | undefined {
+  removeLive(): LiveInstance | undefined {
     const live = this.#live;
     this.#live = undefined;
     this.#adoption?.abandon();
@@ -212,7 +212,7 @@ export class InstanceRunner {
             statusReason: restartFailed(error),
             ...(keepsSandbox ? {} : { handle: null, sandbox: NO_SANDBOX }),
           });
-    const release = this.hold();
+    const release = this.lock();
     const tried = withDeadline(UNDO_MS, signal => untilWritten(undone, signal, () => undefined), closing);
     const written = this.unlessWritten(tried).finally(release);
     const isInTime = await endsWithin(written, RECORDED_MS);
@@ -228,7 +228,7 @@ export class InstanceRunner {
     why: string,
     { stopped, cleared, stages }: Ending = {},
   ): Promise<void> {
-    const taken = this.take();
+    const taken = this.removeLive();
     const live = taken?.epoch === record.epoch ? taken : undefined;
     // A live sandbox of another epoch is only detached.
     if (live === undefined) taken?.detach(`instance exited: ${why}`);
@@ -252,9 +252,9 @@ export class InstanceRunner {
   /** See `Instances.discard`. */
   async discard(live: LiveInstance, graceMs: number, why: string): Promise<void> {
     // Otherwise the reconciler would find a running sandbox without an owner and adopt it.
-    const release = this.hold();
+    const release = this.lock();
     try {
-      this.take();
+      this.removeLive();
       await live.terminate(graceMs, why).catch(() => undefined);
       await this.#parts.removals.discard(live.driver, live.handle);
       await this.unlessWritten(this.writer.end(live, 'discarded', why));
@@ -333,12 +333,12 @@ export class InstanceRunner {
       drivers,
       log,
       ...(times && { adoption: times }),
-      isTaken: () => isStopping() || this.isHeld,
+      isTaken: () => isStopping() || this.isLocked,
       found: (driver, handle, channel) => this.found(record, driver, handle, channel),
       dead: found => this.died(record, found),
       onLost: reconcileSoon,
     });
-    void adoption.over.then(() => {
+    void adoption.ended.then(() => {
       this.#adoption = undefined;
       this.#idle();
     });
@@ -393,7 +393,7 @@ export class InstanceRunner {
     const { metrics, log, owners } = this.#parts;
     const { owner, sandboxType } = record;
     // Until the record shows the end, a reader of the record would search for the sandbox again.
-    const release = this.hold();
+    const release = this.lock();
     const isToTell = await this.#writeEnd(record, reason, exitCode).finally(release);
     owners[owner.kind]?.ended?.(record, reason);
     // Another operation ends or restarts the instance, or a later reconciler pass finds the end again.

@@ -5,8 +5,8 @@ export interface SilenceTimes {
   /** Time that calls wait for an instance whose driver does not know its state; then the calls fail. */
   readonly unknownMs: number;
   /** Bound of an attempt to reach an instance in an unknown state, and the pause before the next attempt. */
-  readonly lookMs: number;
-  readonly lookPauseMs: number;
+  readonly pollMs: number;
+  readonly pollPauseMs: number;
   /** Pause before the service retries a driver that did not answer. */
   readonly awayRetryMs: number;
 }
@@ -14,7 +14,7 @@ export interface SilenceTimes {
 export const SILENCE_TIMES: SilenceTimes = {
   findOutMs: 1_000,
   unknownMs: 4_000,
-  lookMs: 5_000,
-  lookPauseMs: 1_000,
+  pollMs: 5_000,
+  pollPauseMs: 1_000,
   awayRetryMs: 5_000,
 };

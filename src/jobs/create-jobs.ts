@@ -123,7 +123,7 @@ export function createJobs(options: JobServiceOptions): JobService {
   const { logs, uploads, places, packages, files, changes } = stored;
   const shared = { database, writes, node, queue, files, packages, changes, metrics };
   const own = new NodeJobs({ ...shared, runner, uploads, log });
-  ledger.onGiven(() => own.pump());
+  ledger.onRelease(() => own.pump());
   const jobs = new Jobs({
     ...shared,
     instances: options.instances,
@@ -270,8 +270,8 @@ function createQueue({ ledger, limits }: JobServiceOptions, rules: JobSandboxRul
   });
   return new JobQueue(limits, {
     isFull: resources => !ledger.fits(sizeOf(resources)),
-    take: resources => ledger.take('job', sizeOf(resources)),
-    give: resources => ledger.give('job', sizeOf(resources)),
+    reserve: resources => ledger.reserve('job', sizeOf(resources)),
+    release: resources => ledger.release('job', sizeOf(resources)),
   });
 }
 

@@ -151,7 +151,7 @@ export class JobRunner {
     const owner = { kind: 'job', key: String(job.sequence) } as const;
     const intent = instances.draft({ owner, tenant: job.tenant, sandboxType: driver.name, sandbox });
     const live = this.#track(job);
-    const release = instances.hold(intent.id);
+    const release = instances.lock(intent.id);
     try {
       // Stored before the start: after a crash only the sandbox itself can tell whether it has begun.
       if (!(await this.#states.claim(job, intent))) return 'over';

@@ -194,7 +194,7 @@ export class NodeJobs {
   /** Starts all jobs that may start now. */
   pump(): void {
     while (!this.#isClosing) {
-      const item = this.#options.queue.take();
+      const item = this.#options.queue.startNext();
       if (!item) return;
       const tracked = this.#open.get(item.sequence);
       if (tracked) this.#follow(tracked, this.#run(tracked));

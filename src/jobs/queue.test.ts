@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { JobQueue, type QueueItem, type QueueLimits, type QueueMachine } from './queue.ts';
 
-const MACHINE: QueueMachine = { isFull: () => false, take: () => undefined, give: () => undefined };
+const MACHINE: QueueMachine = { isFull: () => false, reserve: () => undefined, release: () => undefined };
 
 const LIMITS: QueueLimits = {
   maxRunning: 4,
@@ -28,7 +28,7 @@ function queueOf(items: readonly QueueItem[], limits: Partial<QueueLimits> = {})
 
 function takeAll(queue: JobQueue): number[] {
   const taken: number[] = [];
-  for (let next = queue.take(); next; next = queue.take()) taken.push(next.sequence);
+  for (let next = queue.startNext(); next; next = queue.startNext()) taken.push(next.sequence);
   return taken;
 }
 
@@ -126,7 +126,7 @@ describe('the job queue with several tenants', () => {
 test('the queue is empty when all jobs have been released', () => {
   const queue = queueOf(Array.from({ length: 50 }, (_, index) => item(index, `t${index % 7}`, { cpuMillis: 10 })));
   let done = 0;
-  for (let next = queue.take(); next; next = queue.take()) {
+  for (let next = queue.startNext(); next; next = queue.startNext()) {
     done += 1;
     queue.release(next);
   }

@@ -21,8 +21,8 @@ export interface QueueLimits {
 export interface QueueMachine {
   /** Returns true if nothing of that size may start now. */
   isFull(resources: JobResources): boolean;
-  take(resources: JobResources): void;
-  give(resources: JobResources): void;
+  reserve(resources: JobResources): void;
+  release(resources: JobResources): void;
 }
 
 interface JobUsage {
@@ -104,7 +104,7 @@ export class JobQueue {
   }
 
   /** Takes the job that may start now, and counts it as running; undefined when none may. */
-  take(): QueueItem | undefined {
+  startNext(): QueueItem | undefined {
     if (this.#waiting === 0 || this.#used.running >= this.#limits.maxRunning) return undefined;
     const tenant = this.#neediest();
     const item = tenant?.waiting[0];
@@ -119,13 +119,13 @@ export class JobQueue {
 
   /** Counts a job as running. */
   occupy(item: QueueItem): void {
-    this.#machine.take(item.resources);
+    this.#machine.reserve(item.resources);
     this.#count(item, 1);
   }
 
   /** Ends the count of a job as running. */
   release(item: QueueItem): void {
-    this.#machine.give(item.resources);
+    this.#machine.release(item.resources);
     this.#count(item, -1);
     const tenant = this.#tenants.get(item.tenant);
     if (tenant) this.#forgetIdle(tenant);

@@ -29,7 +29,7 @@ test('look starts a pass within a second although the clock jumped while the nex
   const looks = all.mock.calls.length;
   expect(looks).toBeGreaterThan(0);
   vi.setSystemTime(Date.now() + 2 * 3_600_000);
-  controller.look();
+  controller.requestPass();
   await vi.advanceTimersByTimeAsync(1000);
   expect(all.mock.calls.length).toBeGreaterThan(looks);
   await controller.close();

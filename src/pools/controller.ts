@@ -75,20 +75,20 @@ export class PoolController {
 
   constructor(options: PoolControllerOptions) {
     this.#options = options;
-    this.#sweeps = new Interval(SWEEP_MS, async () => this.look());
+    this.#sweeps = new Interval(SWEEP_MS, async () => this.requestPass());
   }
 
   /** Starts the passes in the background. Never fails. */
   start(): void {
     this.#sweeps.start();
-    this.look();
+    this.requestPass();
   }
 
   /**
    * Requests a pass over all pools after records have changed, or after this replica began or ceased to
    * manage them.
    */
-  look(): void {
+  requestPass(): void {
     this.#isStale = true;
     this.#wakeAt(Date.now());
   }

@@ -73,9 +73,9 @@ export function functionMachine(ledger: Ledger, processes: number): Machine {
   return {
     isLargeEnough: key => ledger.isWithinMachine(key),
     isFull: key => !ledger.fits(sizeOf(key)),
-    reserve: key => ledger.take('function', sizeOf(key)),
-    release: key => ledger.give('function', sizeOf(key)),
-    onReleased: listener => ledger.onGiven(listener),
+    reserve: key => ledger.reserve('function', sizeOf(key)),
+    release: key => ledger.release('function', sizeOf(key)),
+    onReleased: listener => ledger.onRelease(listener),
   };
 }
 

@@ -93,7 +93,7 @@ export class Observed {
 }
 
 function levelsOf({ ledger, agents, functions, jobs }: Counted, machine: Size): Levels {
-  const { by, limit } = ledger.promised;
+  const { by, limit } = ledger.reservations;
   const promised = (resource: 'cpuMillis' | 'memoryMb') =>
     Object.values(by).reduce((sum, size) => sum + size[resource], 0);
   const { PENDING, RUNNING } = jobs.byStatus();

@@ -151,7 +151,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
     programsDir: findPythonDir(),
     ...(cluster && { isLost: (id: string) => cluster.isLost(id) }),
   });
-  metrics.readFrom({ agents, promises: () => ({ ...ledger.promised.by, limit: ledger.promised.limit }) });
+  metrics.readFrom({ agents, promises: () => ({ ...ledger.reservations.by, limit: ledger.reservations.limit }) });
 
   const { functions, asyncCalls } = createFunctions(config, parts, launcher);
   return { agents, functions, asyncCalls, jobs, jobCluster, packages, codeStore, dependencies };
@@ -163,7 +163,7 @@ function placesOf(packages: CodePackages, codeStore: CodeStore) {
     place: async (tenant: string, sha256: string, user: string) =>
       await codeStore.directory({ storage: 'package', tenant, sha256 }, user),
     confirm: (tenant: string, sha256: string) => packages.confirm(tenant, sha256),
-    hold: (tenant: string, sha256: string, user: string) => codeStore.hold(tenant, sha256, user),
+    registerUser: (tenant: string, sha256: string, user: string) => codeStore.registerUser(tenant, sha256, user),
     release: (user: string) => codeStore.release(user),
   };
 }

@@ -62,7 +62,7 @@ export function poolControl({
     return found;
   };
   const controller = new PoolController({ records: pools, backend, isHeld, log: logger });
-  pools.onChange(() => controller.look());
+  pools.onChange(() => controller.requestPass());
   return {
     async start() {
       // Before the first request, so that creates of forbidden pools are refused from the start.
@@ -71,7 +71,7 @@ export function poolControl({
       );
       controller.start();
     },
-    look: () => controller.look(),
+    look: () => controller.requestPass(),
     counts: () => (made === undefined ? [] : countPods(made, Date.now())),
     close: () => controller.close(),
   };

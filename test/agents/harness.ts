@@ -228,7 +228,7 @@ export function fakePackages() {
     confirm: async () => {
       if (faults.missing) throw failedPrecondition('the code package does not exist');
     },
-    hold: (_tenant, _sha256, user) => void users.add(user),
+    registerUser: (_tenant, _sha256, user) => void users.add(user),
     release: async user => void users.delete(user),
   };
   return { packages, users, faults };

@@ -264,7 +264,7 @@ describe('the record of a delete', () => {
       await using harness = await Harness.open({ packages, ledger, previousLogs: new PreviousLogs(directory, log) });
       const id = await harness.create('a', { mounts: [CODE] });
       await harness.agents.restart(TENANT, id);
-      expect([await readdir(directory), [...users], ledger.promised.by.agent.memoryMb]).toEqual([
+      expect([await readdir(directory), [...users], ledger.reservations.by.agent.memoryMb]).toEqual([
         [id],
         [`${id}.2`],
         128,
@@ -275,7 +275,7 @@ describe('the record of a delete', () => {
       await harness.agents.delete(TENANT, id, null);
       harness.driver.faults.removeGate = undefined;
       await expect(harness.agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
-      expect([await readdir(directory), [...users], ledger.promised.by.agent.memoryMb]).toEqual([[], [], 0]);
+      expect([await readdir(directory), [...users], ledger.reservations.by.agent.memoryMb]).toEqual([[], [], 0]);
       expect(harness.driver.instanceIds).toEqual([id]);
       await harness.instances.reconcile();
       expect(harness.driver.instanceIds).toEqual([]);

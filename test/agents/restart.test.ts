@@ -41,7 +41,7 @@ async function one(restartPolicy?: RestartPolicy) {
      */
     held: () => ({
       code: [...users].map(user => Number(user.slice(id.length + 1))),
-      memoryMb: ledger.promised.by.agent.memoryMb,
+      memoryMb: ledger.reservations.by.agent.memoryMb,
     }),
   };
 }
@@ -55,12 +55,12 @@ describe('the capacity of an agent during a restart', () => {
     await using bed = await one();
     const { harness, id, ledger, held } = bed;
     const size = { cpuMillis: 1000, memoryMb: 128, processes: 1 };
-    ledger.onGiven(() => ledger.fits(size) && ledger.take('function', size));
+    ledger.onRelease(() => ledger.fits(size) && ledger.reserve('function', size));
     expect(ledger.fits(size)).toBe(false);
     expect(await harness.agents.restart(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 1 });
     expect(held()).toEqual(ALL_OF(2));
     await harness.agents.delete(TENANT, id, null);
-    expect(ledger.promised.by.function.memoryMb).toBe(128);
+    expect(ledger.reservations.by.function.memoryMb).toBe(128);
   });
 
   test('the capacity of a restarting agent is released when no sandbox starts', async () => {

@@ -44,7 +44,7 @@ test('a create fails without residue when its secret is removed during the creat
   await expect(harness.agents.create({ spec: SPEC })).rejects.toThrow('secret does not exist: s');
   expect((await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null })).instances).toEqual([]);
   expect({ sandboxes: harness.driver.instanceIds, code: users.size }).toEqual({ sandboxes: [], code: 0 });
-  expect(ledger.promised.by.agent.memoryMb).toBe(0);
+  expect(ledger.reservations.by.agent.memoryMb).toBe(0);
   await secrets.put(TENANT, 's', 'another value');
   expect(await harness.agents.create({ spec: SPEC })).toMatchObject({ status: 'RUNNING' });
 });

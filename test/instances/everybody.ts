@@ -281,7 +281,7 @@ export class Everybody {
         // An agent has its reservation as long as its sandbox runs.
         const ofAgents = rows.filter(({ owner, status }) => owner.kind === 'agent' && status === 'RUNNING');
         const promised = ofAgents.reduce((sum, { memoryMb }) => sum + memoryMb, 0);
-        expect(this.server.ledger.promised.by.agent.memoryMb).toBe(promised);
+        expect(this.server.ledger.reservations.by.agent.memoryMb).toBe(promised);
         // A job has its record exactly as long as its sandbox.
         const jobs = await this.database.selectFrom('jobs').select(['status', 'instance_id']).execute();
         const ofJobs = rows.filter(({ owner }) => owner.kind === 'job').map(({ id }) => id);

@@ -14,7 +14,7 @@ const SMALL = {
 };
 
 const memoryOf = ({ ledger }: Server) =>
-  Object.fromEntries(Object.entries(ledger.promised.by).map(([kind, { memoryMb }]) => [kind, memoryMb]));
+  Object.fromEntries(Object.entries(ledger.reservations.by).map(([kind, { memoryMb }]) => [kind, memoryMb]));
 
 let services: FunctionInvoker[] = [];
 afterEach(async () => {
@@ -38,9 +38,9 @@ async function serviceOf(bed: Everybody): Promise<FunctionInvoker> {
       machine: {
         isLargeEnough: key => ledger.isWithinMachine(key),
         isFull: key => !ledger.fits(sizeOf(key)),
-        reserve: key => ledger.take('function', sizeOf(key)),
-        release: key => ledger.give('function', sizeOf(key)),
-        onReleased: listener => ledger.onGiven(listener),
+        reserve: key => ledger.reserve('function', sizeOf(key)),
+        release: key => ledger.release('function', sizeOf(key)),
+        onReleased: listener => ledger.onRelease(listener),
       },
     },
     maxWaitMs: 30_000,

@@ -23,7 +23,7 @@ function holdBack(server: Server, held: string) {
   return { reached: reached.opened, free: free.open };
 }
 
-const agentsHold = ({ ledger }: Server) => ledger.promised.by.agent;
+const agentsHold = ({ ledger }: Server) => ledger.reservations.by.agent;
 const ONE_AGENT = { cpuMillis: 1000, memoryMb: 128, processes: 64 };
 const NOTHING = { cpuMillis: 0, memoryMb: 0, processes: 0 };
 

@@ -105,7 +105,7 @@ async function agreeAfter(rounds: readonly Round[]): Promise<void> {
     const running = (await bed.rows()).filter(({ status }) => status === 'RUNNING');
     const memoryOf = (kind: string) =>
       running.filter(({ owner }) => owner.kind === kind).reduce((sum, { memoryMb }) => sum + memoryMb, 0);
-    const { agent, job, build } = bed.server.ledger.promised.by;
+    const { agent, job, build } = bed.server.ledger.reservations.by;
     expect([agent.memoryMb, job.memoryMb, build.memoryMb]).toEqual([memoryOf('agent'), memoryOf('job'), 0]);
   });
 }

@@ -109,7 +109,7 @@ export async function testPools(
     log: LOG,
   });
   pools.actedOnBy(node.backend);
-  pools.onChange(() => controller.look());
+  pools.onChange(() => controller.requestPass());
   controller.start();
   return {
     ...node,

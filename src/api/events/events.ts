@@ -119,7 +119,7 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
         return;
       }
       const seen = log.seenBy(last);
-      if (seen === null) reader.beginAnew();
+      if (seen === null) reader.beginAtEnd();
       else reader.resume(seen);
     },
   );

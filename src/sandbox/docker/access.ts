@@ -4,7 +4,7 @@ import { failedPrecondition, resourceExhausted, unavailable } from '../../core/e
 import type { Counter } from '../../lib/counter.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
-import type { OpenWay } from '../host/access-connection.ts';
+import type { OpenAccess } from '../host/access-connection.ts';
 import { ProcessAccess } from '../host/access-processes.ts';
 import { connectTcp } from '../host/connect-tcp.ts';
 import { openCommand } from './access-exec.ts';
@@ -59,7 +59,7 @@ export class ContainerAccess extends ProcessAccess implements SandboxAccess {
   }
 
   async dial(port: number, signal: AbortSignal): Promise<Duplex> {
-    if (mayEnter()) return (await this.openWay('dial', { port }, signal)).socket;
+    if (mayEnter()) return (await this.openAccess('dial', { port }, signal)).socket;
     const address = addressOf(await this.#inspect());
     if (address === null) {
       throw failedPrecondition('a sandbox without a network can be reached only by a server that runs as root');
@@ -67,16 +67,16 @@ export class ContainerAccess extends ProcessAccess implements SandboxAccess {
     return await connectToAddress(address, port, signal);
   }
 
-  protected readonly openWay: OpenWay = async (way, request, signal) => {
-    if (way === 'exec') throw failedPrecondition('commands in containers are started by the daemon');
-    if (way === 'processes') throw failedPrecondition('processes that outlive connections are not supported here');
+  protected readonly openAccess: OpenAccess = async (kind, request, signal) => {
+    if (kind === 'exec') throw failedPrecondition('commands in containers are started by the daemon');
+    if (kind === 'processes') throw failedPrecondition('processes that outlive connections are not supported here');
     if (!mayEnter()) {
       throw failedPrecondition('files of a container can be reached only by a server that runs as root on its machine');
     }
     const { State: state, Config: config } = await this.#inspect();
     const { entry, accesses } = await this.#parts();
     const place = { container: this.#container, pid: state.Pid, workingDir: config.WorkingDir || '/' };
-    return await accesses.add(this.#container, way, () => entry.open(place, way, request, signal));
+    return await accesses.add(this.#container, kind, () => entry.open(place, kind, request, signal));
   };
 
   #parts(): Promise<AccessParts> {

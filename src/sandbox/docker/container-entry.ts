@@ -41,9 +41,9 @@ export class ContainerEntry {
   }
 
   /** Opens a connection into a container. `AccessConnection.open` documents its errors. */
-  async open(place: Place, way: EnteringWay, request: object, signal: AbortSignal): Promise<AccessConnection> {
+  async open(place: Place, kind: EntryKind, request: object, signal: AbortSignal): Promise<AccessConnection> {
     await this.#ready();
-    return await AccessConnection.open(this.#socket, [{ ...place, way }, request], signal);
+    return await AccessConnection.open(this.#socket, [{ ...place, way: kind }, request], signal);
   }
 
   async close(): Promise<void> {
@@ -85,10 +85,10 @@ const WHAT = {
   watch: 'watched directories',
 } as const;
 
-type EnteringWay = keyof typeof MOST;
+type EntryKind = keyof typeof MOST;
 
 interface Open {
-  readonly counts: Record<EnteringWay, number>;
+  readonly counts: Record<EntryKind, number>;
   readonly connections: Set<AccessConnection>;
   hasEnded: boolean;
 }
@@ -112,15 +112,15 @@ export class OpenAccesses {
    * Opens a connection and destroys it when the container ends. Fails with `resource_exhausted` when the
    * container has too many.
    */
-  async add(container: string, way: EnteringWay, open: () => Promise<AccessConnection>): Promise<AccessConnection> {
+  async add(container: string, kind: EntryKind, open: () => Promise<AccessConnection>): Promise<AccessConnection> {
     const of = this.#of(container);
-    const most = MOST[way];
-    if (of.counts[way] >= most) {
-      throw resourceExhausted(`too many ${WHAT[way]} are open in this sandbox (${most})`);
+    const most = MOST[kind];
+    if (of.counts[kind] >= most) {
+      throw resourceExhausted(`too many ${WHAT[kind]} are open in this sandbox (${most})`);
     }
-    of.counts[way] += 1;
+    of.counts[kind] += 1;
     const leave = () => {
-      of.counts[way] -= 1;
+      of.counts[kind] -= 1;
     };
     let connection: AccessConnection;
     try {

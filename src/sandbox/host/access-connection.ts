@@ -16,8 +16,8 @@ export type AccessAnswer = Readonly<Record<string, unknown>>;
  * Opens access to a sandbox for one request. `runtimes/python/rookery_zygote/{files,dial,stream}.py` serve
  * the kinds.
  */
-export type OpenWay = (
-  way: 'exec' | 'dial' | 'files' | 'account' | 'watch' | 'processes',
+export type OpenAccess = (
+  kind: 'exec' | 'dial' | 'files' | 'account' | 'watch' | 'processes',
   request: object,
   signal: AbortSignal,
 ) => Promise<AccessConnection>;

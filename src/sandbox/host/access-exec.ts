@@ -2,7 +2,7 @@ import { Readable, Writable } from 'node:stream';
 import type { ServiceError } from '../../core/error.ts';
 import { FrameJoiner, frameOf } from '../../lib/length-frames.ts';
 import type { OpenExec, OpenExecRequest, TerminalSize } from '../access.ts';
-import { type AccessConnection, type OpenWay, receiveFrames } from './access-connection.ts';
+import { type AccessConnection, type OpenAccess, receiveFrames } from './access-connection.ts';
 
 /** The first byte of each frame, as in `runtimes/native/src/stream.c`. */
 const STDIN = 0;
@@ -20,8 +20,12 @@ const MAX_CHUNK_BYTES = 64 * 1024;
 const MAX_FRAME_BYTES = WINDOW_BYTES + 16;
 
 /** Starts a command in a sandbox over a connection to its init. Streams have credit in both directions. */
-export async function openExec(openWay: OpenWay, request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
-  return new RemoteExec(await openWay('exec', request, signal), request.terminal !== null);
+export async function openExec(
+  openAccess: OpenAccess,
+  request: OpenExecRequest,
+  signal: AbortSignal,
+): Promise<OpenExec> {
+  return new RemoteExec(await openAccess('exec', request, signal), request.terminal !== null);
 }
 
 class RemoteExec implements OpenExec {

@@ -9,48 +9,48 @@ import type {
   WriteFileOptions,
   WrittenFile,
 } from '../access.ts';
-import type { OpenWay } from './access-connection.ts';
+import type { OpenAccess } from './access-connection.ts';
 import { AccountFileAccess } from './account-files.ts';
 import { openedFile, upload } from './file-streams.ts';
 
 const MAX_MODE = 0o7777;
 
-export async function openFile(openWay: OpenWay, path: string, signal: AbortSignal): Promise<OpenFile> {
-  return openedFile(await openWay('files', { op: 'open', path }, signal), path);
+export async function openFile(openAccess: OpenAccess, path: string, signal: AbortSignal): Promise<OpenFile> {
+  return openedFile(await openAccess('files', { op: 'open', path }, signal), path);
 }
 
 /** Writes `content` to `path` inside. Always consumes or destroys `content`. */
 export async function writeFile(
-  openWay: OpenWay,
+  openAccess: OpenAccess,
   path: string,
   options: WriteFileOptions,
   content: Readable,
   signal: AbortSignal,
 ): Promise<WrittenFile> {
-  const open = () => openWay('files', { op: 'write', path, mode: modeOf(options.mode) }, signal);
+  const open = () => openAccess('files', { op: 'write', path, mode: modeOf(options.mode) }, signal);
   const { sizeBytes } = await upload(open, path, content);
   return { sizeBytes: sizeBytes as number };
 }
 
 export async function listFiles(
-  openWay: OpenWay,
+  openAccess: OpenAccess,
   path: string,
   { maxDepth, maxEntries }: ListFilesOptions,
   signal: AbortSignal,
 ): Promise<FileList> {
-  const connection = await openWay('files', { op: 'list', path, maxDepth, maxEntries }, signal);
+  const connection = await openAccess('files', { op: 'list', path, maxDepth, maxEntries }, signal);
   connection.socket.destroy();
   const { entries, truncated } = connection.answer;
   return { entries: (entries as EntryTuple[]).map(entryOf), truncated: truncated === true };
 }
 
 export async function makeDirectory(
-  openWay: OpenWay,
+  openAccess: OpenAccess,
   path: string,
   { mode, recursive }: MakeDirectoryOptions,
   signal: AbortSignal,
 ): Promise<void> {
-  const connection = await openWay('files', { op: 'mkdir', path, mode: modeOf(mode), recursive }, signal);
+  const connection = await openAccess('files', { op: 'mkdir', path, mode: modeOf(mode), recursive }, signal);
   connection.socket.destroy();
 }
 
@@ -69,18 +69,18 @@ type Files = Pick<SandboxAccess, 'openFile' | 'writeFile' | 'listFiles' | 'makeD
 /** The file operations of a sandbox over access connections, which each driver opens in its own way. */
 export abstract class FileAccess extends AccountFileAccess implements Files {
   openFile(path: string, signal: AbortSignal): Promise<OpenFile> {
-    return openFile(this.openWay, path, signal);
+    return openFile(this.openAccess, path, signal);
   }
 
   writeFile(path: string, options: WriteFileOptions, content: Readable, signal: AbortSignal): Promise<WrittenFile> {
-    return writeFile(this.openWay, path, options, content, signal);
+    return writeFile(this.openAccess, path, options, content, signal);
   }
 
   listFiles(path: string, options: ListFilesOptions, signal: AbortSignal): Promise<FileList> {
-    return listFiles(this.openWay, path, options, signal);
+    return listFiles(this.openAccess, path, options, signal);
   }
 
   makeDirectory(path: string, options: MakeDirectoryOptions, signal: AbortSignal): Promise<void> {
-    return makeDirectory(this.openWay, path, options, signal);
+    return makeDirectory(this.openAccess, path, options, signal);
   }
 }

@@ -32,11 +32,11 @@ export abstract class ProcessAccess extends FileAccess implements SandboxProcess
   async startProcess(request: StartProcess, signal: AbortSignal): Promise<ProcessStream> {
     const { argv, workingDir, env, user, terminal, stdin, tag = null, timeLimitMs, hidden = false } = request;
     const start = { op: 'start', argv, workingDir, env, user, terminal, stdin, tag, timeLimitMs, hidden };
-    return new RemoteProcess(await this.openWay('processes', start, signal));
+    return new RemoteProcess(await this.openAccess('processes', start, signal));
   }
 
   async attachProcess(process: ProcessSelector, signal: AbortSignal): Promise<ProcessStream> {
-    return new RemoteProcess(await this.openWay('processes', { op: 'attach', ...selected(process) }, signal));
+    return new RemoteProcess(await this.openAccess('processes', { op: 'attach', ...selected(process) }, signal));
   }
 
   async listProcesses(signal: AbortSignal): Promise<readonly ProcessInfo[]> {
@@ -45,7 +45,7 @@ export abstract class ProcessAccess extends FileAccess implements SandboxProcess
 
   async writeInput(process: ProcessSelector, data: Buffer, isTerminal: boolean, signal: AbortSignal): Promise<void> {
     const input = { op: 'input', ...selected(process), terminal: isTerminal };
-    const connection = await this.openWay('processes', input, signal);
+    const connection = await this.openAccess('processes', input, signal);
     try {
       for (let at = 0; at < data.length; at += MAX_INPUT_BYTES) {
         connection.socket.write(frameOf(data.subarray(at, at + MAX_INPUT_BYTES)));
@@ -71,7 +71,7 @@ export abstract class ProcessAccess extends FileAccess implements SandboxProcess
   }
 
   async #ask(request: object, signal: AbortSignal) {
-    const { socket, answer } = await this.openWay('processes', request, signal);
+    const { socket, answer } = await this.openAccess('processes', request, signal);
     socket.destroy();
     return answer;
   }

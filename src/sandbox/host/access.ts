@@ -5,7 +5,7 @@ import type { Duplex, Readable } from 'node:stream';
 import { failedPrecondition, resourceExhausted, ServiceError, unavailable } from '../../core/error.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess, WriteFileOptions, WrittenFile } from '../access.ts';
 import type { SandboxState } from '../driver.ts';
-import { AccessConnection, type OpenWay } from './access-connection.ts';
+import { AccessConnection, type OpenAccess } from './access-connection.ts';
 import { openExec } from './access-exec.ts';
 import { ProcessAccess } from './access-processes.ts';
 import { connectTcp } from './connect-tcp.ts';
@@ -26,19 +26,19 @@ export class InitAccess extends ProcessAccess implements SandboxAccess {
     this.#inspect = inspect;
   }
 
-  protected readonly openWay: OpenWay = async (way, request, signal) => {
+  protected readonly openAccess: OpenAccess = async (kind, request, signal) => {
     await this.#assertRunning();
     const path = join(this.#sandbox.directory, CONTROL_SOCKET);
-    return await AccessConnection.open(path, [{ op: 'access', way }, request], signal);
+    return await AccessConnection.open(path, [{ op: 'access', way: kind }, request], signal);
   };
 
   openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
-    return openExec(this.openWay, request, signal);
+    return openExec(this.openAccess, request, signal);
   }
 
   async dial(port: number, signal: AbortSignal): Promise<Duplex> {
     await this.#assertRunning();
-    return await dial(this.openWay, this.#sandbox, port, signal);
+    return await dial(this.openAccess, this.#sandbox, port, signal);
   }
 
   override async writeFile(
@@ -79,13 +79,13 @@ const LOOPBACKS = ['127.0.0.1', '::1'];
  * inside.
  */
 export async function dial(
-  openWay: OpenWay,
+  openAccess: OpenAccess,
   sandbox: ProcessSandbox,
   port: number,
   signal: AbortSignal,
 ): Promise<Duplex> {
   if (await sharesNetwork(sandbox)) return await dialHere(port, signal);
-  const { socket } = await openWay('dial', { port }, signal);
+  const { socket } = await openAccess('dial', { port }, signal);
   return socket;
 }
 

@@ -11,20 +11,20 @@ import type {
   WatchOptions,
   WriteInPlaceOptions,
 } from '../files.ts';
-import type { AccessAnswer, OpenWay } from './access-connection.ts';
+import type { AccessAnswer, OpenAccess } from './access-connection.ts';
 import { RemoteWatch } from './directory-watch.ts';
 import { openedFile, upload } from './file-streams.ts';
 
 /** The file operations for accounts over access connections, which each driver opens in its own way. */
 export abstract class AccountFileAccess implements SandboxFiles {
-  protected abstract readonly openWay: OpenWay;
+  protected abstract readonly openAccess: OpenAccess;
 
   async statFile(path: string, { user }: FileAccount, signal: AbortSignal): Promise<FileFacts> {
     return factsIn(await this.#ask({ op: 'stat', path, user }, signal));
   }
 
   async readFile(path: string, { user }: FileAccount, signal: AbortSignal): Promise<OpenFile> {
-    return openedFile(await this.openWay('account', { op: 'open', path, user }, signal), path);
+    return openedFile(await this.openAccess('account', { op: 'open', path, user }, signal), path);
   }
 
   async writeInPlace(
@@ -33,7 +33,7 @@ export abstract class AccountFileAccess implements SandboxFiles {
     content: Readable,
     signal: AbortSignal,
   ): Promise<FileFacts> {
-    const open = () => this.openWay('account', { op: 'write', path, user, metadata }, signal);
+    const open = () => this.openAccess('account', { op: 'write', path, user, metadata }, signal);
     return factsIn(await upload(open, path, content));
   }
 
@@ -63,11 +63,14 @@ export abstract class AccountFileAccess implements SandboxFiles {
     { user, recursive, withFacts }: WatchOptions,
     signal: AbortSignal,
   ): Promise<DirectoryWatch> {
-    return new RemoteWatch(await this.openWay('watch', { path, user, recursive, facts: withFacts }, signal), factsOf);
+    return new RemoteWatch(
+      await this.openAccess('watch', { path, user, recursive, facts: withFacts }, signal),
+      factsOf,
+    );
   }
 
   async #ask(request: object, signal: AbortSignal): Promise<AccessAnswer> {
-    const { answer, socket } = await this.openWay('account', request, signal);
+    const { answer, socket } = await this.openAccess('account', request, signal);
     socket.destroy();
     return answer;
   }

@@ -1,7 +1,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { lives, type StartedManager, startManager } from '../../../test/parts/pod-manager.ts';
 import type { ProcessStream, StartProcess } from '../access.ts';
-import type { OpenWay } from '../host/access-connection.ts';
+import type { OpenAccess } from '../host/access-connection.ts';
 import { ProcessAccess } from '../host/access-processes.ts';
 
 const WAIT_MS = 30_000;
@@ -13,11 +13,11 @@ afterEach(async () => {
 });
 
 class PodProcesses extends ProcessAccess {
-  protected readonly openWay: OpenWay;
+  protected readonly openAccess: OpenAccess;
 
-  constructor(openWay: OpenWay) {
+  constructor(openAccess: OpenAccess) {
     super();
-    this.openWay = openWay;
+    this.openAccess = openAccess;
   }
 }
 
@@ -25,7 +25,7 @@ async function start(): Promise<{ pod: StartedManager; processes: PodProcesses }
   const pod = await startManager();
   started.push(pod);
   await pod.manager.start(pod.order(), signal());
-  return { pod, processes: new PodProcesses(pod.manager.openWay) };
+  return { pod, processes: new PodProcesses(pod.manager.openAccess) };
 }
 
 const requestOf = (script: string, changes: Partial<StartProcess> = {}): StartProcess => ({

@@ -221,7 +221,7 @@ test('commands and files of an instance work inside the pod, with open streams',
     truncated: false,
   });
   const open = await openExec(
-    pod.manager.openWay,
+    pod.manager.openAccess,
     { argv: ['cat'], workingDir: '', env: {}, terminal: null },
     signal(),
   );
@@ -231,8 +231,8 @@ test('commands and files of an instance work inside the pod, with open streams',
   expect(await text(open.stdout)).toHaveLength(sent.length);
   expect(await open.ended).toBe(0);
   const path = join(pod.writable, 'file');
-  await writeFile(pod.manager.openWay, path, { mode: null }, Readable.from([sent]), signal());
-  const file = await openFile(pod.manager.openWay, path, signal());
+  await writeFile(pod.manager.openAccess, path, { mode: null }, Readable.from([sent]), signal());
+  const file = await openFile(pod.manager.openAccess, path, signal());
   expect(await text(file.read(0, file.sizeBytes))).toBe(sent);
   expect(await pod.manager.stats()).toMatchObject({ processes: expect.any(Number) });
 });
@@ -347,7 +347,7 @@ print('seen:', sorted(set(tried(place) for place in places)), os.listdir(sys.arg
     const pod = await start({ uid: 65_534 });
     await pod.manager.start(pod.order(), signal());
     const held = await openExec(
-      pod.manager.openWay,
+      pod.manager.openAccess,
       { argv: ['cat'], workingDir: '', env: {}, terminal: null },
       signal(),
     );

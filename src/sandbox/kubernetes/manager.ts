@@ -2,7 +2,7 @@ import type { RuntimeEndpoint } from '../../core/instance.ts';
 import { outputText } from '../../lib/output-text.ts';
 import { connectProven, forgetProven, prepareProven } from '../../lib/proven-tls.ts';
 import type { ExecRequest, ExecResult, ExitResult, RuntimeCommand, SandboxStats } from '../driver.ts';
-import { AccessConnection, framesOf, type OpenWay } from '../host/access-connection.ts';
+import { AccessConnection, framesOf, type OpenAccess } from '../host/access-connection.ts';
 import { sendDirectory } from './code-archive.ts';
 
 /** Time limit for a start, which may run programs of the image to find their versions. */
@@ -245,10 +245,11 @@ export class PodManager {
   }
 
   /**
-   * Opens a connection for `host/access-{exec,files}.ts`. For a port use `(await openWay('dial', { port },
+   * Opens a connection for `host/access-{exec,files}.ts`. For a port use `(await openAccess('dial', { port },
    * signal)).socket`.
    */
-  readonly openWay: OpenWay = (way, request, signal) => this.#open([{ op: 'access', way }, request], undefined, signal);
+  readonly openAccess: OpenAccess = (kind, request, signal) =>
+    this.#open([{ op: 'access', way: kind }, request], undefined, signal);
 
   async #ask(
     message: object,

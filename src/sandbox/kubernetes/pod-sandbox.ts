@@ -3,7 +3,7 @@ import type { V1Pod } from '@kubernetes/client-node';
 import { failedPrecondition, internal } from '../../core/error.ts';
 import type { OpenExec, OpenExecRequest, SandboxAccess } from '../access.ts';
 import type { SandboxHandle } from '../driver.ts';
-import type { OpenWay } from '../host/access-connection.ts';
+import type { OpenAccess } from '../host/access-connection.ts';
 import { openExec } from '../host/access-exec.ts';
 import { ProcessAccess } from '../host/access-processes.ts';
 import { ANNOTATION_CLAIMED_AT, LABEL_POOL } from './labels.ts';
@@ -90,16 +90,16 @@ export class PodAccess extends ProcessAccess implements SandboxAccess {
     this.#hasEnded = hasEnded;
   }
 
-  protected readonly openWay: OpenWay = async (way, request, signal) => {
+  protected readonly openAccess: OpenAccess = async (kind, request, signal) => {
     if (this.#hasEnded()) throw failedPrecondition(`the sandbox of ${this.#sandbox.instanceId} does not run`);
-    return await this.#sandbox.manager.openWay(way, request, signal);
+    return await this.#sandbox.manager.openAccess(kind, request, signal);
   };
 
   openExec(request: OpenExecRequest, signal: AbortSignal): Promise<OpenExec> {
-    return openExec(this.openWay, request, signal);
+    return openExec(this.openAccess, request, signal);
   }
 
   async dial(port: number, signal: AbortSignal): Promise<Duplex> {
-    return (await this.openWay('dial', { port }, signal)).socket;
+    return (await this.openAccess('dial', { port }, signal)).socket;
   }
 }

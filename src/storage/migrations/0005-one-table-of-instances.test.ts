@@ -230,7 +230,7 @@ test('the instance layer adopts running instances of an earlier version and fail
   await migrate(database, ':memory:');
   const adopted: string[] = [];
   const instances = beside.newServer({ database });
-  instances.own('function', {
+  instances.registerOwner('function', {
     limiter: new CallLimiter({ maxWaitingCalls: 1, bytes: new TenantBudget(1024) }),
     adopted: live => void adopted.push(live.id),
   });

@@ -7,7 +7,7 @@ import type { AgentTable } from './agent-table.ts';
 type Sized = Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>;
 
 /** Reservations of agents in the ledger. Each agent counts once, for its newest sandbox. */
-export class AgentPromises {
+export class AgentReservations {
   readonly #ledger: Ledger;
   readonly #maxProcesses: number;
   readonly #table: AgentTable;
@@ -26,30 +26,30 @@ export class AgentPromises {
     return this.#table.get(sandbox.id)?.reservation ? undefined : this.#ledger.refusal(this.#sizeOf(sandbox));
   }
 
-  take({ id, epoch, cpuMillis, memoryMb }: Sized): void {
+  reserve({ id, epoch, cpuMillis, memoryMb }: Sized): void {
     const isCounted = this.#table.get(id)?.reservation !== undefined;
     const reservation = { id, epoch, cpuMillis, memoryMb };
     this.#table.set(id, { reservation });
-    if (!isCounted) this.#ledger.take('agent', this.#sizeOf(reservation));
+    if (!isCounted) this.#ledger.reserve('agent', this.#sizeOf(reservation));
   }
 
   /**
    * Transfers the reservation of an agent to its next sandbox. A release in between would give the capacity
    * to a waiting request. A late exit event of the previous sandbox then releases nothing.
    */
-  passOn(next: Sized): void {
-    if (this.#table.get(next.id)?.reservation !== undefined) this.take(next);
+  transfer(next: Sized): void {
+    if (this.#table.get(next.id)?.reservation !== undefined) this.reserve(next);
   }
 
   /**
    * Releases the reservation after a sandbox and all earlier ones are removed. A later sandbox of the agent
    * keeps it.
    */
-  give({ id, epoch }: InstanceRef): void {
+  release({ id, epoch }: InstanceRef): void {
     const reservation = this.#table.get(id)?.reservation;
     if (reservation === undefined || reservation.epoch > epoch) return;
     this.#table.set(id, { reservation: undefined });
-    this.#ledger.give('agent', this.#sizeOf(reservation));
+    this.#ledger.release('agent', this.#sizeOf(reservation));
   }
 
   #sizeOf({ cpuMillis, memoryMb }: Sized): Size {
