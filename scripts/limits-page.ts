@@ -75,7 +75,7 @@ const ROWS: {
   restartResetMs: ['Uptime after which restarts in a row are counted anew', duration],
   secretValueBytes: ['The value of a secret', bytes],
   secretsPerTenant: ['Secrets of a tenant; above it 429', String],
-  apiKeysPerTenant: ['Keys of the E2B protocol of a tenant; above it 429', String],
+  apiKeysPerTenant: ['Keys of a tenant for the E2B protocol and AWS clients together; above it 429', String],
   poolList: ['Pools on one page of the list', page],
   fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
   filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],

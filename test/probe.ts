@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
-import { whyNoE2b } from './e2b/environments.ts';
+import { e2bPackages } from './e2b/environments.ts';
+import { lambdaPackages } from './lambda/packages.ts';
 import { installSchemathesis } from './openapi/schemathesis.ts';
 import { whyNoDocker } from './parts/docker.ts';
 import { whyNoHelm } from './parts/helm.ts';
@@ -34,6 +35,7 @@ export type Part =
   | 'usernet'
   | 'ordinary-user'
   | 'e2b'
+  | 'lambda'
   | 'pypi'
   | 'zsh'
   | 'fish'
@@ -56,7 +58,8 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   java: () => answers('javac', ['-version'], 'no JDK is installed'),
   usernet: () => whyNoUserNetwork(),
   'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
-  e2b: () => whyNoE2b(),
+  e2b: () => e2bPackages.whyMissing(),
+  lambda: () => lambdaPackages.whyMissing(),
   pypi: () => whyNoPypi(),
   zsh: () => answers('zsh', ['--version'], 'zsh is not installed'),
   fish: () => answers('fish', ['--version'], 'fish is not installed'),
@@ -89,6 +92,7 @@ const INSTALL: Readonly<Record<Part, string>> = {
   usernet: 'apt-get install passt',
   'ordinary-user': 'run the tests as an ordinary user',
   e2b: 'node --import tsx test/e2b/install.ts',
+  lambda: 'node --import tsx test/lambda/install.ts',
   pypi: 'set pip up for an index of packages',
   zsh: 'apt-get install zsh',
   fish: 'apt-get install fish',

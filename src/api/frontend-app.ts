@@ -23,6 +23,7 @@ import { addFunctionRoutes } from './functions/functions.ts';
 import type { FunctionRoutesOptions } from './functions/invoke.ts';
 import { addJobRoutes, type JobRoutesOptions } from './jobs/jobs.ts';
 import { lambdaErrors } from './lambda/failures.ts';
+import { addAwsKeyRoutes } from './lambda/key-routes.ts';
 import { addLambdaRoutes, LAMBDA_PREFIX, type LambdaRoutesOptions } from './lambda/lambda.ts';
 import { addHistoryRoute, type HistoryRoutesOptions } from './metrics/history.ts';
 import { type AddressDomain, AddressTargets, type ExposedFunctions } from './passthrough/address-targets.ts';
@@ -47,8 +48,8 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   readonly invoked: InvokeRouteOptions['invoked'];
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;
-  /** The registry, for clients of AWS Lambda. Absent: this entry does not serve them. */
-  readonly lambda?: LambdaRoutesOptions['registry'];
+  /** The registry and keys for clients of AWS Lambda. Absent: this entry does not serve them. */
+  readonly lambda?: Pick<LambdaRoutesOptions, 'registry' | 'keys'>;
   /** Jobs. Absent: this entry has no jobs. */
   readonly jobs?: Omit<JobRoutesOptions, 'version'>;
   /** Uploaded code. Absent: this entry has no routes for code. */
@@ -114,7 +115,10 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   });
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
   const { lambda } = options;
-  if (service && lambda) app.register(async scope => addLambdaRoutes(scope, { ...service, registry: lambda }));
+  if (service && lambda) {
+    app.register(async scope => addLambdaRoutes(scope, { ...service, ...lambda, auth: options.auth }));
+    app.register(async scope => addAwsKeyRoutes(scope, lambda.keys));
+  }
   if (code) app.register(async scope => addCodeRoutes(scope, code));
   if (builds) app.register(async scope => addBuildRoutes(scope, builds));
   if (secrets) app.register(async scope => addSecretRoutes(scope, secrets));

@@ -29,6 +29,11 @@ export function isApiKey(text: string): boolean {
   return API_KEY.test(text);
 }
 
+/** Checks for the id of a key of AWS clients. Both kinds of keys share a table. */
+export function isIdOfAwsKey(id: string): boolean {
+  return id.startsWith('aws-');
+}
+
 /** Keys of tenants for the E2B protocol. The database has their hashes, so it cannot give out a key. */
 export class ApiKeys {
   readonly #options: ApiKeysOptions;
@@ -41,7 +46,7 @@ export class ApiKeys {
   async create(tenant: string, role: ApiKeyRole): Promise<{ readonly key: ApiKey; readonly text: string }> {
     const text = `e2b_${randomBytes(KEY_BYTES).toString('hex')}`;
     const key = { id: randomUUID(), role, createdAtMs: Date.now() };
-    const row = { hash: hashOf(text), id: key.id, tenant, role, created_at_ms: key.createdAtMs };
+    const row = { hash: hashOfKey(text), id: key.id, tenant, role, created_at_ms: key.createdAtMs };
     if (!(await this.#options.writes.write(insertApiKey, row, LIMITS.apiKeysPerTenant))) {
       throw resourceExhausted(`there are ${LIMITS.apiKeysPerTenant} keys already; delete one first`);
     }
@@ -51,22 +56,26 @@ export class ApiKeys {
   /** Returns the tenant and role of a key. null: the key does not exist. */
   async find(text: string): Promise<{ readonly tenant: string; readonly role: ApiKeyRole } | null> {
     if (!isApiKey(text)) return null;
-    return (await findApiKey(this.#options.database, hashOf(text))) ?? null;
+    return (await findApiKey(this.#options.database, hashOfKey(text))) ?? null;
   }
 
   /** Returns the keys of a tenant, oldest first. */
   async list(tenant: string): Promise<readonly ApiKey[]> {
     const rows = await listApiKeys(this.#options.database, tenant);
-    return rows.map(({ id, role, created_at_ms }) => ({ id, role, createdAtMs: Number(created_at_ms) }));
+    return rows
+      .filter(({ id }) => !isIdOfAwsKey(id))
+      .map(({ id, role, created_at_ms }) => ({ id, role, createdAtMs: Number(created_at_ms) }));
   }
 
   /** Deletes a key, which opens nothing from then on. Fails with `not_found`. */
   async remove(tenant: string, id: string): Promise<void> {
-    if (!(await this.#options.writes.write(deleteApiKey, tenant, id))) throw notFound(`API key not found: ${id}`);
+    if (isIdOfAwsKey(id) || !(await this.#options.writes.write(deleteApiKey, tenant, id))) {
+      throw notFound(`API key not found: ${id}`);
+    }
   }
 }
 
 /** A key has 160 random bits, so its hash needs no salt. */
-function hashOf(text: string): string {
+export function hashOfKey(text: string): string {
   return createHash('sha256').update(text).digest('hex');
 }

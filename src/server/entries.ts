@@ -21,6 +21,7 @@ import type { Instances } from '../instances/instances.ts';
 import { findPath } from '../lib/opened-path.ts';
 import { realPathOf } from '../lib/path-lookup.ts';
 import type { ApiKeys } from '../registry/api-keys.ts';
+import type { AwsKeys } from '../registry/aws-keys.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Secrets } from '../registry/secrets.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
@@ -42,6 +43,7 @@ export interface EntriesParts
   readonly registry: Registry;
   readonly secrets: Secrets;
   readonly apiKeys: ApiKeys;
+  readonly awsKeys: AwsKeys;
   readonly executors: ExecutorDefaults;
   readonly mountPolicy: HostPathPolicy;
   readonly drivers: Drivers;
@@ -169,7 +171,7 @@ function frontendOptions(
       },
     }),
     service: serviceOptions(config, parts),
-    lambda: registry.functions,
+    lambda: { registry: registry.functions, keys: parts.awsKeys },
   };
 }
 

@@ -21,13 +21,14 @@ import { createPathExists, realPathOf } from '../lib/path-lookup.ts';
 import { leftoversIn, Removals } from '../lib/removals.ts';
 import { ShutdownSequence } from '../lib/shutdown-sequence.ts';
 import { ApiKeys } from '../registry/api-keys.ts';
+import { AwsKeys } from '../registry/aws-keys.ts';
 import { TOPIC_FUNCTIONS } from '../registry/change-feed.ts';
 import { createRegistry } from '../registry/registry.ts';
 import { Secrets } from '../registry/secrets.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
 import { insertInstanceUnder, type StoredInstance } from '../storage/queries/instances.ts';
-import { listNodeIds, listSandboxIds, readInstallationId } from '../storage/queries/nodes.ts';
+import { listNodeIds, listSandboxIds, readAddressKey, readInstallationId } from '../storage/queries/nodes.ts';
 import { TOPIC_POOLS } from '../storage/queries/pools.ts';
 import { openStores, type StorePlace } from '../storage/stores.ts';
 import type { Stores } from '../storage/stores-contract.ts';
@@ -263,6 +264,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const { frontend, meta } = await createEntries(config, {
     ...{ ...base, ...owners, instances, registry, secrets, verifier, started, logger },
     apiKeys: new ApiKeys({ database: stores.database, writes }),
+    awsKeys: new AwsKeys({ database: stores.database, writes, root: await readAddressKey(stores.database) }),
     replica: cluster?.replica ?? singleReplica({ id: nodeId, advertise: '', roles: config.roles, version: VERSION }),
     storage: stores.kind,
     observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },

@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, test } from 'vitest';
 import { describeWith } from '../probe.ts';
 import { E2bService } from './e2b-service.ts';
-import { type Environment, homeOf, isNode } from './environments.ts';
+import { type Environment, e2bPackages } from './environments.ts';
 
 const FLOWS = join(import.meta.dirname, 'flows');
 /** Start of a line with a result or a request; other lines are output of the flow. */
@@ -123,9 +123,9 @@ class RunningFlow {
 
 function commandOf(file: string, environment: Environment): [program: string, args: readonly string[]] {
   const path = join(FLOWS, file);
-  if (!isNode(environment)) return [join(homeOf(environment), 'bin/python'), ['-B', path]];
+  if (!e2bPackages.isNode(environment)) return [join(e2bPackages.homeOf(environment), 'bin/python'), ['-B', path]];
   // A module finds packages only above its own directory: `packages.mjs` makes those of `home` known.
-  return [process.execPath, ['--import', join(FLOWS, 'packages.mjs'), path, homeOf(environment)]];
+  return [process.execPath, ['--import', join(FLOWS, 'packages.mjs'), path, e2bPackages.homeOf(environment)]];
 }
 
 /** Returns the environment without settings of Rookery and of E2B, which would change the flow. */

@@ -1,4 +1,4 @@
 /** Installs the E2B SDKs that the tests of `test/e2b/` use. A second run does nothing. */
-import { installE2b } from './environments.ts';
+import { e2bPackages } from './environments.ts';
 
-installE2b();
+e2bPackages.install();

@@ -104,6 +104,7 @@ const FRONTEND = {
   '/api/agent/{instanceId}/files/watch': false,
   '/api/agent/{instanceId}/processes': false,
   '/api/agent/{instanceId}/processes/{process}/attach': false,
+  '/api/aws/keys': false,
   '/api/e2b/keys': false,
   '/api/agent/{instanceId}/logs': false,
   '/api/agent/{instanceId}/exec': false,

@@ -261,6 +261,27 @@ export type CreateApiKeyResponseKey = {
   created_at: string;
 };
 
+export type CreateAwsKeyRequest = {
+  /** The role of clients with the key: `viewer` lists functions, `user` also calls them. */
+  role?: "developer" | "user" | "viewer";
+};
+
+export type CreateAwsKeyResponse = {
+  code: 200;
+  key: CreateAwsKeyResponseKey;
+  /** `AWS_ACCESS_KEY_ID` of clients. */
+  access_key_id: string;
+  /** `AWS_SECRET_ACCESS_KEY` of clients. */
+  secret_access_key: string;
+};
+
+export type CreateAwsKeyResponseKey = {
+  /** Names the key in later requests. It opens nothing. */
+  id: string;
+  role: string;
+  created_at: string;
+};
+
 export type CreateBuildRequest = {
   /** The code: `code://<sha256>`, or a directory of the host. */
   source: string;
@@ -634,6 +655,11 @@ export type ListAgentsResponse = {
 export type ListApiKeysResponse = {
   code: 200;
   keys: CreateApiKeyResponseKey[];
+};
+
+export type ListAwsKeysResponse = {
+  code: 200;
+  keys: CreateAwsKeyResponseKey[];
 };
 
 export type ListBuildsResponse = {
@@ -1577,6 +1603,24 @@ export interface Operations {
     body: undefined;
     answer: unknown;
   };
+  createAwsKey: {
+    params: object;
+    query: object;
+    body: CreateAwsKeyRequest;
+    answer: CreateAwsKeyResponse;
+  };
+  listAwsKeys: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: ListAwsKeysResponse;
+  };
+  deleteAwsKey: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: Deleted;
+  };
   getCode: {
     params: { sha256: string };
     query: object;
@@ -1914,6 +1958,9 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   listFunctionInstances: ['GET', '/serverless/v1/functions/{urn}/instances'],
   functionStats: ['GET', '/serverless/v1/functions/{urn}/stats'],
   readFunctionLogs: ['GET', '/serverless/v1/functions/{urn}/logs'],
+  createAwsKey: ['POST', '/api/aws/keys'],
+  listAwsKeys: ['GET', '/api/aws/keys'],
+  deleteAwsKey: ['DELETE', '/api/aws/keys/{id}'],
   getCode: ['GET', '/api/code/{sha256}'],
   deleteCode: ['DELETE', '/api/code/{sha256}'],
   putCode: ['PUT', '/api/code/{sha256}'],

@@ -1,10 +1,10 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteShorthandOptions } from 'fastify';
 import { ServiceError } from '../../core/error.ts';
 import { LATEST } from '../../core/urn.ts';
-import { headerText, sendError } from '../../http/answer.ts';
 import type { FunctionRegistry } from '../../registry/functions.ts';
-import { LambdaError, refusalAnswer, refusalHeaders, refusalOf } from './failures.ts';
+import { LambdaError, refusalOf } from './failures.ts';
 import { lambdaArn, lambdaVersion, readLambdaName, readQualifier, shortLambdaName } from './names.ts';
+import { sendLambdaRefusal } from './signature-gate.ts';
 
 /** Functions on a page, as the API of AWS Lambda has it. */
 const PAGE = { default: 50, max: 10_000 };
@@ -27,12 +27,20 @@ interface FunctionFacts {
 /** The part of the registry that this API reads. */
 export type LambdaRegistry = Pick<FunctionRegistry, 'get' | 'latestByName'>;
 
+/** Returns the options of a route that needs an access right, which a signature may prove. */
+export type RouteOptions = (access: 'read' | 'invoke' | 'write', url: string) => RouteShorthandOptions;
+
 type ByName = { Params: { name: string }; Querystring: { Qualifier?: unknown } };
 
 /** Adds the routes that list and describe functions. */
-export function addLambdaLists(app: FastifyInstance, path: string, registry: LambdaRegistry): void {
-  app.get(path, { config: { access: 'read', hasForeignQuery: true } }, (request, reply) =>
-    answering(request, reply, async () => {
+export function addLambdaLists(
+  app: FastifyInstance,
+  path: string,
+  registry: LambdaRegistry,
+  optionsOf: RouteOptions,
+): void {
+  app.get(path, optionsOf('read', path), (request, reply) =>
+    answering(reply, async () => {
       const { MaxItems, Marker } = request.query as { readonly MaxItems?: unknown; readonly Marker?: unknown };
       const limit = readMaxItems(MaxItems);
       const after = typeof Marker === 'string' ? readMarker(Marker) : '';
@@ -59,30 +67,24 @@ export function addLambdaLists(app: FastifyInstance, path: string, registry: Lam
       throw error instanceof ServiceError && error.code === 'not_found' ? unknown(params.name) : error;
     }
   };
-  const config = { access: 'read', hasForeignQuery: true } as const;
-  app.get<ByName>(`${path}/:name`, { config }, (request, reply) =>
-    answering(request, reply, async () => ({ Configuration: await configurationOf(request) })),
+  const one = `${path}/:name`;
+  app.get<ByName>(one, optionsOf('read', one), (request, reply) =>
+    answering(reply, async () => ({ Configuration: await configurationOf(request) })),
   );
-  app.get<ByName>(`${path}/:name/configuration`, { config }, (request, reply) =>
-    answering(request, reply, () => configurationOf(request)),
+  const configuration = `${one}/configuration`;
+  app.get<ByName>(configuration, optionsOf('read', configuration), (request, reply) =>
+    answering(reply, () => configurationOf(request)),
   );
 }
 
 /** Answers with the value, or with the error in the form of this API. */
-async function answering(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  read: () => Promise<object>,
-): Promise<FastifyReply> {
+async function answering(reply: FastifyReply, read: () => Promise<object>): Promise<FastifyReply> {
   try {
     return reply.send(await read());
   } catch (error) {
     const refusal = refusalOf(error);
     if (refusal === null) throw error;
-    const headers = refusalHeaders(refusal);
-    for (let at = 0; at < headers.length; at += 2) reply.header(headers[at] as string, headerText(headers[at + 1]));
-    request.failure = refusal.message;
-    return sendError(reply, refusal.message, refusalAnswer(refusal));
+    return sendLambdaRefusal(reply, refusal);
   }
 }
 

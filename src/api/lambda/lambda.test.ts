@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { type FakeInstance, InvokerHarness } from '../../../test/functions/harness.ts';
 import { testFrontend } from '../../../test/http/frontend.ts';
+import { memoryAwsKeys } from '../../../test/http/memory-aws-keys.ts';
 import { notFound } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { AsyncCalls, AsyncSubmission } from '../../functions/async-calls.ts';
@@ -38,7 +39,7 @@ function bed() {
     },
   } as unknown as AsyncCalls;
   const frontend = testFrontend({
-    lambda: registry,
+    lambda: { registry, keys: memoryAwsKeys() },
     service: {
       functions: harness.invoker,
       asyncCalls,

@@ -6,6 +6,7 @@ import { formatUrn, functionUrnOf, LATEST } from '../../core/urn.ts';
 import { ServedElsewhere } from '../../functions/active-versions.ts';
 import type { AsyncCalls } from '../../functions/async-calls.ts';
 import type { FunctionInvocation, FunctionInvoker, FunctionResult } from '../../functions/function-invoker.ts';
+import type { TokenVerifier } from '../../http/access/credentials.ts';
 import { Exchange } from '../../http/hot/exchange.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
@@ -19,14 +20,20 @@ import {
   refusalHeaders,
   refusalOf,
 } from './failures.ts';
-import { addLambdaLists, type LambdaRegistry } from './functions.ts';
+import { addLambdaLists, type LambdaRegistry, type RouteOptions } from './functions.ts';
+import type { AwsKeyStore } from './key-routes.ts';
 import { readLogTail } from './log-tail.ts';
 import { lambdaArn, lambdaVersion, readLambdaName, readQualifier } from './names.ts';
+import { signatureGates } from './signature-gate.ts';
 
 export interface LambdaRoutesOptions {
   readonly functions: FunctionInvoker;
   readonly asyncCalls: AsyncCalls;
   readonly registry: LambdaRegistry;
+  /** Keys that sign requests. */
+  readonly keys: AwsKeyStore;
+  /** The verifier of tokens. null: authentication is off, and any keys are accepted. */
+  readonly auth: TokenVerifier | null;
   /** The business part of URNs. */
   readonly business: string;
 }
@@ -61,15 +68,21 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
     if (type !== undefined) reply.header('X-Amzn-ErrorType', type);
     throw error;
   });
+  const gateOf = signatureGates(app, options);
+  const optionsOf: RouteOptions = (access, url) => {
+    const config = { access, hasForeignQuery: true, url };
+    return { config: { ...config, gate: gateOf(config) } };
+  };
+  const invocations = `${LAMBDA_FUNCTIONS}/:name/invocations`;
   app.post<{ Params: { name: string } }>(
-    `${LAMBDA_FUNCTIONS}/:name/invocations`,
-    { bodyLimit: LIMITS.invokeBodyBytes, config: { access: 'invoke', hasForeignQuery: true } },
+    invocations,
+    { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations) },
     (request, reply) => {
       const exchange = Exchange.ofRouter(request, reply);
       new Invocation(exchange, request, options).run().catch((error: unknown) => exchange.fault(error));
     },
   );
-  addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry);
+  addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry, optionsOf);
 }
 
 /** An invocation and its answer. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { jwtVerify } from 'jose';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { testFrontend } from '../../../test/http/frontend.ts';
+import { memoryAwsKeys } from '../../../test/http/memory-aws-keys.ts';
 import { memoryKeys } from '../../../test/http/memory-keys.ts';
 import { cli } from '../../../test/parts/cli.ts';
 
@@ -86,6 +87,25 @@ test('token create --e2b prints an API key that the service made', async () => {
   expect(await keys.find(ran.out.trim())).toMatchObject({ tenant: 'acme', role: 'user' });
   const usual = await cli(['token', 'create', '--e2b'], { environment });
   expect(await keys.find(usual.out.trim())).toMatchObject({ tenant: 'default', role: 'developer' });
+});
+
+test('token create --aws prints a key that the service made, as variables of a shell', async () => {
+  const keys = memoryAwsKeys();
+  const lambda = { keys, registry: null as never };
+  await using frontend = testFrontend({ service: { functions: null, asyncCalls: null } as never, lambda });
+  const environment = { ROOKERY_ADDRESS: await frontend.listen() };
+  const ran = await cli(['token', 'create', '--aws', '--tenant', 'acme', '--role', 'user'], { environment });
+  expect(ran).toMatchObject({ code: 0, err: '' });
+  const [, id = '', secret = ''] =
+    /^export AWS_ACCESS_KEY_ID=(\w+)\nexport AWS_SECRET_ACCESS_KEY=([\w-]+)\n$/.exec(ran.out) ?? [];
+  expect(await keys.find(id)).toMatchObject({ tenant: 'acme', role: 'user', secret });
+});
+
+test('token create refuses --aws with --e2b, and with --issuer', async () => {
+  const both = await cli(['token', 'create', '--e2b', '--aws']);
+  expect(both).toMatchObject({ code: 2, err: expect.stringContaining('Give --e2b or --aws, not both.') });
+  const issuer = await cli(['token', 'create', '--aws', '--issuer', 'me']);
+  expect(issuer).toMatchObject({ code: 2, err: expect.stringContaining('do not apply to --aws') });
 });
 
 test.each([

@@ -10,6 +10,7 @@ const ROLES = ['developer', 'user', 'viewer'];
 interface CreateOptions extends ClientOptions {
   readonly tenant: string;
   readonly e2b?: boolean;
+  readonly aws?: boolean;
   readonly role?: string;
   readonly ttl: string;
   readonly secretFile?: string;
@@ -29,7 +30,9 @@ export function register(program: Command, context: Context): void {
     .description(
       'Prints a signed token (HS256) for the service that knows the same secret. Nothing is sent anywhere.\n' +
         'With --e2b, the service makes and prints an API key for clients of the E2B protocol:\n\n' +
-        '  export E2B_API_KEY=$(rookery token create --e2b)',
+        '  export E2B_API_KEY=$(rookery token create --e2b)\n\n' +
+        'With --aws, the service makes a key for clients of AWS Lambda, and the command prints variables for a shell:\n\n' +
+        '  eval "$(rookery token create --aws)"',
     )
     .option('--tenant <tenant>', 'whom it speaks for', 'default')
     .option(
@@ -39,26 +42,36 @@ export function register(program: Command, context: Context): void {
     .option('--ttl <time>', 'how long it holds: 90s, 15m, 1h, 7d', '1h')
     .option('--secret-file <file>', 'the file with the secret; else $ROOKERY_JWT_SECRET_FILE or $ROOKERY_JWT_SECRET')
     .option('--e2b', 'make an API key for E2B clients, which the service stores; it does not expire')
+    .option('--aws', 'make a key for clients of AWS Lambda; it does not expire')
     .option('--issuer <text>', 'the claim iss; else $ROOKERY_JWT_ISSUER')
     .option('--audience <text>', 'the claim aud; else $ROOKERY_JWT_AUDIENCE')
     .action(async (options: CreateOptions, command: Command) => {
       const isDefault = command.getOptionValueSource('tenant') === 'default';
-      if (options.e2b === true) await createKey(context.io, options, isDefault);
+      if (options.e2b === true && options.aws === true) throw usageError('Give --e2b or --aws, not both.');
+      if (options.e2b === true || options.aws === true) await createKey(context.io, options, isDefault);
       else await createToken(context.io, options);
     });
   addClientOptions(create);
 }
 
-/** Lets the service make an API key, and prints it. */
+/** Lets the service make a key, and prints it: an API key alone, or an AWS key as variables of a shell. */
 async function createKey(io: Io, { tenant, role, ...options }: CreateOptions, isDefault: boolean): Promise<void> {
+  const kind = options.aws === true ? 'aws' : 'e2b';
   checkTenantAndRole(tenant, role);
   for (const name of ['secretFile', 'issuer', 'audience'] as const) {
-    if (options[name] !== undefined) throw usageError('--secret-file, --issuer and --audience do not apply to --e2b.');
+    if (options[name] !== undefined)
+      throw usageError(`--secret-file, --issuer and --audience do not apply to --${kind}.`);
   }
   const client = await Client.open(isDefault ? options : { ...options, tenant }, io);
   const body = JSON.stringify(role === undefined ? {} : { role });
-  const { value } = await client.json('POST', '/api/e2b/keys', { body });
-  io.out.write(`${value}\n`);
+  const {
+    value,
+    access_key_id: id,
+    secret_access_key: secret,
+  } = await client.json('POST', `/api/${kind}/keys`, { body });
+  io.out.write(
+    kind === 'e2b' ? `${value}\n` : `export AWS_ACCESS_KEY_ID=${id}\nexport AWS_SECRET_ACCESS_KEY=${secret}\n`,
+  );
 }
 
 function checkTenantAndRole(tenant: string, role: string | undefined): void {

@@ -289,6 +289,27 @@ class CreateApiKeyResponseKey(TypedDict):
     created_at: str
 
 
+class CreateAwsKeyRequest(TypedDict, total=False):
+    role: Literal["developer", "user", "viewer"]
+    """The role of clients with the key: `viewer` lists functions, `user` also calls them."""
+
+
+class CreateAwsKeyResponse(TypedDict):
+    code: Literal[200]
+    key: CreateAwsKeyResponseKey
+    access_key_id: str
+    """`AWS_ACCESS_KEY_ID` of clients."""
+    secret_access_key: str
+    """`AWS_SECRET_ACCESS_KEY` of clients."""
+
+
+class CreateAwsKeyResponseKey(TypedDict):
+    id: str
+    """Names the key in later requests. It opens nothing."""
+    role: str
+    created_at: str
+
+
 class _CreateBuildRequest(TypedDict):
     source: str
     """The code: `code://<sha256>`, or a directory of the host."""
@@ -711,6 +732,11 @@ class ListAgentsResponse(TypedDict):
 class ListApiKeysResponse(TypedDict):
     code: Literal[200]
     keys: List[CreateApiKeyResponseKey]
+
+
+class ListAwsKeysResponse(TypedDict):
+    code: Literal[200]
+    keys: List[CreateAwsKeyResponseKey]
 
 
 class ListBuildsResponse(TypedDict):
@@ -1521,6 +1547,9 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "listFunctionInstances": ("GET", "/serverless/v1/functions/{urn}/instances"),
     "functionStats": ("GET", "/serverless/v1/functions/{urn}/stats"),
     "readFunctionLogs": ("GET", "/serverless/v1/functions/{urn}/logs"),
+    "createAwsKey": ("POST", "/api/aws/keys"),
+    "listAwsKeys": ("GET", "/api/aws/keys"),
+    "deleteAwsKey": ("DELETE", "/api/aws/keys/{id}"),
     "getCode": ("GET", "/api/code/{sha256}"),
     "deleteCode": ("DELETE", "/api/code/{sha256}"),
     "putCode": ("PUT", "/api/code/{sha256}"),

@@ -1,0 +1,70 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { KEPT_DIR } from './kept.ts';
+
+const INSTALL_TIMEOUT_MS = 300_000;
+
+/**
+ * Packages of PyPI and npm that tests use, each set in a directory of its own. The directories are kept
+ * between runs, because installing takes longer than the tests.
+ */
+export class InstalledPackages<Name extends string> {
+  readonly #home: string;
+  readonly #releases: Readonly<Record<Name, readonly string[]>>;
+
+  /** `directory` is below the kept directory. Sets whose name begins with `node` are of npm. */
+  constructor(directory: string, releases: Readonly<Record<Name, readonly string[]>>) {
+    this.#home = join(KEPT_DIR, 'rookery-test-tools', directory);
+    this.#releases = releases;
+  }
+
+  /** Returns the directory of a set: a virtual environment, or one with `node_modules`. */
+  homeOf(name: Name): string {
+    return join(this.#home, name);
+  }
+
+  isNode(name: Name): boolean {
+    return name.startsWith('node');
+  }
+
+  /** Returns why packages are missing, or null. Installs nothing. */
+  whyMissing(): string | null {
+    const missing = this.#names().filter(name => !existsSync(this.#markOf(name)));
+    return missing.length === 0 ? null : `the packages of ${missing.join(', ')} are not installed`;
+  }
+
+  /** Installs what is missing. Throws an error with the installer's output if an installation fails. */
+  install(): void {
+    for (const name of this.#names()) {
+      if (existsSync(this.#markOf(name))) continue;
+      const home = this.homeOf(name);
+      rmSync(home, { recursive: true, force: true });
+      mkdirSync(home, { recursive: true });
+      if (this.isNode(name)) {
+        const flags = ['--silent', '--no-audit', '--no-fund', '--no-save', '--prefix', home];
+        runInstaller('npm', ['install', ...flags, ...this.#releases[name]]);
+      } else {
+        runInstaller('python3', ['-m', 'venv', home]);
+        const flags = ['install', '-q', '--disable-pip-version-check'];
+        runInstaller(join(home, 'bin/pip'), [...flags, ...this.#releases[name]]);
+      }
+      writeFileSync(this.#markOf(name), '');
+    }
+  }
+
+  #names(): readonly Name[] {
+    return Object.keys(this.#releases) as Name[];
+  }
+
+  /** Returns the path of the file that marks a finished installation. It names the releases. */
+  #markOf(name: Name): string {
+    return join(this.homeOf(name), `.has-${this.#releases[name].join('+').replaceAll(/[^\w.+-]/g, '_')}`);
+  }
+}
+
+function runInstaller(program: string, args: readonly string[]): void {
+  const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8', timeout: INSTALL_TIMEOUT_MS });
+  if (status === 0) return;
+  throw new Error(`${program} ${args.join(' ')} ended with ${status}:\n${stdout}${stderr}`);
+}
