@@ -76,6 +76,10 @@ const ROWS: {
   secretValueBytes: ['The value of a secret', bytes],
   secretsPerTenant: ['Secrets of a tenant; above it 429', String],
   apiKeysPerTenant: ['Keys of a tenant for the E2B protocol and AWS clients together; above it 429', String],
+  templateBuilds: [
+    'Builds of templates of a tenant that are kept, and that run at a time; above it 429',
+    ({ kept, running }) => `${kept}; ${running}`,
+  ],
   poolList: ['Pools on one page of the list', page],
   fileUploadBytes: ['One file of an upload into a sandbox; above it 413', bytes],
   filePathBytes: ['A path inside a sandbox', value => `${value} bytes`],

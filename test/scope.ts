@@ -90,6 +90,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2b/old-clients.test.ts',
     'test/e2b/sandboxes.test.ts',
     'test/e2b/survival.test.ts',
+    'test/e2b/templates.test.ts',
     'test/e2b/tenants.test.ts',
   ],
   'ordinary user': [

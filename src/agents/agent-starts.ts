@@ -1,12 +1,15 @@
-import type { ServiceError } from '../core/error.ts';
+import { failedPrecondition, type ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
+import type { BuiltTemplate } from '../core/template.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { assertPauses } from '../instances/pausing.ts';
 import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
 import { transitionOf } from '../instances/state.ts';
 import { newSecret } from '../lib/random-ids.ts';
+import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import { placeFiles, startBuilt } from '../templates/built.ts';
 import { startPrograms } from '../templates/programs.ts';
 import { AgentCode } from './agent-code.ts';
 import { toInstance } from './agent-records.ts';
@@ -49,7 +52,10 @@ export class AgentStarts {
     const identity = { id: ref.id, secret: newSecret() };
     const placed = await this.code.place(ref, spec);
     try {
-      return toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
+      const start = toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
+      const { built } = spec;
+      if (built === undefined) return start;
+      return { ...start, furnish: (handle, signal) => furnish(driver, handle, built, signal) };
     } catch (error) {
       await this.code.undo(ref);
       throw error;
@@ -81,8 +87,9 @@ export class AgentStarts {
     }
   }
 
-  async #startPrograms({ spec: { template } }: Instance, { driver, handle }: LiveInstance): Promise<void> {
+  async #startPrograms({ spec }: Instance, { driver, handle }: LiveInstance): Promise<void> {
     const { programsDir, log } = this.#options;
+    const template = spec.built?.base ?? spec.template;
     if (template === undefined || programsDir === undefined || driver.access === undefined) return;
     await startPrograms(template, programsDir, driver.access(handle), log);
   }
@@ -105,4 +112,17 @@ export class AgentStarts {
     if (this.#isStopping) return serverStopping();
     return this.operations.starts >= this.#options.maxStarting ? tooManyStarting() : undefined;
   }
+}
+
+/** Places the files of a built template, and starts its command. Fails with `failed_precondition`. */
+async function furnish(
+  driver: SandboxDriver,
+  handle: SandboxHandle,
+  built: BuiltTemplate,
+  signal: AbortSignal,
+): Promise<void> {
+  const access = driver.access?.(handle);
+  if (access === undefined) throw failedPrecondition(`sandboxes of type ${driver.name} have no templates`);
+  await placeFiles(access, signal);
+  await startBuilt(access, built, {}, signal);
 }

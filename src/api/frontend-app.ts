@@ -44,7 +44,7 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   /** The domain of public URLs, and the key that signs links to them. */
   readonly addresses: { readonly domain: AddressDomain; readonly key: Buffer };
   /** The E2B protocol: the keys of tenants, and the domain of host names of sandboxes. */
-  readonly e2b: Pick<E2bOptions, 'keys' | 'domain'>;
+  readonly e2b: Pick<E2bOptions, 'keys' | 'domain' | 'templates'>;
   readonly invoked: InvokeRouteOptions['invoked'];
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;

@@ -4,6 +4,7 @@ import { invalidRequest } from './error.ts';
 import type { RestartPolicy } from './restart-policy.ts';
 import type { DriverName } from './sandbox-types.ts';
 import type { Variables } from './secret.ts';
+import type { BuiltTemplate } from './template.ts';
 
 /**
  * The fully resolved description of an instance, which leaves nothing to a driver. `core/agent.ts` makes one
@@ -33,6 +34,8 @@ export interface InstanceSpec {
   };
   /** The template of a sandbox that is made without code, such as `base`. Absent: none. */
   readonly template?: string;
+  /** Settings of a template that the tenant has built; its files are one of the mounts. Absent: none. */
+  readonly built?: BuiltTemplate;
   readonly ports: readonly PortSpec[];
   /** The port with an address of its own. Absent: none. */
   readonly expose?: Expose;

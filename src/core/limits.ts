@@ -79,6 +79,8 @@ export const LIMITS = {
   secretsPerTenant: 1000,
   /** Keys of the E2B protocol. */
   apiKeysPerTenant: 1000,
+  /** Builds of templates that are kept, and that run at the same time. */
+  templateBuilds: { kept: 1000, running: 4 },
   poolList: { default: 10, max: 1000 },
   /** A file of an upload. */
   fileUploadBytes: 512 * 1024 * 1024,

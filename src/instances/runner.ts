@@ -277,7 +277,7 @@ export class InstanceRunner {
   /** Records a sandbox that has started as RUNNING, and makes the instance live. Removes it on failure. */
   async #goLive(
     record: StoredInstance,
-    { driver, sandbox, accept, takesName, stages }: Start,
+    { driver, sandbox, accept, furnish, takesName, stages }: Start,
     { started, channel, loadFailure, loadMs }: Awaited<ReturnType<typeof startWithRecord>>,
     signal: AbortSignal,
   ): Promise<Launched> {
@@ -285,6 +285,7 @@ export class InstanceRunner {
     const live = this.#newLive(record, driver, { ...started, secret: sandbox.secret, channel });
     try {
       accept?.(loadFailure);
+      await furnish?.(started.handle, signal);
       signal.throwIfAborted();
       const facts = factsOf(started, loadFailure?.message ?? '', now(), record);
       const row = { ...rowOf(facts, started, sandbox.secret), restartAtMs: 0, pausedAtMs: 0 };

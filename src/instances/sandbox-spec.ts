@@ -5,6 +5,7 @@ import { type ResolvedVariables, resolveVariables, type SecretSource, secretVari
 import { executionOf, explainStart } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
+import { builtVariables } from '../templates/built.ts';
 import { marksOf, templateSandbox } from '../templates/sandbox.ts';
 import type { Start } from './start.ts';
 
@@ -76,6 +77,7 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
       LANG: 'C.UTF-8',
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
       ...own?.env,
+      ...(own && spec.built && builtVariables(own.env.PATH ?? HOST_PATH)),
       ...spec.env,
       ...(template !== undefined && marksOf(template, instanceId)),
       ROOKERY_INSTANCE_ID: instanceId,
@@ -111,7 +113,8 @@ export function toStart(
     driver,
     sandbox: toSandboxSpec(id, secret, spec, rules),
     init: toInit(id, spec),
-    explain: message => explainStart(spec, message),
+    // A sandbox without code has no runtime that could be the reason.
+    explain: message => (spec.template === undefined ? explainStart(spec, message) : message),
   };
 }
 

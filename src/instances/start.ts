@@ -1,7 +1,7 @@
 import type { SandboxFacts } from '../core/instance.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import type { CallError, Init } from '../runtime/protocol.ts';
-import type { SandboxDriver, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
+import type { SandboxDriver, SandboxHandle, SandboxSpec, StartedSandbox } from '../sandbox/driver.ts';
 import type { AgentName, TakenName } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 
@@ -21,6 +21,11 @@ export interface Start {
   readonly insert?: () => Promise<boolean>;
   /** Checks the result of loading the code before the instance takes calls. If it throws, the start fails. */
   readonly accept?: (loadFailure: CallError | null) => void;
+  /**
+   * Completes a sandbox that has started, before the instance takes calls. If it rejects, the start fails and
+   * the sandbox is removed.
+   */
+  readonly furnish?: (handle: SandboxHandle, signal: AbortSignal) => Promise<void>;
   /** Name that the RUNNING write takes from another agent; `replaced` is called with that agent. */
   readonly takesName?: { readonly name: AgentName; readonly replaced: (agent: ReplacedAgent) => void };
 }

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
 import type { EventRoutesOptions } from '../api/events/events.ts';
@@ -5,9 +6,11 @@ import { createFrontend, type FrontendOptions, type SharedEntryOptions } from '.
 import { addMetaRoutes, createMeta } from '../api/meta-app.ts';
 import type { HistoryRoutesOptions } from '../api/metrics/history.ts';
 import { metaErrors } from '../api/registry/requests.ts';
+import { pythonIndexEnvironment } from '../builds/tools.ts';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
 import type { Cluster } from '../cluster/contract.ts';
 import { clusterStatus } from '../cluster/replicas.ts';
+import { SingleFiles } from '../code/single-file.ts';
 import type { Config } from '../config/config.ts';
 import { settingsInForce } from '../config/in-force.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
@@ -24,6 +27,7 @@ import type { ApiKeys } from '../registry/api-keys.ts';
 import type { AwsKeys } from '../registry/aws-keys.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Secrets } from '../registry/secrets.ts';
+import type { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import type { Database } from '../storage/database.ts';
 import { nodeOfInstance } from '../storage/queries/instances.ts';
@@ -44,6 +48,7 @@ export interface EntriesParts
   readonly secrets: Secrets;
   readonly apiKeys: ApiKeys;
   readonly awsKeys: AwsKeys;
+  readonly templates: Templates;
   readonly executors: ExecutorDefaults;
   readonly mountPolicy: HostPathPolicy;
   readonly drivers: Drivers;
@@ -148,7 +153,7 @@ function frontendOptions(
     hosts: { boundHost: config.host, allowedHosts: config.allowedHosts },
     metrics: metrics.entry('frontend'),
     tracer,
-    e2b: { keys: parts.apiKeys, domain: config.e2b.domain },
+    e2b: { keys: parts.apiKeys, domain: config.e2b.domain, templates: templateOptions(config, parts) },
     invoked: metrics.invoked,
     instances: agents,
     functions: registry.resolver,
@@ -172,6 +177,21 @@ function frontendOptions(
     }),
     service: serviceOptions(config, parts),
     lambda: { registry: registry.functions, keys: parts.awsKeys },
+  };
+}
+
+/** Returns the options of templates that tenants build. */
+function templateOptions(
+  config: Config,
+  { templates, packages, codeStore, dataDir, environment }: EntriesParts,
+): NonNullable<FrontendOptions['e2b']['templates']> {
+  const { pythonIndex, npmRegistry, timeoutSeconds } = config.dependencies;
+  return {
+    templates,
+    packages,
+    files: new SingleFiles({ packages, unpacker: codeStore, directory: join(dataDir.path, 'template-files') }),
+    pipEnvironment: () => pythonIndexEnvironment('python3', environment, { pythonIndex, npmRegistry }),
+    timeoutMs: timeoutSeconds * 1000,
   };
 }
 

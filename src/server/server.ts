@@ -25,6 +25,7 @@ import { AwsKeys } from '../registry/aws-keys.ts';
 import { TOPIC_FUNCTIONS } from '../registry/change-feed.ts';
 import { createRegistry } from '../registry/registry.ts';
 import { Secrets } from '../registry/secrets.ts';
+import { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
 import { insertInstanceUnder, type StoredInstance } from '../storage/queries/instances.ts';
@@ -265,6 +266,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     ...{ ...base, ...owners, instances, registry, secrets, verifier, started, logger },
     apiKeys: new ApiKeys({ database: stores.database, writes }),
     awsKeys: new AwsKeys({ database: stores.database, writes, root: await readAddressKey(stores.database) }),
+    templates: new Templates({ database: stores.database, writes }),
     replica: cluster?.replica ?? singleReplica({ id: nodeId, advertise: '', roles: config.roles, version: VERSION }),
     storage: stores.kind,
     observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },

@@ -24,6 +24,14 @@ import { deleteJobSchedule, insertJobSchedule, putJobSchedule } from '../storage
 import { insertJob, insertScheduledJob } from '../storage/queries/job-submits.ts';
 import { claimJob, deleteJob, finishJob, requeueJob, setJobStopReason, stopJob } from '../storage/queries/jobs.ts';
 import { dropSecret, lackingSecret, putSecret, resealSecret } from '../storage/queries/secrets.ts';
+import {
+  deleteTemplate,
+  dropTemplateTags,
+  insertTemplateBuild,
+  putTemplateFiles,
+  putTemplateTags,
+  updateTemplateBuild,
+} from '../storage/queries/templates.ts';
 
 /** Every operation for `DurableWrites.write`, by the name that the writer thread uses. */
 export const WRITE_OPERATIONS = {
@@ -56,6 +64,12 @@ export const WRITE_OPERATIONS = {
   dropLostCodeParts,
   insertApiKey,
   deleteApiKey,
+  insertTemplateBuild,
+  updateTemplateBuild,
+  putTemplateTags,
+  dropTemplateTags,
+  deleteTemplate,
+  putTemplateFiles,
   putSecret,
   dropSecret,
   resealSecret,

@@ -21,6 +21,8 @@ import type {
   PoolTable,
   ReservationTable,
   SecretTable,
+  TemplateBuildTable,
+  TemplateFilesTable,
 } from './schema.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
@@ -41,6 +43,8 @@ export interface Tables {
   code_package_parts: CodePackagePartTable;
   secrets: SecretTable;
   api_keys: ApiKeyTable;
+  template_builds: TemplateBuildTable;
+  template_files: TemplateFilesTable;
   nodes: NodeTable;
   leases: LeaseTable;
   feed: FeedTable;

@@ -229,6 +229,38 @@ export interface ApiKeyTable {
   created_at_ms: number;
 }
 
+/** Record of `template_builds`: one build of a template of a tenant. */
+export interface TemplateBuildTable {
+  id: string;
+  tenant: string;
+  /** Shared by all builds of one name. */
+  template_id: string;
+  name: string;
+  status: 'waiting' | 'building' | 'ready' | 'error';
+  /** Why the build failed, and at which step; `''` otherwise. */
+  reason: string;
+  step: string;
+  /** JSON: the time of the assignment, milliseconds since 1970, by tag. Other builds of the name lack these tags. */
+  tags: string;
+  /** The package with the template's files; `''`: none. */
+  sha256: string;
+  /** JSON of a `TemplateSpec`. */
+  spec: string;
+  created_at_ms: number;
+  /** Written every few seconds while the build runs. */
+  updated_at_ms: number;
+}
+
+/** Record of `template_files`: files that a client uploaded for a build. */
+export interface TemplateFilesTable {
+  tenant: string;
+  /** The client's hash of names and contents. */
+  hash: string;
+  /** The package with the client's archive. */
+  sha256: string;
+  created_at_ms: number;
+}
+
 /** The reason why a running job was asked to stop; `''` for none. */
 export type StopReason = '' | 'stopped' | 'timeout';
 

@@ -60,7 +60,13 @@ export const fuzzEnvd: Fuzzer = async ({ seed, maxIterations, maxSeconds }) => {
       setTimeout(() => process.end({ code: null, signal: 'SIGKILL', timedOut: true }), STREAM_MS);
     };
     const server = http.createServer((raw, response) => {
-      const sandbox = { id: 'a', token: TOKEN, environment: {}, metrics: async () => METRICS };
+      const sandbox = {
+        id: 'a',
+        token: TOKEN,
+        environment: {},
+        metrics: async () => METRICS,
+        defaults: { user: '', workingDir: '' },
+      };
       void envd.serve(raw, response, { url: raw.url ?? '', sandbox, access: inside.access });
     });
     server.on('clientError', (_error, socket) => socket.destroy());

@@ -27,6 +27,8 @@ const POOLS = ['pool-1', 'pool-1', 'pool-2'] as const;
 const JOBS = [1, 1, 1, 2] as const;
 const CALLS = ['call-1', 'call-1', 'call-2'] as const;
 const SCHEDULES = ['s-1', 's-1', 's-2'] as const;
+const BUILDS = ['build-1', 'build-1', 'build-2', 'build-3'] as const;
+const TEMPLATES = ['t-a', 't-a', 't-b'] as const;
 const API_KEYS = ['key-1', 'key-1', 'key-2', 'key-3'] as const;
 const CLUSTERS = ['cluster001', 'cluster002'];
 /** Revision of a function that was registered and never updated. */
@@ -261,6 +263,24 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     return [{ hash, id: hash, tenant: T, role: 'developer', created_at_ms: NOW_MS }, 1 + random.below(2)];
   },
   deleteApiKey: random => [T, random.pick(API_KEYS)],
+  insertTemplateBuild: random => {
+    const id = random.pick(BUILDS);
+    const name = random.pick(TEMPLATES);
+    const texts = { status: 'waiting', reason: '', step: '', tags: '{}', sha256: '', spec: '{}' };
+    return [{ id, tenant: T, template_id: id, name, ...texts, created_at_ms: NOW_MS, updated_at_ms: NOW_MS }, 2];
+  },
+  updateTemplateBuild: random => [
+    ...[T, random.pick(BUILDS), { status: random.pick(['building', 'ready']), updated_at_ms: NOW_MS + 1 }],
+    random.pick([[], ['t1']]),
+  ],
+  putTemplateTags: random => [
+    { tenant: T, name: random.pick(TEMPLATES), from: 't1', tags: ['t2'], nowMs: NOW_MS + random.below(9) },
+  ],
+  dropTemplateTags: random => [{ tenant: T, name: random.pick(TEMPLATES), tags: [random.pick(['t1', 't2'])] }],
+  deleteTemplate: random => [T, random.pick(TEMPLATES)],
+  putTemplateFiles: random => [
+    { tenant: T, hash: 'h', sha256: random.pick(CONTENTS), created_at_ms: NOW_MS + random.below(9) },
+  ],
   putSecret: random => [
     {
       ...{
@@ -331,6 +351,10 @@ const MAKERS: readonly OperationName[] = [
     'putCodePackage',
     'putCodePackage',
     'insertApiKey',
+    'insertTemplateBuild',
+    'insertTemplateBuild',
+    'updateTemplateBuild',
+    'updateTemplateBuild',
     'putSecret',
     'putSecret',
     'insertJob',

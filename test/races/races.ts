@@ -40,6 +40,8 @@ const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyo
   code_package_parts: ['blob', 'part'],
   secrets: ['tenant', 'name'],
   api_keys: ['hash'],
+  template_builds: ['id'],
+  template_files: ['tenant', 'hash'],
 };
 
 /** Every pair of operations, including each operation with itself. */

@@ -5,7 +5,7 @@ import { refusal } from '../../http/answer.ts';
 import type { E2bSandbox } from './sandboxes.ts';
 
 /** Version of the protocol inside of sandboxes. Clients use a feature only from some version on. */
-const ENVD_VERSION = '0.6.13';
+export const ENVD_VERSION = '0.6.13';
 /** Clients store the field and never send it. */
 const CLIENT_ID = 'rookery';
 /** End of a sandbox that has none, because clients need a time. */

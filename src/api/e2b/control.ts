@@ -1,7 +1,7 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { AgentInstances, CreateInstance, InstanceQuery } from '../../agents/contract.ts';
-import { type ExecutorDefaults, readAgentCreate } from '../../core/agent.ts';
+import type { ExecutorDefaults } from '../../core/agent.ts';
 import {
   checkE2bPause,
   DEFAULT_SECONDS,
@@ -13,11 +13,9 @@ import {
   readE2bRefresh,
   readE2bSeconds,
   readE2bTimeout,
-  templateNameOf,
 } from '../../core/e2b.ts';
-import { alreadyExists, invalidRequest, notFound, ServiceError } from '../../core/error.ts';
+import { alreadyExists, invalidRequest, ServiceError } from '../../core/error.ts';
 import type { Instance, InstanceStatus } from '../../core/instance.ts';
-import { type JsonObject, readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Access } from '../../http/access/credentials.ts';
 import { E2B_PREFIX } from '../../http/access/sandbox-host.ts';
@@ -25,7 +23,7 @@ import { refusal } from '../../http/answer.ts';
 import { drained } from '../../http/limits/drained.ts';
 import type { LivesWith } from '../../http/route-config.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
-import { findTemplate } from '../../templates/templates.ts';
+import type { Templates } from '../../registry/templates.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import {
   createdView,
@@ -36,20 +34,21 @@ import {
   type SandboxFacts,
   sandboxMissing,
 } from './answers.ts';
+import { bodyOf } from './control-body.ts';
 import { type KeyGateOptions, keyGates } from './key-gate.ts';
 import { type SandboxMetrics, useView } from './metrics.ts';
 import { agentIdOf, type E2bSandbox, type E2bSandboxes } from './sandboxes.ts';
+import { resolveTemplate, sandboxSpec } from './specs.ts';
 
 export interface ControlOptions extends KeyGateOptions {
   readonly instances: Pick<AgentInstances, 'create' | 'delete' | 'list' | 'pause' | 'resume' | 'setExpiry'>;
   readonly executors: ExecutorDefaults;
   readonly sandboxes: E2bSandboxes;
+  readonly templates: Pick<Templates, 'find'>;
   readonly facts: SandboxFacts;
   readonly metrics: Pick<SandboxMetrics, 'history'>;
 }
 
-/** Namespace of the agents that creates of this protocol make. */
-const NAMESPACE = 'e2b';
 const IDEMPOTENCY_KEY = /^[a-z0-9-]{1,255}$/;
 /** Page size for lists of clients that cannot ask for pages. */
 const OLD_LIST_LIMIT = 1000;
@@ -58,6 +57,13 @@ const MAX_METRICS = 100;
 
 type ById = FastifyRequest<{ Params: { sandboxID: string } }>;
 type Handler = (request: ById, reply: FastifyReply) => Promise<unknown>;
+/** Adds a route below the prefix that an API key opens, under several paths. */
+export type AddRoute = (
+  method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+  paths: readonly string[],
+  options: { readonly access: Access; readonly livesWith?: LivesWith },
+  handler: Handler,
+) => void;
 
 /** Where requests about an existing sandbox are answered. */
 const LIVES_WITH_SANDBOX: LivesWith = {
@@ -67,16 +73,11 @@ const LIVES_WITH_SANDBOX: LivesWith = {
 
 /**
  * Adds the control API of the E2B protocol below `/e2b`, in its old and new forms. Its sandboxes are agents
- * with a template, so every other part of the service sees them.
+ * with a template, so every other part of the service sees them. `more` adds further routes.
  */
-export function addControlRoutes(app: FastifyInstance, options: ControlOptions): void {
+export function addControlRoutes(app: FastifyInstance, options: ControlOptions, more: (add: AddRoute) => void): void {
   const gateOf = keyGates(app, options);
-  const add = (
-    method: 'GET' | 'POST' | 'DELETE',
-    paths: readonly string[],
-    { access, livesWith }: { readonly access: Access; readonly livesWith?: LivesWith },
-    handler: Handler,
-  ) => {
+  const add: AddRoute = (method, paths, { access, livesWith }, handler) => {
     for (const path of paths) {
       const url = `${E2B_PREFIX}${path}`;
       const config = { access, noEnvironments: true, ...(livesWith && { livesWith }) };
@@ -107,11 +108,11 @@ export function addControlRoutes(app: FastifyInstance, options: ControlOptions):
   add('POST', ['/sandboxes/:sandboxID/connect', '/v2/sandboxes/:sandboxID/connect'], change, connect);
   add('POST', ['/sandboxes/:sandboxID/resume'], change, resume);
   add('GET', ['/sandboxes/:sandboxID/metrics'], look, metrics);
-  add('GET', ['/templates/aliases/:alias'], { access: 'read' }, async ({ params }) => templateOf(params));
   add('GET', ['/sandboxes/metrics'], { access: 'read' }, manyMetrics);
   for (const what of ['fork', 'snapshots']) {
     add('POST', [`/sandboxes/:sandboxID/${what}`], change, async (_request, reply) => notSupported(reply, what));
   }
+  more(add);
   addUnknownRoute(app, gateOf({ access: 'read', url: `${E2B_PREFIX}/*` }));
 }
 
@@ -268,27 +269,17 @@ function sandboxHandlers(options: ControlOptions) {
 
 async function createSandbox(
   request: FastifyRequest,
-  { instances, executors }: ControlOptions,
+  { instances, executors, templates }: ControlOptions,
   defaultSeconds: number,
 ): Promise<Instance> {
   const wanted = readE2bCreate(bodyOf(request));
-  const template = templateNameOf(wanted.templateID);
-  if (findTemplate(template) === undefined) {
-    throw invalidRequest(`invalid request body: there is no template ${JSON.stringify(template)}`);
-  }
-  const body = {
-    namespace: NAMESPACE,
-    name: `sandbox-${randomBytes(8).toString('hex')}`,
-    template,
-    env_vars: wanted.envVars,
-    labels: wanted.metadata,
-    ttl_seconds: wanted.timeout ?? defaultSeconds,
-    on_expiry: wanted.autoPause ? 'pause' : 'delete',
-  };
-  const create = readAgentCreate(body, request.tenant, executors);
-  if (create.mode !== 'inline') throw invalidRequest('invalid request body: templateID names no template');
+  const sandbox = {
+    template: await resolveTemplate(templates, request.tenant, wanted.templateID),
+    ...{ env: wanted.envVars, labels: wanted.metadata, ttlSeconds: wanted.timeout ?? defaultSeconds },
+    onExpiry: wanted.autoPause ? 'pause' : 'delete',
+  } as const;
   const spec = {
-    ...create.spec,
+    ...sandboxSpec(sandbox, request.tenant, executors),
     ...(wanted.autoResume.enabled && { resumeOnTraffic: true }),
     ...(hasPrivatePorts(wanted) && { hasPrivatePorts: true }),
   };
@@ -302,13 +293,6 @@ async function createSandbox(
   }
 }
 
-/** Answers whether a template exists. All templates belong to the service. */
-function templateOf(params: object): Record<string, unknown> {
-  const name = templateNameOf((params as { readonly alias: string }).alias);
-  if (findTemplate(name) === undefined) throw notFound(`template not found: ${name.slice(0, 80)}`);
-  return { templateID: name, public: true };
-}
-
 /** Reads the idempotency key, which is separate from keys of `POST /api/agent`. */
 function readIdempotency({ headers, tenant, body }: FastifyRequest): CreateInstance['idempotency'] {
   const { 'idempotency-key': key } = headers;
@@ -318,12 +302,6 @@ function readIdempotency({ headers, tenant, body }: FastifyRequest): CreateInsta
   }
   const hash = createHash('sha256').update(`e2b\n${tenant}\n`);
   return { key: `e2b:${key}`, requestHash: hash.update((body as Buffer | undefined) ?? '').digest('hex') };
-}
-
-/** Reads the body. Clients may omit it where every field is optional. */
-function bodyOf({ body }: FastifyRequest): JsonObject {
-  const bytes = body as Buffer | undefined;
-  return bytes === undefined || bytes.length === 0 ? {} : readBody(bytes);
 }
 
 /** Returns the sandbox id of a path. Older clients append `-` and the id of a client. */

@@ -9,12 +9,16 @@ import { addInsideRoutes } from './inside.ts';
 import { addKeyRoutes, type KeyStore } from './key-routes.ts';
 import { SandboxMetrics } from './metrics.ts';
 import { E2bSandboxes } from './sandboxes.ts';
+import { TemplateBuilds, type TemplateBuildsOptions } from './template-builds.ts';
+import { addAliasRoute, addTemplateRoutes } from './templates.ts';
 
 export interface E2bOptions {
   readonly instances: AgentInstances;
   readonly executors: ExecutorDefaults;
   /** Keys of tenants. */
   readonly keys: KeyStore;
+  /** Templates that tenants build. Absent: there are those of the service only. */
+  readonly templates?: TemplateBuildsOptions;
   /** Domain of host names of sandboxes, with or without a port; null: sandboxes have no host names. */
   readonly domain: string | null;
   /** Verifies tokens of the service. null: authentication is off. */
@@ -23,9 +27,13 @@ export interface E2bOptions {
   readonly key: Buffer;
 }
 
+const NO_TEMPLATES = { find: async () => null, builds: async () => [] };
+
 /** Adds everything that clients of the E2B protocol use. */
 export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2bOptions): void {
   const { instances, executors, auth, domain, key } = options;
+  const built = options.templates;
+  const templates = built?.templates ?? NO_TEMPLATES;
   const sandboxes = new E2bSandboxes(instances, key);
   const metrics = new SandboxMetrics({ instances });
   app.addHook('onListen', async () => metrics.start());
@@ -33,10 +41,17 @@ export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2
   // Streams and polled watchers would otherwise hold up the close.
   app.addHook('preClose', async () => envd.close());
   app.addHook('onClose', async () => await metrics.close());
+  const builds = built && new TemplateBuilds({ ...built, instances, executors });
+  app.addHook('onReady', async () => await builds?.start());
+  app.addHook('preClose', async () => await builds?.close());
   addKeyRoutes(app, options.keys);
   const keys = auth === null ? null : options.keys;
   app.register(async scope => {
-    addControlRoutes(scope, { instances, executors, sandboxes, metrics, keys, facts: { domain } });
+    const control = { instances, executors, sandboxes, templates, metrics, keys, facts: { domain } };
+    addControlRoutes(scope, control, add => {
+      addAliasRoute(add, templates);
+      if (built && builds) addTemplateRoutes(scope, add, { ...built, builds, key });
+    });
   });
   app.register(async scope => addInsideRoutes(scope, passage, { instances, sandboxes, metrics, envd, auth }));
 }

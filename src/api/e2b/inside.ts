@@ -214,6 +214,7 @@ async function serveInside(
       url: path,
       sandbox: {
         ...{ id: sandbox.id, token: sandbox.token, environment: variablesOf(sandbox) },
+        defaults: { user: spec.built?.user ?? '', workingDir: spec.built?.workingDir ?? '' },
         metrics: () => metrics.current(sandbox.instance),
       },
       access,
@@ -227,7 +228,7 @@ async function serveInside(
   return await passage.pass(request, reply, {
     ...{ port, path, tokens, way },
     access: async () => access,
-    dialDelaysMs: [...DIAL_DELAYS_MS, ...dialDelaysOf(spec.template, port)],
+    dialDelaysMs: [...DIAL_DELAYS_MS, ...dialDelaysOf(spec.built?.base ?? spec.template, port)],
     unreachable: async () => await fail(portClosed(sandbox.id, port)),
   });
 }

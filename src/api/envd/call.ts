@@ -3,12 +3,22 @@ import type { JsonObject } from '../../core/json.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import type { MessageStream } from './message-stream.ts';
 
+/** What requests mean that name no account or no directory. */
+export interface SandboxDefaults {
+  /** `''`: the default account of the sandbox. */
+  readonly user: string;
+  /** `''`: the home of the account. */
+  readonly workingDir: string;
+}
+
 /** A call of a procedure, with its sandbox. */
 export interface Call {
   readonly sandboxId: string;
   readonly access: SandboxAccess;
   /** The user that the request names; `''`: the default user. */
   readonly user: string;
+  /** The directory in which processes start that name none; `''`: the home of the user. */
+  readonly workingDir: string;
   readonly headers: IncomingHttpHeaders;
   /** `Connect-Timeout-Ms`; 0: no limit. */
   readonly timeoutMs: number;

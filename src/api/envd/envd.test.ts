@@ -18,6 +18,8 @@ const METRICS = {
   diskTotal: 5,
 };
 
+const NO_DEFAULTS = { user: '', workingDir: '' };
+
 let inside: MemorySandbox;
 let envd: Envd;
 let server: http.Server;
@@ -29,7 +31,13 @@ beforeEach(async () => {
   envd = new Envd();
   failures = [];
   server = http.createServer((raw, response) => {
-    const sandbox = { id: 'a1', token: TOKEN, environment: { FOO: 'bar' }, metrics: async () => METRICS };
+    const sandbox = {
+      id: 'a1',
+      token: TOKEN,
+      environment: { FOO: 'bar' },
+      metrics: async () => METRICS,
+      defaults: NO_DEFAULTS,
+    };
     const reportFailure = (text: string) => void failures.push(text);
     void envd.serve(raw, response, { url: raw.url ?? '', sandbox, access: inside.access, reportFailure });
   });

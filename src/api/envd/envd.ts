@@ -3,7 +3,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { drained } from '../../http/limits/drained.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { checkToken, checkTokenOrSignature } from './access.ts';
-import type { Procedures } from './call.ts';
+import type { Procedures, SandboxDefaults } from './call.ts';
 import { checkAcceptsIdentity, sendFile } from './download.ts';
 import { HttpError, reasonOf, toHttpError } from './errors.ts';
 import { filesystemProcedures } from './filesystem-service.ts';
@@ -20,6 +20,8 @@ export interface EnvdSandbox {
   /** The variables of the create. */
   readonly environment: Readonly<Record<string, string>>;
   readonly metrics: () => Promise<EnvdMetrics>;
+  /** Account and directory of requests that name none; `''`: those of every sandbox. */
+  readonly defaults: SandboxDefaults;
 }
 
 /** The present use of resources. Sizes are in bytes. */
@@ -104,7 +106,7 @@ export class Envd {
       response.once('close', () => this.#streams.delete(response));
     }
     const reportFailure = target.reportFailure ?? (() => undefined);
-    return await serveCall(procedure, { raw, response, sandboxId: sandbox.id, access, reportFailure });
+    return await serveCall(procedure, { raw, response, sandbox, access, reportFailure });
   }
 }
 
@@ -120,7 +122,7 @@ async function serveFiles(
   const over = new AbortController();
   response.once('close', () => over.abort());
   response.setTimeout(LIMITS.fileIdleMs, () => response.destroy());
-  const user = query.get('username') ?? '';
+  const user = query.get('username') || sandbox.defaults.user;
   const path = query.get('path');
   const { signal } = over;
   if (isWrite) sendJson(response, await receiveFiles(raw, { access, path, user, signal }));

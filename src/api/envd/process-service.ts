@@ -42,13 +42,13 @@ async function connect(message: JsonObject, call: Call, stream: MessageStream): 
   await pass(await call.access.attachProcess(selectorOf(message), call.signal), call, stream);
 }
 
-function readStart(message: JsonObject, { user, timeoutMs }: Call): StartProcess {
+function readStart(message: JsonObject, { user, workingDir, timeoutMs }: Call): StartProcess {
   const config = messageOf(message, 'process');
   const program = textOf(config, 'cmd');
   if (program === '') throw new ConnectError('invalid_argument', 'process.cmd must not be empty');
   return {
     argv: [program, ...textsOf(config, 'args')],
-    workingDir: textOf(config, 'cwd'),
+    workingDir: textOf(config, 'cwd') || workingDir,
     env: textMapOf(config, 'envs'),
     user,
     terminal: isPresent(message, 'pty') ? sizeOf(messageOf(message, 'pty')) : null,

@@ -4,7 +4,7 @@ import { drained } from '../../http/limits/drained.ts';
 import { MAX_TIMER_MS } from '../../lib/deadline.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { userOf } from './access.ts';
-import type { Call, Procedure } from './call.ts';
+import type { Call, Procedure, SandboxDefaults } from './call.ts';
 import { endEnvelope, messageEnvelope, readEnvelopes, readUnary, toErrorBody } from './envelopes.ts';
 import { ConnectError, reasonOf, toConnectError } from './errors.ts';
 import { clientLeft, MessageStream } from './message-stream.ts';
@@ -15,7 +15,7 @@ const STREAM_TYPE = 'application/connect+json';
 export interface RpcRequest {
   readonly raw: IncomingMessage;
   readonly response: ServerResponse;
-  readonly sandboxId: string;
+  readonly sandbox: { readonly id: string; readonly defaults: SandboxDefaults };
   readonly access: SandboxAccess;
   /** Receives the reason of a failed call, for the access log. */
   readonly reportFailure: (text: string) => void;
@@ -42,9 +42,14 @@ export async function serveCall(procedure: Procedure, request: RpcRequest): Prom
       const late = () => over.abort(new ConnectError('deadline_exceeded', `the call took longer than ${timeoutMs} ms`));
       timer = setTimeout(late, Math.min(timeoutMs, MAX_TIMER_MS)).unref();
     }
-    const { sandboxId, access } = request;
+    const { sandbox, access } = request;
     const { headers } = raw;
-    const call: Call = { sandboxId, access, user: userOf(headers), headers, timeoutMs, signal: over.signal };
+    const user = userOf(headers);
+    const call: Call = {
+      ...{ sandboxId: sandbox.id, access, headers, timeoutMs, signal: over.signal },
+      user: user || sandbox.defaults.user,
+      workingDir: isDefault(user, sandbox.defaults) ? sandbox.defaults.workingDir : '',
+    };
     if (procedure.kind === 'unary') await serveUnary(procedure, request, call);
     else await serveStream(procedure, request, call);
   } catch (error) {
@@ -54,6 +59,11 @@ export async function serveCall(procedure: Procedure, request: RpcRequest): Prom
     response.off('close', onClose);
     over.abort(clientLeft());
   }
+}
+
+/** Returns true if a request with this user, or none, is of the default account. */
+function isDefault(user: string, defaults: SandboxDefaults): boolean {
+  return user === '' || user === (defaults.user || 'user');
 }
 
 async function serveUnary(

@@ -15,6 +15,7 @@ import * as addressKey from './0014-address-key.ts';
 import * as unpackedCode from './0015-unpacked-code.ts';
 import * as agentLifetimes from './0016-agent-lifetimes.ts';
 import * as apiKeys from './0017-api-keys.ts';
+import * as templates from './0018-templates.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -48,4 +49,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0015-unpacked-code': unpackedCode,
   '0016-agent-lifetimes': agentLifetimes,
   '0017-api-keys': apiKeys,
+  '0018-templates': templates,
 };

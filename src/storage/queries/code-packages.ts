@@ -5,7 +5,7 @@ import type { Database, WriteTransaction } from '../database.ts';
 import type { CodePackagePartTable, CodePackageTable } from '../schema.ts';
 
 /**
- * Result of `dropCodePackage`. `user`: the function or agent that refers to the package, so that it stays.
+ * Result of `dropCodePackage`. `user`: the function, agent or template that refers to the package.
  */
 export type Dropped =
   | { readonly kind: 'missing' | 'recently used' }
@@ -74,7 +74,7 @@ export async function useCodePackage(
 }
 
 /**
- * Deletes a package, unless a function version or an agent refers to it. With `usedBeforeMs`, also keeps a
+ * Deletes a package, unless a function version, an agent or a template refers to it. With `usedBeforeMs`, also keeps a
  * package that was used since. A referenced package then counts as used, so that it is not checked again
  * soon.
  */
@@ -204,7 +204,7 @@ async function touch(transaction: WriteTransaction, tenant: string, sha256: stri
 }
 
 /**
- * Returns a name for the function or agent that refers to the package, or null. Reads all of the tenant's
+ * Returns a name for the function, agent or template that refers to the package, or null. Reads all of the tenant's
  * records, so only a removal calls it.
  */
 async function userOf(transaction: WriteTransaction, tenant: string, sha256: string): Promise<string | null> {
@@ -229,5 +229,14 @@ async function userOf(transaction: WriteTransaction, tenant: string, sha256: str
     .orderBy('name')
     .limit(1)
     .executeTakeFirst();
-  return agent === undefined ? null : `agent ${agent.namespace}/${agent.name}`;
+  if (agent !== undefined) return `agent ${agent.namespace}/${agent.name}`;
+  const template = await transaction
+    .selectFrom('template_builds')
+    .select('name')
+    .where('tenant', '=', tenant)
+    .where('sha256', '=', sha256)
+    .orderBy('name')
+    .limit(1)
+    .executeTakeFirst();
+  return template === undefined ? null : `template ${template.name}`;
 }

@@ -1,0 +1,108 @@
+import { randomBytes } from 'node:crypto';
+import { type ExecutorDefaults, readAgentCreate } from '../../core/agent.ts';
+import { codeUrl } from '../../core/code-package.ts';
+import { checkTemplateName, parseTemplateName } from '../../core/e2b-templates.ts';
+import { invalidRequest, ServiceError } from '../../core/error.ts';
+import type { InstanceSpec, MountSpec } from '../../core/instance.ts';
+import { LIMITS } from '../../core/limits.ts';
+import type { TemplateSpec } from '../../core/template.ts';
+import type { TemplateBuild, Templates } from '../../registry/templates.ts';
+import { FILES_TARGET } from '../../templates/built.ts';
+import { findTemplate } from '../../templates/templates.ts';
+
+/** Namespace of the agents that creates of this protocol make. */
+const NAMESPACE = 'e2b';
+
+/** A template as a create names it. */
+export type FoundTemplate =
+  | { readonly kind: 'service'; readonly name: string }
+  | { readonly kind: 'built'; readonly build: TemplateBuild };
+
+/**
+ * Returns the template that `sent` names: one of the service, or the build with its tag. Fails with
+ * `invalid_request`.
+ */
+export async function resolveTemplate(
+  templates: Pick<Templates, 'find'>,
+  tenant: string,
+  sent: string,
+): Promise<FoundTemplate> {
+  const { name, tag } = parseTemplateName(sent);
+  if (findTemplate(name) !== undefined) return { kind: 'service', name };
+  const build = isName(name) ? await templates.find(tenant, name, tag) : null;
+  if (build !== null) return { kind: 'built', build };
+  throw invalidRequest(`invalid request body: there is no template ${JSON.stringify(sent.slice(0, 80))}`);
+}
+
+function isName(name: string): boolean {
+  try {
+    checkTemplateName({ name }, []);
+    return true;
+  } catch (error) {
+    if (error instanceof ServiceError) return false;
+    throw error;
+  }
+}
+
+export interface WantedSandbox {
+  readonly template: FoundTemplate;
+  readonly env: Readonly<Record<string, string>>;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly ttlSeconds: number;
+  readonly onExpiry: 'pause' | 'delete';
+}
+
+/** Returns the spec of a sandbox. Fails with `invalid_request`. */
+export function sandboxSpec(wanted: WantedSandbox, tenant: string, executors: ExecutorDefaults): InstanceSpec {
+  const { template } = wanted;
+  if (template.kind === 'service') return specOf(wanted, template.name, null, tenant, executors);
+  const { name, sha256, spec } = template.build;
+  const read = specOf({ ...wanted, env: { ...spec.env, ...wanted.env } }, spec.base, spec, tenant, executors);
+  if (read.rootfs.type !== 'host') throw notOnHost();
+  const { base, user, workingDir, startCommand, readyCommand } = spec;
+  return {
+    ...read,
+    template: name,
+    built: { base, user, workingDir, startCommand, readyCommand },
+    mounts: [...read.mounts, ...filesMount(sha256)],
+  };
+}
+
+/** Returns the mount of a template's files; none without files. */
+export function filesMount(sha256: string): readonly MountSpec[] {
+  return sha256 === '' ? [] : [{ source: codeUrl(sha256), target: FILES_TARGET, readonly: true }];
+}
+
+/** Refuses a built template where sandboxes have images of their own. */
+export function notOnHost(): ServiceError {
+  return invalidRequest('templates are built in process sandboxes only: the default executor has images instead');
+}
+
+function specOf(
+  { env, labels, ttlSeconds, onExpiry }: WantedSandbox,
+  template: string,
+  size: Pick<TemplateSpec, 'cpuMillis' | 'memoryMb'> | null,
+  tenant: string,
+  executors: ExecutorDefaults,
+): InstanceSpec {
+  const body = {
+    namespace: NAMESPACE,
+    name: `sandbox-${randomBytes(8).toString('hex')}`,
+    template,
+    ...(size && {
+      runtime_spec: {
+        runtime: 'python3',
+        rootfs: { imageurl: template },
+        cpu: size.cpuMillis ?? LIMITS.cpuMillis.default,
+        memory: size.memoryMb ?? LIMITS.memoryMb.default,
+      },
+    }),
+    env_vars: env,
+    labels,
+    ttl_seconds: ttlSeconds,
+    on_expiry: onExpiry,
+  };
+  const create = readAgentCreate(body, tenant, executors);
+  if (create.mode !== 'inline') throw invalidRequest('invalid request body: templateID names no template');
+  return create.spec;
+}

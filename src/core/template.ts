@@ -1,0 +1,26 @@
+/** Settings of a template that a tenant has built, in addition to its files. */
+export interface BuiltTemplate {
+  /** The template of the service that it begins with, whose programs run in its sandboxes. */
+  readonly base: string;
+  /** The default account of its sandboxes. */
+  readonly user: string;
+  /** The directory in which commands of that account start; `''`: its home. */
+  readonly workingDir: string;
+  /** A command that each sandbox starts; `''`: none. */
+  readonly startCommand: string;
+  /** A command that succeeds when the sandbox is ready; `''`: it is ready at once. */
+  readonly readyCommand: string;
+}
+
+/** Everything about a build except its files. Stored as JSON. */
+export interface TemplateSpec extends BuiltTemplate {
+  readonly env: Readonly<Record<string, string>>;
+  /** null: the default of sandboxes. */
+  readonly cpuMillis: number | null;
+  readonly memoryMb: number | null;
+  /** Tags of the build when it is ready. Absent: none. */
+  readonly tags?: readonly string[];
+}
+
+/** The tag of a name without a tag. */
+export const DEFAULT_TAG = 'default';

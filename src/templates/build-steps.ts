@@ -1,0 +1,187 @@
+import { posix } from 'node:path';
+import { StringDecoder } from 'node:string_decoder';
+import { pairsOf, type TemplateStep } from '../core/e2b-templates.ts';
+import { failedPrecondition } from '../core/error.ts';
+import type { SandboxAccess } from '../sandbox/access.ts';
+import { FILES_NAME } from './built.ts';
+import { describeEnd, runCommand } from './command.ts';
+
+/** What the steps so far have set, and the variables that they may refer to. */
+export interface StepState {
+  readonly user: string;
+  readonly workingDir: string;
+  /** Variables of the template. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+export interface StepContext {
+  readonly access: SandboxAccess;
+  readonly signal: AbortSignal;
+  /** Variables of the sandbox, which values of ENV may refer to. */
+  readonly sandboxEnv: Readonly<Record<string, string>>;
+  /** Variables of the steps' commands that the template does not keep. */
+  readonly buildEnv: Readonly<Record<string, string>>;
+  /** Receives whole lines of output. */
+  readonly line: (text: string, kind: 'stdout' | 'stderr') => void;
+}
+
+/** Returns the directory inside with the uploaded files of a COPY. */
+export function uploadTarget(filesHash: string): string {
+  return `/opt/rookery/upload/${filesHash}`;
+}
+
+/** Runs a step. Returns the state after it. Fails with `failed_precondition`. */
+export async function runStep(step: TemplateStep, state: StepState, context: StepContext): Promise<StepState> {
+  const [first = '', second = ''] = step.args;
+  switch (step.type) {
+    case 'RUN':
+      await run({ script: first, state, context, user: second || state.user });
+      return state;
+    case 'COPY':
+      await copy(step, state, context);
+      return state;
+    case 'WORKDIR': {
+      const workingDir = inDirectory(first, state);
+      await make(workingDir, state, context);
+      return { ...state, workingDir };
+    }
+    case 'USER':
+      await checkUser(first, state, context);
+      return { ...state, user: first };
+    case 'ENV': {
+      const known = { ...context.sandboxEnv, ...state.env };
+      const added = pairsOf(step.args).map(([name, value]) => [name, expand(value, known)] as const);
+      return { ...state, env: { ...state.env, ...Object.fromEntries(added) } };
+    }
+  }
+}
+
+/** Describes a step in one line, as the log shows it. */
+export function describeStep({ type, args }: TemplateStep): string {
+  return `${type} ${args.filter(arg => arg !== '').join(' ')}`.replaceAll(/\s+/g, ' ').slice(0, MAX_TITLE_CHARS);
+}
+
+const MAX_TITLE_CHARS = 200;
+/** Programs that install into directories of the host. */
+const SYSTEM_PACKAGES = /(^|[\s;&|(])(apt|apt-get|aptitude|dpkg|apk|yum|dnf)\s/;
+const NO_SYSTEM_PACKAGES =
+  'packages of the system cannot be installed into this sandbox, because /usr belongs to the host: install them on the host';
+
+interface Run {
+  readonly script: string;
+  readonly args?: readonly string[];
+  readonly state: StepState;
+  readonly context: StepContext;
+  readonly user: string;
+}
+
+async function run({ script, args, state, context, user }: Run): Promise<void> {
+  const { access, signal, buildEnv } = context;
+  const lines = {
+    stdout: new Lines(text => context.line(text, 'stdout')),
+    stderr: new Lines(text => context.line(text, 'stderr')),
+  };
+  const env = { ...buildEnv, ...state.env };
+  const command = { script, user, workingDir: state.workingDir, env, ...(args && { args }) };
+  const end = await runCommand(access, command, signal, (kind, data) => lines[kind].add(data));
+  lines.stdout.end();
+  lines.stderr.end();
+  if (end.code === 0) return;
+  const hint = SYSTEM_PACKAGES.test(script) ? `; ${NO_SYSTEM_PACKAGES}` : '';
+  const said = [lines.stderr.last || lines.stdout.last].filter(text => text !== '').map(text => `: ${text}`);
+  throw failedPrecondition(`the command ${describeEnd(end)}${said.join('')}${hint}`);
+}
+
+/** Copies the contents of directories, and files: to `dest/` if it is a directory or ends with a slash. */
+const COPY = `set -e
+shopt -s dotglob globstar nullglob
+upload=$1 source=$2 target=$3 owner=$4 mode=$5
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tar -xf "$upload" -C "$work" --no-same-owner
+cd "$work"
+chown -R "$owner" .
+[ -z "$mode" ] || chmod -R "$mode" .
+case $source in
+  *[*?[]*) IFS= ; found=($source) ;;
+  *) found=("$source") ;;
+esac
+directory() { [ -d "$1" ] || { mkdir -p -- "$1"; chown "$owner" "$1"; }; }
+count=\${#found[@]}
+for each in "\${found[@]}"; do
+  each=./$each
+  [ -e "$each" ] || [ -L "$each" ] || { echo "$source is not among the uploaded files" >&2; exit 1; }
+  if [ -d "$each" ] && [ ! -L "$each" ]; then directory "$target"; cp -a -- "$each/." "$target/"
+  elif [ "$count" -gt 1 ] || [ -d "$target" ] || [ "\${target%/}" != "$target" ]; then
+    directory "$target"; cp -a -- "$each" "$target/"
+  else directory "$(dirname -- "$target")"; cp -a -- "$each" "$target"
+  fi
+done`;
+
+async function copy(step: TemplateStep, state: StepState, context: StepContext): Promise<void> {
+  const [source = '', sent = '', owner = '', mode = ''] = step.args;
+  const slash = sent.endsWith('/') ? '/' : '';
+  const target = `${inDirectory(sent, state).replace(/(.)\/+$/, '$1')}${slash}`;
+  const args = [
+    `${uploadTarget(step.filesHash)}/${FILES_NAME}`,
+    ...[posix.normalize(source).replace(/^\/+/, ''), target, owner === '' ? state.user : owner, mode],
+  ];
+  await run({ script: COPY, args, state: { ...state, workingDir: '/' }, context, user: 'root' });
+}
+
+async function make(directory: string, state: StepState, context: StepContext): Promise<void> {
+  const script = '[ -d "$1" ] || { mkdir -p -- "$1" && chown "$2" "$1"; }';
+  const args = [directory, state.user];
+  await run({ script, args, state: { ...state, workingDir: '/' }, context, user: 'root' });
+}
+
+async function checkUser(user: string, state: StepState, context: StepContext): Promise<void> {
+  const script = 'id -u -- "$1" > /dev/null';
+  await run({ script, args: [user], state: { ...state, workingDir: '/' }, context, user: 'root' });
+}
+
+/** Returns an absolute path; a relative one begins at the working directory. */
+function inDirectory(path: string, { user, workingDir }: StepState): string {
+  const home = user === 'root' ? '/root' : `/home/${user}`;
+  const plain = path === '~' || path.startsWith('~/') ? home + path.slice(1) : path;
+  return posix.resolve(workingDir === '' ? home : workingDir, plain);
+}
+
+/** Replaces `$NAME` and `${NAME}` by the variable, or by nothing. */
+export function expand(value: string, known: Readonly<Record<string, string>>): string {
+  return value.replaceAll(/\$(?:\{(\w+)\}|(\w+))/g, (_all, braced, plain) => known[braced ?? plain] ?? '');
+}
+
+const MAX_LINE_CHARS = 4096;
+
+/** Cuts output into lines. */
+class Lines {
+  last = '';
+  #rest = '';
+  readonly #decoder = new StringDecoder('utf8');
+  readonly #line: (text: string) => void;
+
+  constructor(line: (text: string) => void) {
+    this.#line = line;
+  }
+
+  add(data: Buffer): void {
+    const lines = (this.#rest + this.#decoder.write(data)).split(/\r?\n|\r/);
+    this.#rest = lines.pop() ?? '';
+    for (const text of lines) this.#report(text);
+    while (this.#rest.length > MAX_LINE_CHARS) {
+      this.#report(this.#rest.slice(0, MAX_LINE_CHARS));
+      this.#rest = this.#rest.slice(MAX_LINE_CHARS);
+    }
+  }
+
+  end(): void {
+    if (this.#rest !== '') this.#report(this.#rest);
+    this.#rest = '';
+  }
+
+  #report(text: string): void {
+    if (text.trim() !== '') this.last = text.slice(0, MAX_LINE_CHARS);
+    if (text !== '') this.#line(text.slice(0, MAX_LINE_CHARS));
+  }
+}
