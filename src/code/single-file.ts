@@ -17,8 +17,8 @@ export interface SingleFilesOptions {
 }
 
 /**
- * Stores files of tenants as code packages, so that all replicas have them, they count against the tenant's
- * disk, and sandboxes mount them. What a sandbox wrote is never unpacked outside of sandboxes.
+ * Stores single files of tenants as code packages, which all replicas have and sandboxes mount. An archive
+ * that a sandbox wrote is such a file, so the service never unpacks it.
  */
 export class SingleFiles {
   readonly #options: SingleFilesOptions;
@@ -38,7 +38,10 @@ export class SingleFiles {
     return join(this.#options.directory, randomUUID());
   }
 
-  /** Stores a file under `name` in a package of its own. Returns its SHA-256. Fails as `CodePackages.put` does. */
+  /**
+   * Stores a file under `name` in a package of its own. Returns the SHA-256 of the package. Fails as
+   * `CodePackages.put` does.
+   */
   async put(tenant: string, name: string, file: string): Promise<string> {
     const { packages, unpacker } = this.#options;
     const archive = this.newPath();

@@ -11,7 +11,7 @@ const MAX_TAGS = 100;
 const NAME = /^[a-z0-9][a-z0-9._-]{0,127}$/;
 const TAG = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$/;
 
-/** A name of a template with the tag of one of its builds. */
+/** A name of a template, and the tag that selects a build. */
 export interface TemplateName {
   readonly name: string;
   readonly tag: string;

@@ -23,6 +23,7 @@ export interface AccessLogOptions {
 /** Log lines per second. Under overload, a line for each refused call would cost more than the call. */
 const MAX_LINES_PER_SECOND = 50;
 const MAX_PATH_CHARS = 512;
+const CALLER_ERRORS: ReadonlySet<ServiceError['code']> = new Set(['not_found', 'failed_precondition']);
 
 /**
  * Logs one line, with the trace id, for each request that failed or was slow. Successful requests appear in
@@ -57,6 +58,8 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
     const isLookUp = status === 404 && (request.method === 'GET' || request.method === 'HEAD');
     if ((!failed && !slow) || (isLookUp && !slow) || !mayWrite()) return;
     const isOfUser = failure instanceof ServiceError && failure.code === 'execution_failed';
+    // The sandbox or port that a client names does not exist. The wire of E2B answers 502.
+    const isOfCaller = status === 502 && failure instanceof ServiceError && CALLER_ERRORS.has(failure.code);
     const fields = {
       entry,
       traceId: request.traceId,
@@ -71,7 +74,7 @@ export function createAccessLog({ entry, log, slowMs }: AccessLogOptions) {
         : {}),
     };
     if (isOfUser) log.warn(fields, 'user code failed');
-    else if (status >= 500) log.error(fields, 'request failed');
+    else if (status >= 500 && !isOfCaller) log.error(fields, 'request failed');
     else if (status >= 400) log.info(fields, 'request refused');
     else log.warn(fields, 'request was slow');
   };

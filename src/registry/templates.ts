@@ -18,7 +18,7 @@ import {
 import type { TemplateBuildTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 
-/** One build of a template. */
+/** Build of a template. */
 export interface TemplateBuild {
   readonly id: string;
   readonly templateId: string;
@@ -123,7 +123,7 @@ export class Templates {
     await this.#writes.write(putTemplateFiles, { tenant, hash, sha256, created_at_ms: Date.now() });
   }
 
-  /** Returns the package with uploaded files; null if there is none. The package may have been removed since. */
+  /** Returns the package with uploaded files, which may have been removed since; null if there is none. */
   async findFiles(tenant: string, hash: string): Promise<string | null> {
     return await findTemplateFiles(this.#database, tenant, hash);
   }

@@ -240,7 +240,7 @@ export interface TemplateBuildTable {
   /** Why the build failed, and at which step; `''` otherwise. */
   reason: string;
   step: string;
-  /** JSON: the time of the assignment, milliseconds since 1970, by tag. Other builds of the name lack these tags. */
+  /** JSON: the time of the assignment by tag, milliseconds since 1970. Builds of a name share no tag. */
   tags: string;
   /** The package with the template's files; `''`: none. */
   sha256: string;

@@ -6,7 +6,7 @@ import type { SandboxAccess } from '../sandbox/access.ts';
 import { FILES_NAME } from './built.ts';
 import { describeEnd, runCommand } from './command.ts';
 
-/** What the steps so far have set, and the variables that they may refer to. */
+/** Settings that the steps so far have made. */
 export interface StepState {
   readonly user: string;
   readonly workingDir: string;

@@ -31,8 +31,8 @@ const PLACE = `set -e
 sleep 0.02
 [ ! -e ${FILES_TARGET}/${FILES_NAME} ] || tar -xp --no-overwrite-dir -f ${FILES_TARGET}/${FILES_NAME} -C /`;
 /**
- * Writes an archive of changed entries. Leaves out mounts, which are on other devices, and the files of `/etc`
- * that the service writes.
+ * Writes an archive of changed entries. Leaves out mounts, which are on other devices, and the files of
+ * `/etc` that the service writes.
  */
 const COLLECT = `set -o pipefail
 export LC_ALL=C

@@ -1,4 +1,4 @@
-import { notFound } from '../../core/error.ts';
+import { failedPrecondition, notFound } from '../../core/error.ts';
 import type { Instance } from '../../core/instance.ts';
 import type { Refusal } from '../../http/access/credentials.ts';
 import { refusal } from '../../http/answer.ts';
@@ -91,7 +91,7 @@ export const sandboxMissing = (id: string) => notFound(`Sandbox "${id.slice(0, 8
 
 /** Refuses a request to a sandbox that does not run. Clients look for these words. */
 export function sandboxGone(id: string): Refusal {
-  return { reason: 'sandbox not found', status: 502, body: gateway(id, 'The sandbox was not found') };
+  return { reason: notFound('sandbox not found'), status: 502, body: gateway(id, 'The sandbox was not found') };
 }
 
 /** Refuses a request without the traffic token to a port that needs it. */
@@ -103,7 +103,7 @@ export function trafficRefused(sandboxId: string): Refusal {
 /** Refuses a request to a port on which no program listens. Clients look for these words. */
 export function portClosed(id: string, port: number): Refusal {
   const body = { ...gateway(id, 'The sandbox is running but port is not open'), port };
-  return { reason: 'port is not open', status: 502, body };
+  return { reason: failedPrecondition('port is not open'), status: 502, body };
 }
 
 /** Refuses a request with the status and message. */

@@ -113,8 +113,8 @@ export class TemplateBuilds {
   }
 
   /**
-   * Starts a build that waits. Fails with `invalid_request` when it cannot begin so, with `already_exists` when
-   * it was started before, and with `resource_exhausted`.
+   * Starts a build that waits. Fails with `invalid_request` when it was started before or cannot begin as
+   * requested, and with `resource_exhausted`.
    */
   async begin(tenant: string, build: TemplateBuild, tags: readonly string[], start: TemplateStart): Promise<void> {
     if (build.status !== 'waiting') throw invalidRequest(`the build ${build.id} was started before`);

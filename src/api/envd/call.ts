@@ -3,7 +3,7 @@ import type { JsonObject } from '../../core/json.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import type { MessageStream } from './message-stream.ts';
 
-/** What requests mean that name no account or no directory. */
+/** Defaults of requests without an account or a directory. */
 export interface SandboxDefaults {
   /** `''`: the default account of the sandbox. */
   readonly user: string;

@@ -1,6 +1,6 @@
 import type { Kysely } from 'kysely';
 
-/** Creates the tables of templates that tenants build, and of the files that their clients upload for them. */
+/** Creates the tables of templates that tenants build, and of the files that their clients upload. */
 export async function up(db: Kysely<unknown>): Promise<void> {
   await db.schema
     .createTable('template_builds')

@@ -74,9 +74,9 @@ export async function useCodePackage(
 }
 
 /**
- * Deletes a package, unless a function version, an agent or a template refers to it. With `usedBeforeMs`, also keeps a
- * package that was used since. A referenced package then counts as used, so that it is not checked again
- * soon.
+ * Deletes a package, unless a function version, an agent or a template refers to it. With `usedBeforeMs`,
+ * also keeps a package that was used since. A referenced package then counts as used, so that it is not
+ * checked again soon.
  */
 export async function dropCodePackage(
   transaction: WriteTransaction,
@@ -204,8 +204,8 @@ async function touch(transaction: WriteTransaction, tenant: string, sha256: stri
 }
 
 /**
- * Returns a name for the function, agent or template that refers to the package, or null. Reads all of the tenant's
- * records, so only a removal calls it.
+ * Returns a name for the function, agent or template that refers to the package, or null. Reads all of the
+ * tenant's records, so only a removal calls it.
  */
 async function userOf(transaction: WriteTransaction, tenant: string, sha256: string): Promise<string | null> {
   const url = `"${codeUrl(sha256)}"`;

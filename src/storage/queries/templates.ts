@@ -42,8 +42,8 @@ export async function insertTemplateBuild(
 }
 
 /**
- * Changes a build that has not ended; with `tags` also gives it these tags of the template. Returns false when
- * it does not exist or has ended.
+ * Changes a build that has not ended, and gives it the tags `tags` of the template. Returns false when it
+ * does not exist or has ended.
  */
 export async function updateTemplateBuild(
   transaction: WriteTransaction,
