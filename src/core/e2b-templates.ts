@@ -141,6 +141,41 @@ export function readTagDrop(body: JsonObject): { readonly name: string; readonly
   return { name: parseTemplateName(name).name, tags };
 }
 
+const SNAPSHOT = object({ name: optional(text(), ''), memory: optional(boolean, true) }, { isFree: true });
+
+/** Reads the body of a snapshot. `name` `''`: it gets none. Fails with `invalid_request`. */
+export function readSnapshot(body: JsonObject): { readonly name: string } {
+  const { name: sent, memory } = readFields(SNAPSHOT, body);
+  if (memory) {
+    throw invalidRequest(
+      'invalid request body: snapshots of the memory are not supported by this service; memory: false ' +
+        '(mode="filesystem" of the SDKs) keeps the files',
+    );
+  }
+  if (sent === '') return { name: '' };
+  const { name, tag } = parseTemplateName(sent);
+  if (tag !== DEFAULT_TAG) throw invalidRequest('invalid request body: name of a snapshot must have no tag');
+  checkTemplateName({ name }, []);
+  return { name };
+}
+
+const MAX_SNAPSHOTS = 100;
+
+/** Reads the query of a list of snapshots. `''`: any. Fails with `invalid_request`. */
+export function readSnapshotList(query: URLSearchParams) {
+  const limit = query.get('limit') ?? String(MAX_SNAPSHOTS);
+  if (!/^\d{1,3}$/.test(limit) || Number(limit) < 1 || Number(limit) > MAX_SNAPSHOTS) {
+    throw invalidRequest(`invalid query: limit must be a number from 1 to ${MAX_SNAPSHOTS}`);
+  }
+  const name = query.get('name') ?? '';
+  return {
+    sandboxId: query.get('sandboxID') ?? '',
+    name: name === '' ? '' : parseTemplateName(name).name,
+    nextToken: query.get('nextToken') ?? '',
+    limit: Number(limit),
+  };
+}
+
 export const templateMissing = (name: string): ServiceError => notFound(`template not found: ${name.slice(0, 80)}`);
 
 function wrongStep(index: number, why: string): ServiceError {

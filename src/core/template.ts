@@ -18,6 +18,10 @@ export interface TemplateSpec extends BuiltTemplate {
   /** null: the default of sandboxes. */
   readonly cpuMillis: number | null;
   readonly memoryMb: number | null;
+  /** The sandbox whose files it has. Absent: the template was built. */
+  readonly snapshotOf?: string;
+  /** True for a snapshot to which the client gave a name. */
+  readonly isNamed?: boolean;
   /** Tags of the build when it is ready. Absent: none. */
   readonly tags?: readonly string[];
 }

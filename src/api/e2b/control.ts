@@ -71,11 +71,18 @@ const LIVES_WITH_SANDBOX: LivesWith = {
   keyOf: ({ params }) => agentIdOf(sandboxIdIn((params as { readonly sandboxID?: string }).sandboxID ?? '')),
 };
 
+/** Adds further routes. Receives the options of routes that change a sandbox, and the search for one. */
+type MoreRoutes = (
+  add: AddRoute,
+  change: Parameters<AddRoute>[2],
+  find: (tenant: string, sandboxId: string) => Promise<E2bSandbox>,
+) => void;
+
 /**
  * Adds the control API of the E2B protocol below `/e2b`, in its old and new forms. Its sandboxes are agents
  * with a template, so every other part of the service sees them. `more` adds further routes.
  */
-export function addControlRoutes(app: FastifyInstance, options: ControlOptions, more: (add: AddRoute) => void): void {
+export function addControlRoutes(app: FastifyInstance, options: ControlOptions, more: MoreRoutes): void {
   const gateOf = keyGates(app, options);
   const add: AddRoute = (method, paths, { access, livesWith }, handler) => {
     for (const path of paths) {
@@ -109,10 +116,13 @@ export function addControlRoutes(app: FastifyInstance, options: ControlOptions, 
   add('POST', ['/sandboxes/:sandboxID/resume'], change, resume);
   add('GET', ['/sandboxes/:sandboxID/metrics'], look, metrics);
   add('GET', ['/sandboxes/metrics'], { access: 'read' }, manyMetrics);
-  for (const what of ['fork', 'snapshots']) {
-    add('POST', [`/sandboxes/:sandboxID/${what}`], change, async (_request, reply) => notSupported(reply, what));
-  }
-  more(add);
+  add('POST', ['/sandboxes/:sandboxID/fork'], change, async (_request, reply) =>
+    notSupported(reply, 'fork of sandboxes is not supported by this service, because it copies the memory'),
+  );
+  add('PUT', ['/sandboxes/:sandboxID/network'], change, async (_request, reply) =>
+    notSupported(reply, 'changes of the network of sandboxes are not supported by this service'),
+  );
+  more(add, change, (tenant, sandboxId) => findSandbox(options, tenant, sandboxId));
   addUnknownRoute(app, gateOf({ access: 'read', url: `${E2B_PREFIX}/*` }));
 }
 
@@ -309,6 +319,6 @@ function sandboxIdIn(sent: string): string {
   return sent.split('-', 1)[0] as string;
 }
 
-function notSupported(reply: FastifyReply, what: string): FastifyReply {
-  return reply.code(501).send(refusal(501, `${what} of sandboxes is not supported by this service`).body);
+function notSupported(reply: FastifyReply, text: string): FastifyReply {
+  return reply.code(501).send(refusal(501, text).body);
 }

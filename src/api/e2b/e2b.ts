@@ -9,6 +9,7 @@ import { addInsideRoutes } from './inside.ts';
 import { addKeyRoutes, type KeyStore } from './key-routes.ts';
 import { SandboxMetrics } from './metrics.ts';
 import { E2bSandboxes } from './sandboxes.ts';
+import { addSnapshotRoutes } from './snapshots.ts';
 import { TemplateBuilds, type TemplateBuildsOptions } from './template-builds.ts';
 import { addAliasRoute, addTemplateRoutes } from './templates.ts';
 
@@ -48,9 +49,11 @@ export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2
   const keys = auth === null ? null : options.keys;
   app.register(async scope => {
     const control = { instances, executors, sandboxes, templates, metrics, keys, facts: { domain } };
-    addControlRoutes(scope, control, add => {
+    addControlRoutes(scope, control, (add, change, find) => {
       addAliasRoute(add, templates);
-      if (built && builds) addTemplateRoutes(scope, add, { ...built, builds, key });
+      if (!built || !builds) return;
+      addTemplateRoutes(scope, add, { ...built, builds, key });
+      addSnapshotRoutes(add, change, { ...built, builds, instances, find });
     });
   });
   app.register(async scope => addInsideRoutes(scope, passage, { instances, sandboxes, metrics, envd, auth }));

@@ -58,7 +58,8 @@ export function addTemplateRoutes(app: FastifyInstance, add: AddRoute, options: 
   add('POST', ['/v2/templates/:templateID/builds/:buildID'], { ...write, livesWith: LIVES_WITH_WORKER }, start);
   add('GET', ['/templates/:templateID/builds/:buildID/status'], read, status);
   add('GET', ['/templates/:templateID/files/:hash'], write, upload);
-  const list = async ({ tenant }: FastifyRequest) => listOf(await templates.list(tenant));
+  const list = async ({ tenant }: FastifyRequest) =>
+    listOf((await templates.list(tenant)).filter(({ spec }) => spec.snapshotOf === undefined));
   add('GET', ['/templates', '/v2/templates'], read, list);
   add('DELETE', ['/templates/:templateID'], write, async (request, reply) => {
     const name = nameIn(paramsOf(request));

@@ -204,6 +204,49 @@ def background():
     assert "line" in texts, texts
 
 
+@check("a snapshot has the files of a sandbox, and sandboxes begin with it")
+def snapshots():
+    with made("base", envs={"OF": "first"}) as sandbox:
+        sandbox.files.write("kept/file", "of the first")
+        sandbox.commands.run("echo root > /opt/file", user="root")
+        with raises(SandboxException, text="snapshots of the memory are not supported"):
+            sandbox.create_snapshot()
+        plain = sandbox.create_snapshot(mode="filesystem")
+        named = sandbox.create_snapshot(name_of("named"), mode="filesystem")
+        sandbox.files.write("kept/file", "later")
+        assert plain.names == [] and len(named.names) == 1, (plain, named)
+        listed = [each.snapshot_id for each in sandbox.list_snapshots().next_items()]
+        assert sorted(listed) == sorted([plain.snapshot_id, named.snapshot_id])
+        pages = sandbox.list_snapshots(limit=1)
+        assert [pages.next_items()[0].snapshot_id, pages.next_items()[0].snapshot_id] == listed
+        assert not pages.has_next
+    for snapshot in (plain.snapshot_id, named.snapshot_id, named.names[0]):
+        with made(snapshot) as copy:
+            run = copy.commands.run
+            assert run("cat kept/file /opt/file; echo $OF; ls /etc/passwd").stdout == "of the firstroot\nfirst\n/etc/passwd\n"
+            assert run("stat -c '%U %a' kept kept/file /home/user /tmp").stdout == "user 755\nuser 644\nuser 755\nroot 1777\n"
+    assert Sandbox.delete_snapshot(plain.snapshot_id) is True
+    assert Sandbox.delete_snapshot(plain.snapshot_id) is False
+    with raises(SandboxException, text="there is no template"):
+        Sandbox.create(plain.snapshot_id)
+
+
+@check("what needs the memory of another sandbox or rules of the network is refused with the reason")
+def lacking():
+    with made("base") as sandbox:
+        with raises(SandboxException, text="501: fork of sandboxes is not supported by this service"):
+            sandbox.fork()
+        with raises(SandboxException, text="501: changes of the network of sandboxes are not supported"):
+            sandbox.update_network({"deny_out": ["0.0.0.0/0"]})
+        with raises(SandboxException, text="memory: false is not supported"):
+            sandbox.pause(mode="filesystem")
+        assert sandbox.is_running()
+    with raises(SandboxException, text="network.denyOut is not supported"):
+        Sandbox.create(network={"deny_out": ["0.0.0.0/0"]})
+    with raises(SandboxException, text="allow_internet_access: false is not supported"):
+        Sandbox.create(allow_internet_access=False)
+
+
 @check("templates and their sandboxes survive a crash of the service")
 def survives():
     name = name_of("kept")
