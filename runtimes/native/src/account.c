@@ -23,8 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "groups.h"
 #include "kernel.h"
-#include "making.h"
 #include "rights.h"
 
 enum {

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "facts.h"
-#include "files.h"
 #include "frames.h"
 #include "refusals.h"
 

@@ -8,7 +8,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "entries.h"
 
 enum {
     /* The most that is read of a file with names, which code inside may have written. */

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "directories.h"
+#include "entries.h"
 #include "frames.h"
 #include "moment.h"
 #include "refusals.h"
@@ -359,21 +360,8 @@ static void prepare_for_no_memory(int connection, const char *path)
 
 _Noreturn void serve_files(int connection, const struct json *request)
 {
-    const struct json *asked = json_get(request, "path");
     const char *operation = json_text(request, "op");
-    if (asked->kind != JSON_STRING || asked->size == 0) {
-        refuse(connection, "invalid_request", "the path must not be empty");
-        _exit(0);
-    }
-    if (json_has_nul(asked)) {
-        refuse(connection, "invalid_request", "the path must not contain a NUL byte");
-        _exit(0);
-    }
-    char *path = json_bytes(asked);
-    if (path == NULL) {
-        refuse(connection, "invalid_request", "the path is not text that can be the name of a file");
-        _exit(0);
-    }
+    char *path = member_path(connection, request, "path", false);
     prepare_for_no_memory(connection, path);
     if (strcmp(operation, "open") == 0)
         read_file(connection, path, false);

@@ -1,20 +1,9 @@
-/* Shared by the parts that serve file requests. */
+/* Sends files, and receives uploads, for the parts that serve file requests. */
 #ifndef FILES_H
 #define FILES_H
 
 #include <stdbool.h>
 #include <sys/stat.h>
-
-enum {
-    PERMISSIONS = 07777,
-    /* The mode bits that a caller may set: without setuid and setgid. */
-    GIVEN_PERMISSIONS = 01777,
-};
-
-static inline long long modified_ms(const struct stat *about)
-{
-    return (long long)about->st_mtim.tv_sec * 1000 + about->st_mtim.tv_nsec / 1000000;
-}
 
 /* A file that an upload fills. */
 struct upload {

@@ -5,6 +5,9 @@
 #include "buffer.h"
 #include "json.h"
 
+/* The first uid that owns the limits of a sandbox. No distribution assigns it. */
+enum { FIRST_OWNER = 0x70000000 };
+
 /*
  * Opens the limit files of the groups called `name` while they are reachable, and adds two members to a JSON
  * object: `limits`, the files in the order of writing, for `write_limits`; and `oomKills`, the file that

@@ -4,9 +4,6 @@
 
 #include "worker.h"
 
-/* The first uid that owns the limits of a sandbox. No distribution assigns it. */
-enum { FIRST_OWNER = 0x70000000 };
-
 /*
  * Makes the rest of a sandbox: directory, network and root. Then continues the user's process.
  * `runtimes/native/fork` has forked this process into its groups and namespaces. `facts`: a descriptor of the

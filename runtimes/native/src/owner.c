@@ -30,10 +30,10 @@ static const char *start_of(int connection, const char **path, const struct owne
     return owner->home;
 }
 
-char *locate(int connection, const struct json *request, const char *member, const struct owner *owner)
+char *member_path(int connection, const struct json *request, const char *member, bool may_be_empty)
 {
     const struct json *asked = json_get(request, member);
-    if (asked->kind != JSON_STRING || (asked->size == 0 && owner->home == NULL)) {
+    if (asked->kind != JSON_STRING || (asked->size == 0 && !may_be_empty)) {
         refuse(connection, "invalid_request", "the path must not be empty");
         _exit(0);
     }
@@ -46,6 +46,12 @@ char *locate(int connection, const struct json *request, const char *member, con
         refuse(connection, "invalid_request", "the path is not text that can be the name of a file");
         _exit(0);
     }
+    return text;
+}
+
+char *locate(int connection, const struct json *request, const char *member, const struct owner *owner)
+{
+    char *text = member_path(connection, request, member, owner->home != NULL);
     struct buffer whole = {0};
     const char *path = text, *start = start_of(connection, &path, owner);
     buffer_format(&whole, "%s/%s", start, path);

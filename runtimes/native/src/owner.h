@@ -16,6 +16,11 @@ struct owner {
 };
 
 /*
+ * Returns the path that a member of the request names, as it is written. Refuses the request and ends the
+ * process if there is none, or if it cannot be a path. The caller frees it.
+ */
+char *member_path(int connection, const struct json *request, const char *member, bool may_be_empty);
+/*
  * Returns the absolute path that a member of the request names, without `.`, `..` and empty parts. Refuses
  * the request if there is none.
  */

@@ -1,4 +1,4 @@
-/* The side of init: one process table, which is started with the first request. */
+/* Init's side of the process table: starts it with the first request, and passes connections to it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 /*
  * Reports changes below a directory (`src/sandbox/files.ts`) over one connection. The answer says that the
- * watch stands; frames with lists of events follow. The caller sends `{"op":"flush","id":n}`, which is
+ * watch has begun; frames with lists of events follow. The caller sends `{"op":"flush","id":n}`, which is
  * answered when all changes before it are reported. The end of the connection ends the watch.
  */
 #include <errno.h>
