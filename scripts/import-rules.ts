@@ -71,7 +71,7 @@ const CLIENT = '../clients/typescript/src/';
 const COMMANDS = ['core/', 'lib/', 'config/', 'doctor/', CLIENT];
 
 const RULES: readonly ImportRule[] = [
-  rule(['core/**'], [], { message: 'core/ imports nothing of ours: it is vocabulary and rules without I/O.' }),
+  rule(['core/**'], [], { message: 'core/ imports no other folder: it is vocabulary and rules without I/O.' }),
   rule(['lib/**'], ['core/error.ts', 'core/limits.ts'], { uses: ['children'] }),
   rule(['telemetry/**'], ['core/', 'lib/']),
   rule(['config/**'], ['core/', 'lib/', 'sandbox/definitions.ts']),

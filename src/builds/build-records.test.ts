@@ -59,7 +59,7 @@ test('ready marks a build as READY even when its record is missing or says that 
   // The last record is a failed build; a later build succeeded just before the service died.
   await records.addBuild(BUILD);
   await records.say(KEPT, 'no network\n');
-  await records.end(KEPT, 'the build broke off');
+  await records.end(KEPT, 'the build was interrupted');
   await records.ready(BUILD);
   const ready = await records.get('t', KEPT);
   expect(ready).toMatchObject({ status: 'READY', reason: '' });

@@ -236,7 +236,7 @@ export class CodeDependencies {
     } catch (error) {
       const known = error instanceof ServiceError && error.code === 'failed_precondition';
       const reason = `the dependencies could not be installed: ${messageOf(error)}`;
-      await this.records.end(id, known ? reason : 'the build broke off').catch(lost);
+      await this.records.end(id, known ? reason : 'the build was interrupted').catch(lost);
       throw known ? failedPrecondition(`${reason}\n(the whole log: build ${id})`) : error;
     } finally {
       this.#layers.release(id);

@@ -315,7 +315,8 @@ export class Layers {
   async #reserve(layer: string, { key, tenant }: Recipe): Promise<void> {
     const { maxBytes, disk } = this.#options;
     const bytes = await diskUsage(layer);
-    if (bytes > maxBytes) throw failedPrecondition(`what it installed has ${bytes} bytes, the most is ${maxBytes}`);
+    if (bytes > maxBytes)
+      throw failedPrecondition(`the installed packages have ${bytes} bytes; the limit is ${maxBytes}`);
     await disk.hold(tenant, key, HOLDER, async () => bytes);
     this.#bytes.set(key, bytes);
   }
@@ -332,7 +333,7 @@ export class Layers {
   async #store(layer: string, key: string): Promise<void> {
     const { directory, flush = flushFileSystem } = this.#options;
     await flush(layer).catch((error: unknown) => {
-      throw unavailable('what was installed could not be brought to the disk', { cause: error });
+      throw unavailable('cannot flush the installed packages to the disk', { cause: error });
     });
     await rename(layer, this.pathOf(key));
     await flushDirectory(directory);

@@ -145,7 +145,7 @@ function npmRegistryOf(node: string, cli: string, environment: Environment): Pro
  */
 function noAnswer(error: unknown, tool: string): { readonly stdout: string } {
   if ((error as { readonly killed?: boolean }).killed !== true) return { stdout: '' };
-  throw unavailable(`${tool} did not say in time how it is configured`, { cause: error });
+  throw unavailable(`${tool} did not report its configuration in time`, { cause: error });
 }
 
 async function askNpm(node: string, cli: string, environment: Environment): Promise<string> {

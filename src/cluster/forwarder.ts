@@ -391,7 +391,7 @@ class ForwardedRequest implements AnswerSink {
 
   #brokeOff(cause: Error): ServiceError {
     const { nodeId } = this.#target;
-    const text = `replica ${nodeId} broke off before it answered (${messageOf(cause)}): whether the request was carried out is not known`;
+    const text = `replica ${nodeId} closed the connection before it answered (${messageOf(cause)}): whether the request was carried out is not known`;
     return unavailable(text, { cause, ...RETRY });
   }
 }

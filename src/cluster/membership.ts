@@ -162,7 +162,7 @@ export class NodeMembership implements Membership {
       else {
         const sentMs = performance.now();
         if (await prolongNode(this.#database.database, life, this.#times.ttlMs)) this.#prolong(life, sentMs);
-        else this.#lose('the database says that this life is over');
+        else this.#lose('the database has another record or none for this replica');
       }
       // Immediate, because others have begun to take over.
       if (this.#life === null && !this.#isLeaving) await this.#join();

@@ -279,7 +279,7 @@ async function proveContent(file: string, sha256: string): Promise<void> {
   await pipeline(createReadStream(file), hash);
   if (hash.digest('hex') !== sha256) {
     const { size } = await stat(file);
-    throw new Error(`what was stored of ${sha256} are other ${size} bytes`);
+    throw new Error(`the stored code package ${sha256} has other content (${size} bytes)`);
   }
 }
 

@@ -60,7 +60,7 @@ export function whyNotBegin(path: string, facts: DataDirFacts): string | null {
     return `the database ${DATABASE} of the data directory ${path} is missing${left}: ${ways}`;
   }
   if (hasDatabase && wasKilled && !hasLog) {
-    return `the last service was killed and the write-ahead log ${DATABASE}-wal of the data directory ${path} is missing${left}; unless another program has written it into the database, what was written last is lost: ${ways}`;
+    return `the last service was killed and the write-ahead log ${DATABASE}-wal of the data directory ${path} is missing${left}; unless another program has written it into the database, the last writes are lost: ${ways}`;
   }
   return null;
 }

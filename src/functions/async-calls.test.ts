@@ -277,7 +277,7 @@ describe('asynchronous calls after a crash', () => {
     await second.start();
     const theirs = await next();
     await mine.invocation.beforeRun?.();
-    await expect(theirs.invocation.beforeRun?.()).rejects.toThrow('not queued');
+    await expect(theirs.invocation.beforeRun?.()).rejects.toThrow('no longer queued');
     expect(await statusOf(first, id)).toBe('processing');
   });
 

@@ -293,13 +293,13 @@ export class AsyncCalls {
       }
       const row = await readAsyncCall(database, queued.id);
       const isQueued = row?.status === 'queued' || (row?.status === 'processing' && this.#maybeClaimed.has(queued.id));
-      if (row === null || !isQueued) throw failedPrecondition('it is not queued any more');
+      if (row === null || !isQueued) throw failedPrecondition('the call is no longer queued');
       const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
       webhookUrl = row.webhook_url;
       eventBytes = bytesOfEvent(row);
       // Stored before the call runs: after a crash it must not run again.
       const beforeRun = async () => {
-        if (!(await this.#claim(queued.id, lease))) throw failedPrecondition('it is not queued any more');
+        if (!(await this.#claim(queued.id, lease))) throw failedPrecondition('the call is no longer queued');
         countPlaced();
         this.#pump();
       };

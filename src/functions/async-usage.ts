@@ -33,7 +33,7 @@ export class AsyncUsage {
       });
     }
     if (this.#bytes + bytes > maxBytes || this.#bytesOf.get(tenant) + bytes > maxBytesPerTenant) {
-      throw resourceExhausted('asynchronous calls and their kept results take all the room that they may have', {
+      throw resourceExhausted('asynchronous calls and their kept results use all of their storage', {
         number: SERVICE_CODES.queueFull.code,
         retryAfterSeconds: 60,
       });

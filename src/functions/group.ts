@@ -382,7 +382,7 @@ export class Group {
 
   #lease(replica: VersionReplica, session: Session | undefined, sinceMs: number, free: () => void): Lease {
     const instance = replica.instance;
-    if (!instance) throw new Error('a slot on an instance that is not there');
+    if (!instance) throw new Error('the slot belongs to an unknown instance');
     let released = false;
     return {
       instance,

@@ -29,9 +29,9 @@ describe('the ledger counts all owners together', () => {
     const ledger = ledgerOf();
     ledger.reserve('function', size({ cpuMillis: 100, memoryMb: 8000, processes: 10 }));
     expect(ledger.refusal(size({ memoryMb: 192 }))).toBeUndefined();
-    expect(ledger.refusal(size({ memoryMb: 193 }))?.message).toContain('no memory left');
-    expect(ledger.refusal(size({ memoryMb: 1, processes: 991 }))?.message).toContain('no processes left');
-    expect(ledger.refusal(size({ memoryMb: 1, cpuMillis: 3901 }))?.message).toContain('no CPU left');
+    expect(ledger.refusal(size({ memoryMb: 193 }))?.message).toContain('not have enough free memory');
+    expect(ledger.refusal(size({ memoryMb: 1, processes: 991 }))?.message).toContain('not have enough free processes');
+    expect(ledger.refusal(size({ memoryMb: 1, cpuMillis: 3901 }))?.message).toContain('not have enough free CPU');
   });
 });
 
@@ -98,7 +98,7 @@ describe('a refusal of the ledger', () => {
     expect(ledger.refusal(size())).toMatchObject({
       code: 'resource_exhausted',
       message:
-        'the machine has no memory left to promise: 1024 of 8192 MiB are asked for, and held are agents 5000, functions 2000, builds of environments 1000 (setting overcommit.memory)',
+        'the machine does not have enough free memory: 1024 of 8192 MiB are requested; reserved are agents 5000, functions 2000, builds of environments 1000 (setting overcommit.memory)',
       retryAfterSeconds: 5,
     });
   });

@@ -91,7 +91,7 @@ export class Ledger {
     const holders = OWNERS.filter(({ kind }) => this.#reserved[kind][name] > 0);
     const held = holders.map(({ kind, text: owner }) => `${owner} ${this.#reserved[kind][name]}`).join(', ');
     return resourceExhausted(
-      `the machine has no ${text} left to promise: ${this.#countOf(size, name)} of ${this.#limit[name]} ${unit} are asked for, and held are ${held || 'none'} (setting ${setting})`,
+      `the machine does not have enough free ${text}: ${this.#countOf(size, name)} of ${this.#limit[name]} ${unit} are requested; reserved are ${held || 'none'} (setting ${setting})`,
       MACHINE_FULL,
     );
   }

@@ -324,7 +324,7 @@ export class JobRunner {
     try {
       return await this.#states.end(
         job,
-        failedEnd('JOB_SUPERVISOR_ACTOR_DIED', 'Job was given up because of an internal error.'),
+        failedEnd('JOB_SUPERVISOR_ACTOR_DIED', 'Job failed because of an internal error.'),
       );
     } catch {
       return 'left';

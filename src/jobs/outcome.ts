@@ -39,7 +39,7 @@ export function endOf(exit: ExitResult, stopReason: StopReason, rules: JobRules,
     );
   }
   if (exitCode === null) {
-    return failed('JOB_SUPERVISOR_ACTOR_DIED', 'Job has ended, and how is not known: its sandbox is gone.');
+    return failed('JOB_SUPERVISOR_ACTOR_DIED', 'Job has ended with an unknown result: its sandbox does not exist.');
   }
   if (exitCode === 0 && exit.cause === undefined) {
     return { status: 'SUCCEEDED', message: 'Job finished successfully.', errorType: '', exitCode, endedAtMs };

@@ -145,7 +145,7 @@ test('a relay between the caller and the peer is refused', async () => {
 });
 
 test.each([
-  ['ends at once', (socket: net.Socket) => socket.destroy(), 'before it had proven'],
+  ['ends at once', (socket: net.Socket) => socket.destroy(), 'before it proved'],
   ['speaks another protocol', (socket: net.Socket) => socket.end('SSH-2.0-x\r\n'), 'cannot be reached'],
 ])('a peer that %s fails the connection at once', async (_what, answer, message) => {
   const port = await listen(net.createServer(socket => answer(socket.on('error', () => undefined))));

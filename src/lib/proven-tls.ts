@@ -155,7 +155,7 @@ async function shake(peer: ProvenPeer, signal: AbortSignal): Promise<Shaken> {
   socket.setKeepAlive(true, KEEP_ALIVE_MS);
   const late = () => {
     socket.destroy();
-    if (signal.aborted) return deadlineExceeded(`the connection to ${where(peer)} was given up by its caller`);
+    if (signal.aborted) return deadlineExceeded(`the caller cancelled the connection to ${where(peer)}`);
     return unavailable(`${where(peer)} did not answer within ${PROOF_TIMEOUT_MS / 1000} s`);
   };
   return await within(prove(socket, peer), PROOF_TIMEOUT_MS, late, signal);
@@ -169,8 +169,7 @@ function prove(socket: TLSSocket, peer: ProvenPeer): Promise<Shaken> {
       socket.destroy();
       reject(error);
     };
-    const left = () =>
-      fail(unavailable(`${where(peer)} closed the connection before it had proven that it knows the key`));
+    const left = () => fail(unavailable(`${where(peer)} closed the connection before it proved that it has the key`));
     const take = (chunk: Buffer) => {
       received = Buffer.concat([received, chunk]);
       if (received.length < NONCE_BYTES + PROOF_BYTES) return;

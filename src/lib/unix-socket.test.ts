@@ -62,7 +62,7 @@ test('a symbolic link to another socket is not followed, from any owner', async 
   const path = join(directory, 'runtime.sock');
   for (const target of [other, 'other', `/proc/self/root${other}`]) {
     symlinkSync(target, path);
-    expect(await heard(path)).toBe('what stands there is not a socket');
+    expect(await heard(path)).toBe('the path exists and is not a socket');
     unlinkSync(path);
   }
 });

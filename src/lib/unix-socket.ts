@@ -33,5 +33,5 @@ function openSocket(path: string): number {
   const descriptor = openSync(path, O_PATH | constants.O_NOFOLLOW);
   if (fstatSync(descriptor).isSocket()) return descriptor;
   closeSync(descriptor);
-  throw new Error('what stands there is not a socket');
+  throw new Error('the path exists and is not a socket');
 }

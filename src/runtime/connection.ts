@@ -154,7 +154,8 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       reader.pause();
       resolve(connection);
     };
-    const giveUp = () => breakOff(new ProtocolError('it did not finish a frame, and others needed the room'));
+    const giveUp = () =>
+      breakOff(new ProtocolError('it did not finish a frame, and other connections needed the memory'));
     const reader = new FrameReader({ admit: admitGreeting, take: greeting, giveUp });
     let isReading = true;
     const take = (chunk: Buffer | null): boolean => {

@@ -46,7 +46,7 @@ async function plan(path: string, file: string, facts: DataDirFacts): Promise<Re
   const steps: RecoveryStep[] = [];
   if (facts.wasKilled && !facts.hasLog) {
     findings.push(
-      'The last service was killed and its write-ahead log is missing: what was written last is lost, unless another program (sqlite3, a backup) has written it into the database.',
+      'The last service was killed and its write-ahead log is missing: the last writes are lost, unless another program (sqlite3, a backup) has written it into the database.',
     );
     steps.push({
       text: 'continue with the database as it is, without the last writes',

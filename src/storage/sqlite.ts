@@ -136,7 +136,7 @@ function readable(error: unknown): unknown {
     case SQLITE_FULL:
       return unavailable('the disk is full: nothing can be written to the data directory', about);
     case SQLITE_IOERR:
-      return unavailable(`the disk does not take what is written to the data directory: ${messageOf(error)}`, about);
+      return unavailable(`cannot write to the disk of the data directory: ${messageOf(error)}`, about);
     default:
       return error;
   }

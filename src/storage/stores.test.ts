@@ -88,7 +88,7 @@ describe('stores with a write thread', () => {
 
   test('write refuses an operation that the thread does not know, and names the operation', async () => {
     const unknown = stores.writes.write(async function dance() {});
-    await expect(unknown).rejects.toThrow('does not know the write operation "dance"');
+    await expect(unknown).rejects.toThrow('does not have the operation "dance"');
   });
 
   test('close waits for pending writes, and later writes are refused', async () => {
@@ -113,9 +113,9 @@ describe('stores with a write thread', () => {
     expect(lost.length).toBeGreaterThan(0);
     for (const outcome of lost) expect(outcome).toMatchObject({ reason: { code: 'internal' } });
     await expect(client.write(createPools, [pool('b')])).rejects.toMatchObject({
-      ...{ code: 'internal', message: expect.stringContaining('has to be started again') },
+      ...{ code: 'internal', message: expect.stringContaining('restart the service') },
     });
-    expect(client.problem()).toContain('the thread that writes the database has ended');
+    expect(client.problem()).toContain('the write thread of the database has ended');
     await client.close();
   });
 

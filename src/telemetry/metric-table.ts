@@ -47,7 +47,8 @@ export const METRICS = {
     type: 'histogram',
     help: 'Duration of agent calls, including waiting.',
     labels: {
-      outcome: '`ok`, a code of user code (`4002`), the code of an error of ours (`deadline_exceeded`), or `other`',
+      outcome:
+        '`ok`, a code of user code (`4002`), the code of an error of the service (`deadline_exceeded`), or `other`',
     },
     buckets: CALL_SECONDS,
   },

@@ -157,7 +157,7 @@ export class FakeAccess extends NoProcesses implements SandboxAccess {
 
   #enter(signal: AbortSignal): FakeInside {
     if (this.#inside === undefined || this.#inside.ended.aborted) throw failedPrecondition('the sandbox does not run');
-    if (signal.aborted) throw deadlineExceeded('given up before it began');
+    if (signal.aborted) throw deadlineExceeded('cancelled before it started');
     return this.#inside;
   }
 }
@@ -227,7 +227,7 @@ function endWith(
 
 function failureOf(inside: FakeInside, signal: AbortSignal): ServiceError | null {
   if (inside.ended.aborted) return unavailable('the sandbox ended');
-  return signal.aborted ? deadlineExceeded('given up by its caller') : null;
+  return signal.aborted ? deadlineExceeded('the caller cancelled it') : null;
 }
 
 /**

@@ -64,7 +64,7 @@ test('an agent that does not fit is rejected with the holders of the capacity an
   await expect(bed.createAgent()).rejects.toMatchObject({
     code: 'resource_exhausted',
     message: expect.stringContaining(
-      'no memory left to promise: 128 of 512 MiB are asked for, and held are agents 512',
+      'not have enough free memory: 128 of 512 MiB are requested; reserved are agents 512',
     ),
     retryAfterSeconds: 5,
   });

@@ -73,7 +73,7 @@ async function pass(process: ProcessStream, call: Call, stream: MessageStream): 
     stream.keepAliveWith(KEEP_ALIVE);
     for await (const output of process.output) await stream.send(toDataEvent(output));
     const end = await process.ended;
-    if (end.timedOut) throw new ConnectError('deadline_exceeded', 'the process was killed: its time was over');
+    if (end.timedOut) throw new ConnectError('deadline_exceeded', 'the process was killed at its time limit');
     await refuseEndOfSandbox(end, call);
     await stream.send({ event: { end: toEndEvent(end) } });
   } finally {

@@ -313,6 +313,6 @@ async function sendText(socket: WebSocket, text: string): Promise<void> {
     const isTaken = await endsWithin(send(socket, text.slice(at, at + MAX_FRAME_CHARS)), LIMITS.tailIdleMs);
     if (isTaken) continue;
     socket.terminate();
-    throw deadlineExceeded(`its reader took nothing of it for ${LIMITS.tailIdleMs / 1000} s`);
+    throw deadlineExceeded(`the client read nothing for ${LIMITS.tailIdleMs / 1000} s`);
   }
 }

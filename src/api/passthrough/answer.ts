@@ -116,7 +116,7 @@ export function trailersForCaller(answer: IncomingMessage, way: Way): [string, s
 
 /** Builds the error of an answer that cannot be passed to the client. */
 export function wrong({ port }: Pick<Asked, 'port'>, what: string) {
-  return unavailable(`the server on port ${port} gave an answer that cannot be passed on: ${what}`);
+  return unavailable(`the server on port ${port} sent an answer that cannot be forwarded: ${what}`);
 }
 
 function readHeaders(answer: IncomingMessage, asked: Asked): string[] {

@@ -78,7 +78,7 @@ describe('an invalid answer of a server is 502 and ends nothing else', () => {
     expect(await it.send({ method: 'GET', url: at(port) })).toMatchObject({
       status: 502,
       body: {
-        message: `the server on port ${port} gave an answer that cannot be passed on: its status is 99, which is none of an answer`,
+        message: `the server on port ${port} sent an answer that cannot be forwarded: its status is 99, which is none of an answer`,
       },
     });
   });

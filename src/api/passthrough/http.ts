@@ -95,9 +95,13 @@ function headOf(inner: ClientRequest, asked: Asked): Promise<Answered> {
       const isTooLong = (error as NodeJS.ErrnoException).code === 'HPE_HEADER_OVERFLOW';
       const kibibytes = LIMITS.passHeadBytes / 1024;
       const why = isTooLong ? `the head of its answer is larger than ${kibibytes} KiB` : messageOf(error);
-      reject(unavailable(`the server on port ${port} broke off before it answered: ${why}`, { cause: error }));
+      reject(
+        unavailable(`the server on port ${port} closed the connection before it answered: ${why}`, { cause: error }),
+      );
     });
-    inner.once('close', () => reject(unavailable(`the server on port ${port} broke off before it answered`)));
+    inner.once('close', () =>
+      reject(unavailable(`the server on port ${port} closed the connection before it answered`)),
+    );
   });
 }
 

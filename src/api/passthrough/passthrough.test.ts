@@ -365,7 +365,10 @@ describe('a server that does not answer', () => {
     const port = await insideTcp(socket => void socket.once('data', () => socket.end(bytes)));
     expect(await it.send({ method: 'POST', url: at(port), payload: 'x' })).toMatchObject({
       status: 502,
-      body: { code: 502, message: expect.stringContaining(`the server on port ${port} broke off before it answered`) },
+      body: {
+        code: 502,
+        message: expect.stringContaining(`the server on port ${port} closed the connection before it answered`),
+      },
     });
   });
 

@@ -127,7 +127,7 @@ const unreachable = {
   400: errors[400],
   404: errors[404],
   409: errors[409],
-  502: errorDocs('Nothing listens on the port, or what does broke off before it answered.'),
+  502: errorDocs('Nothing listens on the port, or its program closed the connection without an answer.'),
   504: errorDocs('The port did not answer in time.'),
 };
 const http = (operationId: string, method: string): RouteDocs => ({

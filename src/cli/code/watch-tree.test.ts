@@ -166,7 +166,7 @@ console.log('seen');
       process.execPath,
     ]).toString();
     expect(said).toMatch(
-      /^the kernel has no watch left for this user \(E.+\). It is looked at every 0\.05 s instead; .+\nseen\n$/,
+      /^the kernel has no watch left for this user \(E.+\). The directory is read every 0\.05 s instead; .+\nseen\n$/,
     );
   });
 });

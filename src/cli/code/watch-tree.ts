@@ -99,7 +99,7 @@ export function watchTree(
 
 function noWatchLeft({ message }: Error, lookMs: number): Error {
   return new Error(
-    `the kernel has no watch left for this user (${message}). It is looked at every ${lookMs / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
+    `the kernel has no watch left for this user (${message}). The directory is read every ${lookMs / 1000} s instead; fs.inotify.max_user_watches and fs.inotify.max_user_instances (sysctl) are the limits`,
   );
 }
 

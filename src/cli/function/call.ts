@@ -66,7 +66,7 @@ async function printEvents(io: Io, answer: AsyncIterable<Buffer>): Promise<void>
     if (error instanceof CliError || io.signal.aborted) throw error;
     throw new CliError(`The connection broke (${(error as Error).message}).`, EXIT.unreachable);
   }
-  if (!isDone) throw new CliError('The stream ended before its end.', EXIT.unreachable);
+  if (!isDone) throw new CliError('The stream ended without its last event.', EXIT.unreachable);
 }
 
 function failureOf({ data }: ServerEvent): CliError {

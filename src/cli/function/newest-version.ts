@@ -23,7 +23,7 @@ export async function newestVersion(io: Io, registry: string | undefined): Promi
   const { code, out, err } = await runNpm(io, args);
   if (code === 'ENOENT') {
     throw new CliError(
-      'npm is not installed, and only npm knows which registry is asked: ask where the package came from.',
+      'npm is not installed, and only npm knows the configured registry: check where you got the package.',
     );
   }
   const answer = objectIn(out);

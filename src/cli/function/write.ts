@@ -311,7 +311,7 @@ async function dependenciesOf(
  */
 function packageFields({ codePath }: FunctionFlags, base: JsonObject, packaged: string): CodeFields {
   if (codePath !== undefined) {
-    throw usageError(`--code-path: code that is uploaded stands at ${CODE_TARGET} in the sandbox; leave it out.`);
+    throw usageError(`--code-path: uploaded code is always at ${CODE_TARGET} in the sandbox; leave it out.`);
   }
   const mounts = isJsonObject(base.rootfs) && Array.isArray(base.rootfs.mounts) ? base.rootfs.mounts : [];
   const others = mounts.filter(mount => !isJsonObject(mount) || mount.target !== base.codePath);

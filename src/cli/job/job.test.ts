@@ -28,7 +28,7 @@ test('schedule create replaces a schedule only when --replace is given', async (
 test('schedule create names --replace when the schedule exists', async () => {
   await using service = await StubService.start((_, response) => json(response, 409, { message: 'It exists' }));
   const ran = await cli(['job', 'schedule', 'create', '--address', service.address, 'a', '0 3 * * *', '--', 'true']);
-  expect(ran).toMatchObject({ code: 1, err: expect.stringMatching(/It exists\nWith --replace/) });
+  expect(ran).toMatchObject({ code: 1, err: expect.stringMatching(/It exists\nUse --replace/) });
 });
 
 test('job submit reads options before the command, and passes later options to the command', async () => {

@@ -178,7 +178,7 @@ function takeOptions(self: Command, words: readonly string[]): readonly string[]
   const { operands, unknown } = self.parseOptions([...words]);
   const [option] = unknown;
   if (option !== undefined) throw usageError(`There is no option ${option}; add --help for the options.`);
-  if (operands.length === 0) throw usageError('The command is missing: it stands behind "--".');
+  if (operands.length === 0) throw usageError('The command is missing: write it after "--".');
   return operands;
 }
 

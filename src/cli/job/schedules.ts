@@ -39,7 +39,7 @@ export async function createSchedule(
   const [method, path] = options.replace === true ? ['PUT', pathOf(id)] : ['POST', PATH];
   const answer = await client.json(method, path, { body: JSON.stringify(body) }).catch((error: unknown) => {
     if (!(error instanceof CliError) || error.status !== 409) throw error;
-    throw new CliError(`${error.message}\nWith --replace this one takes its place.`, error.exitCode, error.status);
+    throw new CliError(`${error.message}\nUse --replace to replace it.`, error.exitCode, error.status);
   });
   if (options.json === true) printJson(io, answer);
   else io.out.write(`${id}\n`);

@@ -225,7 +225,7 @@ describe('runServer', () => {
       run.signal();
       await vi.advanceTimersByTimeAsync(16_000);
       expect(await run.code).toBe(1);
-      expect(run.lines.at(-1)).toBe('stopped: closing took longer than 16 s and was given up');
+      expect(run.lines.at(-1)).toBe('stopped: closing took longer than 16 s and was aborted');
     } finally {
       vi.useRealTimers();
     }

@@ -111,7 +111,7 @@ async function close(
   try {
     const closing = Promise.race([server.close(options), reasons.second]);
     if (!(await endsWithin(closing, boundMs))) {
-      return { line: `closing took longer than ${boundMs / 1000} s and was given up`, exitCode: EXIT.failure };
+      return { line: `closing took longer than ${boundMs / 1000} s and was aborted`, exitCode: EXIT.failure };
     }
     const result = await closing;
     if ('kind' in result) {

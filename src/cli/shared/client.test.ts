@@ -118,7 +118,7 @@ test('a command ends with exit code 69 when the service hangs up, and a write wa
   const list = await cli(['agent', 'list', '--address', service.address]);
   expect(list).toMatchObject({ code: 69, err: `${gone}\n` });
   const restart = ['agent', 'restart', '11111111-1111-1111-1111-111111111111', '--address', service.address];
-  const why = `${gone} It may have done what it was asked for: look before you ask again.\n`;
+  const why = `${gone} The operation may have succeeded: check before you retry.\n`;
   expect(await cli(restart)).toMatchObject({ code: 69, err: why });
 });
 
@@ -129,7 +129,7 @@ test.each([
   await using service = await empty();
   const { code, err } = await cli([...args, '--address', service.address]);
   expect({ code, seen: service.seen }).toEqual({ code: 2, seen: [] });
-  expect(err).toContain(`cannot be sent as ${name}: it has characters that no header has.`);
+  expect(err).toContain(`cannot be sent as ${name}: it has characters that a header cannot have.`);
 });
 
 test.each([
@@ -177,7 +177,7 @@ test.each([
 test.each([
   [['--address', 'ftp://x'], '--address must be a URL such as http://127.0.0.1:8888'],
   [['--address', 'http://'], '--address must be a URL'],
-  [['--token', 'two words'], 'What --token has is not a token'],
+  [['--token', 'two words'], 'The content of --token is not a token'],
   [['--token-file', '/nowhere'], 'The token file /nowhere cannot be read: it does not exist.'],
   [['--token-file', tmpdir()], 'cannot be read: it is a directory.'],
   [['--ca-file', '/nowhere'], 'The CA file /nowhere cannot be read: it does not exist.'],

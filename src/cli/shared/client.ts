@@ -301,7 +301,7 @@ async function readAuthority(file: string): Promise<string> {
 /** Returns the token if it has only visible ASCII, which a header requires. */
 export function checkToken(token: string, where: string): string {
   if (!/^[\x21-\x7e]+$/.test(token))
-    throw usageError(`What ${where} has is not a token: it is empty or has characters that no token has.`);
+    throw usageError(`The content of ${where} is not a token: it is empty or has characters that a token cannot have.`);
   return token;
 }
 
@@ -320,7 +320,9 @@ function checkHeaders(headers: Readonly<Record<string, string>>): void {
     try {
       validateHeaderValue(name, value);
     } catch {
-      throw usageError(`${JSON.stringify(value)} cannot be sent as ${name}: it has characters that no header has.`);
+      throw usageError(
+        `${JSON.stringify(value)} cannot be sent as ${name}: it has characters that a header cannot have.`,
+      );
     }
   }
 }

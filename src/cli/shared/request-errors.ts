@@ -48,7 +48,7 @@ export function unanswered(entry: Entry, base: URL, method: string, error: Error
       EXIT.unreachable,
     );
   }
-  const whatNow = method === 'GET' ? '' : ' It may have done what it was asked for: look before you ask again.';
+  const whatNow = method === 'GET' ? '' : ' The operation may have succeeded: check before you retry.';
   return new CliError(
     `The ${nameOf(entry)} at ${base.origin} gave no answer (${error.message}).${whatNow}`,
     EXIT.unreachable,

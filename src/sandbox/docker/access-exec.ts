@@ -35,14 +35,14 @@ export async function openCommand(
   signal: AbortSignal,
   logger: Logger,
 ): Promise<OpenExec> {
-  if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+  if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
   const { exec, stream } = await begin(engine, container, request);
   const program = request.argv[0] ?? '';
   const hasTerminal = request.terminal !== null;
   const command = new OpenCommand({ engine, container, exec, stream, program, hasTerminal, logger });
   const letGo = onAbort(signal, () => command.giveUp());
   command.ended.catch(() => undefined).finally(letGo);
-  if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+  if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
   // Only newer daemons accept the size at creation, so set it after the start.
   if (request.terminal !== null) command.resize(request.terminal);
   return command;
@@ -175,7 +175,7 @@ class OpenCommand implements OpenExec {
   /** Kills the command and fails its streams, because its caller no longer waits. */
   giveUp(): void {
     this.kill();
-    this.#fail(deadlineExceeded('the command was given up by its caller'));
+    this.#fail(deadlineExceeded('the caller cancelled the command'));
   }
 
   #take(chunk: Buffer): void {

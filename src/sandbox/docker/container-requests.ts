@@ -96,7 +96,7 @@ export async function readStats(engine: Engine, container: string): Promise<Sand
     if ((await inspectExit(engine, container)) !== 'running') throw failedPrecondition('the sandbox does not run');
     return undefined;
   });
-  if (stats === undefined) throw unavailable('the docker daemon cannot tell what the container uses');
+  if (stats === undefined) throw unavailable('the docker daemon reports no usage of the container');
   const usage = stats.memory_stats?.usage ?? 0;
   const cache = stats.memory_stats?.stats?.total_inactive_file ?? stats.memory_stats?.stats?.inactive_file ?? 0;
   return {

@@ -109,7 +109,7 @@ function takesFilter(info: DaemonInfo): boolean {
 /** Fails with `failed_precondition` when the spec requires isolation and the daemon lacks a layer. */
 export function refuseWithoutIsolation(spec: SandboxSpec, { degraded }: DaemonFacts): void {
   if (!spec.requireIsolation || degraded.length === 0) return;
-  throw failedPrecondition(`isolation is required, and it is not whole here: ${degraded.join('; ')}`);
+  throw failedPrecondition(`isolation is required, but it is incomplete on this machine: ${degraded.join('; ')}`);
 }
 
 /**

@@ -27,7 +27,7 @@ export async function runCommand(
   signal: AbortSignal,
   logger: Logger,
 ): Promise<ExecResult> {
-  if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+  if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
   const { exec, stream } = await begin(engine, container, request);
   const stdout = new Output(request.maxOutputBytes);
   const stderr = new Output(request.maxOutputBytes);
@@ -42,7 +42,7 @@ export async function runCommand(
     });
     if (!(await endsWithin(ended, request.timeoutMs, signal))) {
       await killCommand(engine, container, exec, logger);
-      if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
+      if (signal.aborted) throw deadlineExceeded('the caller cancelled the command');
       return result(-1, stdout, stderr);
     }
     const code = await pollExitCode(inspect);

@@ -77,7 +77,7 @@ export class HostProgram {
     const text = await within(this.#said, READY_TIMEOUT_MS, late, signal);
     const answer = parse(text);
     if (answer?.ok === true) return;
-    throw unavailable(answer?.message ?? `the ${this.#module} did not start: it ended without a word`);
+    throw unavailable(answer?.message ?? `the ${this.#module} did not start: it ended without an answer`);
   }
 
   /** Closes the program's standard input and stops reading its reports. */

@@ -47,7 +47,7 @@ export class AccessConnection {
     socket.on('error', error => {
       this.#cause ??= error;
     });
-    const giveUp = () => socket.destroy(deadlineExceeded('what was asked of the sandbox was given up by its caller'));
+    const giveUp = () => socket.destroy(deadlineExceeded('the caller cancelled the request to the sandbox'));
     socket.once('close', onAbort(signal, giveUp));
   }
 
@@ -90,7 +90,7 @@ export class AccessConnection {
     try {
       answer = JSON.parse(frame.toString()) as AccessAnswer;
     } catch (error) {
-      throw unavailable('the sandbox answered what is not JSON', { cause: error });
+      throw unavailable('the answer of the sandbox is not JSON', { cause: error });
     }
     if (answer.ok === true) return answer;
     throw new ServiceError(answer.code as ErrorCode, String(answer.message));
@@ -105,8 +105,8 @@ export class AccessConnection {
   /** Returns the most specific known reason for the end of the connection. */
   failure(): ServiceError {
     if (this.#cause instanceof ServiceError) return this.#cause;
-    if (this.#signal.aborted) return deadlineExceeded('what was asked of the sandbox was given up by its caller');
-    return unavailable('the sandbox ended, or what worked for this in it', { cause: this.#cause });
+    if (this.#signal.aborted) return deadlineExceeded('the caller cancelled the request to the sandbox');
+    return unavailable('the sandbox ended, or its process that served the request ended', { cause: this.#cause });
   }
 
   #frame(): Promise<Buffer> {

@@ -123,7 +123,7 @@ class RemoteProcess implements ProcessStream {
   close(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#reject(failedPrecondition(`the end of process ${this.pid} is not listened to any more`));
+    this.#reject(failedPrecondition(`the connection to process ${this.pid} was closed before the process ended`));
     this.output.push(null);
     this.#connection.socket.destroy();
   }

@@ -20,7 +20,7 @@ export async function connectTcp(host: string, port: number, signal: AbortSignal
     });
     socket.once('connect', () => resolve(socket));
   });
-  const giveUp = () => socket.destroy(deadlineExceeded(`the connection to port ${port} was given up by its caller`));
+  const giveUp = () => socket.destroy(deadlineExceeded(`the caller cancelled the connection to port ${port}`));
   socket.once('close', onAbort(signal, giveUp));
   return await within(connected, CONNECT_TIMEOUT_MS, () => {
     const silence = unavailable(`port ${port} does not answer`);

@@ -79,7 +79,7 @@ export class FrameSocket {
     try {
       return JSON.parse(frame.toString()) as Record<string, unknown>;
     } catch (error) {
-      throw unavailable(`the sandbox sent what is not JSON: ${messageOf(error)}`, { cause: error });
+      throw unavailable(`the sandbox sent text that is not JSON: ${messageOf(error)}`, { cause: error });
     }
   }
 

@@ -222,14 +222,14 @@ export abstract class HostDriver implements SandboxDriver {
   async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
     const connection = await this.#connectRunning(handle);
     const run = async (late: AbortSignal): Promise<ExecResult> => {
-      if (signal.aborted) throw deadlineExceeded('the command was given up before it began');
+      if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
       onAbort(late, () => connection.close());
       connection.send({ op: 'exec' }, request);
       const header = await connection.nextMessage();
       if (header !== null && header.ok !== true) throw refusalOf(header);
       const stdout = header === null ? null : await connection.next();
       const stderr = header === null ? null : await connection.next();
-      if (signal.aborted) throw deadlineExceeded('the command was given up by its caller');
+      if (signal.aborted) throw deadlineExceeded('the caller cancelled the command');
       if (header === null || stdout === null || stderr === null) throw await this.#lostCommand(handle);
       return {
         returncode: header.returncode as number,

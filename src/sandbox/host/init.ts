@@ -73,7 +73,7 @@ async function findExit(sandbox: ProcessSandbox, closing: AbortSignal): Promise<
   // Init was killed from outside or by the kernel. Its end becomes visible a moment after its connections
   // close.
   if (await waitForInit(sandbox)) return await recordKilled(sandbox);
-  throw unavailable(`the init of ${sandbox.instanceId} does not tell when it ends`);
+  throw unavailable(`the init of ${sandbox.instanceId} does not report its end`);
 }
 
 /**
@@ -135,7 +135,7 @@ export async function askStats(connection: FrameSocket): Promise<SandboxStats> {
   try {
     connection.send({ op: 'stats' });
     const answer = await within(connection.nextMessage(), STATS_TIMEOUT_MS, 'the sandbox did not answer in time');
-    if (answer === null) throw unavailable('the sandbox ended before it told what it uses');
+    if (answer === null) throw unavailable('the sandbox ended before it reported its usage');
     return answer as unknown as SandboxStats;
   } finally {
     connection.close();

@@ -13,7 +13,7 @@ export function isAlive(name: processes.ProcessName): boolean {
   try {
     return processes.isAlive(name);
   } catch (error) {
-    throw unavailable(`whether process ${name.pid} lives cannot be told: ${messageOf(error)}`, { cause: error });
+    throw unavailable(`cannot read whether process ${name.pid} runs: ${messageOf(error)}`, { cause: error });
   }
 }
 

@@ -163,7 +163,7 @@ export class KubernetesApi {
       } catch (error) {
         this.requests.emit('sent', method, 0);
         if (this.#closing.signal.aborted) throw unavailable('the kubernetes driver is closed');
-        if (signal?.aborted) throw deadlineExceeded(`the API server was to ${what}, and was given up by its caller`);
+        if (signal?.aborted) throw deadlineExceeded(`the caller cancelled the request to the API server to ${what}`);
         // The API server closed an idle connection at the moment of its reuse.
         const isStale = request.reusedSocket && (error as NodeJS.ErrnoException).code === 'ECONNRESET';
         if (isStale && tries < MAX_TRIES) continue;
@@ -278,7 +278,7 @@ function parse(text: string, what: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw unavailable(`the API server was to ${what}, and answered what is not JSON`, { cause: error });
+    throw unavailable(`the API server was to ${what}, and its answer is not JSON`, { cause: error });
   }
 }
 

@@ -57,7 +57,7 @@ export function checkTarget(target: string): void {
     throw failedPrecondition(`mount target ${target} is in ${tree}, which the sandbox needs`);
   // Kubernetes refuses mount paths with a colon.
   if (normal.includes(':'))
-    throw failedPrecondition(`mount target ${target} has a colon, which Kubernetes does not take`);
+    throw failedPrecondition(`mount target ${target} has a colon, which Kubernetes does not accept`);
 }
 
 export function normalOf(target: string): string {

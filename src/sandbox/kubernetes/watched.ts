@@ -267,6 +267,6 @@ async function* linesOf(message: IncomingMessage): AsyncIterable<string> {
     if (from === chunk.length) continue;
     parts.push(chunk.subarray(from));
     bytes += chunk.length - from;
-    if (bytes > MAX_LINE_BYTES) throw unavailable('the API server told of an object that is too large');
+    if (bytes > MAX_LINE_BYTES) throw unavailable('the API server sent an object that is too large');
   }
 }

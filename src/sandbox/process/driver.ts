@@ -163,7 +163,9 @@ export class ProcessDriver extends HostDriver {
       if (started !== null) return started;
       serving = await this.#zygote(need, serving, signal);
     }
-    throw unavailable('the zygote ended the start without a word; its log is in run/ of the data directory');
+    throw unavailable(
+      'the zygote closed the connection before it answered the start; its log is in run/ of the data directory',
+    );
   }
 
   /**
@@ -235,7 +237,7 @@ export class ProcessDriver extends HostDriver {
    */
   async #giveUp(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
     connection.endSending();
-    await within(reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await within(reply, GIVE_UP_TIMEOUT_MS, 'no answer to the cancelled start').catch(() => undefined);
     this.#drop(connection);
     await this.removeStarted(instanceId);
   }

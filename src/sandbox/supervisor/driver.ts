@@ -260,7 +260,7 @@ export class SupervisorDriver extends HostDriver {
    */
   async #giveUp(shim: Shim, instanceId: string, named: Promise<void>): Promise<void> {
     shim.connection.endSending();
-    await within(shim.reply, GIVE_UP_TIMEOUT_MS, 'the start was given up').catch(() => undefined);
+    await within(shim.reply, GIVE_UP_TIMEOUT_MS, 'no answer to the cancelled start').catch(() => undefined);
     await named;
     await this.removeStarted(instanceId);
     await this.#dismiss(shim);

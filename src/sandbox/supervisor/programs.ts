@@ -189,7 +189,7 @@ export class Programs {
     }
     const info = await this.info(name).catch(() => null);
     const why = info?.spawnError === undefined || info.spawnError === '' ? messageOf(error) : info.spawnError;
-    return unavailable(`supervisord cannot start a program of ours: ${why}`, { cause: error });
+    return unavailable(`supervisord cannot start a program of Rookery: ${why}`, { cause: error });
   }
 
   #advice(): string {

@@ -149,7 +149,7 @@ async function failWhenItEnds(program: string, programs: Programs): Promise<neve
     await pause(backoffMs(LOOKS, looks));
     const info = await programs.info(program);
     if (info === null || (info.state !== 'RUNNING' && info.state !== 'STARTING')) {
-      throw unavailable(`supervisord cannot run a program of ours: ${await whyItEnded(program, programs)}`);
+      throw unavailable(`supervisord cannot run a program of Rookery: ${await whyItEnded(program, programs)}`);
     }
   }
   throw unavailable(`the program ${program} does not come`);

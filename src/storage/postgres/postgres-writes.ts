@@ -157,7 +157,7 @@ class Attempt implements DatabaseConnection {
     this.isCommitSent = true;
     const { command } = await this.#client.query('commit');
     // The operation swallowed the error of a query.
-    if (command !== 'COMMIT') throw internal('a write operation went on after a query of it had failed');
+    if (command !== 'COMMIT') throw internal('a write operation continued after one of its queries had failed');
     return result;
   }
 

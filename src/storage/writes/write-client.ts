@@ -61,8 +61,7 @@ export class WriteClient implements DurableWrites {
 
   async write<A extends readonly unknown[], R>(operation: WriteOperation<A, R>, ...args: A): Promise<R> {
     const name = this.#names.get(operation);
-    if (name === undefined)
-      throw new TypeError(`the thread that writes does not know the write operation "${operation.name}"`);
+    if (name === undefined) throw new TypeError(`the write thread does not have the operation "${operation.name}"`);
     return await this.#order<R>(id => [id, name, args]);
   }
 
@@ -138,7 +137,7 @@ export class WriteClient implements DurableWrites {
 
   #fail(code: number, cause: unknown): void {
     if (this.#isClosing && cause === undefined && this.#waiting.size === 0) return;
-    this.#failure = internal('the thread that writes the database has ended; the service has to be started again', {
+    this.#failure = internal('the write thread of the database has ended; restart the service', {
       cause: cause ?? new Error(`it ended with ${code}`),
     });
     for (const { fail } of this.#waiting.values()) fail(this.#failure);
