@@ -9,7 +9,7 @@ import type { ServerTiming } from '../lib/server-timing.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
-import { listAgentsOfNode, listSandboxIds } from '../storage/queries/agents.ts';
+import { findAgentIds, listAgentsWithSandbox, listSandboxIds } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
@@ -108,10 +108,9 @@ export class Agents implements AgentInstances {
    */
   async start(): Promise<void> {
     const { database, nodeId } = this.#options;
-    const agents = await listAgentsOfNode(database, nodeId);
-    await this.#options.previousLogs?.sweep(new Set(agents.map(({ id }) => id)));
-    for (const stored of agents) {
-      if (stored.status !== 'FAILED') this.#starts.code.registerUser(stored, toInstance(stored).spec);
+    await this.#options.previousLogs?.sweep(ids => findAgentIds(database, nodeId, ids));
+    for (const stored of await listAgentsWithSandbox(database, nodeId)) {
+      this.#starts.code.registerUser(stored, toInstance(stored).spec);
       // No adoption follows that would reserve its capacity.
       if (stored.status === 'PAUSED') this.#starts.reservations.reserve(stored);
     }

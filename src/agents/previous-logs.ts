@@ -63,13 +63,17 @@ export class PreviousLogs {
     });
   }
 
-  /** Removes the logs of unknown agents, whose delete was interrupted. */
-  async sweep(known: ReadonlySet<string>): Promise<void> {
+  /**
+   * Removes the logs of unknown agents, whose delete was interrupted. `known` returns which of these ids belong
+   * to agents.
+   */
+  async sweep(known: (ids: readonly string[]) => Promise<ReadonlySet<string>>): Promise<void> {
     const names = await readdir(this.#directory).catch((error: unknown) => {
       orAbsent(error);
       return [];
     });
-    for (const name of names) if (!known.has(name)) await this.remove(name);
+    const agents = await known(names);
+    for (const name of names) if (!agents.has(name)) await this.remove(name);
   }
 }
 

@@ -106,7 +106,7 @@ export class SandboxLauncher implements InstanceLauncher {
   async adopt(onLate: (instance: FunctionInstance) => void): Promise<readonly FunctionInstance[]> {
     const { codeStore, nodeId } = this.#options;
     // Keeps the code of every instance that is not known to be dead.
-    const rows = (await this.#instances.rows.listOfNode(nodeId)).filter(({ owner }) => owner.kind === 'function');
+    const rows = await this.#instances.rows.listWithSandbox(nodeId, 'function');
     for (const row of rows) codeStore.adopt(specOf(row).codeSource, row.id);
     await codeStore.sweep(new Set(rows.map(row => row.id)));
     this.#onAdopted = onLate;

@@ -5,10 +5,12 @@ import type { LogRequest, SandboxSpec } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { Commands } from './commands.ts';
+import { identityOf, storedIdentityOf } from './changes.ts';
 import type { InstanceOwner, InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { pauseInstance, resumeInstance } from './pausing.ts';
 import { Reconciler } from './reconciler.ts';
+import type { RecordWriter } from './record-writer.ts';
 import { RunnerRegistry } from './registry.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows } from './rows.ts';
@@ -220,13 +222,20 @@ export class Instances {
   }
 
   /** Applies an event to the record. See `InstanceRows.move`. */
-  move(ref: InstanceRef, event: LastingEvent, patch?: Omit<InstancePatch, 'status'>): Promise<boolean> {
-    return this.#registry.of(ref.id).writer.move(ref, event, patch);
+  move(record: InstanceRecord, event: LastingEvent, patch?: Omit<InstancePatch, 'status'>): Promise<boolean> {
+    return this.#writerOf(record).move(record, event, patch);
   }
 
   /** Applies an event that deletes the record. See `InstanceRows.end`. */
-  end(ref: InstanceRef, event: FinalEvent, reason?: string): Promise<boolean> {
-    return this.#registry.of(ref.id).writer.end(ref, event, reason);
+  end(record: InstanceRecord, event: FinalEvent, reason?: string): Promise<boolean> {
+    return this.#writerOf(record).end(record, event, reason);
+  }
+
+  /** Returns the writer of a record, which may be of an ended agent that has no runner. */
+  #writerOf(record: InstanceRecord): RecordWriter {
+    const { writer } = this.#registry.of(record.id);
+    if (!writer.isPublished) writer.know(storedIdentityOf(record));
+    return writer;
   }
 
   /** Starts a CREATING instance. See `InstanceRunner.start`. */
@@ -234,7 +243,11 @@ export class Instances {
     const { takesName } = start;
     if (takesName === undefined) return this.#registry.of(record.id).start(record, start, signal);
     const replaced: typeof takesName.replaced = agent => {
-      this.#registry.get(agent.id)?.writer.published('end', 'replaced');
+      if (agent.nodeId === this.#options.nodeId) {
+        const { writer } = this.#registry.of(agent.id);
+        writer.know(identityOf({ ...agent, owner: { kind: 'agent', key: agent.id }, tenant: takesName.name.tenant }, takesName.name));
+        writer.published('end', 'replaced');
+      }
       takesName.replaced(agent);
     };
     return this.#registry.of(record.id).start(record, { ...start, takesName: { ...takesName, replaced } }, signal);

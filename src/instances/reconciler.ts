@@ -3,7 +3,9 @@ import { messageOf } from '../core/error.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { forEachOf } from '../lib/parallel.ts';
 import { RepeatedFailures } from '../lib/repeated-failures.ts';
+import { groupsBy } from '../lib/split.ts';
 import type { ListedSandbox, SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
+import { mayHaveSandbox } from '../storage/conditions.ts';
 import { storedIdentityOf } from './changes.ts';
 import { type InstancesOptions, OWNER_RULES } from './contract.ts';
 import { listSandboxes, removeSandbox, stopSandbox } from './driver-calls.ts';
@@ -105,18 +107,15 @@ export class Reconciler {
     this.#failures.sweep();
     try {
       const before = this.#registry.all();
-      const rows = await this.#parts.rows.listOfNode(nodeId);
-      for (const row of rows) this.#registry.of(row.id).writer.found(storedIdentityOf(row));
-      await this.#dropWithoutRow(before, rows);
-      const names = new Set([...sweptDrivers, ...rows.map(row => row.sandboxType)]);
-      const orphans = await Promise.all(
-        [...names].map(name =>
-          this.#lookAtDriver(
-            name,
-            rows.filter(row => row.sandboxType === name),
-          ),
-        ),
-      );
+      const rows = await this.#parts.rows.listWithSandbox(nodeId);
+      for (const row of rows) {
+        const { writer } = this.#registry.of(row.id);
+        if (!writer.isPublished) writer.found(storedIdentityOf(row));
+      }
+      rows.push(...(await this.#endedOf(before, rows)));
+      const byDriver = groupsBy(rows, row => row.sandboxType);
+      const names = new Set([...sweptDrivers, ...byDriver.keys()]);
+      const orphans = await Promise.all([...names].map(name => this.#lookAtDriver(name, byDriver.get(name) ?? [])));
       this.#orphans = orphans.flat();
       for (const owner of Object.values(this.#parts.owners)) await owner.reconciled?.();
       this.#failures.passed('', {}, 'the instances could be reconciled again');
@@ -127,23 +126,38 @@ export class Reconciler {
   }
 
   /**
-   * Drops live instances without a record. While this node was suspended, another node gave it up and ended
-   * its instances. Their sandboxes are orphans.
+   * Returns the records of ended agents that this process still knows, and drops live instances without a
+   * record. While this node was suspended, another node gave it up and ended its instances. Their sandboxes
+   * are orphans.
    */
-  async #dropWithoutRow(before: readonly InstanceRunner[], rows: readonly InstanceRecord[]): Promise<void> {
+  async #endedOf(
+    before: readonly InstanceRunner[],
+    rows: readonly InstanceRecord[],
+  ): Promise<readonly InstanceRecord[]> {
     const known = new Set(rows.map(({ id }) => id));
-    for (const runner of before) {
+    const others = before.filter(runner => !known.has(runner.id) && !runner.isBusy && !runner.isIdle);
+    const found = await this.#parts.rows.findAll(others.map(({ id }) => id));
+    // A record that another node has taken over does not count.
+    const own = new Map(found.filter(row => row.nodeId === this.#options.nodeId).map(row => [row.id, row]));
+    for (const runner of others) {
       const { id, live } = runner;
-      if (known.has(id) || runner.isBusy || runner.isIdle) continue;
-      // The record exists and belongs to this node. A record that another node has taken over does not count.
-      if ((await this.#parts.rows.find(id))?.nodeId === this.#options.nodeId) continue;
-      if (runner.isBusy) continue;
+      if (own.has(id) || runner.isBusy || runner.isIdle) continue;
       runner.writer.forget();
       if (live === undefined || runner.live !== live) continue;
       this.#detach(live);
       // No later event would release the owner's capacity for an instance without a record.
       this.#removed(live);
     }
+    return [...own.values()].filter(row => !mayHaveSandbox(row));
+  }
+
+  /** Returns the records of ended agents that have a listed sandbox and are not in `rows`. */
+  async #endedIn(
+    listed: ReadonlyMap<string, unknown>,
+    rows: ReadonlyMap<string, InstanceRecord>,
+  ): Promise<readonly InstanceRecord[]> {
+    const found = await this.#parts.rows.findAll([...listed.keys()].filter(id => !rows.has(id)));
+    return found.filter(row => row.nodeId === this.#options.nodeId && !mayHaveSandbox(row));
   }
 
   /** Detaches the live sandbox of an instance that has ended or has another sandbox. */
@@ -161,23 +175,28 @@ export class Reconciler {
   }
 
   /** Reconciles the instances of a driver. Returns orphans whose grace period is not over. */
-  async #lookAtDriver(name: SandboxType, rows: readonly InstanceRecord[]): Promise<Orphan[]> {
+  async #lookAtDriver(name: SandboxType, known: readonly InstanceRecord[]): Promise<Orphan[]> {
     let driver: SandboxDriver;
     let listed: readonly ListedSandbox[];
     try {
       driver = await this.#parts.drivers(name);
       listed = await listSandboxes(driver);
     } catch (error) {
-      if (rows.length > 0) this.#away.set(name, messageOf(error));
+      if (known.length > 0) this.#away.set(name, messageOf(error));
       else this.#away.delete(name);
       this.#failures.failed(`driver ${name}`, error, { driver: name }, 'a driver is not available');
       return [];
     }
     this.#away.delete(name);
     this.#failures.passed(`driver ${name}`, { driver: name }, 'a driver is available again');
-    await forEachOf(rows, PARALLEL, async row => {
+    const sandboxes = groupsBy(listed, ({ instanceId }) => instanceId);
+    const rows = new Map(known.map(row => [row.id, row]));
+    const ended = await this.#endedIn(sandboxes, rows);
+    for (const row of ended) rows.set(row.id, row);
+    const remains = ended.filter(({ id }) => sandboxes.get(id)?.some(({ running }) => running));
+    await forEachOf([...known, ...remains], PARALLEL, async row => {
       try {
-        await this.#lookAtInstance(driver, row, listed);
+        await this.#lookAtInstance(driver, row, sandboxes.get(row.id) ?? []);
         this.#failures.passed(row.id, { instanceId: row.id }, 'an instance could be reconciled again');
       } catch (error) {
         this.#unfinished = true;
@@ -187,6 +206,7 @@ export class Reconciler {
     return await this.#sweep(driver, rows, listed);
   }
 
+  /** Reconciles one instance. `listed`: its sandboxes. */
   async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
     const { id } = row;
     const live = this.#registry.get(id)?.live;
@@ -229,6 +249,8 @@ export class Reconciler {
         else {
           await this.#stopRemains(driver, now, listed);
           this.#removed(now);
+          const runner = this.#registry.get(id);
+          if (runner?.isBusy === false && runner.live === undefined) runner.writer.forget();
         }
     }
   }
@@ -255,17 +277,16 @@ export class Reconciler {
 
   async #sweep(
     driver: SandboxDriver,
-    rows: readonly InstanceRecord[],
+    rows: ReadonlyMap<string, InstanceRecord>,
     listed: readonly ListedSandbox[],
   ): Promise<Orphan[]> {
     const nowMs = this.#parts.now();
     const waiting: Orphan[] = [];
-    const known = new Map(rows.map(row => [row.id, row]));
     for (const { instanceId, handle, nodeId } of listed) {
       // A caller of `close` waits for this pass, but not for many removals.
       if (this.#isClosed) break;
       if (nodeId !== undefined && !this.#isSwept(nodeId)) continue;
-      if (this.#isBusy(instanceId) || belongsTo(handle, known.get(instanceId))) continue;
+      if (this.#isBusy(instanceId) || belongsTo(handle, rows.get(instanceId))) continue;
       // The record may have changed since this pass began.
       const row = await this.#parts.rows.find(instanceId);
       if (this.#isBusy(instanceId) || belongsTo(handle, row)) continue;
@@ -307,8 +328,8 @@ function isSandboxOf(live: LiveInstance | undefined, { status, epoch }: Instance
 }
 
 /** Returns every sandbox of an instance: the recorded one, and those that an interrupted start left. */
-function handlesOf({ id, handle: own }: InstanceRecord, listed: readonly ListedSandbox[]): readonly SandboxHandle[] {
-  const handles = listed.filter(({ instanceId }) => instanceId === id).map(({ handle }) => handle);
+function handlesOf({ handle: own }: InstanceRecord, listed: readonly ListedSandbox[]): readonly SandboxHandle[] {
+  const handles = listed.map(({ handle }) => handle);
   return own === null || handles.some(handle => isSame(handle, own)) ? handles : [...handles, own];
 }
 

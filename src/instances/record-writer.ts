@@ -89,6 +89,11 @@ export class RecordWriter {
     if (identity === undefined) this.#options.idle();
   }
 
+  /** Publishes further changes of a record that is not published, without an announcement. */
+  know(identity: ChangeIdentity | undefined): void {
+    this.#identity ??= identity;
+  }
+
   /** Publishes a change that was written. */
   published(event: LastingEvent | FinalEvent, reason: string): void {
     const identity = this.#identity;
@@ -97,7 +102,10 @@ export class RecordWriter {
     if (isLast(event)) this.forget();
   }
 
-  /** Ends the publication of changes: the record is deleted, or another node has taken it over. */
+  /**
+   * Ends the publication of changes: the record is deleted, another node has taken it over, or it is an ended
+   * agent, whose next change calls `know`.
+   */
   forget(): void {
     this.#identity = undefined;
     this.#options.idle();

@@ -1,3 +1,5 @@
+import { setImmediate } from 'node:timers/promises';
+import type { OwnerKind } from '../core/instance.ts';
 import type { SandboxHandle } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import { type AgentName, type TakenName, takeAgentName } from '../storage/queries/agents.ts';
@@ -5,10 +7,11 @@ import {
   type AgentIdentity,
   deleteInstance,
   findInstance,
+  findInstances,
   type InstancePatch,
   type InstanceRef,
   insertInstance,
-  listInstancesOfNode,
+  listInstancesWithSandbox,
   type OwnedInstanceRef,
   type StoredInstance,
   updateInstance,
@@ -45,8 +48,19 @@ export class InstanceRows {
     return stored && toRecord(stored);
   }
 
-  async listOfNode(nodeId: string): Promise<InstanceRecord[]> {
-    return (await listInstancesOfNode(this.#database, nodeId)).map(toRecord);
+  /** Returns the records that exist among these ids. Other work runs between its queries. */
+  async findAll(ids: readonly string[]): Promise<InstanceRecord[]> {
+    const records: InstanceRecord[] = [];
+    for await (const some of findInstances(this.#database, ids)) {
+      for (const stored of some) records.push(toRecord(stored));
+      await setImmediate();
+    }
+    return records;
+  }
+
+  /** Returns the records of a node that may have a sandbox, or those of one kind. */
+  async listWithSandbox(nodeId: string, kind: OwnerKind | null = null): Promise<InstanceRecord[]> {
+    return (await listInstancesWithSandbox(this.#database, nodeId, kind)).map(toRecord);
   }
 
   /**

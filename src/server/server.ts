@@ -28,8 +28,8 @@ import { Secrets } from '../registry/secrets.ts';
 import { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
-import { insertInstanceUnder, type StoredInstance } from '../storage/queries/instances.ts';
-import { listNodeIds, listSandboxIds, readAddressKey, readInstallationId } from '../storage/queries/nodes.ts';
+import { insertInstanceUnder, listIdsWithSandbox, type StoredInstance } from '../storage/queries/instances.ts';
+import { listNodeIds, readAddressKey, readInstallationId } from '../storage/queries/nodes.ts';
 import { TOPIC_POOLS } from '../storage/queries/pools.ts';
 import { openStores, type StorePlace } from '../storage/stores.ts';
 import type { Stores } from '../storage/stores-contract.ts';
@@ -91,7 +91,7 @@ async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: S
   const { database, refuseWrites } = stores;
   // PostgreSQL has the records of several nodes, so only the data directory determines the id of this node.
   const nodeId = await dataDir.nodeId(stores.kind === 'sqlite' ? await listNodeIds(database) : []);
-  await checkOpenFiles((await listSandboxIds(database, nodeId)).length);
+  await checkOpenFiles((await listIdsWithSandbox(database, nodeId)).length);
   await dataDir.startWatching(problem => {
     logger.fatal({ dataDir: dataDir.path }, problem);
     refuseWrites(problem);
@@ -304,7 +304,7 @@ async function start(built: Built): Promise<Awaited<ReturnType<Server['start']>>
   const frontendUrl = config.frontend.enabled ? await listen(frontend, config.host, config.port) : null;
   const metaUrl = await listen(meta, config.metaHost, config.metaPort);
   await built.packages.start();
-  await built.dependencies.start(new Set(await listSandboxIds(database, nodeId)));
+  await built.dependencies.start(new Set(await listIdsWithSandbox(database, nodeId)));
   await agents.start();
   await built.pools?.start();
   await instances.start();

@@ -16,6 +16,7 @@ import * as unpackedCode from './0015-unpacked-code.ts';
 import * as agentLifetimes from './0016-agent-lifetimes.ts';
 import * as apiKeys from './0017-api-keys.ts';
 import * as templates from './0018-templates.ts';
+import * as indexesOfAgents from './0019-indexes-of-agents.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -50,4 +51,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0016-agent-lifetimes': agentLifetimes,
   '0017-api-keys': apiKeys,
   '0018-templates': templates,
+  '0019-indexes-of-agents': indexesOfAgents,
 };

@@ -1,3 +1,4 @@
+import { HAS_EXPIRY, IS_AGENT } from '../conditions.ts';
 import type { Database } from '../database.ts';
 import { type StoredInstance, toStored } from './instances.ts';
 
@@ -6,9 +7,9 @@ export async function listExpiringAgents(database: Database, nodeId: string): Pr
   const rows = await database
     .selectFrom('instances')
     .selectAll()
-    .where('owner_kind', '=', 'agent')
+    .where(IS_AGENT)
     .where('node_id', '=', nodeId)
-    .where('expires_at_ms', '>', 0)
+    .where(HAS_EXPIRY)
     .where('status', 'not in', ['PAUSED', 'STOPPING'])
     .execute();
   return rows.map(toStored);

@@ -1,12 +1,15 @@
 import type { Selectable } from 'kysely';
 import type { InstanceStatus, Labels } from '../../core/instance.ts';
+import { chunksOf } from '../../lib/split.ts';
 import { alone } from '../alone.ts';
+import { HAS_PLANNED_RESTART, IS_AGENT, MAY_HAVE_SANDBOX } from '../conditions.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { prepare } from '../prepared.ts';
 import type { InstanceTable } from '../schema.ts';
 import { publish } from './feed.ts';
 import {
   type InstancePatch,
+  MAX_IDS,
   namelessName,
   type OwnedInstanceRef,
   type StoredInstance,
@@ -52,7 +55,7 @@ export interface AgentFilter {
 
 export type AgentOrder = 'id' | 'oldest' | 'newest';
 
-const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where('owner_kind', '=', 'agent');
+const agentsIn = (database: Database) => database.selectFrom('instances').selectAll().where(IS_AGENT);
 
 const ofId = prepare((db, p: { id: string }) => agentsIn(db).where('id', '=', p.id));
 
@@ -92,7 +95,7 @@ export async function listPlannedRestarts(database: Database, nodeId: string): P
   const rows = await agentsIn(database)
     .where('node_id', '=', nodeId)
     .where('status', '=', 'FAILED')
-    .where('restart_at_ms', '>', 0)
+    .where(HAS_PLANNED_RESTART)
     .execute();
   return rows.map(toStored);
 }
@@ -132,12 +135,33 @@ export async function listSandboxIds(database: Database): Promise<string[]> {
   const rows = await database
     .selectFrom('instances')
     .select('id')
-    .where('owner_kind', '=', 'agent')
+    .where(IS_AGENT)
     .where('template', '<>', '')
     .execute();
   return rows.map(({ id }) => id);
 }
 
+/** Returns a node's agents that may have a sandbox. */
+export async function listAgentsWithSandbox(database: Database, nodeId: string): Promise<StoredInstance[]> {
+  const rows = await agentsIn(database).where('node_id', '=', nodeId).where(MAY_HAVE_SANDBOX).execute();
+  return rows.map(toStored);
+}
+
+/** Returns which of these ids belong to agents of the node. */
+export async function findAgentIds(
+  database: Database,
+  nodeId: string,
+  ids: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const found = new Set<string>();
+  for (const some of chunksOf(ids, MAX_IDS)) {
+    const query = database.selectFrom('instances').select('id').where(IS_AGENT).where('node_id', '=', nodeId);
+    for (const { id } of await query.where('id', 'in', some).execute()) found.add(id);
+  }
+  return found;
+}
+
+/** Returns all agents of a node, including ended ones. */
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
   return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
 }

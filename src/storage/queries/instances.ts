@@ -1,6 +1,8 @@
 import type { Selectable } from 'kysely';
 import type { InstanceStatus, Labels, OwnerKind, SandboxFacts, SandboxType } from '../../core/instance.ts';
 import type { LeaseFence } from '../../core/lease.ts';
+import { chunksOf } from '../../lib/split.ts';
+import { MAY_HAVE_SANDBOX } from '../conditions.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { type Prepared, prepare, type Queries } from '../prepared.ts';
 import type { InstanceTable } from '../schema.ts';
@@ -199,7 +201,34 @@ export async function nodeOfInstance(database: Database, id: string): Promise<st
   return row?.node_id ?? null;
 }
 
-/** Returns all instances of a node. */
+/** Most ids in one query. */
+export const MAX_IDS = 250;
+
+/** Returns the instances that exist among these ids, at most `MAX_IDS` at a time. */
+export async function* findInstances(database: Database, ids: readonly string[]): AsyncIterable<StoredInstance[]> {
+  for (const some of chunksOf(ids, MAX_IDS)) {
+    const rows = await database.selectFrom('instances').selectAll().where('id', 'in', some).execute();
+    yield rows.map(toStored);
+  }
+}
+
+/** Returns the instances of a node that may have a sandbox, or those of one kind. */
+export async function listInstancesWithSandbox(
+  database: Database,
+  nodeId: string,
+  kind: OwnerKind | null = null,
+): Promise<StoredInstance[]> {
+  const query = database.selectFrom('instances').selectAll().where('node_id', '=', nodeId).where(MAY_HAVE_SANDBOX);
+  return (await (kind === null ? query : query.where('owner_kind', '=', kind)).execute()).map(toStored);
+}
+
+/** Returns the ids of the instances of a node that may have a sandbox. */
+export async function listIdsWithSandbox(database: Database, nodeId: string): Promise<readonly string[]> {
+  const query = database.selectFrom('instances').select('id').where('node_id', '=', nodeId).where(MAY_HAVE_SANDBOX);
+  return (await query.execute()).map(({ id }) => id);
+}
+
+/** Returns all instances of a node, including ended agents. */
 export async function listInstancesOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
   const rows = await database.selectFrom('instances').selectAll().where('node_id', '=', nodeId).execute();
   return rows.map(toStored);
