@@ -18,6 +18,7 @@ import { createStages } from './rows/create-stages.ts';
 import { dashboard } from './rows/dashboard.ts';
 import { docker } from './rows/docker.ts';
 import { e2b } from './rows/e2b.ts';
+import { endedAgents } from './rows/ended-agents.ts';
 import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
 import { functionStreams } from './rows/function-streams.ts';
@@ -43,6 +44,7 @@ const ROWS: readonly BenchRow[] = [
     createStages,
     createRate,
     restart,
+    endedAgents,
     idleMemory,
     idleCpu,
     overload,

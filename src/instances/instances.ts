@@ -4,8 +4,8 @@ import { OVER, sharedController } from '../lib/linked-signal.ts';
 import type { LogRequest, SandboxSpec } from '../sandbox/driver.ts';
 import type { Database } from '../storage/database.ts';
 import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
-import { Commands } from './commands.ts';
 import { identityOf, storedIdentityOf } from './changes.ts';
+import { Commands } from './commands.ts';
 import type { InstanceOwner, InstancesOptions } from './contract.ts';
 import type { LiveInstance } from './live-instance.ts';
 import { pauseInstance, resumeInstance } from './pausing.ts';
@@ -245,7 +245,12 @@ export class Instances {
     const replaced: typeof takesName.replaced = agent => {
       if (agent.nodeId === this.#options.nodeId) {
         const { writer } = this.#registry.of(agent.id);
-        writer.know(identityOf({ ...agent, owner: { kind: 'agent', key: agent.id }, tenant: takesName.name.tenant }, takesName.name));
+        writer.know(
+          identityOf(
+            { ...agent, owner: { kind: 'agent', key: agent.id }, tenant: takesName.name.tenant },
+            takesName.name,
+          ),
+        );
         writer.published('end', 'replaced');
       }
       takesName.replaced(agent);

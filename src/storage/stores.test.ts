@@ -5,6 +5,7 @@ import { Worker } from 'node:worker_threads';
 import { sql } from 'kysely';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { describeDurableWrites } from '../../test/suites/durable-writes.ts';
+import { describeStoredAgents } from '../../test/suites/stored-agents.ts';
 import { describeStores } from '../../test/suites/stores.ts';
 import type { PoolSpec } from '../core/pool.ts';
 import { createPools, removePools } from '../registry/pool-writes.ts';
@@ -33,11 +34,14 @@ describeStores('SQLite and its thread', async () => {
   return { database, writes, close: () => close().finally(() => rm(place, { recursive: true })) };
 });
 
-describeStores('SQLite in memory', async () => {
+async function openInMemory() {
   const database = await openDatabase(':memory:');
   const writes = await openDurableWrites(database, ':memory:');
   return { database, writes, close: () => writes.close().then(() => database.destroy()) };
-});
+}
+
+describeStores('SQLite in memory', openInMemory);
+describeStoredAgents('SQLite in memory', 'explain query plan', openInMemory);
 
 describe('stores with a write thread', () => {
   let directory: string;

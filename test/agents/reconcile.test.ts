@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import { NO_SANDBOX } from '../../src/core/instance.ts';
+import type { InstanceChange } from '../../src/instances/changes.ts';
 import { toSandboxSpec } from '../../src/instances/sandbox-spec.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import { insertInstance, updateInstance } from '../../src/storage/queries/instances.ts';
@@ -305,6 +306,42 @@ test('a server keeps an orphan that gets its record within the grace period', as
   nowMs = 5000;
   await harness.instances.reconcile();
   expect(harness.driver.runningIds).toEqual([id]);
+});
+
+test('changes of an ended agent are published with its names after a pass and after a restart of the server', async () => {
+  const changes: string[] = [];
+  const changed = ({ kind, name }: InstanceChange) => void changes.push(`${kind} ${name}`);
+  await using harness = await Harness.open({ changed });
+  const [first, second] = [await harness.create('first'), await harness.create('second')];
+  for (const id of [first, second]) {
+    harness.driver.kill(id);
+    await vi.waitFor(async () => expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED'), {
+      timeout: 30_000,
+    });
+  }
+  await harness.instances.reconcile();
+  changes.length = 0;
+  await harness.agents.delete(TENANT, first, 0);
+  expect(changes).toEqual(['stopping first', 'ended first']);
+  await harness.restartServer();
+  changes.length = 0;
+  await harness.agents.restart(TENANT, second);
+  await harness.instances.reconcile();
+  expect(changes).toEqual(['restarting second', 'ready second']);
+});
+
+test('a server stops a running sandbox whose agent another node has marked FAILED, and keeps its record', async () => {
+  await using harness = await Harness.open();
+  const [live, left] = [await harness.create('live'), await harness.create('left')];
+  const giveUp = (id: string) =>
+    harness.database.updateTable('instances').set({ status: 'FAILED' }).where('id', '=', id).execute();
+  await giveUp(live);
+  await harness.instances.reconcile();
+  expect(harness.driver.runningIds).toEqual([left]);
+  await giveUp(left);
+  await harness.restartServer();
+  expect(harness.driver.runningIds).toEqual([]);
+  for (const id of [live, left]) expect((await harness.agents.get(TENANT, id)).status).toBe('FAILED');
 });
 
 test('a server does not touch instances of another node', async () => {

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { startPostgres, type TestPostgres } from '../../../test/parts/postgres.ts';
 import { describeWith } from '../../../test/probe.ts';
 import { describeDurableWrites } from '../../../test/suites/durable-writes.ts';
+import { describeStoredAgents } from '../../../test/suites/stored-agents.ts';
 import { describeStores } from '../../../test/suites/stores.ts';
 import { WRITE_OPERATIONS } from '../../server/write-operations.ts';
 import { openStores } from '../stores.ts';
@@ -30,6 +31,7 @@ describeWith(['postgres'], 'stores over PostgreSQL', () => {
     { isOrdered: false },
   );
   describeStores('PostgreSQL', async () => await open(await server.database()));
+  describeStoredAgents('PostgreSQL', 'explain', async () => await open(await server.database()));
 
   test('openStores refuses a database whose encoding cannot keep every text', async () => {
     const client = new pg.Client({ connectionString: server.url });
