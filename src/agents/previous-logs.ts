@@ -64,8 +64,8 @@ export class PreviousLogs {
   }
 
   /**
-   * Removes the logs of unknown agents, whose delete was interrupted. `known` returns which of these ids belong
-   * to agents.
+   * Removes the logs of unknown agents, whose delete was interrupted. `known` returns which of these ids
+   * belong to agents.
    */
   async sweep(known: (ids: readonly string[]) => Promise<ReadonlySet<string>>): Promise<void> {
     const names = await readdir(this.#directory).catch((error: unknown) => {

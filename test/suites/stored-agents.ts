@@ -29,8 +29,8 @@ const NODE = storedInstance().nodeId;
 const FILTER: AgentFilter = { tenant: 'default', limit: 10, after: null };
 
 /**
- * Tests queries over many ended agents, on each database: what they return, and that an index finds it. `open`
- * makes an empty database; `explain` begins a query for a plan.
+ * Tests queries over many ended agents, on each database: what they return, and that an index finds it.
+ * `open` makes an empty database; `explain` begins a query for a plan.
  */
 export function describeStoredAgents(title: string, explain: string, open: () => Promise<OpenDatabase>): void {
   describe(`records of many ended agents, ${title}`, () => {
