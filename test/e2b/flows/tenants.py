@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 
 from checks import check, eventually, raises, run_checks
-from e2b import AuthenticationException, Sandbox, SandboxNotFoundException
+from e2b import AuthenticationException, BuildException, Sandbox, SandboxException, SandboxNotFoundException, Template
 
 ONE, SECOND_OF_ONE, OTHER = os.environ["KEYS"].split()
 INSIDE = os.environ["E2B_SANDBOX_URL"]
@@ -70,6 +70,26 @@ def outside():
     frontend = INSIDE[: -len("/e2b/sandbox")]
     assert fetch("/api/agents", base=frontend, X_API_Key=ONE) in (401, 403, 404)
     assert fetch("/api/agent", base=frontend, X_API_Key=ONE) in (401, 403, 404)
+
+
+@check("a template of another tenant does not exist, and only signed URLs take uploads")
+def templates():
+    template = Template().from_base_image().run_cmd("echo 1 > 1.txt")
+    built = Template.build(template, "of-one", api_key=ONE)
+    for name in ("of-one", built.template_id):
+        assert Template.exists(name, api_key=ONE) and not Template.exists(name, api_key=OTHER)
+        with raises(SandboxException, text="there is no template"):
+            Sandbox.create(name, api_key=OTHER)
+        with raises(BuildException, text="there is no template"):
+            Template.build(Template().from_template(name), "of-other", api_key=OTHER)
+        assert Sandbox.delete_snapshot(name, api_key=OTHER) is False
+    with raises(BuildException, text="404"):
+        Template.get_build_status(built, api_key=OTHER)
+    api = os.environ["E2B_API_URL"]
+    with raises(urllib.error.HTTPError, text="401"):
+        url = "/template-files/%s?tenant=acme&until=9999999999999&signature=%s" % ("a" * 64, "b" * 64)
+        urllib.request.urlopen(urllib.request.Request(api + url, b"x", method="PUT"))
+    Sandbox.create("of-one", timeout=60, api_key=SECOND_OF_ONE).kill(api_key=ONE)
 
 
 @check("A1.8 ports of a sandbox are public")
