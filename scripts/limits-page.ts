@@ -16,6 +16,11 @@ const ROWS: {
     levels => `${levels} levels`,
   ],
   jsonNumberDigits: ['Digits of a number in an event or a result; above it 400 (200400), or 4007', String],
+  stateBytes: ['State of a durable agent, as JSON; above it the call fails with 4004', bytes],
+  stateLevels: [
+    'Nested arrays and objects in the state of a durable agent; above it 4007',
+    levels => `${levels} levels`,
+  ],
   variableBytes: [
     'One `NAME=value` of an environment, and one argument of a command; above it 400, on the meta_service 4104',
     value => `${value} bytes`,

@@ -60,9 +60,21 @@ export interface Context {
    * stops. `reason` is a `CallCancelled`. Pass the signal on to asynchronous operations.
    */
   readonly signal: AbortSignal;
-  /** An object that exists as long as the instance. All calls share it. */
+  /**
+   * An object that all calls share. It exists as long as the instance. That of a durable agent is saved
+   * before a call is answered, and it survives restarts; a call that fails leaves it as it was.
+   */
   // biome-ignore lint/suspicious/noExplicitAny: its type is that of the user's code.
   readonly state: Record<string, any>;
+  /**
+   * Saves `state` now. Resolves when it is on disk. What is saved so stays if the call fails later. Rejects
+   * if the agent is not durable.
+   */
+  save(): Promise<void>;
+  /** True in the initializer and in the first call after a start with a saved state. */
+  readonly isWaking: boolean;
+  /** Why the agent was started last; undefined for an agent that is not durable. */
+  readonly wake: Wake | undefined;
   /** Writes lines to the instance's log (stderr), with the trace id. */
   readonly logger: Logger;
   /** Returns an environment variable, or `otherwise` if it is not set. */
@@ -70,6 +82,16 @@ export interface Context {
   env(key: string, otherwise: string): string;
   /** Returns the call's stream. Throws if the caller did not request text/event-stream. */
   getStream(): Stream;
+}
+
+/** The last start of a durable agent. Times are in RFC 3339; null: never. */
+export interface Wake {
+  readonly reason: string;
+  /** Number of starts with a saved state. */
+  readonly count: number;
+  readonly slept_at: string | null;
+  readonly saved_at: string | null;
+  readonly state_version: number;
 }
 
 export interface Logger {

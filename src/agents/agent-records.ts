@@ -4,6 +4,7 @@ import type { Instances } from '../instances/instances.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import { type InstanceRecord, toRecord } from '../instances/rows.ts';
 import type { Database } from '../storage/database.ts';
+import { listAgentStateSizes } from '../storage/queries/agent-states.ts';
 import { findAgent, listAgents } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { InstanceQuery } from './contract.ts';
@@ -28,7 +29,7 @@ export class AgentRecords {
   }
 
   async get(tenant: string, id: string): Promise<Instance> {
-    return await this.#seen(await this.flushedRecord(tenant, id));
+    return await this.#withState(await this.#seen(await this.flushedRecord(tenant, id)));
   }
 
   async list(query: InstanceQuery): Promise<{ instances: readonly Instance[]; nextCursor: string | null }> {
@@ -37,7 +38,8 @@ export class AgentRecords {
     await this.#options.instances.flushed();
     // The extra record shows whether there is a next page.
     const found = await listAgents(database, { ...filter, limit: limit + 1, after: readCursor(query) });
-    const instances = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
+    const seen = await Promise.all(found.slice(0, limit).map(stored => this.#seen(stored)));
+    const instances = await this.#withStates(seen);
     const last = instances.at(-1);
     return { instances, nextCursor: last && found.length > limit ? cursorAfter(query, last) : null };
   }
@@ -75,6 +77,24 @@ export class AgentRecords {
     const statusReason =
       this.#options.instances.live('agent', stored.id)?.whyUnknown ?? (await this.#whyUnknown(stored.id));
     return statusReason === '' ? instance : { ...instance, statusReason };
+  }
+
+  async #withState(instance: Instance): Promise<Instance> {
+    const [completed = instance] = await this.#withStates([instance]);
+    return completed;
+  }
+
+  /** Adds the facts about the saved states of durable agents. */
+  async #withStates(instances: readonly Instance[]): Promise<readonly Instance[]> {
+    const durable = instances.filter(({ spec }) => spec.durable !== undefined).map(({ id }) => id);
+    if (durable.length === 0) return instances;
+    const sizes = await listAgentStateSizes(this.#options.database, durable);
+    const known = new Map(sizes.map(size => [size.agentId, size]));
+    return instances.map(instance => {
+      if (instance.spec.durable === undefined) return instance;
+      const { version = 0, bytes = 0, savedAtMs = 0 } = known.get(instance.id) ?? {};
+      return { ...instance, savedState: { version, bytes, savedAtMs } };
+    });
   }
 
   /** Returns the reason why a RUNNING agent has not been adopted yet; `''`: its driver reports none. */

@@ -7,6 +7,7 @@ import { toStart, withSecrets } from '../instances/sandbox-spec.ts';
 import type { Start } from '../instances/start.ts';
 import { transitionOf } from '../instances/state.ts';
 import { newSecret } from '../lib/random-ids.ts';
+import type { WakeReason } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import { placeFiles, startBuilt } from '../templates/built.ts';
@@ -18,6 +19,7 @@ import { AgentTable } from './agent-table.ts';
 import { Operations } from './operations.ts';
 import type { AgentsOptions } from './options.ts';
 import { serverStopping, tooManyStarting } from './refusals.ts';
+import { AgentStates } from './states.ts';
 
 /** Parts that all starts of agents share: code, reservations and running operations. */
 export class AgentStarts {
@@ -25,12 +27,14 @@ export class AgentStarts {
   readonly code: AgentCode;
   readonly operations: Operations;
   readonly reservations: AgentReservations;
+  readonly states: AgentStates;
   readonly #options: AgentsOptions;
   #isStopping = false;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
     this.code = new AgentCode(this.table, options.packages ?? null, options.log, options.layers ?? null);
+    this.states = new AgentStates(options);
     this.reservations = new AgentReservations(this.table, options.ledger, options.maxProcesses);
     this.operations = new Operations(this.table, id => options.instances.lock(id));
   }
@@ -46,16 +50,18 @@ export class AgentStarts {
   }
 
   /** Returns how to start the agent. Fails if this installation cannot run it at all. */
-  async startOf(ref: InstanceRef, spec: InstanceSpec): Promise<Start> {
+  async startOf(ref: InstanceRef, spec: InstanceSpec, reason: WakeReason = 'request'): Promise<Start> {
     const driver = await this.#options.drivers(spec.sandboxType);
     if (spec.onExpiry === 'pause') assertPauses(driver);
     const identity = { id: ref.id, secret: newSecret() };
     const placed = await this.code.place(ref, spec);
     try {
       const start = toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
+      const durable = await this.states.initOf(ref, spec, reason);
+      const stated = durable === undefined ? start : { ...start, init: { ...start.init, durable } };
       const { built } = spec;
-      if (built === undefined) return start;
-      return { ...start, furnish: (handle, signal) => furnish(driver, handle, built, signal) };
+      if (built === undefined) return stated;
+      return { ...stated, furnish: (handle, signal) => furnish(driver, handle, built, signal) };
     } catch (error) {
       await this.code.undo(ref);
       throw error;

@@ -89,6 +89,8 @@ export class Agents implements AgentInstances {
     });
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
+      saver: (record, version) => this.#starts.states.saverOf(record, version),
+      agrees: (record, hello) => this.#starts.states.agrees(record, hello),
       adopted: (_live, record) => {
         this.#starts.reservations.reserve(record);
         this.#idle.watch(toInstance(record));

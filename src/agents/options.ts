@@ -6,6 +6,7 @@ import type { Ledger } from '../instances/ledger.ts';
 import type { SandboxRules } from '../instances/sandbox-spec.ts';
 import type { Log } from '../lib/log.ts';
 import type { Database } from '../storage/database.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { PackageDirectories } from './agent-code.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 
@@ -35,6 +36,8 @@ export interface AgentsOptions extends SandboxRules {
    * Directory of the platform's Python packages as sandboxes see it. Absent: no program of a template starts.
    */
   readonly programsDir?: string;
+  /** Runs durable writes. Absent: each is a transaction of the database. */
+  readonly writes?: Pick<DurableWrites, 'write'>;
   readonly log: Log;
   readonly now?: () => number;
   /** Most waiting calls of one agent. */

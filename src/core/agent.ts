@@ -1,6 +1,7 @@
 import { addressProblem, EXPOSE, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
+import { type Durable, durable } from './durable.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import type { InstanceSpec, MountSpec, SandboxType } from './instance.ts';
@@ -27,6 +28,7 @@ export type AgentCreateRequest = {
   readonly mounts: readonly MountSpec[];
   readonly expose?: Expose;
   readonly restartPolicy?: RestartPolicy;
+  readonly durable?: Durable;
   /** Takes the name from the agent that holds it, once the new agent is ready. */
   readonly replaces?: boolean;
 } & Lifetime &
@@ -151,6 +153,10 @@ const CREATE_FIELDS = {
   mounts: optional(list(mount, LIMITS.mounts), []),
   expose: maybe<Expose>(EXPOSE, 'Gives a port an address of its own: docs/guides/addresses.md.'),
   restart_policy: maybe(restartPolicy, 'What follows when its sandbox ends by itself; absent: `never`.'),
+  durable: maybe(
+    durable,
+    '`true`: what the code keeps in `context.state` is saved before a call is answered, and survives crashes and restarts.',
+  ),
   replace: optional(
     boolean,
     false,
@@ -188,18 +194,21 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
   }
   const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
   const { template } = form.read('template');
-  const { env_vars, workspace, mounts, restart_policy, expose, replace, ...lifetime } = form.read(
+  const { env_vars, workspace, mounts, restart_policy, expose, durable, replace, ...lifetime } = form.read(
     'env_vars',
     'workspace',
     'mounts',
     'restart_policy',
     'expose',
+    'durable',
     'replace',
     ...(Object.keys(LIFETIME_FIELDS) as (keyof LifetimeFields)[]),
   );
   const problem = expose && addressProblem({ namespace, name });
   if (problem)
     throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
+  if (durable && template !== '')
+    throw invalidRequest('invalid request body: durable: a sandbox without code has no state; leave out template');
   const request = {
     ...{
       tenant,
@@ -213,6 +222,7 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
     ...(replace && { replaces: true }),
     ...(restart_policy && { restartPolicy: restart_policy }),
     ...(expose && { expose }),
+    ...(durable && { durable }),
   };
   // A request with a `runtime_spec` ignores `urn`.
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };
@@ -318,6 +328,7 @@ function resolveSpec(
     concurrency: 1,
     ...(fn.dependencies && { dependencies: fn.dependencies }),
     ...(request.restartPolicy && { restartPolicy: request.restartPolicy }),
+    ...(request.durable && { durable: request.durable }),
     ...(request.labels && { labels: request.labels }),
     ...(request.ttlMs && { ttlMs: request.ttlMs }),
     ...(request.idleMs && { idleMs: request.idleMs }),

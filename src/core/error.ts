@@ -76,6 +76,9 @@ export class Away extends ServiceError {
   }
 }
 
+/** Reports that a durable agent's state could not be saved: the call changed nothing. Answered with 503. */
+export class StateUnsaved extends Away {}
+
 /**
  * Reports that a required component fails: a zygote, Docker, the Kubernetes API server or an object store.
  * The message names the component. Calls of functions answer 503.

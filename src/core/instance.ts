@@ -1,5 +1,6 @@
 import type { Expose } from './address.ts';
 import type { DependencyMode } from './dependencies.ts';
+import type { Durable } from './durable.ts';
 import { invalidRequest } from './error.ts';
 import type { RestartPolicy } from './restart-policy.ts';
 import type { DriverName } from './sandbox-types.ts';
@@ -73,6 +74,8 @@ export interface InstanceSpec {
   readonly resumeOnTraffic?: boolean;
   /** True if requests to its ports by the E2B protocol need the sandbox's traffic token. */
   readonly hasPrivatePorts?: boolean;
+  /** The agent's state is saved before a call is answered. Absent: it has none. */
+  readonly durable?: Durable;
   /** Pools of sandboxes to prefer, where pools exist. Absent: any pool that fits. */
   readonly pool?: PoolPreference;
   /** The function version that the instance was made from; three times `''` in inline mode. */
@@ -132,7 +135,19 @@ export interface Instance {
   readonly onExpiry: OnExpiry;
   /** Start of the pause; 0: the instance is not PAUSED. */
   readonly pausedAtMs: number;
+  /** The saved state. Absent: the agent is not durable, or the instance was not read from storage. */
+  readonly savedState?: SavedState;
   readonly sandbox: SandboxFacts;
+}
+
+/** Facts about the saved state of a durable agent. */
+export interface SavedState {
+  /** Number of saves. */
+  readonly version: number;
+  /** Size of its JSON. */
+  readonly bytes: number;
+  /** 0: nothing was saved. */
+  readonly savedAtMs: number;
 }
 
 /** A driver's facts about a sandbox that it started. Plain JSON, stored with the record. */

@@ -11,6 +11,9 @@ export const LIMITS = {
   responseBodyBytes: 6 * 1024 * 1024,
   /** D: nested arrays and objects in an event and in a result. */
   jsonLevels: 500,
+  /** JSON of the state of a durable agent. */
+  stateBytes: 1024 * 1024,
+  stateLevels: 64,
   /** D: digits of a number in an event and in a result. */
   jsonNumberDigits: 4300,
   /**

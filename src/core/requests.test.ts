@@ -133,6 +133,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
       env_vars: { A: '1' },
       replace: true,
       workspace: '/w',
+      durable: false,
       restart_policy: { policy: 'always', max_restarts: 3, backoff_seconds: 0.5 },
       labels: { app: 'x' },
       ttl_seconds: 1.5,

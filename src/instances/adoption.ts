@@ -4,13 +4,17 @@ import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import { ANSWER_MS, type Dead, reach, SILENCE_MS } from './adopt.ts';
 import type { InstancesOptions } from './contract.ts';
+import { stopSandbox } from './driver-calls.ts';
 import type { LiveInstance } from './live-instance.ts';
+import { STATE_LOST } from './live-options.ts';
 import { notAnswering } from './refusals.ts';
 import type { InstanceRecord } from './rows.ts';
 
 export interface AdoptionOptions extends Pick<InstancesOptions, 'drivers' | 'log' | 'adoption'> {
   /** Returns true while another operation works on the instance, or when nothing may become live any more. */
   readonly isTaken: () => boolean;
+  /** Returns true if the runtime has the saved state. Otherwise the instance is ended. */
+  readonly agrees: (hello: Channel['hello']) => Promise<boolean>;
   /** Called when the instance answers; it takes calls from now on. */
   readonly found: (driver: SandboxDriver, handle: SandboxHandle, channel: Channel) => LiveInstance;
   /** Called when no part of the sandbox runs any more. */
@@ -77,6 +81,12 @@ export class Adoption {
     });
     if (reached !== undefined && 'dead' in reached && !signal.aborted) await dead(reached);
     if (reached === undefined || 'dead' in reached) return undefined;
+    if (!signal.aborted && !isTaken() && !(await this.#options.agrees(reached.channel.hello))) {
+      reached.channel.close();
+      await stopSandbox(driver, handle, 0);
+      await dead({ dead: STATE_LOST });
+      return undefined;
+    }
     if (!signal.aborted && !isTaken()) return found(driver, handle, reached.channel);
     reached.channel.close();
     return undefined;

@@ -1,12 +1,14 @@
 import type { OwnerKind, SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
 import type { Log } from '../lib/log.ts';
+import type { Channel } from '../runtime/channel.ts';
 import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { CallLimiter } from './call-limiter.ts';
 import type { TellChange } from './changes.ts';
 import type { LiveInstance } from './live-instance.ts';
+import type { AgentSaver } from './live-options.ts';
 import type { InstanceRecord } from './rows.ts';
 import type { SilenceTimes } from './silence-times.ts';
 
@@ -29,6 +31,13 @@ export type ExitPatch = Pick<InstancePatch, 'statusReason' | 'restartsInRow' | '
 export interface InstanceOwner {
   /** Limits the calls of the owner's instances. */
   readonly limiter: CallLimiter;
+  /**
+   * Returns what saves the state of a durable instance; undefined: the instance has none. `version`: number
+   * of saves so far.
+   */
+  saver?(instance: Pick<StoredInstance, 'id' | 'epoch' | 'tenant' | 'spec'>, version: number): AgentSaver | undefined;
+  /** Returns true if the runtime of a recovered instance has the saved state. Absent: it has. */
+  agrees?(instance: InstanceRecord, hello: Channel['hello']): Promise<boolean>;
   /** Called when an adopted instance answers: at the start, or later if the instance was slow. */
   adopted?(live: LiveInstance, record: InstanceRecord): void;
   /**

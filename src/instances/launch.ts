@@ -1,4 +1,4 @@
-import { messageOf, PartAway, ServiceError, unavailable } from '../core/error.ts';
+import { failedPrecondition, messageOf, PartAway, ServiceError, unavailable } from '../core/error.ts';
 import { withDeadline, within } from '../lib/deadline.ts';
 import { linkedTo, OVER } from '../lib/linked-signal.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
@@ -23,6 +23,9 @@ const ABORTED_START_MS = 5_000;
 const EXIT_MS = 1_000;
 /** Delay after which a sandbox is watched while the connection is made. */
 const SLOW_CONNECT_MS = 50;
+
+/** Largest saved state that the order to start contains. The runtime parses it while the service connects. */
+const EARLY_STATE_CHARS = 64 * 1024;
 
 export interface Launching {
   readonly driver: SandboxDriver;
@@ -51,12 +54,15 @@ export async function launch(
   signal: AbortSignal,
   discard: (handle: SandboxHandle) => Promise<void>,
 ): Promise<Launched> {
-  const started = await startSandbox(driver, { ...spec, init }, signal, discard);
+  // A large state is sent once, over the connection.
+  const isSmall = (init.durable?.state?.length ?? 0) <= EARLY_STATE_CHARS;
+  const started = await startSandbox(driver, isSmall ? { ...spec, init } : spec, signal, discard);
   stages?.endWith('start', started.stages ?? {});
   const startedMs = performance.now();
   let channel: Channel | undefined;
   try {
     channel = await connect(driver, started, spec.secret, init, signal);
+    if (init.durable !== undefined && channel.hello.durable === undefined) throw keepsNoState(channel.hello);
     const loadingMs = performance.now();
     const outcome = await channel.initialized(signal);
     stages?.endWith('connect', outcome.ok ? partsOf(outcome, startedMs) : { load: 0 });
@@ -199,6 +205,13 @@ async function explainUnavailable(driver: SandboxDriver, error: unknown): Promis
   if (error instanceof PartAway) return notAvailable(error.message);
   const probe = await driver.probe();
   return probe.available ? error : notAvailable(probe.reason);
+}
+
+/** Refuses a durable agent whose runtime cannot save. */
+function keepsNoState({ runtime, sdk }: Channel['hello']): ServiceError {
+  return failedPrecondition(
+    `durable: the runtime ${runtime} (${sdk}) cannot save the state of an agent; use a Python or Node.js runtime of this version`,
+  );
 }
 
 function exitError(exit: ExitResult): ServiceError {

@@ -17,6 +17,7 @@ import {
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { CallLimiter } from './call-limiter.ts';
 import { inspectSandbox, stopSandbox } from './driver-calls.ts';
+import { type AgentSaver, type Ending, type LiveInstanceOptions, STATE_LOST } from './live-options.ts';
 import type { SilenceTimes } from './silence-times.ts';
 
 /** Earliest moment at which the sandbox of an adopted instance is watched; the latest is twice that. */
@@ -28,39 +29,6 @@ const RECONNECT_WINDOW_MS = 60_000;
 const REOPEN_MS = 1_000;
 /** Extra time for the runtime's answer: the runtime bounds pre_stop itself. */
 const STOP_ANSWER_MS = 500;
-
-export interface LiveInstanceOptions {
-  readonly id: string;
-  readonly epoch: number;
-  readonly owner: StoredInstance['owner'];
-  readonly tenant: string;
-  readonly driver: SandboxDriver;
-  readonly handle: SandboxHandle;
-  /** Authenticates connections to the runtime. */
-  readonly secret: string;
-  /** Open channel with an initialized runtime. */
-  readonly channel: Channel;
-  readonly concurrency: number;
-  /** Longest duration of a call in milliseconds, waiting included; a call may request less. */
-  readonly maxCallMs: number;
-  readonly limiter: CallLimiter;
-  readonly silence: SilenceTimes;
-  readonly log: Log;
-  /**
-   * Delays the watch of the sandbox. At the start of a service many instances are adopted, and each watch
-   * opens a connection and wakes a process. Until then the channel reports the end of the sandbox.
-   */
-  readonly isWatchedLater?: boolean;
-}
-
-/** End of an instance that ended by itself. */
-export interface Ending {
-  /** Sentence such as `instance exited: exit code 3`. */
-  readonly reason: string;
-  /** Exit code; null: the sandbox was killed, or the code is unknown. */
-  readonly exitCode: number | null;
-}
-
 /**
  * Running sandbox with an open connection: runs calls, detects the sandbox's end and terminates it.
  * Independent of storage and of the owner's purpose.
@@ -97,6 +65,7 @@ export class LiveInstance {
   /** Aborts when the watch of the sandbox ends. */
   readonly #watching = new AbortController();
   #isWatched = false;
+  readonly #saver: AgentSaver | undefined;
 
   constructor(options: LiveInstanceOptions) {
     this.id = options.id;
@@ -115,6 +84,8 @@ export class LiveInstance {
     this.ended = new Promise(resolve => {
       this.#resolveEnded = resolve;
     });
+    this.#saver = options.saver;
+    this.#saver?.bind(this.#channel, why => void this.giveUp(why));
     this.#watchChannel();
     if (options.isWatchedLater) {
       setTimeout(() => this.watchSandbox(), WATCH_LATER_MS * (1 + Math.random())).unref();
@@ -224,6 +195,14 @@ export class LiveInstance {
         }
       },
     );
+  }
+
+  /** Ends a sandbox whose state is not the saved one. Open calls end with `why`. Never rejects. */
+  async giveUp(why: string): Promise<void> {
+    if (!this.#finish(why)) return;
+    this.#channel.close();
+    await this.#kill();
+    this.#resolveEnded({ reason: why, exitCode: null });
   }
 
   /** Closes the connection and keeps the sandbox running; open calls end with `why`. */
@@ -366,7 +345,13 @@ export class LiveInstance {
       return this.#overBecause;
     }
     if (found instanceof Channel) {
+      if (!(await (this.#saver?.agrees(found.hello) ?? true))) {
+        found.close();
+        await this.giveUp(STATE_LOST);
+        return this.#overBecause ?? STATE_LOST;
+      }
       this.#channel = found;
+      this.#saver?.bind(found, reason => void this.giveUp(reason));
       this.#watchChannel();
       this.#log.warn({ instanceId: this.id, reason: why }, 'reconnected to instance');
       return why;

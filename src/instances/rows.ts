@@ -98,7 +98,7 @@ export function toRecord(stored: StoredInstance): InstanceRecord {
 }
 
 /** Runs each write operation in a transaction of its own, without a writer thread. */
-function inDatabase(database: Database): Pick<DurableWrites, 'write'> {
+export function inDatabase(database: Database): Pick<DurableWrites, 'write'> {
   return {
     write: (operation, ...args) => database.transaction().execute(transaction => operation(transaction, ...args)),
   };

@@ -11,6 +11,7 @@ import { Adoption } from './adoption.ts';
 import { type InstanceOwner, type InstancesOptions, OWNER_RULES } from './contract.ts';
 import { removeSandbox, stopsInTime } from './driver-calls.ts';
 import { LiveInstance } from './live-instance.ts';
+import type { LiveInstanceOptions } from './live-options.ts';
 import { RecordWriter } from './record-writer.ts';
 import { instanceNotFound, restartFailed } from './refusals.ts';
 import type { Removals } from './removals.ts';
@@ -277,12 +278,13 @@ export class InstanceRunner {
   /** Records a sandbox that has started as RUNNING, and makes the instance live. Removes it on failure. */
   async #goLive(
     record: StoredInstance,
-    { driver, sandbox, accept, furnish, takesName, stages }: Start,
+    { driver, sandbox, init, accept, furnish, takesName, stages }: Start,
     { started, channel, loadFailure, loadMs }: Awaited<ReturnType<typeof startWithRecord>>,
     signal: AbortSignal,
   ): Promise<Launched> {
     const { removals, now } = this.#parts;
-    const live = this.#newLive(record, driver, { ...started, secret: sandbox.secret, channel });
+    const found = { handle: started.handle, secret: sandbox.secret, channel };
+    const live = this.#newLive(record, driver, found, init.durable?.version);
     try {
       accept?.(loadFailure);
       await furnish?.(started.handle, signal);
@@ -335,6 +337,7 @@ export class InstanceRunner {
       log,
       ...(times && { adoption: times }),
       isTaken: () => isStopping() || this.isLocked,
+      agrees: async hello => (await this.#ownerOf(record).agrees?.(record, hello)) ?? true,
       found: (driver, handle, channel) => this.found(record, driver, handle, channel),
       dead: found => this.died(record, found),
       onLost: reconcileSoon,
@@ -355,28 +358,26 @@ export class InstanceRunner {
   found(record: InstanceRecord, driver: SandboxDriver, handle: SandboxHandle, channel: Channel): LiveInstance {
     // The watch opens published ports again, so it starts at once if there are any.
     const isWatchedLater = record.sandbox.portMappings.length === 0;
-    const live = this.#newLive(record, driver, { handle, secret: record.secret, channel, isWatchedLater });
+    const { stateVersion } = channel.hello;
+    const found = { handle, secret: record.secret, channel, isWatchedLater };
+    const live = this.#newLive(record, driver, found, stateVersion);
     this.#add(live, record);
     this.#ownerOf(record).adopted?.(live, record);
     return live;
   }
 
   #newLive(
-    record: Pick<StoredInstance, 'id' | 'owner' | 'epoch' | 'tenant' | 'concurrency' | 'maxCallMs'>,
+    record: Pick<StoredInstance, 'id' | 'owner' | 'epoch' | 'tenant' | 'concurrency' | 'maxCallMs' | 'spec'>,
     driver: SandboxDriver,
-    found: {
-      readonly handle: SandboxHandle;
-      readonly secret: string;
-      readonly channel: Channel;
-      readonly isWatchedLater?: boolean;
-    },
+    found: Pick<LiveInstanceOptions, 'handle' | 'secret' | 'channel' | 'isWatchedLater'>,
+    stateVersion: number | undefined,
   ): LiveInstance {
     const { id, owner, epoch, tenant, concurrency, maxCallMs } = record;
-    const { handle, secret, channel, isWatchedLater = false } = found;
     const { silence = SILENCE_TIMES, log } = this.#parts;
-    const { limiter } = this.#ownerOf(record);
-    const sandbox = { driver, handle, secret, channel, isWatchedLater };
-    return new LiveInstance({ id, owner, epoch, tenant, concurrency, maxCallMs, ...sandbox, limiter, silence, log });
+    const { limiter, saver: saverOf } = this.#ownerOf(record);
+    const saver = stateVersion === undefined ? undefined : saverOf?.(record, stateVersion);
+    const limits = { concurrency, maxCallMs, limiter, silence };
+    return new LiveInstance({ id, owner, epoch, tenant, driver, ...found, ...limits, log, saver });
   }
 
   /** Makes an instance live until it ends by itself. */

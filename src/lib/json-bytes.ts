@@ -25,19 +25,19 @@ const containers = new Uint8Array(MAX_LEVELS);
 let seen = 0;
 
 /**
- * Returns true when bytes are one JSON value (RFC 8259) in UTF-8 within the bounds of LIMITS. White space
- * around the value is allowed. Builds no values, so a check costs a fraction of parsing at every size, and no
- * memory.
+ * Returns true when bytes are one JSON value (RFC 8259) in UTF-8 within the bounds of LIMITS, with at most
+ * `levels` levels. White space around the value is allowed. Builds no values, so a check costs a fraction of
+ * parsing at every size, and no memory.
  */
-export function isJson(bytes: Uint8Array): boolean {
+export function isJson(bytes: Uint8Array, levels: number = MAX_LEVELS): boolean {
   seen = 0;
-  return endOfValue(bytes) === bytes.length && (seen < 0x80 || isUtf8(bytes));
+  return endOfValue(bytes, levels) === bytes.length && (seen < 0x80 || isUtf8(bytes));
 }
 
 /** Returns the exceeded bound of JSON bytes, as the end of a sentence about them; undefined without one. */
-export function exceededBound(bytes: Uint8Array): string | undefined {
-  const end = endOfValue(bytes);
-  if (end === TOO_DEEP) return `is nested deeper than ${MAX_LEVELS} levels`;
+export function exceededBound(bytes: Uint8Array, levels: number = MAX_LEVELS): string | undefined {
+  const end = endOfValue(bytes, levels);
+  if (end === TOO_DEEP) return `is nested deeper than ${levels} levels`;
   return end === TOO_LONG ? `has a number of more than ${MAX_DIGITS} digits` : undefined;
 }
 
@@ -139,7 +139,7 @@ function behindText(bytes: Buffer, from: number): number {
  * Returns the position after the value and its trailing white space. Returns a negative number when the value
  * is malformed or exceeds a bound.
  */
-function endOfValue(bytes: Uint8Array): number {
+function endOfValue(bytes: Uint8Array, levels: number): number {
   let depth = 0;
   let at = afterSpace(bytes, 0);
   for (;;) {
@@ -147,7 +147,7 @@ function endOfValue(bytes: Uint8Array): number {
     const first = bytes[at];
     if (first === QUOTE) at = endOfText(bytes, at + 1);
     else if (first === OPEN_OBJECT || first === OPEN_LIST) {
-      if (depth === MAX_LEVELS) return TOO_DEEP;
+      if (depth === levels) return TOO_DEEP;
       // Each closing bracket has the code of its opening one plus 2.
       const close = first + 2;
       at = afterSpace(bytes, at + 1);

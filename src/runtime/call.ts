@@ -100,3 +100,18 @@ export type InitOutcome =
   /** `beganMs`: start of the loading in the time of `performance.now`; absent when unknown. */
   | { readonly ok: true; readonly timing: InitOk; readonly beganMs?: number }
   | { readonly ok: false; readonly error: CallError };
+
+/** Saves the state of one durable agent. */
+export interface StateSaver {
+  /** Number of saves that the saver has accepted since the agent was created. */
+  readonly version: number;
+  /** Resolves when every save that was accepted is on disk; undefined: all are. */
+  readonly pending: Promise<void> | undefined;
+  /**
+   * Saves a document. Resolves when it is on disk. Rejects with `StateUnsaved` if it could not be saved; the
+   * agent is reset then.
+   */
+  save(state: string): Promise<void>;
+  /** Ends the sandbox, whose state is another than the saved one. */
+  reset(why: string): void;
+}

@@ -3,9 +3,16 @@ import type net from 'node:net';
 import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, invalidRequest, unavailable } from '../core/error.ts';
 import type { RuntimeEndpoint } from '../core/instance.ts';
-import { type Call, type CallOutcome, type InitOutcome, timedOut } from './call.ts';
+import { type Call, type CallOutcome, type InitOutcome, type StateSaver, timedOut } from './call.ts';
 import { CallBatch, encodeCallHeader, MONOTONIC_MS } from './call-batch.ts';
-import { type Connection, type ConnectionOwner, type ConnectOptions, ControlLink, connect } from './connection.ts';
+import {
+  type Connection,
+  type ConnectionOwner,
+  type ConnectOptions,
+  ControlLink,
+  connect,
+  letGoOf,
+} from './connection.ts';
 import {
   checkSize,
   decodeError,
@@ -17,7 +24,7 @@ import {
   nameOf,
   ProtocolError,
 } from './decoder.ts';
-import { encodeFrame, type Frame } from './frames.ts';
+import { encodeFrame, encodeMessage, type Frame } from './frames.ts';
 import { OpenCall, OpenCalls } from './open-calls.ts';
 import {
   type Cancel,
@@ -29,6 +36,7 @@ import {
   STOPPING,
   type Stopped,
 } from './protocol.ts';
+import { ChannelSaves } from './saves.ts';
 
 /** The connection ended with the call unanswered. The owner of the instance explains why. */
 export class ChannelClosed extends Error {
@@ -85,6 +93,7 @@ export class Channel {
   #onStopped: ((stopped: Stopped) => void) | undefined;
   /** True when STOP was sent over the data connection. */
   #stopsOverData = false;
+  #saves: ChannelSaves | undefined;
   readonly #owner = {
     cancel: (callId: number, reason: Cancel['reason']) => this.#cancel(callId, reason),
     abandon: (callId: number, reason: Cancel['reason']) => this.#abandon(callId, reason),
@@ -132,7 +141,7 @@ export class Channel {
    * `unavailable` (refused by the runtime, or ended) or `deadline_exceeded` (`signal`).
    */
   static async open(endpoint: RuntimeEndpoint, secret: string, signal: AbortSignal, init?: Init): Promise<Channel> {
-    const next = init && encodeInit(init);
+    const next = init && encodeMessage(FRAME.INIT, init);
     return await Channel.#open(endpoint, secret, signal, { next });
   }
 
@@ -193,7 +202,7 @@ export class Channel {
     });
     this.#batch.flush();
     this.#inits += 1;
-    if (!this.#isClosed) this.#data.write(encodeInit(init));
+    if (!this.#isClosed) this.#data.write(encodeMessage(FRAME.INIT, init));
     return this.initialized(signal);
   }
 
@@ -210,30 +219,26 @@ export class Channel {
    */
   call(call: Call): Promise<CallOutcome> {
     return new Promise((resolve, reject) => {
-      if (this.#isClosed) {
-        reject(new ChannelClosed(this.#closedBecause));
-        return;
-      }
-      if (call.signal?.aborted) {
-        reject(unavailable('the caller went away'));
-        return;
-      }
+      if (this.#isClosed) return reject(new ChannelClosed(this.#closedBecause));
+      if (call.signal?.aborted) return reject(unavailable('the caller went away'));
       if (call.waitedMs !== undefined && call.waitedMs >= call.timeoutMs) {
-        reject(timedOut(call));
-        return;
+        return reject(timedOut(call));
       }
       const header = encodeCallHeader(call, this.#isHere);
       const headerBytes = Buffer.byteLength(header);
-      if (headerBytes > MAX_CALL_HEADER_BYTES) {
-        reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
-        return;
-      }
+      if (headerBytes > MAX_CALL_HEADER_BYTES)
+        return reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
       const callId = this.#pending.nextId(this.#isAbandoned);
       this.#pending.add(new OpenCall(callId, call, this.#owner, resolve, reject));
       this.#batch.add(callId, header, headerBytes, call.body);
       // An interrupt before the call was sent found no listener.
       if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
     });
+  }
+
+  /** Admits the SAVEs of a durable agent. Must precede its first call. */
+  saveTo(saver: StateSaver): void {
+    this.#saves = new ChannelSaves(saver, version => this.#control.write(encodeMessage(FRAME.SAVED, { version })));
   }
 
   /**
@@ -271,7 +276,7 @@ export class Channel {
     const stopped = new Promise<Stopped>(resolve => {
       this.#onStopped = resolve;
     });
-    const frame = encodeFrame(FRAME.STOP, 0, JSON.stringify({ graceMs }));
+    const frame = encodeMessage(FRAME.STOP, { graceMs });
     const isQuiet = this.inFlight === 0 && this.#inits === 0;
     this.#stopsOverData = this.hello.stopsOverData === true && isQuiet && !this.#control.isUsed;
     let unread: NodeJS.Timeout | undefined;
@@ -335,7 +340,8 @@ export class Channel {
     if (this.#isClosed || !pending) return;
     this.#pending.remove(pending);
     this.#abandoned.set(callId, pending);
-    this.#dropPayload(callId);
+    // A SAVE must not get lost: the runtime's state would be ahead of the saved one.
+    if (this.#saves === undefined) this.#dropPayload(callId);
     this.#cancel(callId, reason);
   }
 
@@ -346,20 +352,26 @@ export class Channel {
    */
   #admitData(type: number, callId: number, payloadBytes: number): boolean {
     checkSize(type, payloadBytes);
+    const isSave = type === FRAME.SAVE && this.#saves !== undefined;
     if (callId === 0) {
       if ((type === FRAME.INIT_OK || type === FRAME.ERROR) && this.#inits > 0) return true;
-      if (type === FRAME.STOPPED && this.#stopsOverData) return true;
+      if ((type === FRAME.STOPPED && this.#stopsOverData) || isSave) return true;
       throw new ProtocolError(`${nameOf(type)} that answers nothing`);
     }
     const pending = this.#pending.get(callId);
     const call = pending ?? this.#abandoned.get(callId);
     if (call === undefined) throw new ProtocolError(`${nameOf(type)} for a call that is not open`);
+    if (isSave) return true;
     if (type === FRAME.CHUNK) call.spendCredit(payloadBytes);
     else if (type !== FRAME.RESULT && type !== FRAME.ERROR) throw new ProtocolError(`${nameOf(type)} for a call`);
     return pending !== undefined;
   }
 
   #onDataFrame({ type, callId, payload }: Frame): void {
+    if (type === FRAME.SAVE) {
+      this.#saves?.take(callId, payload, this.#abandoned.has(callId));
+      return;
+    }
     if (callId === 0) {
       if (type === FRAME.STOPPED) this.#onStopped?.(decodeStopped(payload));
       else this.#onInitFrame(type, payload);
@@ -381,7 +393,8 @@ export class Channel {
     this.#pending.remove(pending);
     if (!outcome.ok && outcome.code === USER_CODES.protocolBroken.code && outcome.text === STOPPING) {
       pending.fail(unavailable('instance exited: it is stopping'));
-    } else pending.complete(outcome);
+    } else if (this.#saves !== undefined) this.#saves.complete(pending, outcome);
+    else pending.complete(outcome);
   }
 
   #onInitFrame(type: number, payload: Buffer): void {
@@ -433,16 +446,4 @@ export class Channel {
       }
     });
   }
-}
-
-/** Returns a handler that closes the data connection when the control connection fails. */
-function letGoOf({ socket }: Connection): (error: unknown) => never {
-  return error => {
-    socket.destroy();
-    throw error;
-  };
-}
-
-function encodeInit(init: Init): Buffer {
-  return encodeFrame(FRAME.INIT, 0, JSON.stringify(init));
 }

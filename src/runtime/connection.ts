@@ -305,3 +305,11 @@ export class ControlLink {
     this.#socket?.destroy();
   }
 }
+
+/** Returns a handler that closes the data connection when the control connection fails. */
+export function letGoOf({ socket }: Connection): (error: unknown) => never {
+  return error => {
+    socket.destroy();
+    throw error;
+  };
+}

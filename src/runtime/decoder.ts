@@ -36,6 +36,8 @@ const MAX_NAME_CHARS = 256;
 /** Maximum number of microseconds; a larger value cannot be a measurement. */
 const MAX_MICROS = 1e15;
 const RESULT_HEAD_BYTES = 4;
+/** Flags, and the length of the alarms. */
+export const SAVE_HEAD_BYTES = 5;
 
 /** The smallest and the largest payload of each frame that a runtime may send. */
 const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly max: number }>> = {
@@ -46,6 +48,7 @@ const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly ma
   [FRAME.ERROR]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.PONG]: { min: 2, max: MAX_NUMBERS_BYTES },
   [FRAME.STOPPED]: { min: 2, max: MAX_ERROR_BYTES },
+  [FRAME.SAVE]: { min: SAVE_HEAD_BYTES + 2, max: SAVE_HEAD_BYTES + LIMITS.stateBytes },
 };
 
 /** Checks a frame's type and size when its header arrives, before any of its payload is kept. */
@@ -64,7 +67,7 @@ const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(FRAME).map(([n
 
 export function decodeHelloOk(payload: Buffer): HelloOk {
   const message = readObject(payload, 'HELLO_OK');
-  const { version, state, stopsOverData, error } = message;
+  const { version, state, stopsOverData, durable, stateVersion, error } = message;
   if (version !== PROTOCOL_VERSION) throw new ProtocolError(`HELLO_OK must have version ${PROTOCOL_VERSION}`);
   if (!STATES.has(state)) throw new ProtocolError('HELLO_OK: no such state');
   const hello = {
@@ -73,6 +76,8 @@ export function decodeHelloOk(payload: Buffer): HelloOk {
     sdk: readName(message.sdk, 'HELLO_OK: sdk'),
     state: state as HelloOk['state'],
     ...(stopsOverData === true && { stopsOverData }),
+    ...(!isNothing(durable) && { durable: readNumber(durable, 'HELLO_OK: durable') }),
+    ...(!isNothing(stateVersion) && { stateVersion: readNumber(stateVersion, 'HELLO_OK: stateVersion') }),
   };
   return isNothing(error) ? hello : { ...hello, error: readError(error, 'HELLO_OK: error') };
 }

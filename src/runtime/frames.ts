@@ -19,6 +19,11 @@ export function encodeFrame(type: number, callId: number, payload?: Buffer | str
   return frame;
 }
 
+/** Encodes a frame of the connection with a JSON payload. */
+export function encodeMessage(type: number, message: object): Buffer {
+  return encodeFrame(type, 0, JSON.stringify(message));
+}
+
 /** Writes the 9 header bytes of a frame whose payload has `payloadBytes` bytes. */
 export function writeHeader(target: Buffer, type: number, callId: number, payloadBytes: number, at = 0): void {
   target.writeUInt32BE(payloadBytes + 5, at);

@@ -164,6 +164,13 @@ export class OpenCall {
     resolve(outcome);
   }
 
+  /** Ends the time limit and the wait for the caller: the answer has arrived and cannot be revoked. */
+  answered(): void {
+    clearTimeout(this.#timer);
+    if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#onAbort = undefined;
+  }
+
   fail(error: Error): void {
     const reject = this.#reject;
     this.#end();
@@ -202,9 +209,7 @@ export class OpenCall {
    * Without this, such an entry would keep the call, its request and its answer in memory.
    */
   #end(): void {
-    clearTimeout(this.#timer);
-    if (this.#onAbort) this.#signal?.removeEventListener('abort', this.#onAbort);
-    this.#onAbort = undefined;
+    this.answered();
     this.#signal = undefined;
     this.onChunk = undefined;
     this.#resolve = NOBODY;

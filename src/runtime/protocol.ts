@@ -42,6 +42,13 @@ export const FRAME = {
   STOP: 13,
   /** ← JSON `Stopped`; then the runtime exits with 0. */
   STOPPED: 14,
+  /**
+   * ← u8 flags (0) · u32 length of the alarms (0) · JSON bytes of the state. Data connection of a durable
+   * agent. Sent directly before the RESULT of the call that changed the state; call id 0: `context.save()`.
+   */
+  SAVE: 15,
+  /** → JSON `{version}`. Control connection. Answers SAVEs with call id 0 in order, once on disk. */
+  SAVED: 16,
 } as const;
 
 export interface Hello {
@@ -64,6 +71,10 @@ export interface HelloOk {
    * It then detects the end of a client without a control connection.
    */
   stopsOverData?: boolean;
+  /** Present when the runtime understands `Init.durable`, SAVE and SAVED. */
+  durable?: number;
+  /** Number of SAVEs of a durable agent, including those of its earlier sandboxes. */
+  stateVersion?: number;
   /** The reason the code could not be loaded (state `failed`). */
   error?: CallError;
 }
@@ -86,7 +97,36 @@ export interface Init {
   version: string;
   memoryMb: number;
   cpuMillis: number;
+  /** Present for a durable agent. */
+  durable?: InitDurable;
 }
+
+/** The saved state with which a durable agent starts. */
+export interface InitDurable {
+  /** JSON text of the document; null: none was saved. */
+  state: string | null;
+  /** Number of saves so far. */
+  version: number;
+  /** Shape of the state that the code expects. */
+  schema: number;
+  /** Maximum number of bytes of a state; above it ERROR 4004. */
+  maxStateBytes: number;
+  wake: Wake;
+}
+
+/** The reason of a start, for `context.wake`. */
+export interface Wake {
+  reason: WakeReason;
+  /** Number of starts before this one. */
+  count: number;
+  /** RFC 3339; null: it never slept. */
+  slept_at: string | null;
+  /** RFC 3339; null: nothing was saved. */
+  saved_at: string | null;
+  state_version: number;
+}
+
+export type WakeReason = 'created' | 'request' | 'crash';
 
 export interface InitOk {
   /** Duration of loading the module. */

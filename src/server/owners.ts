@@ -143,6 +143,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
   metrics.readFrom({ jobs: () => jobs.jobs.byStatus() });
   const agents = new Agents({
     ...sandboxes,
+    writes,
     maxWaitingCalls: config.maxWaitingCalls,
     previousLogs: new PreviousLogs(join(dataDir, 'agent-logs'), logger),
     restarted: metrics.policyRestarted,

@@ -1,6 +1,7 @@
 import * as functions from '../registry/function-writes.ts';
 import * as pools from '../registry/pool-writes.ts';
 import * as reservations from '../registry/reservation-writes.ts';
+import { saveAgentState } from '../storage/queries/agent-states.ts';
 import { takeAgentName } from '../storage/queries/agents.ts';
 import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
 import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
@@ -39,6 +40,7 @@ export const WRITE_OPERATIONS = {
   ...pools,
   ...reservations,
   takeAgentName,
+  saveAgentState,
   insertInstanceUnder,
   insertAsyncCall,
   claimAsyncCall,

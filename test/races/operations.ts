@@ -158,6 +158,13 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     null,
     storedInstance({ id: `f-${random.below(3)}`, owner: { kind: 'function', key: 'u' } }),
   ],
+  saveAgentState: random => {
+    const version = 1 + random.below(3);
+    return [
+      { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
+      { version, schema: 1, bytes: 7, state: `{"n":${version}}`, saved_at_ms: NOW_MS },
+    ];
+  },
   takeAgentName: random => [
     { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
     { startedAtMs: NOW_MS },

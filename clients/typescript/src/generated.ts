@@ -36,6 +36,7 @@ export type Agent = {
   on_expiry?: "delete" | "pause";
   /** Only of a PAUSED one. */
   paused_at?: string;
+  durable?: AgentDurable;
   /** The layers that hold: `mount`, `pid`, `cgroup.memory` … */
   isolation: string[];
   /** Fields of the body that were ignored, and what else the caller should know. */
@@ -52,6 +53,18 @@ export type AgentAddress = {
   address: string | null;
   /** At the service’s own host name. */
   path: string;
+};
+
+/** Only of a durable agent. */
+export type AgentDurable = {
+  schema: number;
+  /** Size of the saved state as JSON. */
+  state_bytes: number;
+  /** Number of saves. */
+  state_version: number;
+  saved_at?: string;
+  /** Number of starts after the first. */
+  wakes: number;
 };
 
 export type AgentExecRequest = {
@@ -230,6 +243,8 @@ export type CreateAgentRequest = {
   expose?: AgentExpose;
   /** What follows when its sandbox ends by itself; absent: `never`. */
   restart_policy?: "never" | "on-failure" | "always" | RestartPolicy;
+  /** `true`: what the code keeps in `context.state` is saved before a call is answered, and survives crashes and restarts. */
+  durable?: boolean | CreateAgentRequestDurable;
   /** The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load. */
   replace?: boolean;
   /** Names and values; lists select agents by them. */
@@ -240,6 +255,27 @@ export type CreateAgentRequest = {
   idle_seconds?: number;
   /** The action at the end of `ttl_seconds` or `idle_seconds`. */
   on_expiry?: "delete" | "pause";
+};
+
+export type CreateAgentRequestDurable = {
+  /** Has no effect yet. */
+  sleep_after_seconds?: unknown;
+  /** Has no effect yet. */
+  pause_after_seconds?: unknown;
+  /** Has no effect yet. */
+  save?: unknown;
+  /** Has no effect yet. */
+  files?: unknown;
+  /** Has no effect yet. */
+  schema?: unknown;
+  /** Has no effect yet. */
+  code?: unknown;
+  /** Has no effect yet. */
+  busy?: unknown;
+  /** Has no effect yet. */
+  wake_on?: unknown;
+  /** Has no effect yet. */
+  max_awake_seconds?: unknown;
 };
 
 export type CreateApiKeyRequest = {

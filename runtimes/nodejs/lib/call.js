@@ -15,6 +15,7 @@ class Call {
   #controller = null;
   #stream = null;
   #onCancel = null;
+  #view = null;
 
   constructor(connection, id, headerBytes, event) {
     this.connection = connection;
@@ -69,6 +70,17 @@ class Call {
     const { stream, credit } = this.header();
     if (this.#stream === null && stream === true) this.#stream = new CallStream(this, credit ?? 0);
     return this.#stream;
+  }
+
+  /** Returns this call's view of the state of a durable agent. */
+  viewOf(durable) {
+    this.#view ??= durable.view();
+    return this.#view;
+  }
+
+  /** Takes the state away from code that may still run although the call was answered. */
+  detachState() {
+    this.#view?.detach();
   }
 
   /** Returns the stream if it has been created, otherwise null. */

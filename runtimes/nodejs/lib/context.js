@@ -9,6 +9,7 @@ class CallContext {
   #endMs;
   #traceparent;
   #logger;
+  #view;
 
   /**
    * For an initializer or pre_stop `call` is null. `endMs` is then the time limit (`performance.now()`);
@@ -100,9 +101,30 @@ class CallContext {
     return this.#facts.init.cpuMillis;
   }
 
-  /** An object that exists as long as the instance. All calls share it. */
+  /**
+   * An object that all calls share. It exists as long as the instance; that of a durable agent is saved
+   * before a call is answered, and it survives restarts.
+   */
   get state() {
-    return this.#facts.state;
+    if (this.#facts.durable === null) return this.#facts.state;
+    this.#view ??= this.#call === null ? this.#facts.durable.view() : this.#call.viewOf(this.#facts.durable);
+    return this.#view.state;
+  }
+
+  /** Saves `state` now. Resolves when it is on disk. What is saved so stays if the call fails later. */
+  async save() {
+    if (this.#facts.durable === null) throw new Error('this agent is not durable: create it with "durable": true');
+    await this.#facts.durable.save(this.#call);
+  }
+
+  /** True in the initializer and in the first call after a start with a saved state. */
+  get isWaking() {
+    return this.#facts.durable?.isWaking ?? false;
+  }
+
+  /** Why the agent was started last; undefined for an agent that is not durable. */
+  get wake() {
+    return this.#facts.durable?.wake;
   }
 
   /** Time at which the call ends, in milliseconds since the epoch; undefined without a limit. */

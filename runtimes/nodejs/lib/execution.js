@@ -109,8 +109,27 @@ class Execution {
     }
     // Only code that caught an interrupt and continued may still return a value.
     if (call.reason !== null && !(call.reason === 'interrupt' && why === null)) why = cancelledFailure(call.reason);
+    if (this.#facts.durable !== null) why = this.#saveState(call, why);
     const micros = Math.round((performance.now() - startedMs) * 1000);
     call.connection.send(why === null ? resultFrame(call.id, micros, json, bytes) : errorFrame(call.id, why, micros));
+  }
+
+  /** Sends the changed state of a successful call; undoes that of another. Returns why the call failed. */
+  #saveState(call, failure) {
+    const { durable } = this.#facts;
+    let why = failure;
+    if (why === null) {
+      try {
+        const frame = durable.saveOf(call.id);
+        if (frame !== null) call.connection.send(frame);
+        return null;
+      } catch (error) {
+        why = error instanceof Failure ? error : handlerFailure(textOf(error));
+      }
+    }
+    if (call.reason !== null) call.detachState();
+    durable.rollBack(call.reason !== null);
+    return why;
   }
 
   #failureOf(call, error) {

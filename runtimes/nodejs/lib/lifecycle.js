@@ -1,6 +1,7 @@
 'use strict';
 
 const { CallContext } = require('./context.js');
+const { Durable } = require('./durable.js');
 const { loadEntry } = require('./entry.js');
 const { CallCancelled, Failure, log, logError, stopping, textOf } = require('./failure.js');
 const { CODE, FRAME, errorFrame, messageFrame } = require('./protocol.js');
@@ -21,6 +22,8 @@ class Lifecycle {
   state = 'new';
   /** Reason why the code could not be loaded; set in state `failed`. */
   failure = null;
+  /** The state of a durable agent; null for another. */
+  durable = null;
   #calls;
   #facts = null;
   #preStop = null;
@@ -61,7 +64,7 @@ class Lifecycle {
       this.#waiting.push(connection);
       if (this.state !== 'new') return;
       this.state = 'initializing';
-      this.#facts = { init, state: {} };
+      this.#facts = { init, state: {}, durable: null };
       this.#initialized = this.#initialize(init);
     }
   }
@@ -72,9 +75,11 @@ class Lifecycle {
     const timing = {};
     try {
       const startedMs = performance.now();
+      if (init.durable) this.#openState(init.durable);
       handler = await this.#load(init);
       const loadedMs = performance.now();
       await this.#runInitializer(init);
+      this.durable?.begin();
       timing.loadMicros = Math.round((loadedMs - startedMs) * 1000);
       timing.initMicros = Math.round((performance.now() - loadedMs) * 1000);
     } catch (error) {
@@ -89,6 +94,11 @@ class Lifecycle {
     if (isStopping) return;
     if (why === null) this.#calls.open(this.#facts, handler);
     else this.#calls.refuseWaiting(why);
+  }
+
+  #openState(message) {
+    this.durable = this.#facts.durable = new Durable(message);
+    for (const connection of this.#waiting) this.durable.connected(connection);
   }
 
   async #load(init) {

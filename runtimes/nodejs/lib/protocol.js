@@ -19,6 +19,8 @@ const FRAME = Object.freeze({
   PONG: 12,
   STOP: 13,
   STOPPED: 14,
+  SAVE: 15,
+  SAVED: 16,
 });
 
 const CODE = Object.freeze({
@@ -36,6 +38,8 @@ const CODE = Object.freeze({
 /** Size of the type and the call id, which a frame's length includes. */
 const OVERHEAD_BYTES = 5;
 const HEADER_BYTES = 4 + OVERHEAD_BYTES;
+/** Flags and the length of the alarms. */
+const SAVE_HEAD_BYTES = 5;
 const MAX_FRAME_BYTES = 7 * 1024 * 1024;
 /** Limit for the text of an ERROR, since an error's own text may have any length. */
 const MAX_MESSAGE_CHARS = 64 * 1024;
@@ -60,6 +64,14 @@ function resultFrame(callId, micros, json, bytes) {
   const made = start(FRAME.RESULT, callId, 4 + bytes);
   made.writeUInt32BE(Math.min(micros, 0xffff_ffff), HEADER_BYTES);
   made.write(json, HEADER_BYTES + 4);
+  return made;
+}
+
+/** Returns a SAVE frame without alarms. `callId` 0: the save belongs to no answer. */
+function saveFrame(callId, json, bytes) {
+  const made = start(FRAME.SAVE, callId, SAVE_HEAD_BYTES + bytes);
+  made.fill(0, HEADER_BYTES, HEADER_BYTES + SAVE_HEAD_BYTES);
+  made.write(json, HEADER_BYTES + SAVE_HEAD_BYTES);
   return made;
 }
 
@@ -141,4 +153,5 @@ module.exports = {
   messageFrame,
   readMessage,
   resultFrame,
+  saveFrame,
 };

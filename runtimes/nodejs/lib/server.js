@@ -57,6 +57,7 @@ class Server {
     client[connection.role] = undefined;
     if (client.data === undefined && client.control === undefined) this.#clients.delete(connection.client);
     if (connection.role === 'data') {
+      this.#lifecycle.durable?.disconnected(connection);
       this.#calls.endConnection(connection);
       return;
     }
@@ -81,8 +82,10 @@ class Server {
       return;
     }
     const { state, failure } = this.#lifecycle;
-    const hello = { version: VERSION, runtime: `nodejs${process.versions.node}`, sdk: SDK, state };
+    const hello = { version: VERSION, runtime: `nodejs${process.versions.node}`, sdk: SDK, state, durable: 1 };
+    if (this.#lifecycle.durable !== null) hello.stateVersion = this.#lifecycle.durable.version;
     if (state === 'failed') hello.error = { code: failure.code, message: failure.message };
+    if (connection.role === 'data') this.#lifecycle.durable?.connected(connection);
     connection.send(messageFrame(FRAME.HELLO_OK, 0, hello));
   }
 
@@ -121,6 +124,8 @@ class Server {
       if (data !== undefined) this.#calls.credit(data, callId, payload.readUInt32BE(0));
     } else if (type === FRAME.PING) {
       connection.send(messageFrame(FRAME.PONG, 0, this.#calls.counts()));
+    } else if (type === FRAME.SAVED) {
+      this.#lifecycle.durable?.saved();
     } else if (type === FRAME.STOP) {
       const { graceMs } = readMessage(payload, 'STOP');
       if (!(graceMs >= 0 && graceMs < MAX_GRACE_MS)) {

@@ -17,21 +17,21 @@ const INSTEAD = new Map([
 ]);
 const MAX_PATH_CHARS = 300;
 
-/** Returns the JSON of a handler's value; undefined becomes `null`. Fails with 4007. */
-function toJson(value) {
+/** Returns the JSON of a value; undefined becomes `null`. Fails with 4007; `cannot` begins the message. */
+function toJson(value, cannot = 'the returned value cannot be turned into JSON') {
   let json;
   try {
     json = JSON.stringify(value);
   } catch (error) {
     const found = findRefused(value);
-    throw notJson((found?.why ?? textOf(error)) + (found?.at ?? ''));
+    throw notJson(cannot, (found?.why ?? textOf(error)) + (found?.at ?? ''));
   }
   // NaN silently becomes null, and some objects become {}. Only a JSON text with those needs a search.
   const found = json !== undefined && SUSPECT.test(json) ? findRefused(value) : null;
-  if (found?.why) throw notJson(found.why + found.at);
+  if (found?.why) throw notJson(cannot, found.why + found.at);
   if (json !== undefined) return json;
   if (value === undefined) return 'null';
-  throw notJson(`it is a ${typeof value}`);
+  throw notJson(cannot, `it is a ${typeof value}`);
 }
 
 /**
@@ -82,8 +82,8 @@ function whyForeign(part) {
   return INSTEAD.has(name) ? `a ${name} is not JSON: ${INSTEAD.get(name)}` : null;
 }
 
-function notJson(why) {
-  return new Failure(CODE.NOT_JSON, `the returned value cannot be turned into JSON: ${why}`);
+function notJson(cannot, why) {
+  return new Failure(CODE.NOT_JSON, `${cannot}: ${why}`);
 }
 
 function assertSize(bytes, limit) {

@@ -18,6 +18,8 @@ class Call(object):
     #: The thread (threads.py) or the task (tasks.py) that runs this call.
     thread = None
     task = None
+    #: The changed state (durable.py) of a call that has succeeded; None before, and after a failure.
+    saving = None
     _header = None
     _stream = None
 

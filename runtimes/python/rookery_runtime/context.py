@@ -21,6 +21,8 @@ class Facts(object):
         self.memory_mb = int(message.get('memoryMb') or 0)
         self.cpu_millis = int(message.get('cpuMillis') or 0)
         self.state = {}
+        #: Set for a durable agent, with its own `state`.
+        self.durable = None
 
 
 class Context(object):
@@ -142,8 +144,36 @@ class Context(object):
 
     @property
     def state(self):
-        """A dict that exists as long as the instance. All calls share it."""
+        """
+        A dict that all calls share.
+
+        It exists as long as the instance. That of a durable agent is saved before a call is answered, and it
+        survives restarts; a call that fails leaves it as it was.
+        """
         return self._facts.state
+
+    def save(self):
+        """
+        Saves `state` now and returns when it is on disk. What is saved so stays if the call fails later.
+
+        Raises RuntimeError if the agent is not durable, or if the connection to the service is lost.
+        """
+        if self._facts.durable is None:
+            raise RuntimeError('this agent is not durable: create it with "durable": true')
+        self._facts.durable.save(self._call)
+
+    @property
+    def is_waking(self):
+        """True in the initializer and in the first call after a start with a saved state."""
+        return self._facts.durable is not None and self._facts.durable.is_waking
+
+    @property
+    def wake(self):
+        """
+        Why the agent was started last: a dict with `reason`, `count`, `saved_at`, `slept_at` and
+        `state_version`. Empty for an agent that is not durable.
+        """
+        return {} if self._facts.durable is None else dict(self._facts.durable.wake)
 
     @property
     def package(self):

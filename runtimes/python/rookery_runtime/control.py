@@ -257,6 +257,8 @@ class Control(object):
         self._runtime.reader.retire(connection)
         if connection.role == 'data':
             self._data.remove(connection)
+            if self._runtime.durable is not None:
+                self._runtime.durable.disconnected()
 
     def _on_hello(self, connection, kind, call_id, data, start, end):
         problem = None
@@ -285,7 +287,9 @@ class Control(object):
         connection.role = role
         connection.client = client
         answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state,
-                  'stopsOverData': True}
+                  'stopsOverData': True, 'durable': 1}
+        if self._runtime.durable is not None:
+            answer['stateVersion'] = self._runtime.durable.version
         if self._runtime.state == 'failed':
             answer['error'] = self._runtime.refusal
         connection.send(protocol.json_frame(protocol.HELLO_OK, 0, answer))
@@ -295,6 +299,10 @@ class Control(object):
             connection.on_frame = self._runtime.on_frame
             self._data.append(connection)
             self._place(connection)
+
+    def data_connection(self):
+        """Returns the newest data connection, or None."""
+        return self._data[-1] if self._data else None
 
     # Assignment of readers.
 
@@ -348,6 +356,9 @@ class Control(object):
                 'queued': sum(len(other.queued) for other in self._data),
             }
             connection.send(protocol.json_frame(protocol.PONG, 0, counts))
+        elif kind == protocol.SAVED:
+            if self._runtime.durable is not None:
+                self._runtime.durable.saved()
         elif kind == protocol.STOP:
             grace_seconds = protocol.read_stop(data[start:end])
             self._stoppers.append(connection)

@@ -7,6 +7,7 @@ from time import monotonic
 from . import protocol
 from .forked import leave_child
 from .context import Context
+from .durable import UNCHANGED
 from .failures import CallFailure, log_exception, name_of_class, text_of
 from .interrupt import REASONS, CallCancelled, enter, enter_await, enter_with
 from .values import NotJson, decode, encode
@@ -52,16 +53,20 @@ def result_frame(call, data, program, started):
     Raises CallCancelled if the call was cancelled meanwhile, except by an interrupt. Raises CallFailure if
     the data exceeds the limit.
     """
+    durable = program.facts.durable
+    change = UNCHANGED if durable is None else enter_with(call, durable.prepare)
     if call.reason is not None and call.reason != 'interrupt':
         raise CallCancelled(REASONS[call.reason])
     if len(data) > program.max_result_bytes:
         raise too_large(len(data), program)
+    call.saving = change
     return protocol.result_frame(call.id, int((monotonic() - started) * 1000000), data)
 
 
 def failure_frame(call, error, started):
     """Returns the ERROR frame of a call that ended with an exception. Writes the traceback to the log."""
     leave_child(error)
+    call.saving = None
     try:
         return _failure_frame(call, error, started)
     except BaseException as broken:

@@ -7,7 +7,7 @@ from . import values
 VERSION = 1
 
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
- CANCEL, CREDIT, PING, PONG, STOP, STOPPED) = range(1, 15)
+ CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED) = range(1, 17)
 
 #: Size of the length prefix, the type and the call id.
 HEADER_BYTES = 9
@@ -29,6 +29,7 @@ CODE_INITIALIZER_TIMEOUT = 4211
 _HEADER = struct.Struct('>IBI')
 _RESULT = struct.Struct('>IBII')
 _CREDIT = struct.Struct('>I')
+_SAVE = struct.Struct('>IBIBI')
 
 #: Returns (length, type, call id) of the frame that begins at an offset.
 read_header = _HEADER.unpack_from
@@ -48,6 +49,11 @@ def json_frame(kind, call_id, message):
 
 def result_frame(call_id, run_micros, data):
     return _RESULT.pack(len(data) + 9, RESULT, call_id, run_micros) + data
+
+
+def save_frame(call_id, state):
+    """Returns a SAVE frame without alarms. `call_id` 0: the save belongs to no answer."""
+    return _SAVE.pack(len(state) + 10, SAVE, call_id, 0, 0) + state
 
 
 def error_frame(call_id, code, message, run_micros=None):

@@ -10,6 +10,7 @@ from time import monotonic
 from . import entry, forked, interrupt, process, protocol
 from .calls import Call, InitRequest
 from .context import Context, Facts
+from .durable import Durable
 from .control import Control
 from .execution import Program, cancelled_frame, failure_frame, run_hook
 from .failures import CallFailure, log, log_exception, text_of
@@ -52,6 +53,8 @@ class Runtime(object):
         self.step = None
         self.in_pre_stop = False
         self.program = None
+        #: The state of a durable agent; None for another.
+        self.durable = None
         #: The members of the ERROR that refuses calls; None while calls are accepted.
         self.refusal = {'code': protocol.CODE_PROTOCOL, 'message': 'a CALL before INIT'}
         self.executor = InlineExecutor(self)
@@ -223,6 +226,8 @@ class Runtime(object):
         call.answered = True
         if call._stream is not None:
             call._stream.end()
+        if self.durable is not None:
+            frame = self.durable.settle(call) + frame
         del connection.running[call.id]
         connection.send(frame)
         try:
@@ -292,6 +297,9 @@ class Runtime(object):
         if not handler_name and self._load_code is None:
             raise CallFailure(protocol.CODE_INITIALIZER, 'empty user call code')
         facts = Facts(message)
+        if isinstance(message.get('durable'), dict):
+            self.durable = facts.durable = Durable(message['durable'], self.control.data_connection)
+            facts.state = facts.durable.state
         with _Bound(self, step, request, timeout, protocol.CODE_LOAD, 'cannot load the handler %s: it did not load within %g s'
                     % (handler_name, timeout or 0)):
             code = interrupt.enter_with(step, self._load_code or _load_code, message)
@@ -300,6 +308,8 @@ class Runtime(object):
             with _Bound(self, step, request, timeout, protocol.CODE_INITIALIZER_TIMEOUT,
                         'initializer timed out after %g s' % (timeout or 0)):
                 self._run_initializer(step, code.initializer, Context(facts, None, timeout and loaded + timeout))
+        if facts.durable is not None:
+            facts.durable.begin()
         self.program = Program(code.handler, code.pre_stop, facts, message['maxResultBytes'])
         concurrency = message['concurrency']
         if code.is_async:

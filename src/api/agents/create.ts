@@ -13,9 +13,11 @@ import {
   resolveRegistered,
 } from '../../core/agent.ts';
 import { parseCodeUrl, splitMounts } from '../../core/code-package.ts';
+import { durableWarnings } from '../../core/durable.ts';
 import { failedPrecondition, invalidRequest, ServiceError } from '../../core/error.ts';
 import { checkSources, type FindPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { Instance, InstanceSpec, MountSpec, SandboxType } from '../../core/instance.ts';
+import { isJsonObject, parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { runsInCluster } from '../../core/sandbox-types.ts';
 import { JSON_TYPE } from '../../http/answer.ts';
@@ -68,7 +70,8 @@ async function create(request: FastifyRequest, reply: FastifyReply, options: Cre
       ...(idempotency && { idempotency }),
     });
     if (span !== null) endCreateSpan(span, instance);
-    const record = createdRecord(instance, [...(request.warnings ?? []), ...addressWarning(spec)]);
+    const warnings = [...(request.warnings ?? []), ...addressWarning(spec), ...stateWarnings(request, spec)];
+    const record = createdRecord(instance, warnings);
     reply.type(JSON_TYPE).header('Server-Timing', String(stages));
     return JSON.stringify(record);
   } catch (error) {
@@ -103,6 +106,13 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
   await checkSources('', own.others, mountPolicy, findPathFor(spec.sandboxType, options));
   await checkPackages(create.tenant, own.packages, 'the code package', options);
   return spec;
+}
+
+/** Returns warnings about the members of `durable`. */
+function stateWarnings({ body }: FastifyRequest, { durable }: InstanceSpec): readonly string[] {
+  if (durable === undefined) return [];
+  const parsed = parseJson(body as Buffer);
+  return parsed.ok && isJsonObject(parsed.value) ? durableWarnings(parsed.value) : [];
 }
 
 function checkTemplate(name: string | undefined): void {

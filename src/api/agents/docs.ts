@@ -110,6 +110,18 @@ const AgentInstance = Type.Object({
   idle_seconds: Type.Optional(Type.Number()),
   on_expiry: Type.Optional(Type.Enum(['delete', 'pause'])),
   paused_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a PAUSED one.' })),
+  durable: Type.Optional(
+    Type.Object(
+      {
+        schema: Type.Integer(),
+        state_bytes: Type.Integer({ description: 'Size of the saved state as JSON.' }),
+        state_version: Type.Integer({ description: 'Number of saves.' }),
+        saved_at: Type.Optional(Type.String({ format: 'date-time' })),
+        wakes: Type.Integer({ description: 'Number of starts after the first.' }),
+      },
+      { title: 'AgentDurable', description: 'Only of a durable agent.' },
+    ),
+  ),
   isolation: Type.Array(Type.String(), { description: 'The layers that hold: `mount`, `pid`, `cgroup.memory` …' }),
   warnings: Warnings,
   load_error: Type.Optional(Type.String({ description: 'Why its code could not be loaded.' })),

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { invalidRequest, loggable, ServiceError } from '../../core/error.ts';
+import { invalidRequest, loggable, ServiceError, StateUnsaved } from '../../core/error.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
@@ -158,7 +158,10 @@ function refuse(exchange: Exchange, error: unknown): void {
   }
   const message = `invoke failed: ${known.message}`;
   if (known.code === 'resource_exhausted') exchange.fail(known, { status: 429, body: { code: 429, message } });
-  else exchange.fail(known, { status: 500, body: { code: 500, data: null, message } });
+  else {
+    const status = known instanceof StateUnsaved ? 503 : 500;
+    exchange.fail(known, { status, body: { code: status, data: null, message } });
+  }
 }
 
 /** Returns the event. An empty body is `{}`. Fails with `invalid_request`. */

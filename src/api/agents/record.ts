@@ -20,6 +20,18 @@ function lifetimeRecord({ spec, labels, expiresAtMs, onExpiry, pausedAtMs }: Ins
   };
 }
 
+/** Builds the member about the state of a durable agent. */
+function durableRecord({ spec, savedState, restarts }: Instance): Record<string, unknown> {
+  const { version = 0, bytes = 0, savedAtMs = 0 } = savedState ?? {};
+  return {
+    schema: spec.durable?.schema,
+    state_bytes: bytes,
+    state_version: version,
+    ...(savedAtMs > 0 && { saved_at: new Date(savedAtMs).toISOString() }),
+    wakes: restarts,
+  };
+}
+
 /** Builds the record of an instance for `GET /api/agent/{instanceId}` and the list. */
 export function agentRecord(instance: Instance, address: string | null): Record<string, unknown> {
   const { spec, sandbox } = instance;
@@ -62,6 +74,7 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     ...(spec.restartPolicy && { restart_policy: shownPolicy(spec.restartPolicy) }),
     ...(instance.restartAtMs > 0 && { restart_at: new Date(instance.restartAtMs).toISOString() }),
     ...lifetimeRecord(instance),
+    ...(spec.durable && { durable: durableRecord(instance) }),
     isolation: sandbox.isolation,
     ...(sandbox.placement && {
       pool_id: sandbox.placement.poolId,

@@ -84,6 +84,7 @@ function addCreate(agent: Command, context: Context): void {
     .option('--ttl <time>', 'how long it lives: 30m; else until it is deleted')
     .option('--idle <time>', 'how long it may stand unused: 10m')
     .option('--on-expiry <action>', 'delete or pause at the end of --ttl or --idle; else delete')
+    .option('--durable', 'save context.state before each answer; it survives crashes and restarts')
     .option('--label <name=value>', 'a label for lists; may be repeated', append)
     .option('--urn <urn>', 'create it from a registered function instead')
     .option('--idempotency-key <key>', 'the same key and request give the same agent')

@@ -12,10 +12,11 @@ export interface LifetimeOptions {
   readonly ttl?: string;
   readonly idle?: string;
   readonly onExpiry?: string;
+  readonly durable?: boolean;
 }
 
 /** Returns the fields of a create that the options set. */
-export function lifetimeFields({ label, ttl, idle, onExpiry }: LifetimeOptions): Record<string, unknown> {
+export function lifetimeFields({ label, ttl, idle, onExpiry, durable }: LifetimeOptions): Record<string, unknown> {
   if (onExpiry !== undefined && onExpiry !== 'delete' && onExpiry !== 'pause')
     throw usageError(`--on-expiry must be delete or pause, not ${JSON.stringify(onExpiry)}.`);
   return {
@@ -23,6 +24,7 @@ export function lifetimeFields({ label, ttl, idle, onExpiry }: LifetimeOptions):
     ...(ttl === undefined ? {} : { ttl_seconds: parseDurationMs(ttl, '--ttl') / 1000 }),
     ...(idle === undefined ? {} : { idle_seconds: parseDurationMs(idle, '--idle') / 1000 }),
     ...(onExpiry === undefined ? {} : { on_expiry: onExpiry }),
+    ...(durable === true && { durable }),
   };
 }
 

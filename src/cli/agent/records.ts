@@ -59,6 +59,7 @@ export interface Agent {
   readonly idle_seconds?: number;
   readonly on_expiry?: string;
   readonly paused_at?: string;
+  readonly durable?: { readonly state_bytes: number; readonly state_version: number; readonly saved_at?: string };
   readonly expose?: Exposed;
   readonly resources?: { readonly cpu?: number; readonly memory?: number };
   readonly start_time?: string | null;
@@ -306,9 +307,14 @@ function printAgent(io: Io, client: Client, agent: Agent): void {
     ...Object.entries(agent.labels ?? {}).map(([name, value]) => ['label', `${name}=${value}`] as const),
     ['ends', agent.expires_at && `${agent.expires_at} (${agent.on_expiry})`],
     ['ends unused after', agent.idle_seconds && `${agent.idle_seconds} s (${agent.on_expiry})`],
+    ['state', agent.durable && stateOf(agent.durable)],
     ['paused', agent.paused_at],
   ]);
   printWarnings(io, agent.warnings ?? []);
+}
+
+function stateOf({ state_bytes, saved_at }: NonNullable<Agent['durable']>): string {
+  return saved_at === undefined ? 'durable, nothing saved' : `durable, ${state_bytes} bytes, saved ${saved_at}`;
 }
 
 function policyOf({ restart_policy: given }: Agent): string | undefined {

@@ -17,6 +17,7 @@ import * as agentLifetimes from './0016-agent-lifetimes.ts';
 import * as apiKeys from './0017-api-keys.ts';
 import * as templates from './0018-templates.ts';
 import * as indexesOfAgents from './0019-indexes-of-agents.ts';
+import * as agentStates from './0020-agent-states.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -52,4 +53,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0017-api-keys': apiKeys,
   '0018-templates': templates,
   '0019-indexes-of-agents': indexesOfAgents,
+  '0020-agent-states': agentStates,
 };

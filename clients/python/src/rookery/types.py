@@ -46,6 +46,7 @@ class Agent(_Agent, total=False):
     on_expiry: Literal["delete", "pause"]
     paused_at: str
     """Only of a PAUSED one."""
+    durable: AgentDurable
     warnings: List[str]
     """Fields of the body that were ignored, and what else the caller should know."""
     load_error: str
@@ -61,6 +62,22 @@ class AgentAddress(TypedDict):
     """null: its tenant cannot stand in a host name."""
     path: str
     """At the service’s own host name."""
+
+
+class _AgentDurable(TypedDict):
+    schema: int
+    state_bytes: int
+    """Size of the saved state as JSON."""
+    state_version: int
+    """Number of saves."""
+    wakes: int
+    """Number of starts after the first."""
+
+
+class AgentDurable(_AgentDurable, total=False):
+    """Only of a durable agent."""
+
+    saved_at: str
 
 
 class _AgentExecRequest(TypedDict):
@@ -258,6 +275,8 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     expose: AgentExpose
     restart_policy: Union[Literal["never", "on-failure", "always"], RestartPolicy]
     """What follows when its sandbox ends by itself; absent: `never`."""
+    durable: Union[bool, CreateAgentRequestDurable]
+    """`true`: what the code keeps in `context.state` is saved before a call is answered, and survives crashes and restarts."""
     replace: bool
     """The agent that holds the name keeps running until the new one is ready: its code is loaded and its initializer has run. Then the new agent gets the name and the old one is deleted. When the new one fails, it is removed and the old one keeps running. Without an agent of this name it is a create whose code must load."""
     labels: Dict[str, str]
@@ -268,6 +287,27 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     """It ends after this time without a call, a command or other access."""
     on_expiry: Literal["delete", "pause"]
     """The action at the end of `ttl_seconds` or `idle_seconds`."""
+
+
+class CreateAgentRequestDurable(TypedDict, total=False):
+    sleep_after_seconds: Any
+    """Has no effect yet."""
+    pause_after_seconds: Any
+    """Has no effect yet."""
+    save: Any
+    """Has no effect yet."""
+    files: Any
+    """Has no effect yet."""
+    schema: Any
+    """Has no effect yet."""
+    code: Any
+    """Has no effect yet."""
+    busy: Any
+    """Has no effect yet."""
+    wake_on: Any
+    """Has no effect yet."""
+    max_awake_seconds: Any
+    """Has no effect yet."""
 
 
 class CreateApiKeyRequest(TypedDict, total=False):

@@ -1,0 +1,245 @@
+'use strict';
+
+const { Failure, textOf } = require('./failure.js');
+const { CODE, saveFrame } = require('./protocol.js');
+const { toJson } = require('./values.js');
+
+/**
+ * Up to this size every part that was ever handed out is compared after a call. Above, only the keys that the
+ * call has touched.
+ */
+const COMPARED_CHARS = 64 * 1024;
+const DEFAULT_LIMIT_BYTES = 1024 * 1024;
+const CANNOT = 'context.state cannot be turned into JSON';
+
+/**
+ * The state of a durable agent. A changed state is sent in a SAVE frame directly before the RESULT of its
+ * call. A call that fails sends none, and the state in memory is set back.
+ */
+class Durable {
+  version;
+  wake;
+  isWaking;
+  #limitBytes;
+  #values;
+  /** The JSON of each key, as it was saved last or as the initializer left it. */
+  #base = new Map();
+  #size = 0;
+  /** True while the document in `#base` is not the saved one. */
+  #isUnsaved = false;
+  #isReady = false;
+  /** Keys that were assigned, deleted, or whose object was handed out since the last save. */
+  #touched = new Set();
+  /** Keys whose object was ever handed out, so that other code may still change it. */
+  #given = new Set();
+  #waiting = [];
+  #connections = new Set();
+
+  constructor({ state, version = 0, maxStateBytes = DEFAULT_LIMIT_BYTES, wake = {} }) {
+    this.version = version;
+    this.wake = Object.freeze({ ...wake });
+    this.isWaking = (wake.reason ?? 'created') !== 'created';
+    this.#limitBytes = maxStateBytes;
+    try {
+      this.#values = typeof state === 'string' ? JSON.parse(state) : {};
+    } catch (error) {
+      throw new Failure(CODE.LOAD, `the saved state cannot be read: ${textOf(error)}`);
+    }
+    for (const [key, value] of Object.entries(this.#values)) this.#base.set(key, JSON.stringify(value));
+    this.#size = state?.length ?? 0;
+  }
+
+  /**
+   * Returns a view of the state. `detach` cuts it off: what its holder changes later stays without effect.
+   */
+  view() {
+    const place = { values: this.#values };
+    const note = (key, value) => {
+      if (place.values !== this.#values || typeof key !== 'string') return;
+      if ((typeof value !== 'object' && typeof value !== 'function') || value === null) return;
+      this.#touched.add(key);
+      this.#given.add(key);
+    };
+    const touch = key => {
+      if (place.values === this.#values) this.#touched.add(key);
+    };
+    const state = new Proxy(
+      {},
+      {
+        get: (_, key) => {
+          const value = place.values[key];
+          if (Object.hasOwn(place.values, key)) note(key, value);
+          return value;
+        },
+        set: (_, key, value) => {
+          touch(key);
+          note(key, value);
+          return define(place.values, key, value);
+        },
+        has: (_, key) => Reflect.has(place.values, key),
+        deleteProperty: (_, key) => {
+          touch(key);
+          return Reflect.deleteProperty(place.values, key);
+        },
+        defineProperty: (_, key, descriptor) => {
+          touch(key);
+          note(key, descriptor.value);
+          return define(place.values, key, descriptor.value);
+        },
+        ownKeys: () => Reflect.ownKeys(place.values),
+        getOwnPropertyDescriptor: (_, key) => {
+          const descriptor = Reflect.getOwnPropertyDescriptor(place.values, key);
+          if (descriptor !== undefined) note(key, descriptor.value);
+          return descriptor;
+        },
+        preventExtensions: () => false,
+      },
+    );
+    const detach = () => {
+      place.values = {};
+    };
+    return { state, detach };
+  }
+
+  /** Ends the initialization: a failed call sets the state back to what it is now. Throws a Failure. */
+  begin() {
+    const change = this.#change();
+    if (change !== null) {
+      this.#agree(change);
+      this.#isUnsaved = true;
+    }
+    this.#isReady = true;
+  }
+
+  /** Returns the frame of what a successful call has changed, or null. Throws a Failure. */
+  saveOf(callId) {
+    this.isWaking = false;
+    const change = this.#change();
+    if (change === null) return null;
+    this.#agree(change);
+    this.version += 1;
+    return saveFrame(callId, change.json, change.bytes);
+  }
+
+  /**
+   * Sets the state back to its last saved form. `isLoose`: code of the failed call may still run, so it keeps
+   * none of the objects.
+   */
+  rollBack(isLoose) {
+    this.isWaking = false;
+    const names = new Set([...this.#touched, ...this.#given]);
+    const kept = {};
+    for (const [key, json] of this.#base) {
+      const isKept = Object.hasOwn(this.#values, key) && (!names.has(key) || (!isLoose && this.#isSame(key, json)));
+      define(kept, key, isKept ? this.#values[key] : JSON.parse(json));
+    }
+    for (const key of Reflect.ownKeys(this.#values)) delete this.#values[key];
+    for (const key of Object.keys(kept)) define(this.#values, key, kept[key]);
+    this.#touched.clear();
+    if (isLoose) this.#given.clear();
+  }
+
+  /** Saves the state now. Resolves when it is on disk. */
+  async save(call) {
+    if (!this.#isReady) throw new Error('a change of context.state in the initializer is saved with the first call');
+    const change = this.#change();
+    if (change === null) return;
+    const connection = call?.connection ?? [...this.#connections].at(-1);
+    if (connection === undefined || connection.isEnded)
+      throw new Error('there is no connection to the service that could save the state');
+    this.#agree(change);
+    this.version += 1;
+    await new Promise((resolve, reject) => {
+      this.#waiting.push({ resolve, reject });
+      connection.send(saveFrame(0, change.json, change.bytes));
+    });
+  }
+
+  /** Handles a SAVED. */
+  saved() {
+    this.#waiting.shift()?.resolve();
+  }
+
+  connected(connection) {
+    this.#connections.add(connection);
+  }
+
+  /** Ends the waits for SAVED, after a data connection has ended. */
+  disconnected(connection) {
+    this.#connections.delete(connection);
+    const error = new Error('the connection to the service ended before the state was saved');
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
+  }
+
+  /** Returns the frame of what changed since the last call, or null. Never throws. */
+  lastSave() {
+    try {
+      return this.saveOf(0);
+    } catch {
+      // Not JSON or too large: the document stays as it was saved last.
+      return null;
+    }
+  }
+
+  #isSame(key, json) {
+    try {
+      return toJson(this.#values[key], CANNOT) === json;
+    } catch {
+      return false;
+    }
+  }
+
+  #change() {
+    const names = new Set(this.#touched);
+    if (this.#size <= COMPARED_CHARS) for (const key of this.#given) names.add(key);
+    const parts = new Map();
+    for (const key of names) {
+      const json = this.#jsonOf(key);
+      if (json !== this.#base.get(key)) parts.set(key, json);
+    }
+    if (parts.size === 0 && !this.#isUnsaved) {
+      this.#touched.clear();
+      return null;
+    }
+    const base = new Map();
+    const texts = [];
+    for (const key of Object.keys(this.#values)) {
+      const json = parts.has(key) ? parts.get(key) : this.#base.get(key);
+      if (json === undefined) continue;
+      base.set(key, json);
+      texts.push(`${JSON.stringify(key)}:${json}`);
+    }
+    const json = `{${texts.join()}}`;
+    const bytes = Buffer.byteLength(json);
+    if (bytes > this.#limitBytes)
+      throw new Failure(CODE.TOO_LARGE, `context.state has ${bytes} bytes, more than the limit of ${this.#limitBytes}`);
+    return { base, json, bytes };
+  }
+
+  /** Returns the JSON of a key; undefined for one that is absent or undefined. */
+  #jsonOf(key) {
+    const value = this.#values[key];
+    if (!Object.hasOwn(this.#values, key) || value === undefined) return undefined;
+    try {
+      return toJson(value, CANNOT);
+    } catch {
+      // With the whole path.
+      toJson({ [key]: value }, CANNOT);
+      throw new Failure(CODE.NOT_JSON, `${CANNOT}: the value of ${JSON.stringify(key)} is a ${typeof value}`);
+    }
+  }
+
+  #agree({ base, json }) {
+    this.#base = base;
+    this.#size = json.length;
+    this.#isUnsaved = false;
+    this.#touched.clear();
+  }
+}
+
+/** Assigns a key, also the key `__proto__`. */
+function define(object, key, value) {
+  return Reflect.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
+}
+
+module.exports = { Durable };

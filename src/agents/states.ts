@@ -1,0 +1,150 @@
+import { messageOf, StateUnsaved } from '../core/error.ts';
+import type { InstanceSpec } from '../core/instance.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { AgentSaver } from '../instances/live-options.ts';
+import { inDatabase } from '../instances/rows.ts';
+import type { StateSaver } from '../runtime/call.ts';
+import type { Channel } from '../runtime/channel.ts';
+import type { InitDurable, WakeReason } from '../runtime/protocol.ts';
+import type { Database } from '../storage/database.ts';
+import { findAgentState, saveAgentState } from '../storage/queries/agent-states.ts';
+import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+
+export interface AgentStatesOptions {
+  readonly database: Database;
+  /** Absent: each write is a transaction of the database. */
+  readonly writes?: Pick<DurableWrites, 'write'>;
+  readonly nodeId: string;
+  readonly now?: () => number;
+}
+
+/** The saved states of durable agents. */
+export class AgentStates {
+  readonly #options: AgentStatesOptions;
+
+  constructor(options: AgentStatesOptions) {
+    this.#options = options;
+  }
+
+  /** Returns what a runtime gets at its start; undefined: the agent is not durable. */
+  async initOf({ id, epoch }: InstanceRef, spec: InstanceSpec, reason: WakeReason): Promise<InitDurable | undefined> {
+    const { durable } = spec;
+    if (durable === undefined) return undefined;
+    const saved = epoch === 1 ? null : await findAgentState(this.#options.database, id);
+    const version = saved?.version ?? 0;
+    return {
+      state: saved?.state ?? null,
+      version,
+      schema: durable.schema,
+      maxStateBytes: LIMITS.stateBytes,
+      wake: {
+        reason: epoch === 1 ? 'created' : reason,
+        count: epoch - 1,
+        slept_at: null,
+        saved_at: saved && new Date(saved.savedAtMs).toISOString(),
+        state_version: version,
+      },
+    };
+  }
+
+  /** Returns what saves the state of a running agent whose runtime has this version of it. */
+  saverOf({ id, epoch, spec }: Pick<StoredInstance, 'id' | 'epoch' | 'spec'>, version: number): AgentSaver | undefined {
+    const schema = durableOf(spec)?.schema;
+    if (schema === undefined) return undefined;
+    const { database, writes = inDatabase(database), nodeId, now = Date.now } = this.#options;
+    return new Saver(version, async (state, next) => {
+      const row = { version: next, schema, bytes: Buffer.byteLength(state), state, saved_at_ms: now() };
+      return await writes.write(saveAgentState, { id, epoch, nodeId }, row);
+    });
+  }
+
+  /** Returns true if the runtime of a recovered agent has the saved state, or needs none. */
+  async agrees({ id, spec }: Pick<StoredInstance, 'id' | 'spec'>, hello: Channel['hello']): Promise<boolean> {
+    if (durableOf(spec) === undefined) return true;
+    const saved = await findAgentState(this.#options.database, id);
+    return hello.stateVersion === (saved?.version ?? 0);
+  }
+}
+
+/** Returns the member of a stored spec. Parses only specs that may have one: most agents have none. */
+function durableOf(spec: string): InstanceSpec['durable'] {
+  return spec.includes('"durable":') ? (JSON.parse(spec) as InstanceSpec).durable : undefined;
+}
+
+/**
+ * Saves the state of one sandbox, one write at a time. A document that arrives during a write waits, and a
+ * later one takes its place: each is complete.
+ */
+class Saver implements AgentSaver, StateSaver {
+  readonly #write: (state: string, version: number) => Promise<boolean>;
+  #version: number;
+  #latest = '';
+  #writing: Promise<void> | undefined;
+  #next: Promise<void> | undefined;
+  #failure: StateUnsaved | undefined;
+  #reset: (why: string) => void = () => undefined;
+
+  constructor(version: number, write: (state: string, version: number) => Promise<boolean>) {
+    this.#version = version;
+    this.#write = write;
+  }
+
+  get version(): number {
+    return this.#version;
+  }
+
+  get pending(): Promise<void> | undefined {
+    return this.#failure === undefined ? (this.#next ?? this.#writing) : Promise.reject(this.#failure);
+  }
+
+  bind(channel: Channel, reset: (why: string) => void): void {
+    this.#reset = reset;
+    channel.saveTo(this);
+  }
+
+  async agrees({ stateVersion }: Channel['hello']): Promise<boolean> {
+    await this.pending?.catch(() => undefined);
+    return this.#failure === undefined && stateVersion === this.#version;
+  }
+
+  reset(why: string): void {
+    this.#failure ??= new StateUnsaved(why, { retryAfterSeconds: 1 });
+    this.#reset(why);
+  }
+
+  save(state: string): Promise<void> {
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    this.#version += 1;
+    this.#latest = state;
+    if (this.#writing === undefined) return this.#begin();
+    this.#next ??= this.#writing.then(() => {
+      this.#next = undefined;
+      return this.#begin();
+    });
+    return this.#next;
+  }
+
+  #begin(): Promise<void> {
+    const writing = this.#saveLatest().finally(() => {
+      if (this.#writing === writing) this.#writing = undefined;
+    });
+    this.#writing = writing;
+    return writing;
+  }
+
+  async #saveLatest(): Promise<void> {
+    try {
+      if (await this.#write(this.#latest, this.#version)) return;
+      this.#fail('the agent has another sandbox by now');
+    } catch (error) {
+      this.#fail(messageOf(error));
+    }
+    throw this.#failure;
+  }
+
+  #fail(why: string): void {
+    this.#failure ??= new StateUnsaved(`state could not be saved: ${why}`, { retryAfterSeconds: 1 });
+    this.#reset(`state could not be saved: ${why}`);
+  }
+}
