@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import type { CodeStore } from '../code/code-store.ts';
+import type { CodeStore, PlacedCode } from '../code/code-store.ts';
 import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
+import { LAMBDA_RUNTIME, LAMBDA_TASK_ROOT } from '../core/lambda-name.ts';
 import type { Lease } from '../core/lease.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
 import type { SecretSource } from '../core/secret.ts';
@@ -121,7 +122,7 @@ export class SandboxLauncher implements InstanceLauncher {
 
   async #launch(id: string, fn: FunctionDefinition, key: GroupKey, lease: Lease): Promise<FunctionInstance> {
     const startedMs = performance.now();
-    const placed = await this.#place(id, fn);
+    const placed = asTask(fn, await this.#place(id, fn));
     const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed), id);
     const secret = newSecret();
     const driver = await this.#options.drivers(fn.sandboxType);
@@ -227,6 +228,12 @@ export class SandboxLauncher implements InstanceLauncher {
 function asLoadFailure(error: unknown): unknown {
   if (!(error instanceof ServiceError) || error.code !== 'failed_precondition') return error;
   return new CodeFailure({ code: USER_CODES.loadFailed.code, message: error.message });
+}
+
+/** Places the code where AWS Lambda has it, unless a mount of the function has it. */
+function asTask({ runtime }: FunctionDefinition, placed: PlacedCode): PlacedCode {
+  if (runtime !== LAMBDA_RUNTIME || placed.mount === null) return placed;
+  return { ...placed, codePath: LAMBDA_TASK_ROOT, mount: { ...placed.mount, target: LAMBDA_TASK_ROOT } };
 }
 
 const NO_TIMINGS: StartTimings = { startMs: 0, loadMs: 0 };

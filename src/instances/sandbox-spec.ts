@@ -1,5 +1,6 @@
 import type { Environment } from '../core/environment.ts';
 import type { InstanceSpec, MountSpec } from '../core/instance.ts';
+import { LAMBDA_RUNTIME, lambdaVariables } from '../core/lambda-name.ts';
 import { LIMITS } from '../core/limits.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource, secretVariables } from '../core/secret.ts';
 import { executionOf, explainStart } from '../runtime/executors.ts';
@@ -78,7 +79,7 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
       HOME: hasWorkspace ? workspaceTarget : homeWithoutWorkspace(spec),
       ...own?.env,
       ...(own && spec.built && builtVariables(own.env.PATH ?? HOST_PATH)),
-      ...spec.env,
+      ...(spec.runtime === LAMBDA_RUNTIME ? lambdaVariables(instanceId, spec) : spec.env),
       ...(template !== undefined && marksOf(template, instanceId)),
       ROOKERY_INSTANCE_ID: instanceId,
       ROOKERY_TENANT: spec.tenant,

@@ -1,10 +1,11 @@
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
 import type { MountSpec } from '../core/instance.ts';
+import { LAMBDA_RUNTIME } from '../core/lambda-name.ts';
 import { LIMITS } from '../core/limits.ts';
 import { realPathOf } from '../lib/path-lookup.ts';
 import { findJdk, findRuntimeJar } from './jdks.ts';
-import { findNode, findNodeRuntime } from './nodes.ts';
+import { findLambdaClient, findNode, findNodeRuntime } from './nodes.ts';
 
 /** The command of a sandbox. `RuntimeCommand` of the sandbox contract explains its members. */
 export type ExecutorCommand =
@@ -79,6 +80,7 @@ const EXECUTORS: readonly Executor[] = [
   },
   { runtimes: /^go$/, name: 'Go1.x', execution: subject => program(subject, { makesSocket: false }) },
   { runtimes: /^http$/, name: 'Go1.x', execution: http },
+  { runtimes: new RegExp(`^${LAMBDA_RUNTIME}$`), name: 'PosixCustom', execution: lambda },
   { runtimes: /^custom image$/, name: 'Go1.x', execution: customImage },
   { runtimes: /^java(?:8|11|17|21)$/, name: 'Java', execution: java },
   { runtimes: /^nodejs(?:20|22|24)?$/, name: 'Nodejs', execution: nodejs },
@@ -109,7 +111,7 @@ export function executionOf(subject: ExecutorSubject, environment: Environment =
 }
 
 const KNOWN =
-  'python3.6 to python3.14, go, http, custom image, java8, java11, java17, java21, nodejs20, nodejs22, nodejs24, nodejs';
+  'python3.6 to python3.14, go, http, lambda, custom image, java8, java11, java17, java21, nodejs20, nodejs22, nodejs24, nodejs';
 
 /** Explains why a start of this runtime failed: the program that the runtime starts, then `message`. */
 export function explainStart({ runtime, codePath, handler }: ExecutorSubject, message: string): string {
@@ -199,4 +201,21 @@ function customImage({ rootfs }: ExecutorSubject): Execution | string {
 function http({ codePath }: ExecutorSubject): Execution {
   const directory = codePath.replace(/\/+$/, '');
   return { command: { kind: 'http', argv: [`${directory}/bootstrap`], deployDir: codePath }, mounts: [] };
+}
+
+/**
+ * Runs code for AWS Lambda. The bridge in the sandbox chooses its program, which may be Node.js with a client
+ * of ours. The first two arguments only mark the bridge.
+ */
+function lambda({ codePath, rootfs }: ExecutorSubject, environment: Environment): Execution {
+  const found = rootfs.type === 'image' ? { path: 'node' } : findNode('', environment);
+  const client = 'path' in found ? findLambdaClient() : null;
+  const node = 'path' in found && client !== null ? found.path : '';
+  const paths = [...(client === null ? [] : [client]), ...(rootfs.type === 'image' || node === '' ? [] : [node])];
+  return {
+    command: { kind: 'http', argv: ['/bin/sh', 'rookery-lambda', node, client ?? ''], deployDir: codePath },
+    mounts: paths
+      .filter(path => rootfs.type === 'image' || !isShown(path))
+      .map(path => ({ source: realPathOf(path), target: path, readonly: true })),
+  };
 }

@@ -88,6 +88,12 @@ export function findNodeRuntime(from: string = dirname(fileURLToPath(import.meta
   }
 }
 
+/** Returns the file of the client of the Lambda Runtime API, or null if the installation is not complete. */
+export function findLambdaClient(): string | null {
+  const files = findNodeRuntime();
+  return typeof files === 'string' ? null : join(dirname(files.main), 'lambda.cjs');
+}
+
 function ask(program: string): Node | null {
   const changedMs = statSync(program, { throwIfNoEntry: false })?.mtimeMs ?? 0;
   const known = asked.get(program);

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 
-from . import http_program, protocol
+from . import http_program, lambda_bridge, protocol
 from .failures import CallFailure, log
 from .http_exchange import FAILURES, ByteLimiter, Connection, length_of, read_pieces, text_of
 from .http_program import HttpProgram, Neighbour, NotServing
@@ -38,6 +38,8 @@ class HttpFailure(Exception):
 
 def serve(listener, secret, argv):
     """Starts the user's server, unless `argv` is empty, and serves one instance. Never returns."""
+    if lambda_bridge.is_lambda(argv):
+        lambda_bridge.serve(listener, secret, argv)
     serve_when_ready(listener, secret, lambda: HttpProgram(argv) if argv else Neighbour())
 
 

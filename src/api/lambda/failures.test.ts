@@ -12,6 +12,12 @@ test.each([
   expect(functionError(USER_CODES.handlerFailed.code, text)).toEqual({ errorType, errorMessage });
 });
 
+test.each(['', '; it printed last: {"a": 1} | x}'])('an error object in the last line counts, before "%s"', end => {
+  const error = { errorMessage: 'a: }b', errorType: 'Odd', stackTrace: ['x'] };
+  const text = `Fail to run user call handler. err: Odd: a: }b.\n${JSON.stringify(error)}${end}`;
+  expect(functionError(USER_CODES.handlerFailed.code, text)).toEqual(error);
+});
+
 test('a failure outside of the handler has the type that Lambda gives it', () => {
   expect(functionError(USER_CODES.loadFailed.code, 'no module named app')).toEqual({
     errorType: 'Runtime.ImportModuleError',

@@ -67,6 +67,8 @@ export interface FunctionErrorBody {
 }
 
 const HANDLER_TEXT = /^Fail to run user call handler\. err: ([\s\S]*?)\.?$/;
+/** An error object in a line of its own, after which only the end of the log may follow. */
+const REPORTED = /\n(\{"[^\n]*?\})(?:; it printed last: [\s\S]*)?$/;
 /** The name of an exception class at the start of a text. */
 const TYPED = /^([A-Za-z_$][\w$.]*)(?:: ([\s\S]*))?$/;
 const TYPES: ReadonlyMap<number, string> = new Map([
@@ -79,8 +81,24 @@ const TYPES: ReadonlyMap<number, string> = new Map([
   [USER_CODES.initializerTimedOut.code, 'Sandbox.Timedout'],
 ]);
 
+/** Returns the error object that the runtime `lambda` has added to the text. null: the text has none. */
+function reportedError(text: string): FunctionErrorBody | null {
+  const line = REPORTED.exec(text)?.[1];
+  if (line === undefined) return null;
+  try {
+    const error = JSON.parse(line) as Partial<FunctionErrorBody>;
+    return typeof error.errorType === 'string' && typeof error.errorMessage === 'string'
+      ? (error as FunctionErrorBody)
+      : null;
+  } catch {
+    return null;
+  }
+}
+
 /** Returns the error object of a call that user code failed with `code` and `text`. */
 export function functionError(code: number, text: string): FunctionErrorBody {
+  const reported = reportedError(text);
+  if (reported !== null) return reported;
   const raised = HANDLER_TEXT.exec(text)?.[1] ?? text;
   const [, type, message = ''] = TYPED.exec(raised) ?? [];
   if (code === USER_CODES.handlerFailed.code && type !== undefined) return { errorType: type, errorMessage: message };

@@ -1,9 +1,9 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteShorthandOptions } from 'fastify';
 import { ServiceError } from '../../core/error.ts';
+import { lambdaArn, lambdaVersion, readLambdaName, readQualifier, shortLambdaName } from '../../core/lambda-name.ts';
 import { LATEST } from '../../core/urn.ts';
 import type { FunctionRegistry } from '../../registry/functions.ts';
 import { LambdaError, refusalOf } from './failures.ts';
-import { lambdaArn, lambdaVersion, readLambdaName, readQualifier, shortLambdaName } from './names.ts';
 import { sendLambdaRefusal } from './signature-gate.ts';
 
 /** Functions on a page, as the API of AWS Lambda has it. */

@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { invalidRequest, messageOf, notFound, ServiceError } from '../../core/error.ts';
 import { PLAIN_CALL } from '../../core/function-call.ts';
+import { lambdaArn, lambdaVersion, readLambdaName, readQualifier } from '../../core/lambda-name.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { formatUrn, functionUrnOf, LATEST } from '../../core/urn.ts';
 import { ServedElsewhere } from '../../functions/active-versions.ts';
@@ -23,7 +24,6 @@ import {
 import { addLambdaLists, type LambdaRegistry, type RouteOptions } from './functions.ts';
 import type { AwsKeyStore } from './key-routes.ts';
 import { readLogTail } from './log-tail.ts';
-import { lambdaArn, lambdaVersion, readLambdaName, readQualifier } from './names.ts';
 import { signatureGates } from './signature-gate.ts';
 
 export interface LambdaRoutesOptions {

@@ -1,4 +1,9 @@
-import { isVersionNumber, LATEST } from '../../core/urn.ts';
+import { isVersionNumber, LATEST } from './urn.ts';
+
+/** The runtime of code that was written for AWS Lambda. */
+export const LAMBDA_RUNTIME = 'lambda';
+/** The directory of such code, inside. */
+export const LAMBDA_TASK_ROOT = '/var/task';
 
 /** A function as a client of AWS Lambda names it. */
 export interface LambdaFunction {
@@ -61,4 +66,44 @@ export function shortLambdaName(name: string): string {
  */
 export function lambdaArn(name: string): string {
   return `arn:aws:lambda:local:000000000000:function:${shortLambdaName(name)}`;
+}
+
+/** The parts of an instance that its variables for AWS Lambda name. */
+export interface LambdaSubject {
+  readonly codePath: string;
+  readonly handler: string;
+  readonly memoryMb: number;
+  /** The name of an agent. */
+  readonly name: string;
+  /** The registered name, `0@<service>@<function>`. `''`: an agent without a function. */
+  readonly functionName: string;
+  readonly functionVersion: string;
+  /** Variables of the function. Its region counts. */
+  readonly env: Readonly<Record<string, string>>;
+}
+
+/** Address of the Lambda Runtime API, on the sandbox's own loopback. */
+const RUNTIME_API = '127.0.0.1:9001';
+const REGION = 'us-east-1';
+
+/** Returns the variables that AWS Lambda gives to code. */
+export function lambdaVariables(instanceId: string, subject: LambdaSubject): Readonly<Record<string, string>> {
+  const { codePath, handler, memoryMb, functionName, functionVersion, env } = subject;
+  const name = functionName === '' ? subject.name : shortLambdaName(functionName);
+  return {
+    AWS_REGION: REGION,
+    AWS_DEFAULT_REGION: env.AWS_REGION ?? REGION,
+    TZ: ':UTC',
+    ...env,
+    _HANDLER: handler,
+    LAMBDA_TASK_ROOT: codePath,
+    LAMBDA_RUNTIME_DIR: '/var/runtime',
+    AWS_LAMBDA_RUNTIME_API: RUNTIME_API,
+    AWS_LAMBDA_FUNCTION_NAME: name,
+    AWS_LAMBDA_FUNCTION_VERSION: lambdaVersion(functionVersion || LATEST),
+    AWS_LAMBDA_FUNCTION_MEMORY_SIZE: String(memoryMb),
+    AWS_LAMBDA_INITIALIZATION_TYPE: 'on-demand',
+    AWS_LAMBDA_LOG_GROUP_NAME: `/aws/lambda/${name}`,
+    AWS_LAMBDA_LOG_STREAM_NAME: instanceId,
+  };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { lambdaArn, readLambdaName, readQualifier, shortLambdaName } from './names.ts';
+import { lambdaArn, readLambdaName, readQualifier, shortLambdaName } from './lambda-name.ts';
 
 describe('function names of Lambda', () => {
   test.each([
