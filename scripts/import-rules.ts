@@ -60,6 +60,7 @@ const ENTRY = [
   'jobs/',
   'builds/',
   'events/',
+  'history/',
   'templates/',
 ];
 const ENTRY_CONTRACTS = ['sandbox/access.ts', 'sandbox/files.ts', 'sandbox/driver.ts', 'runtime/call.ts'];
@@ -95,6 +96,7 @@ const RULES: readonly ImportRule[] = [
   rule(['builds/**'], ['core/', 'lib/', 'instances/', 'sandbox/driver.ts']),
   rule(['functions/*.ts', 'jobs/*.ts'], [...SERVICE, 'builds/', ...INSTANCE_CONTRACTS]),
   rule(['events/**'], ['core/', 'lib/', 'instances/', 'jobs/']),
+  rule(['history/**'], ['core/', 'lib/', 'storage/']),
   rule(['http/*.ts'], ['core/', 'lib/', 'telemetry/'], { uses: ['fastify'] }),
   rule(['http/*/**'], ['core/', 'lib/', 'telemetry/'], { up: '../../', uses: ['fastify'] }),
   rule(['api/*.ts'], [...ENTRY, ...ENTRY_CONTRACTS], { uses: ['fastify'] }),

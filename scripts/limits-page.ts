@@ -32,6 +32,8 @@ const ROWS: {
   cpuMillis: ['`cpu`, in thousandths of a core', range],
   memoryMb: ['`memory`, in MB', range],
   agentList: ['Agents on one page of the list', page],
+  callList: ['Calls on one page of the history', page],
+  callTextChars: ['Text that the history of calls is searched for', characters],
   inlineInvokeTimeoutMs: ['One call of an agent, including waiting', duration],
   initializerTimeoutMs: ['Initializer; above it the code is not loaded (4211)', duration],
   deleteGraceMs: ['Default time of a delete for `pre_stop` and the end', duration],

@@ -25,6 +25,8 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(0) },
           e2b: { keys: SHADOW, domain: null },
           invoked: SHADOW,
+          callSink: SHADOW,
+          history: SHADOW,
           instances: SHADOW,
           functions: SHADOW,
           executors: { defaultSandboxType: 'process' },

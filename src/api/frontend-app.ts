@@ -13,6 +13,7 @@ import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
 import { addProcessRoutes } from './agents/processes.ts';
 import { addTerminalRoute } from './agents/terminal.ts';
 import { addBuildRoutes, type BuildRoutesOptions } from './builds/builds.ts';
+import { addCallRoutes, type CallRoutesOptions } from './calls/calls.ts';
 import { addCodeRoutes, type CodeRoutesOptions } from './code/code.ts';
 import { addInstallationRoutes, type InstallationRoutesOptions } from './dashboard/installation.ts';
 import { addSessionRoutes } from './dashboard/session.ts';
@@ -46,6 +47,10 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   /** The E2B protocol: the keys of tenants, and the domain of host names of sandboxes. */
   readonly e2b: Pick<E2bOptions, 'keys' | 'domain' | 'templates'>;
   readonly invoked: InvokeRouteOptions['invoked'];
+  /** Keeps calls of agents. */
+  readonly callSink: InvokeRouteOptions['callSink'];
+  /** The history of calls. Absent: this entry does not show it. */
+  readonly history?: CallRoutesOptions;
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;
   /** The registry and keys for clients of AWS Lambda. Absent: this entry does not serve them. */
@@ -100,7 +105,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addProcessRoutes(scope, options.instances);
     addStatsRoute(scope, options.instances);
   });
-  const { service, jobs, cluster, code, builds, secrets, observed, dashboard, documents, meta } = options;
+  const { service, jobs, cluster, code, builds, secrets, history, observed, dashboard, documents, meta } = options;
   app.register(async scope => {
     const passage = new Passage(scope);
     addPassthroughRoutes(scope, passage, { access: accessFor(options), auth: options.auth });
@@ -122,6 +127,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   if (code) app.register(async scope => addCodeRoutes(scope, code));
   if (builds) app.register(async scope => addBuildRoutes(scope, builds));
   if (secrets) app.register(async scope => addSecretRoutes(scope, secrets));
+  if (history) app.register(async scope => addCallRoutes(scope, history));
   if (cluster) app.register(async scope => addClusterRoute(scope, cluster));
   if (observed) {
     app.register(async scope => {

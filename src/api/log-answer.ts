@@ -129,7 +129,7 @@ const DURATION = /^(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+$/;
 const UNIT_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
 /** Parses a moment (RFC 3339) or an age (`10m`, `1h30m`). Fails with `invalid_request`. */
-function readSince(text: string, nowMs: number): number {
+export function readMoment(text: string, name: string, nowMs: number): number {
   if (DURATION.test(text)) {
     const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/g)];
     return nowMs - parts.reduce((sum, [, count, unit]) => sum + Number(count) * (UNIT_MS[unit as string] as number), 0);
@@ -137,25 +137,24 @@ function readSince(text: string, nowMs: number): number {
   // An offset's "+" that was not percent-encoded arrives as a space.
   const stamp = text.replace(/ (?=\d{2}:\d{2}$)/, '+');
   const moment = RFC3339.test(stamp) ? Date.parse(stamp) : Number.NaN;
-  if (Number.isNaN(moment)) throw badQuery('since', 'a moment (RFC 3339) or a duration like 10m', text);
+  if (Number.isNaN(moment)) throw badQuery(name, 'a moment (RFC 3339) or a duration like 10m', text);
   return moment;
 }
+
+/** The schema of what `readMoment` reads. */
+export const MOMENT = {
+  anyOf: [
+    { type: 'string', format: 'date-time' },
+    { type: 'string', pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' },
+  ],
+};
 
 /** The query of a log. */
 export const LOG_QUERY = {
   tail: integer({ min: 0, max: Number.MAX_SAFE_INTEGER }, null, {
     description: 'The last n lines; of several instances, of each one.',
   }),
-  since: parsed<number | null>(
-    {
-      anyOf: [
-        { type: 'string', format: 'date-time' },
-        { type: 'string', pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' },
-      ],
-    },
-    null,
-    text => readSince(text, Date.now()),
-  ),
+  since: parsed<number | null>(MOMENT, null, (text, name) => readMoment(text, name, Date.now())),
   follow: flag('Go on until the caller leaves; of a function, with instances that start later.'),
 };
 

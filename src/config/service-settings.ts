@@ -328,6 +328,60 @@ export const SERVICE_SETTINGS = {
   }),
 } as const;
 
+/** Settings of the history of calls. */
+export const HISTORY_SETTINGS = {
+  'history.days': integer({
+    default: 7,
+    min: 0,
+    max: 3650,
+    unit: 'days',
+    doc: 'How long calls stay in the history. 0 records no calls.',
+    example: '30',
+  }),
+  'history.tenantMb': integer({
+    default: 256,
+    min: 1,
+    max: 1_048_576,
+    unit: 'MiB',
+    doc: 'How much of the database the history of one tenant may use. Above it the oldest calls are removed.',
+    example: '1024',
+  }),
+  'history.perSecond': integer({
+    default: 20,
+    min: 0,
+    max: 1000,
+    unit: 'calls',
+    doc: 'How many ordinary calls of one agent or function version are recorded per second, the first of each second. Failed and slow calls are recorded in addition, up to 1000 per second.',
+    example: '5',
+  }),
+  'history.slowMs': integer({
+    default: 1000,
+    min: 1,
+    max: 86_400_000,
+    unit: 'milliseconds',
+    doc: 'Calls that take longer count as slow and are always recorded.',
+    example: '250',
+  }),
+  'history.bodyBytes': integer({
+    default: 4096,
+    min: 0,
+    max: 262_144,
+    unit: 'bytes',
+    doc: 'How much of the input and of the output of a call is recorded. 0 records neither.',
+    example: '0',
+  }),
+  'history.redact': texts({
+    default: [
+      ...['password', 'passwd', 'passphrase', 'pwd', 'secret', 'secrets', 'token', 'api_key', 'access_key'],
+      ...['private_key', 'authorization', 'cookie', 'credential', 'credentials'],
+    ],
+    pattern: /^[a-z]+([_-][a-z]+)*$/,
+    shape: 'field names in lower case, with "_" between words',
+    doc: 'Fields whose values are not recorded: `api_key` also hides `openai_api_key`, `apiKey` and `X-Api-Key`. A list replaces the default.',
+    example: '[password, token, iban]',
+  }),
+} as const;
+
 /** Settings of the log, and of traces. */
 export const LOG_SETTINGS = {
   'log.level': choice(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {

@@ -1,7 +1,7 @@
 import { DRIVER_NAMES } from '../core/sandbox-types.ts';
 import type { Setting, SettingValues } from '../core/setting.ts';
 import { DRIVERS } from '../sandbox/definitions.ts';
-import { LOG_SETTINGS, SERVICE_SETTINGS } from './service-settings.ts';
+import { HISTORY_SETTINGS, LOG_SETTINGS, SERVICE_SETTINGS } from './service-settings.ts';
 import { CLUSTER_SETTINGS, SECRET_SETTINGS, STORAGE_SETTINGS } from './storage-settings.ts';
 import {
   CODE_SETTINGS,
@@ -46,6 +46,7 @@ export const SETTINGS = {
   ...DEPENDENCY_SETTINGS,
   ...SECRET_SETTINGS,
   ...LOG_SETTINGS,
+  ...HISTORY_SETTINGS,
   ...CLUSTER_SETTINGS,
 } as const satisfies Readonly<Record<string, Setting<unknown>>>;
 

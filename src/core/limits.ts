@@ -30,6 +30,10 @@ export const LIMITS = {
   memoryMb: { min: 16, max: 1_073_741_824, default: 2048 },
   /** Page size of the agent list. */
   agentList: { default: 100, max: 1000 },
+  /** Page size of the history of calls. */
+  callList: { default: 100, max: 1000 },
+  /** Characters of a text that the history of calls is searched for. */
+  callTextChars: 256,
   /** Labels of an agent. */
   labels: { count: 64, nameChars: 256, valueChars: 4096 },
   /** Longest `ttl_seconds` and `idle_seconds` of an agent: a year. */

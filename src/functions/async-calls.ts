@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, messageOf, notFound } from '../core/error.ts';
+import type { CallOrigin } from '../core/finished-call.ts';
 import type { FunctionCallHeaders } from '../core/function-call.ts';
 import type { Lease } from '../core/lease.ts';
 import { backoffMs, pause } from '../lib/backoff.ts';
@@ -62,9 +63,13 @@ export interface AsyncSubmission {
   readonly header: FunctionInvocation['call']['header'];
   readonly body: Buffer;
   readonly webhookUrl: string;
+  /** For the history of calls. */
+  readonly origin?: CallOrigin | undefined;
 }
 
-/** Pause of a function's calls after its queue was full. */
+/** Calls of earlier versions have no `origin`. */
+type StoredRequest = Pick<AsyncSubmission, 'headers' | 'header' | 'origin'>;
+
 const FULL_QUEUE_PAUSE_MS = 500;
 const READ_AGAIN = { firstMs: 100, longestMs: 5_000 };
 const SWEEP_MS = 60_000;
@@ -204,7 +209,8 @@ export class AsyncCalls {
     if (lease === null) throw servedElsewhere();
     const id = randomUUID();
     // The caller and the handler see the same id.
-    const request = JSON.stringify({ headers: submission.headers, header: { ...submission.header, requestId: id } });
+    const { headers, header, origin } = submission;
+    const request = JSON.stringify({ headers, header: { ...header, requestId: id }, origin });
     const bytes = bytesOfEvent({ request, body });
     this.#usage.check(tenant, bytes);
     const createdAtMs = this.#now();
@@ -294,7 +300,7 @@ export class AsyncCalls {
       const row = await readAsyncCall(database, queued.id);
       const isQueued = row?.status === 'queued' || (row?.status === 'processing' && this.#maybeClaimed.has(queued.id));
       if (row === null || !isQueued) throw failedPrecondition('the call is no longer queued');
-      const { headers, header } = JSON.parse(row.request) as Pick<AsyncSubmission, 'headers' | 'header'>;
+      const { headers, header, origin } = JSON.parse(row.request) as StoredRequest;
       webhookUrl = row.webhook_url;
       eventBytes = bytesOfEvent(row);
       // Stored before the call runs: after a crash it must not run again.
@@ -304,7 +310,8 @@ export class AsyncCalls {
         this.#pump();
       };
       const call = { header, body: Buffer.from(row.body) };
-      end = await endOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun }));
+      const known: CallOrigin = { caller: '', sentTraceparent: undefined, ...origin, mode: 'async' };
+      end = await endOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun, origin: known }));
       // A call whose mark could not be stored returns to the queue. Otherwise it would hold an instance until
       // the disk has space.
       const mayPass = end.mayPass === true || this.#maybeClaimed.has(queued.id);

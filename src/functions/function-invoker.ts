@@ -1,6 +1,7 @@
 import type { Expose } from '../core/address.ts';
 import { SERVICE_CODES, USER_CODES } from '../core/codes.ts';
-import { type ErrorCode, failedPrecondition, notFound, ServiceError, unavailable } from '../core/error.ts';
+import { type ErrorCode, failedPrecondition, messageOf, notFound, ServiceError, unavailable } from '../core/error.ts';
+import type { CallOrigin, CallSink, CallStages } from '../core/finished-call.ts';
 import { type FunctionCallHeaders, PLAIN_CALL } from '../core/function-call.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { Log } from '../lib/log.ts';
@@ -24,6 +25,7 @@ import {
 } from './call-slots.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
+import { offerCall } from './finished-calls.ts';
 import { CodeFailure, type FunctionInstance, type InstanceLauncher } from './function-instance.ts';
 import { followedLogs, joinedLogs } from './log-merge.ts';
 import type { GroupKey } from './policy.ts';
@@ -38,19 +40,15 @@ export interface FunctionInvokerOptions extends CallSlotsOptions {
   readonly shards?: FunctionShards;
   /** Called for each call of an existing version. `timings` are null when the call got no slot. */
   readonly observe?: (tenant: string, name: string, code: string, seconds: number, timings: CallTimings | null) => void;
+  /** The history of calls. */
+  readonly callSink: CallSink;
   /** Versions in memory above which unused ones are dropped. Default 10 000. */
   readonly maxRemembered?: number;
   readonly log: Log;
 }
 
 /** Durations of a call's stages, milliseconds. */
-export interface CallTimings {
-  readonly queueMs: number;
-  readonly placeMs: number;
-  readonly startMs: number;
-  readonly loadMs: number;
-  readonly runMs: number;
-}
+export type CallTimings = CallStages;
 
 export interface FunctionInvocation {
   /** A functionVersionUrn. */
@@ -71,6 +69,8 @@ export interface FunctionInvocation {
    * may send as many more.
    */
   readonly onEvent?: (event: Buffer, grant: (bytes: number) => void) => void;
+  /** For the history of calls. Absent: a synchronous call without a token. */
+  readonly origin?: CallOrigin;
 }
 
 export interface FunctionResult {
@@ -144,19 +144,19 @@ export class FunctionInvoker {
     } catch (error) {
       if (!(error instanceof CodeFailure)) {
         const code = invocation.call.signal?.aborted ? 'cancelled' : codeOf(error);
-        observe?.(fn.tenant, fn.name, code, (performance.now() - startMs) / 1000, null);
+        const elapsedMs = performance.now() - startMs;
+        observe?.(fn.tenant, fn.name, code, elapsedMs / 1000, null);
+        offerCall(this.#options.callSink, fn, invocation, { code, elapsedMs, result: null, error: messageOf(error) });
         throw error;
       }
       result = loadFailed(error);
     }
     const { outcome, timings } = result;
-    observe?.(
-      fn.tenant,
-      fn.name,
-      outcome.ok ? 'ok' : String(outcome.code),
-      (performance.now() - startMs) / 1000,
-      timings,
-    );
+    const elapsedMs = performance.now() - startMs;
+    const code = outcome.ok ? 'ok' : String(outcome.code);
+    observe?.(fn.tenant, fn.name, code, elapsedMs / 1000, timings);
+    const error = outcome.ok ? '' : outcome.text;
+    offerCall(this.#options.callSink, fn, invocation, { code, elapsedMs, result, error });
     return result;
   }
 

@@ -89,6 +89,8 @@ declare module 'fastify' {
     /** Tenant of the token, else of the header, else `default`. */
     tenant: string;
     role: Role;
+    /** The name of the token; `''`: it has none. */
+    tokenName: string;
     /**
      * Time at which the admitting token expires, in milliseconds since 1970. null: it does not expire. See
      * `onTokenEnd`.

@@ -15,6 +15,8 @@ import { MEBIBYTE } from '../core/units.ts';
 import type { DataDir } from '../data-dir/data-dir.ts';
 import type { Machine } from '../functions/capacity.ts';
 import type { GroupKey } from '../functions/policy.ts';
+import { CallHistory, type CallHistoryOptions } from '../history/call-history.ts';
+import { Redaction } from '../history/redaction.ts';
 import type { TokenVerifier } from '../http/access/credentials.ts';
 import { createLocalTokenVerifier } from '../http/access/credentials.ts';
 import { createJwtVerifier } from '../http/access/jwt.ts';
@@ -51,6 +53,23 @@ export async function createVerifier(
     });
   }
   return localToken ? createLocalTokenVerifier(await writeLocalToken(dataDir.path)) : null;
+}
+
+/** Returns the history of calls; null: the settings keep none. */
+export function createCallHistory(
+  { history }: Config,
+  parts: Pick<CallHistoryOptions, 'database' | 'writes' | 'nodeId' | 'nameOfAgent' | 'log'>,
+): CallHistory | null {
+  const { days, tenantMb, slowMs, perSecond, bodyBytes, redact } = history;
+  if (days === 0) return null;
+  return new CallHistory({
+    ...parts,
+    bodyBytes,
+    rules: { slowMs, perSecond },
+    keepMs: days * 24 * HOUR_MS,
+    maxBytesPerTenant: tenantMb * MEBIBYTE,
+    redaction: new Redaction(redact),
+  });
 }
 
 /** Returns the domain of the addresses of exposed ports. */

@@ -15,9 +15,11 @@ import type { Config } from '../config/config.ts';
 import { settingsInForce } from '../config/in-force.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
 import type { Environment } from '../core/environment.ts';
+import type { CallSink } from '../core/finished-call.ts';
 import type { HostPathPolicy } from '../core/host-path.ts';
 import { MEBIBYTE } from '../core/units.ts';
 import type { DataDir } from '../data-dir/data-dir.ts';
+import { CallReader } from '../history/call-reader.ts';
 import type { TokenVerifier } from '../http/access/credentials.ts';
 import type { ForwardingOptions } from '../http/forwarding.ts';
 import type { Instances } from '../instances/instances.ts';
@@ -66,6 +68,7 @@ export interface EntriesParts
   readonly started: Promise<void>;
   readonly ready: () => Readonly<Record<string, string>>;
   readonly observed: Pick<EventRoutesOptions & HistoryRoutesOptions, 'log' | 'history' | 'onSample'>;
+  readonly callSink: CallSink;
   readonly logger: Logger;
 }
 
@@ -155,6 +158,8 @@ function frontendOptions(
     tracer,
     e2b: { keys: parts.apiKeys, domain: config.e2b.domain, templates: templateOptions(config, parts) },
     invoked: metrics.invoked,
+    callSink: parts.callSink,
+    history: { calls: new CallReader(parts.database) },
     instances: agents,
     functions: registry.resolver,
     executors,

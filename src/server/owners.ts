@@ -9,6 +9,7 @@ import type { Config } from '../config/config.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
+import type { CallSink } from '../core/finished-call.ts';
 import { checkHostPath, type HostPathPolicy } from '../core/host-path.ts';
 import type { SandboxType } from '../core/instance.ts';
 import { runsImages } from '../core/sandbox-types.ts';
@@ -63,6 +64,8 @@ export interface OwnersParts {
   readonly registry: Registry;
   readonly executors: ExecutorDefaults;
   readonly observed: Observed;
+  /** The history of calls. */
+  readonly callSink: CallSink;
   /** Cluster of this replica. null: there are no other replicas. */
   readonly cluster: ClusterNode | null;
   readonly logger: Logger;
@@ -186,6 +189,7 @@ function createFunctions(config: Config, parts: OwnersParts, launcher: SandboxLa
     maxWaitingPerTenant: config.functions.maxWaitingPerTenant,
     openCallBytes: ledger.openCallBytes,
     observe: metrics.functionInvoked,
+    callSink: parts.callSink,
     log: logger,
   });
   metrics.readFrom({ functionInstances: () => functions.countInstances() });

@@ -1,10 +1,12 @@
 import { join } from 'node:path';
 import type { FastifyInstance } from 'fastify';
+import { toInstance } from '../agents/agent-records.ts';
 import { ClusterNode } from '../cluster/cluster-node.ts';
 import { singleReplica } from '../cluster/membership.ts';
 import type { Config } from '../config/config.ts';
 import { processEnvironment } from '../config/env.ts';
 import { removeLocalToken } from '../config/local-token.ts';
+import { NO_CALLS_KEPT } from '../core/finished-call.ts';
 import { checkHostPath } from '../core/host-path.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
@@ -36,7 +38,7 @@ import type { Stores } from '../storage/stores-contract.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
 import { VERSION } from '../version.ts';
-import { createVerifier, openCallBytes, openTracer } from './configured-parts.ts';
+import { createCallHistory, createVerifier, openCallBytes, openTracer } from './configured-parts.ts';
 import { createEntries } from './entries.ts';
 import { createInstallation } from './installation.ts';
 import { checkOpenFiles, machineSize } from './machine.ts';
@@ -231,7 +233,7 @@ async function createSecrets(config: Config, logger: Logger, { database, writes,
 /** Builds every part of the service; none of them runs yet. */
 async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const base = await createBase(config, logger, parts);
-  const { dataDir, nodeId, stores, cluster, writes, environment, metrics, drivers } = base;
+  const { dataDir, nodeId, stores, cluster, database, writes, environment, metrics, drivers } = base;
   const registry = createServerRegistry(config, base, async (tenant, spec) => {
     await owners.dependencies.build(codeSubjectOf(tenant, spec, base.executors));
   });
@@ -244,11 +246,23 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const ledger = new Ledger({ machine, overcommit: config.overcommit, openCallBytes: openCallBytes(config) });
   const instances = createInstances(config, logger, base, observed.instance);
   const secrets = await createSecrets(config, logger, base);
+  const callHistory = createCallHistory(config, {
+    ...{ database, writes, nodeId, log: logger },
+    nameOfAgent: id => {
+      const live = instances.live('agent', id);
+      const record = live && instances.recordOf(live);
+      if (record === undefined) return '';
+      const { spec } = toInstance(record);
+      return `${spec.namespace}/${spec.name}`;
+    },
+  });
+  const callSink = callHistory?.sink ?? NO_CALLS_KEPT;
+  metrics.readFrom({ callRecords: () => callHistory?.counts });
   // Drivers refuse links in the sources of the platform's mounts, which are below the data directory.
   const realDir = realPathOf(dataDir.path);
   const owners = createOwners(
     { ...config, dataDir: realDir },
-    { ...base, dataDir: realDir, instances, ledger, secrets, registry, observed, logger },
+    { ...base, dataDir: realDir, instances, ledger, secrets, registry, observed, callSink, logger },
   );
   const { agents, functions, jobs } = owners;
   cluster?.replica.feed.subscribe(TOPIC_AGENTS, key =>
@@ -263,7 +277,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     tellStarted = resolve;
   });
   const { frontend, meta } = await createEntries(config, {
-    ...{ ...base, ...owners, instances, registry, secrets, verifier, started, logger },
+    ...{ ...base, ...owners, instances, registry, secrets, verifier, started, callSink, logger },
     apiKeys: new ApiKeys({ database: stores.database, writes }),
     awsKeys: new AwsKeys({ database: stores.database, writes, root: await readAddressKey(stores.database) }),
     templates: new Templates({ database: stores.database, writes }),
@@ -282,7 +296,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     },
   });
   return {
-    ...{ ...base, ...owners, config, logger, pools, observed, instances, history, replicas },
+    ...{ ...base, ...owners, config, logger, pools, observed, instances, history, callHistory, replicas },
     ...{ state, tellStarted, frontend, meta },
   };
 }
@@ -315,6 +329,7 @@ async function start(built: Built): Promise<Awaited<ReturnType<Server['start']>>
   built.state.missing = null;
   built.removals.start();
   built.history.start();
+  built.callHistory?.start();
   built.tellStarted();
   warmUp(built.drivers, config.defaultExecutor, logger);
   return { frontendUrl, metaUrl };
@@ -364,6 +379,7 @@ async function close(
   await endsWithin(listeners, left());
   await steps.run(() => functions.close(left()));
   await steps.run(() => built.packages.close());
+  await steps.run(() => built.callHistory?.close());
   await builds;
   const jobsLeft = (await steps.run(() => jobs.close(stopAgents ? left() : null))) ?? null;
   await steps.run(() => built.instances.close('the server is stopping'));

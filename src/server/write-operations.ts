@@ -5,6 +5,7 @@ import { saveAgentState } from '../storage/queries/agent-states.ts';
 import { takeAgentName } from '../storage/queries/agents.ts';
 import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
 import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
+import { dropCalls, insertCalls } from '../storage/queries/calls.ts';
 import {
   countUnpackedCode,
   dropCodePackage,
@@ -45,6 +46,8 @@ export const WRITE_OPERATIONS = {
   insertAsyncCall,
   claimAsyncCall,
   finishAsyncCall,
+  insertCalls,
+  dropCalls,
   insertJobSchedule,
   putJobSchedule,
   deleteJobSchedule,

@@ -6,6 +6,8 @@ import type {
   AgentStateTable,
   ApiKeyTable,
   AsyncCallTable,
+  CallTable,
+  CallTotalTable,
   CodePackagePartTable,
   CodePackageTable,
   FeedCounterTable,
@@ -32,6 +34,8 @@ export interface Tables {
   address_key: AddressKeyTable;
   agent_states: AgentStateTable;
   async_calls: AsyncCallTable;
+  calls: CallTable;
+  call_totals: CallTotalTable;
   installation: InstallationTable;
   instances: InstanceTable;
   functions: FunctionTable;

@@ -1,4 +1,5 @@
 import type { Generated } from 'kysely';
+import type { CallMode } from '../core/finished-call.ts';
 import type { InstanceStatus, OwnerKind, SandboxType } from '../core/instance.ts';
 import type { JobErrorType, JobStatus } from '../core/job.ts';
 import type { PoolStatus } from '../core/pool.ts';
@@ -366,4 +367,58 @@ export interface PoolTable {
   ready_count: number;
   /** JSON of `PoolSpec`. */
   spec: string;
+}
+
+/**
+ * Record of `calls`: a call of an agent or a function that has ended. Durations are microseconds; all are 0
+ * except `elapsed_us` for a call that did not run.
+ */
+export interface CallTable {
+  /** The request id. */
+  id: string;
+  tenant: string;
+  kind: 'agent' | 'function';
+  /** What lists select by: the id of an agent, or the name of a function without its version. */
+  subject: string;
+  /** What people read: `<namespace>/<name>` of an agent, the name of a function. */
+  name: string;
+  /** Version of a function; `''` for an agent. */
+  version: string;
+  /** `''` when the call got no instance. */
+  instance_id: string;
+  node_id: string;
+  mode: CallMode;
+  /** Name of the token; `''`: none. */
+  caller: string;
+  trace_id: string;
+  /** The span that the handler passes on; the `parent_span_id` of calls that it makes. */
+  span_id: string;
+  parent_span_id: string;
+  outcome: 'ok' | 'error';
+  code: string;
+  started_at_ms: number;
+  elapsed_us: number;
+  queue_us: number;
+  place_us: number;
+  start_us: number;
+  load_us: number;
+  run_us: number;
+  /** Bytes of the whole input and output. */
+  input_bytes: number;
+  output_bytes: number;
+  /** 1 if only the beginning is stored, else 0. */
+  input_cut: number;
+  output_cut: number;
+  /** Bytes that count for the tenant. */
+  bytes: number;
+  error: string;
+  /** Beginnings, with hidden values replaced. */
+  input: string;
+  output: string;
+}
+
+/** Record of `call_totals`: the sum of `bytes` of a tenant's calls. */
+export interface CallTotalTable {
+  tenant: string;
+  bytes: number;
 }

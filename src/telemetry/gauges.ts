@@ -50,6 +50,8 @@ export interface MetricSources {
   readonly peerConnections?: () => number;
   /** Number of sandboxes and files that could not be removed yet. */
   readonly leftovers?: () => number;
+  /** Number of calls since the start by what became of their records. */
+  readonly callRecords?: () => Readonly<Record<'written' | 'dropped' | 'failed', number>> | undefined;
   /** Numbers of the cluster; absent with an embedded database. */
   readonly cluster?: () => ClusterGauges;
 }
@@ -92,6 +94,13 @@ export function addGauges(registry: Registry, version: string, sources: MetricSo
   });
   gauge('rookery_peer_connections', set => set(sources.peerConnections?.() ?? 0));
   gauge('rookery_leftovers', set => set(sources.leftovers?.() ?? 0));
+  new Counter({
+    ...common('rookery_call_records_total', registry),
+    collect() {
+      this.reset();
+      for (const [result, count] of Object.entries(sources.callRecords?.() ?? {})) this.inc({ result }, count);
+    },
+  });
   addClusterMetrics(registry, gauge, () => sources.cluster?.());
   addProcessMetrics(registry, gauge);
 }

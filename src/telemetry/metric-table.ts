@@ -57,6 +57,14 @@ export const METRICS = {
     help: 'Agent calls that were accepted and are not answered yet, including waiting ones.',
     labels: {},
   },
+  rookery_call_records_total: {
+    type: 'counter',
+    help: 'Calls that the history was to record. Without `history.days` there are none.',
+    labels: {
+      result:
+        '`written`, `dropped` (the database was too slow, and newer calls took their place) or `failed` (it refused them)',
+    },
+  },
   rookery_live_instances: {
     type: 'gauge',
     help: 'Running agents.',

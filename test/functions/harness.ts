@@ -1,3 +1,4 @@
+import { NO_CALLS_KEPT } from '../../src/core/finished-call.ts';
 import type { FunctionCallHeaders } from '../../src/core/function-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
 import type { Machine } from '../../src/functions/capacity.ts';
@@ -229,6 +230,7 @@ export class InvokerHarness {
       maxWaitingPerTenant: 1000,
       openCallBytes: new TenantBudget(64 * 1024 * 1024),
       observe: (_tenant, _name, code) => void this.observed.push(code),
+      callSink: NO_CALLS_KEPT,
       log: { info: () => undefined, warn: () => undefined, error: () => undefined },
       ...options,
     });

@@ -2,6 +2,7 @@ import type { AddressInfo } from 'node:net';
 import type { FastifyInstance, InjectOptions } from 'fastify';
 import { createFrontend, type FrontendOptions } from '../../src/api/frontend-app.ts';
 import { failedPrecondition } from '../../src/core/error.ts';
+import { NO_CALLS_KEPT } from '../../src/core/finished-call.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import { MemoryInstances } from './memory-instances.ts';
 import { memoryKeys } from './memory-keys.ts';
@@ -50,6 +51,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(32, 7) },
     e2b: { keys: memoryKeys(), domain: null },
     invoked: outcome => void outcomes.push(outcome),
+    callSink: NO_CALLS_KEPT,
     instances,
     functions: {
       resolveFunction: async (_tenant, urn) => {

@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
+import { NO_CALLS_KEPT } from '../../src/core/finished-call.ts';
 import { readFunctionCallHeaders } from '../../src/core/function-call.ts';
 import { FunctionInvoker } from '../../src/functions/function-invoker.ts';
 import { type GroupKey, SYSTEM_CLOCK } from '../../src/functions/policy.ts';
@@ -46,6 +47,7 @@ async function serviceOf(bed: Everybody): Promise<FunctionInvoker> {
     maxWaitMs: 30_000,
     maxWaitingPerTenant: 100,
     openCallBytes: ledger.openCallBytes,
+    callSink: NO_CALLS_KEPT,
     log: { info: () => undefined, warn: () => undefined, error: () => undefined },
   });
   services.push(service);

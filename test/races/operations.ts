@@ -79,6 +79,15 @@ const NODES = ['node', 'other'] as const;
 const PACKAGES = ['p.zip', 'q.zip'] as const;
 const BOUNDS = { maxOpen: 3, maxOpenPerTenant: 3 };
 
+function callRowOf(id: string, startedAtMs: number) {
+  const names = { instance_id: '', node_id: 'node', caller: '', trace_id: 't', span_id: 's', parent_span_id: '' };
+  const times = { elapsed_us: 1, queue_us: 0, place_us: 0, start_us: 0, load_us: 0, run_us: 0 };
+  const sizes = { input_bytes: 2, output_bytes: 2, input_cut: 0, output_cut: 0, bytes: 700 };
+  const subject = { kind: 'agent', subject: 'a', name: 'default/a', version: '', mode: 'async' };
+  const end = { outcome: 'ok', code: 'ok', error: '', input: '{}', output: '{}', started_at_ms: startedAtMs };
+  return { id, tenant: T, ...names, ...times, ...sizes, ...subject, ...end };
+}
+
 /** Draft of a job. Without its own time, the first job is number 1. */
 const jobOf = (id: string, nodeId: string, packages: readonly string[]): JobDraft => ({
   ...{ tenant: T, id, status: 'PENDING', message: '', errorType: '', exitCode: null },
@@ -269,6 +278,8 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     const hash = random.pick(API_KEYS);
     return [{ hash, id: hash, tenant: T, role: 'developer', created_at_ms: NOW_MS }, 1 + random.below(2)];
   },
+  insertCalls: random => [[callRowOf(random.pick(CALLS), NOW_MS + random.below(2))]],
+  dropCalls: random => [T, NOW_MS + random.below(2), random.below(2) * 1000, 1 + random.below(2)],
   deleteApiKey: random => [T, random.pick(API_KEYS)],
   insertTemplateBuild: random => {
     const id = random.pick(BUILDS);

@@ -43,6 +43,8 @@ const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyo
   api_keys: ['hash'],
   template_builds: ['id'],
   template_files: ['tenant', 'hash'],
+  calls: ['id'],
+  call_totals: ['tenant'],
 };
 
 /** Every pair of operations, including each operation with itself. */

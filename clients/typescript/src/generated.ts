@@ -573,6 +573,54 @@ export type GetBuildResponse = {
   build: Build;
 };
 
+export type GetCallResponse = {
+  code: 200;
+  call: GetCallResponseCall;
+};
+
+export type GetCallResponseCall = {
+  /** The request id, which the handler sees as `request_id`. */
+  id: string;
+  kind: "agent" | "function";
+  /** The `instance_id` of an agent. */
+  agent_id?: string;
+  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
+  name?: string;
+  /** `0@<service>@<name>` */
+  function?: string;
+  version?: string;
+  /** Empty when the call got no instance. */
+  instance_id: string;
+  node_id: string;
+  mode: "sync" | "stream" | "async" | "lambda";
+  tenant: string;
+  /** The claim `name` of the token, else `jti`; empty without either. */
+  caller: string;
+  trace_id: string;
+  outcome: "ok" | "error";
+  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
+  error_code: string | null;
+  /** The text of a failure; viewers do not get it. */
+  error?: string;
+  start_time: string;
+  duration_ms: number;
+  queue_ms: number;
+  place_ms: number;
+  start_ms: number;
+  load_ms: number;
+  run_ms: number;
+  input_bytes: number;
+  output_bytes: number;
+  /** The call whose handler made this one. */
+  parent_id: string | null;
+  /** Its beginning, with hidden values replaced; not for viewers. */
+  input?: string;
+  /** As `input`; null for a failure. */
+  output?: string | null;
+  is_input_cut?: boolean;
+  is_output_cut?: boolean;
+};
+
 export type GetFindingsResponse = {
   findings: Finding[];
 };
@@ -701,6 +749,47 @@ export type ListAwsKeysResponse = {
 export type ListBuildsResponse = {
   code: 200;
   builds: Build[];
+};
+
+export type ListCallsResponse = {
+  code: 200;
+  calls: ListCallsResponseCallsItem[];
+  next_cursor: string | null;
+};
+
+export type ListCallsResponseCallsItem = {
+  /** The request id, which the handler sees as `request_id`. */
+  id: string;
+  kind: "agent" | "function";
+  /** The `instance_id` of an agent. */
+  agent_id?: string;
+  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
+  name?: string;
+  /** `0@<service>@<name>` */
+  function?: string;
+  version?: string;
+  /** Empty when the call got no instance. */
+  instance_id: string;
+  node_id: string;
+  mode: "sync" | "stream" | "async" | "lambda";
+  tenant: string;
+  /** The claim `name` of the token, else `jti`; empty without either. */
+  caller: string;
+  trace_id: string;
+  outcome: "ok" | "error";
+  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
+  error_code: string | null;
+  /** The text of a failure; viewers do not get it. */
+  error?: string;
+  start_time: string;
+  duration_ms: number;
+  queue_ms: number;
+  place_ms: number;
+  start_ms: number;
+  load_ms: number;
+  run_ms: number;
+  input_bytes: number;
+  output_bytes: number;
 };
 
 export type ListCodeResponse = {
@@ -1723,6 +1812,18 @@ export interface Operations {
     body: undefined;
     answer: ListSecretsResponse;
   };
+  listCalls: {
+    params: object;
+    query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
+    body: undefined;
+    answer: ListCallsResponse;
+  };
+  getCall: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: GetCallResponse;
+  };
   getCluster: {
     params: object;
     query: object;
@@ -2008,6 +2109,8 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   putSecret: ['PUT', '/api/secrets/{name}'],
   deleteSecret: ['DELETE', '/api/secrets/{name}'],
   listSecrets: ['GET', '/api/secrets'],
+  listCalls: ['GET', '/api/calls'],
+  getCall: ['GET', '/api/calls/{id}'],
   getCluster: ['GET', '/api/cluster'],
   followEvents: ['GET', '/api/events'],
   getMetricsHistory: ['GET', '/api/metrics/history'],

@@ -1,14 +1,15 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances } from '../../agents/contract.ts';
-import { invalidRequest, loggable, ServiceError, StateUnsaved } from '../../core/error.ts';
+import { invalidRequest, loggable, messageOf, ServiceError, StateUnsaved } from '../../core/error.ts';
+import type { CallSink } from '../../core/finished-call.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
 import { addHotRoute } from '../../http/hot/fast-path.ts';
 import { exceededBound, isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
-import type { CallOutcome } from '../../runtime/call.ts';
+import type { Call, CallOutcome } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { frontendErrors } from '../errors.ts';
@@ -25,6 +26,8 @@ export interface InvokeRouteOptions {
    * service.
    */
   readonly invoked: (outcome: string, seconds: number, instanceId: string) => void;
+  /** The history of calls. */
+  readonly callSink: CallSink;
 }
 
 const EMPTY_EVENT = Buffer.from('{}');
@@ -66,7 +69,8 @@ function readTimeoutMs(headers: IncomingHttpHeaders): number {
   }
 }
 
-function invoke(exchange: Exchange, instanceId: string, { instances, tracer, invoked }: InvokeRouteOptions): void {
+function invoke(exchange: Exchange, instanceId: string, options: InvokeRouteOptions): void {
+  const { instances, tracer, invoked } = options;
   const startMs = performance.now();
   const { headers } = exchange.raw;
   const body = readEvent(exchange.body);
@@ -90,20 +94,30 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
   instances.invoke(exchange.tenant, instanceId, call).then(
     outcome => {
       try {
-        invoked(outcome.ok ? 'ok' : String(outcome.code), (performance.now() - startMs) / 1000, instanceId);
+        const elapsedMs = performance.now() - startMs;
+        const code = outcome.ok ? 'ok' : String(outcome.code);
+        invoked(code, elapsedMs / 1000, instanceId);
         answer(exchange, outcome, span);
+        if (options.callSink.wants(instanceId, outcome.ok, elapsedMs)) {
+          record(options.callSink, exchange, instanceId, { call, code, elapsedMs, outcome, error: '' });
+        }
       } catch (error) {
         exchange.fault(error);
       }
     },
     error => {
       try {
-        invoked(
-          error instanceof ServiceError ? error.code : 'internal',
-          (performance.now() - startMs) / 1000,
-          instanceId,
-        );
+        const elapsedMs = performance.now() - startMs;
+        const code = error instanceof ServiceError ? error.code : 'internal';
+        invoked(code, elapsedMs / 1000, instanceId);
         span?.end(error);
+        // An id without an agent is no call of one.
+        if (code !== 'not_found' && options.callSink.wants(instanceId, false, elapsedMs)) {
+          const known = signal.aborted ? 'cancelled' : code;
+          record(options.callSink, exchange, instanceId, {
+            ...{ call, code: known, elapsedMs, outcome: null, error: messageOf(error) },
+          });
+        }
         // The outcome was counted. A disconnected client gets no answer.
         if (!signal.aborted) refuse(exchange, error);
       } catch (thrown) {
@@ -111,6 +125,40 @@ function invoke(exchange: Exchange, instanceId: string, { instances, tracer, inv
       }
     },
   );
+}
+
+/** The end of a call. `outcome` is null when the platform failed it. */
+interface EndedCall {
+  readonly call: Call;
+  readonly code: string;
+  readonly elapsedMs: number;
+  readonly outcome: CallOutcome | null;
+  readonly error: string;
+}
+
+function record(sink: CallSink, exchange: Exchange, agentId: string, ended: EndedCall): void {
+  const { call, code, elapsedMs, outcome, error } = ended;
+  const { traceId, traceparent, requestId } = call.header;
+  const runMs = outcome === null ? 0 : outcome.runMicros / 1000;
+  sink.push({
+    id: requestId,
+    traceId,
+    traceparent,
+    sentTraceparent: exchange.raw.headers.traceparent as string | undefined,
+    tenant: exchange.tenant,
+    caller: exchange.tokenName,
+    kind: 'agent',
+    target: agentId,
+    instanceId: agentId,
+    mode: 'sync',
+    endedAtMs: Date.now(),
+    elapsedMs,
+    stages: outcome && { queueMs: Math.max(0, elapsedMs - runMs), placeMs: 0, startMs: 0, loadMs: 0, runMs },
+    code,
+    input: call.body,
+    output: outcome?.ok ? outcome.data : null,
+    error: outcome === null || outcome.ok ? error : outcome.text,
+  });
 }
 
 function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): void {

@@ -141,7 +141,8 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   };
   const tenant = options.ownTenantOnly ? exchange.tenant : null;
   if (isAsync) {
-    void submit(exchange, { urn, tenant, headers: asked, call: { header, body } }, options);
+    const origin = { mode: 'async' as const, caller: exchange.tokenName, sentTraceparent: sent };
+    void submit(exchange, { urn, tenant, headers: asked, call: { header, body }, origin }, options);
     return;
   }
   // Filled before the handler runs, so that the answer to a failure names its instance too.
@@ -152,6 +153,11 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     headers: asked,
     call: { header, body, waitedMs: exchange.waitedMs, signal },
     onPlaced: (instanceId: string) => void placed.push('X-Instance-Id', instanceId),
+    origin: {
+      mode: wantsStream ? ('stream' as const) : ('sync' as const),
+      caller: exchange.tokenName,
+      sentTraceparent: sent,
+    },
   };
   const running = wantsStream
     ? stream(exchange, invocation, placed, options.functions)
@@ -193,7 +199,7 @@ const NO_IDEMPOTENCY =
 
 async function submit(
   exchange: Exchange,
-  { urn, tenant, headers, call }: FunctionInvocation,
+  { urn, tenant, headers, call, origin }: FunctionInvocation,
   options: FunctionRoutesOptions,
 ): Promise<void> {
   const { functions, asyncCalls, webhookPrefixes } = options;
@@ -201,7 +207,7 @@ async function submit(
     const fn = await functions.check(urn, tenant, headers);
     const webhookUrl = readWebhookUrl(ANSWER_HEADERS.webhookUrl.read(exchange.raw.headers), webhookPrefixes);
     const { header, body } = call;
-    const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl });
+    const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl, origin });
     exchange.answer(202, JSON.stringify({ requestId }), adviceOn(exchange.raw.headers));
   } catch (error) {
     if (!passesOn(exchange, error, urn, options)) failExchange(exchange, functionFailure(error, exchange.traceId));

@@ -146,7 +146,9 @@ class Invocation {
       requestId: newRequestId(),
       headers: typeof context === 'string' ? { 'x-amz-client-context': context } : {},
     };
-    return { urn, tenant: this.#request.tenant, headers: PLAIN_CALL, call: { header, body, signal: exchange.caller } };
+    const origin = { mode: 'lambda' as const, caller: exchange.tokenName, sentTraceparent: sent };
+    const call = { header, body, signal: exchange.caller };
+    return { urn, tenant: this.#request.tenant, headers: PLAIN_CALL, call, origin };
   }
 
   async #answerDryRun({ urn }: Named): Promise<void> {
@@ -154,11 +156,11 @@ class Invocation {
     this.#exchange.answer(204, '');
   }
 
-  async #submit(named: Named, { urn, headers, call }: FunctionInvocation): Promise<void> {
+  async #submit(named: Named, { urn, headers, call, origin }: FunctionInvocation): Promise<void> {
     const { functions, asyncCalls } = this.#options;
     const { tenant } = await functions.check(urn, this.#request.tenant);
     const { header, body } = call;
-    await asyncCalls.submit({ urn, tenant, headers, header, body, webhookUrl: '' });
+    await asyncCalls.submit({ urn, tenant, headers, header, body, webhookUrl: '', origin });
     this.#exchange.answer(202, '', requestHeaders(header.requestId, named));
   }
 

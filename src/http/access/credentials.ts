@@ -14,6 +14,8 @@ export interface Identity {
   /** The tenant of the token. undefined: the request names the tenant, and every tenant is allowed. */
   readonly tenant: string | undefined;
   readonly role: Role;
+  /** The name of the token, for the history of calls. Absent: it has none. */
+  readonly name?: string;
   /** Time at which the token expires, in milliseconds since 1970. undefined: it does not expire. */
   readonly untilMs?: number | undefined;
 }

@@ -193,6 +193,7 @@ export function addRequestFields(app: FastifyInstance, hasAuth: boolean): void {
   app.decorateRequest('traceId', '');
   app.decorateRequest('tenant', '');
   app.decorateRequest('role', 'viewer');
+  app.decorateRequest('tokenName', '');
   app.decorateRequest('admittedUntilMs', null);
   app.decorateRequest('failure', null);
   app.decorateRequest('warnings', null);
@@ -243,6 +244,7 @@ function pass(verdict: Verdict, request: FastifyRequest, reply: FastifyReply, do
   }
   request.tenant = verdict.tenant;
   request.role = verdict.role;
+  request.tokenName = verdict.name ?? '';
   request.admittedUntilMs = verdict.untilMs ?? null;
   // An unknown route is answered before its body is read, which that route need not accept.
   if (request.route.url === undefined) answerUnknownRoute(request, reply);

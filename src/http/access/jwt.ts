@@ -99,15 +99,25 @@ function openKey(
   throw new TypeError(`the JWT public key is of type ${type}${curve}, expected RSA, EC (P-256) or Ed25519`);
 }
 
-function identityOf({ sub, role, exp }: JWTPayload, defaultRole: Role): Identity & { readonly untilMs: number } {
+function identityOf(payload: JWTPayload, defaultRole: Role): Identity & { readonly untilMs: number } {
+  const { sub, role, exp } = payload;
   if (typeof sub !== 'string' || sub === '') throw failed('claim "sub" is missing');
   if (!isTenant(sub)) throw failed('claim "sub" is not a tenant');
   const untilMs = ((exp as number) + CLOCK_SKEW_SECONDS) * 1000;
-  if (role === undefined) return { tenant: sub, role: defaultRole, untilMs };
+  const named = namedOf(payload);
+  if (role === undefined) return { tenant: sub, role: defaultRole, ...named, untilMs };
   if (role !== 'viewer' && role !== 'user' && role !== 'developer') {
     throw permissionDenied(`unknown role in the token, expected ${ROLES.join(', ')}`);
   }
-  return { tenant: sub, role, untilMs };
+  return { tenant: sub, role, ...named, untilMs };
+}
+
+const MAX_NAME_CHARS = 128;
+
+/** Returns the name of the token: the claim `name`, else `jti`. */
+function namedOf({ name, jti }: JWTPayload): { readonly name?: string } {
+  const found = [name, jti].find(each => typeof each === 'string' && each !== '');
+  return found === undefined ? {} : { name: (found as string).slice(0, MAX_NAME_CHARS) };
 }
 
 const ROLES: readonly Role[] = ['viewer', 'user', 'developer'];

@@ -64,6 +64,8 @@ export class Exchange {
   /** `''` until the request has passed the gate. */
   tenant = '';
   role: Role = 'viewer';
+  /** The name of the token; `''`: it has none. */
+  tokenName = '';
   /** Undefined if the request has no body, or its body has not been read. */
   body: Buffer | undefined;
   /** Reason of a refusal or failure, for the access log. */
@@ -126,6 +128,7 @@ export class Exchange {
     });
     exchange.tenant = request.tenant;
     exchange.role = request.role;
+    exchange.tokenName = request.tokenName;
     exchange.body = request.body as Buffer | undefined;
     exchange.#routed = request;
     return exchange;

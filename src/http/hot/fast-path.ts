@@ -200,9 +200,10 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
       exchange.fail(verdict.reason, verdict, headers);
       return;
     }
-    const { tenant, role } = verdict;
+    const { tenant, role, name = '' } = verdict;
     exchange.tenant = tenant;
     exchange.role = role;
+    exchange.tokenName = name;
     if (this.#options.forwarding === null) this.#answer(exchange, fastPathRoute, parameter);
     else this.#forward(this.#options.forwarding, exchange, fastPathRoute, { parameter, tenant, role });
   }

@@ -18,6 +18,7 @@ import * as apiKeys from './0017-api-keys.ts';
 import * as templates from './0018-templates.ts';
 import * as indexesOfAgents from './0019-indexes-of-agents.ts';
 import * as agentStates from './0020-agent-states.ts';
+import * as calls from './0021-calls.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -54,4 +55,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0018-templates': templates,
   '0019-indexes-of-agents': indexesOfAgents,
   '0020-agent-states': agentStates,
+  '0021-calls': calls,
 };

@@ -1,0 +1,96 @@
+import type { FastifyInstance } from 'fastify';
+import { permissionDenied } from '../../core/error.ts';
+import { type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
+import type { CallFacts, CallPlace, CallReader } from '../../history/call-reader.ts';
+import type { Role } from '../../http/access/credentials.ts';
+import { CALL_DOCS } from './docs.ts';
+import { CALLS_QUERY } from './query.ts';
+
+export interface CallRoutesOptions {
+  readonly calls: CallReader;
+}
+
+/**
+ * Adds `GET /api/calls` and `GET /api/calls/{id}`, the history of calls. Viewers get facts: no input, no
+ * output and no error text, and no search in them.
+ */
+export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions): void {
+  app.get<{ Querystring: Sent }>(
+    '/api/calls',
+    { config: { access: 'read', costly: 'scan', noEnvironments: true, docs: CALL_DOCS.list } },
+    async ({ tenant, role, query }) => {
+      const asked = readParameters<ParametersOf<typeof CALLS_QUERY>>(CALLS_QUERY, query);
+      const { agent, function: functionName, outcome, trace_id: traceIds, after, before, text, limit, cursor } = asked;
+      if (text !== undefined && role === 'viewer') {
+        throw permissionDenied('role viewer may not search in inputs and outputs: leave out text');
+      }
+      const kind =
+        agent !== undefined ? ('agent' as const) : functionName !== undefined ? ('function' as const) : undefined;
+      const page = await calls.list({
+        ...{ tenant, outcome, traceIds, text, limit, kind },
+        subject: agent ?? functionName,
+        fromMs: after,
+        beforeMs: before,
+        after: cursor,
+      });
+      return {
+        code: 200,
+        calls: page.calls.map(call => factsOf(call, role)),
+        next_cursor: page.next === null ? null : cursorOf(page.next),
+      };
+    },
+  );
+
+  app.get<{ Params: { id: string } }>(
+    '/api/calls/:id',
+    { config: { access: 'read', noEnvironments: true, docs: CALL_DOCS.get } },
+    async ({ tenant, role, params }) => {
+      const { call, parentId } = await calls.get(tenant, params.id);
+      const bodies = {
+        input: call.input,
+        output: call.outcome === 'ok' ? call.output : null,
+        is_input_cut: call.input_cut === 1,
+        is_output_cut: call.output_cut === 1,
+      };
+      return {
+        code: 200,
+        call: { ...factsOf(call, role), parent_id: parentId, ...(role === 'viewer' ? {} : bodies) },
+      };
+    },
+  );
+}
+
+function cursorOf({ startedAtMs, id }: CallPlace): string {
+  return `${startedAtMs}.${id}`;
+}
+
+function factsOf(call: CallFacts, role: Role) {
+  const { kind, subject, name, version } = call;
+  return {
+    id: call.id,
+    kind,
+    ...(kind === 'agent' ? { agent_id: subject, name } : { function: name, version }),
+    instance_id: call.instance_id,
+    node_id: call.node_id,
+    mode: call.mode,
+    tenant: call.tenant,
+    caller: call.caller,
+    trace_id: call.trace_id,
+    outcome: call.outcome,
+    error_code: call.outcome === 'ok' ? null : call.code,
+    ...(role === 'viewer' ? {} : { error: call.error }),
+    start_time: new Date(call.started_at_ms).toISOString(),
+    duration_ms: inMs(call.elapsed_us),
+    queue_ms: inMs(call.queue_us),
+    place_ms: inMs(call.place_us),
+    start_ms: inMs(call.start_us),
+    load_ms: inMs(call.load_us),
+    run_ms: inMs(call.run_us),
+    input_bytes: call.input_bytes,
+    output_bytes: call.output_bytes,
+  };
+}
+
+function inMs(micros: number): number {
+  return micros / 1000;
+}

@@ -1,0 +1,70 @@
+import { LIMITS } from '../../core/limits.ts';
+import { isFunctionName, parseUrn } from '../../core/urn.ts';
+import type { CallPlace } from '../../history/call-reader.ts';
+import { MOMENT, readMoment } from '../log-answer.ts';
+import { anyText, badQuery, integer, parsed } from '../query.ts';
+
+const OUTCOMES = ['ok', 'error'] as const;
+const CURSOR = /^(\d{1,16})\.([0-9a-f-]{36})$/;
+const DASHED = /^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})$/;
+const PLAIN = /^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/;
+
+const moment = (description: string) =>
+  parsed<number | undefined>({ ...MOMENT, description }, undefined, (text, name) => readMoment(text, name, Date.now()));
+
+/** The query of a list of calls. */
+export const CALLS_QUERY = {
+  agent: anyText({ description: 'The `instance_id` of an agent.' }),
+  function: parsed<string | undefined>(
+    { type: 'string', description: 'A function: `<service>@<name>`, `0@<service>@<name>` or its URN.' },
+    undefined,
+    (text, name) => {
+      const found = parseUrn(text)?.name ?? [text, `0@${text}`].find(isFunctionName);
+      if (found === undefined) throw badQuery(name, '<service>@<name>, or the URN of a function', text);
+      return found;
+    },
+  ),
+  outcome: parsed<(typeof OUTCOMES)[number] | undefined>({ enum: OUTCOMES }, undefined, (text, name) => {
+    const outcome = OUTCOMES.find(each => each === text);
+    if (outcome === undefined) throw badQuery(name, `one of ${OUTCOMES.join(', ')}`, text);
+    return outcome;
+  }),
+  trace_id: parsed<readonly string[] | undefined>(
+    { type: 'string', description: 'The trace id of an error message, with or without dashes.' },
+    undefined,
+    spellingsOf,
+  ),
+  after: moment('Calls that started at this moment or later, or so long ago.'),
+  before: moment('Calls that started before this moment.'),
+  text: parsed<string | undefined>(
+    {
+      type: 'string',
+      maxLength: LIMITS.callTextChars,
+      description:
+        'A part of the input, the output or the error; not for viewers. No index has it, so a page may have few calls, or none, although `next_cursor` leads on.',
+    },
+    undefined,
+    (text, name) => {
+      if (text.length > LIMITS.callTextChars) {
+        throw badQuery(name, `at most ${LIMITS.callTextChars} characters`, `${text.slice(0, 32)}…`);
+      }
+      return text;
+    },
+  ),
+  limit: integer({ min: 1, max: LIMITS.callList.max }, LIMITS.callList.default),
+  cursor: parsed<CallPlace | null>(
+    { type: 'string', pattern: `${CURSOR.source}|^$`, description: 'The `next_cursor` of the page before.' },
+    null,
+    (text, name) => {
+      const [, startedAtMs, id] = CURSOR.exec(text) ?? [];
+      if (startedAtMs === undefined || id === undefined) throw badQuery(name, 'the next_cursor of a page before', text);
+      return { startedAtMs: Number(startedAtMs), id };
+    },
+  ),
+};
+
+/** Returns the spellings of a trace id: calls inside a trace may have the one without dashes. */
+function spellingsOf(text: string): readonly string[] {
+  const [, ...parts] = DASHED.exec(text) ?? PLAIN.exec(text) ?? [];
+  return parts.length === 0 ? [text] : [parts.join(''), parts.join('-')];
+}

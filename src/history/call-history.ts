@@ -1,0 +1,153 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { messageOf } from '../core/error.ts';
+import type { CallSink } from '../core/finished-call.ts';
+import { endsWithin } from '../lib/deadline.ts';
+import { Interval } from '../lib/interval.ts';
+import type { Log } from '../lib/log.ts';
+import type { Database } from '../storage/database.ts';
+import { dropCalls, insertCalls, tenantsWithCalls } from '../storage/queries/calls.ts';
+import type { DurableWrites } from '../storage/writes/durable.ts';
+import { CallRing, type CallRules } from './call-ring.ts';
+import { type CallRowOptions, toCallRow } from './call-rows.ts';
+
+export interface CallHistoryOptions extends CallRowOptions {
+  readonly database: Database;
+  readonly writes: DurableWrites;
+  readonly rules: CallRules;
+  readonly keepMs: number;
+  readonly maxBytesPerTenant: number;
+  readonly log: Log;
+  /** Returns epoch milliseconds; default: the system clock. */
+  readonly now?: () => number;
+  /** Most calls that wait to be written; default 4096. */
+  readonly maxWaiting?: number;
+}
+
+/** Numbers of calls since the start, by what became of their records. */
+export interface CallHistoryCounts {
+  readonly written: number;
+  /** Left a full buffer because the database was too slow. */
+  readonly dropped: number;
+  /** The database refused them. */
+  readonly failed: number;
+}
+
+/** Time that a call waits at most before it is written: a killed service loses no more than a second. */
+const WRITE_MS = 500;
+const MAX_WAITING = 4096;
+const MAX_WAITING_BYTES = 16 * 1024 * 1024;
+/** Calls that one turn of the event loop turns into records. Calls of users run between two turns. */
+const TURN_CALLS = 25;
+const SWEEP_MS = 60_000;
+const SWEPT_AT_ONCE = 500;
+const CLOSE_MS = 5000;
+
+/**
+ * The history of calls. Calls enter a ring in memory, and a timer writes them in groups. No call waits for
+ * it, and a database that fails or is slow costs records only.
+ */
+export class CallHistory {
+  readonly #options: CallHistoryOptions;
+  readonly #ring: CallRing;
+  readonly #sweeper: Interval;
+  #timer: NodeJS.Timeout | undefined;
+  #writing: Promise<void> | undefined;
+  #hasFailed = false;
+  #isClosed = false;
+  #written = 0;
+  #dropped = 0;
+  #failed = 0;
+
+  constructor(options: CallHistoryOptions) {
+    const { rules, bodyBytes, maxWaiting = MAX_WAITING } = options;
+    this.#options = options;
+    this.#ring = new CallRing({
+      rules,
+      bodyBytes,
+      maxCalls: maxWaiting,
+      maxBytes: MAX_WAITING_BYTES,
+      filled: () => this.#schedule(),
+    });
+    this.#sweeper = new Interval(SWEEP_MS, () => this.sweep());
+  }
+
+  /** What the path of a call gets. */
+  get sink(): CallSink {
+    return this.#ring;
+  }
+
+  get counts(): CallHistoryCounts {
+    this.#dropped += this.#ring.takeDropped();
+    return { written: this.#written, dropped: this.#dropped, failed: this.#failed };
+  }
+
+  start(): void {
+    this.#sweeper.start();
+  }
+
+  /** Writes what waits, for a few seconds at most. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    await this.#sweeper.close();
+    await endsWithin(this.flush(), CLOSE_MS);
+  }
+
+  /** Writes the calls that wait now. Never rejects. */
+  async flush(): Promise<void> {
+    await this.#writing;
+    this.#writing = this.#write().finally(() => {
+      this.#writing = undefined;
+    });
+    await this.#writing;
+  }
+
+  #schedule(): void {
+    if (this.#timer !== undefined || this.#isClosed) return;
+    this.#timer = setTimeout(() => {
+      void this.flush().then(() => {
+        this.#timer = undefined;
+        if (this.#ring.size > 0) this.#schedule();
+      });
+    }, WRITE_MS).unref();
+  }
+
+  async #write(): Promise<void> {
+    const writes: Promise<void>[] = [];
+    for (let left = this.#ring.size; left > 0; left -= TURN_CALLS) {
+      const rows = this.#ring.take(Math.min(left, TURN_CALLS)).map(call => toCallRow(call, this.#options));
+      // The writes share a transaction and a flush of the disk.
+      if (rows.length > 0) writes.push(this.#insert(rows));
+      await nextTurn();
+    }
+    await Promise.all(writes);
+  }
+
+  async #insert(rows: Parameters<typeof insertCalls>[1]): Promise<void> {
+    try {
+      await this.#options.writes.write(insertCalls, rows);
+      this.#written += rows.length;
+      this.#hasFailed = false;
+    } catch (error) {
+      this.#failed += rows.length;
+      // A full disk would fill the log too.
+      if (!this.#hasFailed) this.#options.log.warn({ reason: messageOf(error) }, 'cannot record calls');
+      this.#hasFailed = true;
+    }
+  }
+
+  /** Deletes calls that are too old, and the oldest calls of tenants with too many bytes. Never rejects. */
+  async sweep(): Promise<void> {
+    const { database, writes, keepMs, maxBytesPerTenant, log, now = Date.now } = this.#options;
+    try {
+      const beforeMs = now() - keepMs;
+      for (const tenant of await tenantsWithCalls(database)) {
+        for (let dropped = SWEPT_AT_ONCE; dropped === SWEPT_AT_ONCE && !this.#isClosed; ) {
+          dropped = await writes.write(dropCalls, tenant, beforeMs, maxBytesPerTenant, SWEPT_AT_ONCE);
+        }
+      }
+    } catch (error) {
+      log.warn({ reason: messageOf(error) }, 'cannot remove old calls');
+    }
+  }
+}

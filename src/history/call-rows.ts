@@ -1,0 +1,82 @@
+import type { FinishedCall } from '../core/finished-call.ts';
+import { LATEST, parseUrn } from '../core/urn.ts';
+import type { CallTable } from '../storage/schema.ts';
+import type { Redaction } from './redaction.ts';
+
+export interface CallRowOptions {
+  readonly nodeId: string;
+  /** Most bytes of an input, and of an output. */
+  readonly bodyBytes: number;
+  readonly redaction: Redaction;
+  /** Returns `<namespace>/<name>` of a live agent; `''` for any other id. */
+  readonly nameOfAgent: (id: string) => string;
+}
+
+/** Characters of an error text, and of the name of a token. */
+const MAX_ERROR_CHARS = 2048;
+const MAX_CALLER_CHARS = 128;
+/** Bytes that a record and its index entries take beside its texts. */
+const ROW_BYTES = 700;
+
+/** Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting. */
+export function toCallRow(call: FinishedCall, options: CallRowOptions): CallTable {
+  const { redaction, bodyBytes } = options;
+  const { input, output, stages, wholeBytes, endedAtMs, elapsedMs } = call;
+  const shownInput = redaction.json(beginningOf(input, bodyBytes));
+  const shownOutput = output === null ? '' : redaction.json(beginningOf(output, bodyBytes));
+  const error = redaction.text(call.error.slice(0, MAX_ERROR_CHARS));
+  return {
+    id: call.id,
+    tenant: call.tenant,
+    kind: call.kind,
+    ...targetOf(call, options),
+    instance_id: call.instanceId,
+    node_id: options.nodeId,
+    mode: call.mode,
+    caller: call.caller.slice(0, MAX_CALLER_CHARS),
+    trace_id: call.traceId,
+    span_id: spanOf(call.traceparent),
+    parent_span_id: spanOf(call.sentTraceparent),
+    outcome: call.code === 'ok' ? 'ok' : 'error',
+    code: call.code,
+    started_at_ms: Math.round(endedAtMs - elapsedMs),
+    elapsed_us: micros(elapsedMs),
+    queue_us: micros(stages?.queueMs),
+    place_us: micros(stages?.placeMs),
+    start_us: micros(stages?.startMs),
+    load_us: micros(stages?.loadMs),
+    run_us: micros(stages?.runMs),
+    input_bytes: wholeBytes?.input ?? input.length,
+    output_bytes: wholeBytes?.output ?? output?.length ?? 0,
+    input_cut: input.length > bodyBytes ? 1 : 0,
+    output_cut: output !== null && output.length > bodyBytes ? 1 : 0,
+    bytes: ROW_BYTES + Buffer.byteLength(shownInput) + Buffer.byteLength(shownOutput) + Buffer.byteLength(error),
+    error,
+    input: shownInput,
+    output: shownOutput,
+  };
+}
+
+function targetOf({ kind, target }: FinishedCall, { nameOfAgent }: CallRowOptions) {
+  if (kind === 'agent') return { subject: target, name: nameOfAgent(target), version: '' };
+  const urn = parseUrn(target);
+  const name = urn?.name ?? target;
+  return { subject: name, name, version: urn?.version === LATEST ? 'latest' : (urn?.version ?? '') };
+}
+
+/** Returns the span of a `traceparent`; `''` without a valid one. */
+function spanOf(traceparent: string | undefined): string {
+  return /^[0-9a-f]{2}-[0-9a-f]{32}-([0-9a-f]{16})-/.exec(traceparent ?? '')?.[1] ?? '';
+}
+
+function micros(ms = 0): number {
+  return Math.max(0, Math.round(ms * 1000));
+}
+
+/** Returns at most `maxBytes` of UTF-8 as text, without half a character at its end. */
+function beginningOf(bytes: Buffer, maxBytes: number): string {
+  if (bytes.length <= maxBytes) return bytes.toString();
+  let end = maxBytes;
+  while (end > 0 && ((bytes[end] as number) & 0xc0) === 0x80) end -= 1;
+  return bytes.toString('utf8', 0, end);
+}

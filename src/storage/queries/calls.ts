@@ -1,0 +1,216 @@
+import { sql } from 'kysely';
+import { alone } from '../alone.ts';
+import type { Database, WriteTransaction } from '../database.ts';
+import type { CallTable } from '../schema.ts';
+
+/** Rows per statement. Each count is a text of its own in the cache of statements, so there are few. */
+const AT_ONCE = [50, 10, 1] as const;
+
+/**
+ * Stores calls. A later record of the same call replaces the earlier one: an asynchronous call may wait, be
+ * refused and run again.
+ */
+export async function insertCalls(transaction: WriteTransaction, rows: readonly CallTable[]): Promise<void> {
+  const sums = new Map<string, number>();
+  for (const { tenant, bytes } of rows) sums.set(tenant, (sums.get(tenant) ?? 0) + bytes);
+  for (const tenant of [...sums.keys()].sort()) await alone(transaction, lockOf(tenant));
+  for (const freed of await dropKnown(transaction, rows)) {
+    sums.set(freed.tenant, (sums.get(freed.tenant) ?? 0) - Number(freed.bytes));
+  }
+  let at = 0;
+  while (at < rows.length) {
+    const count = AT_ONCE.find(each => each <= rows.length - at) as number;
+    await transaction
+      .insertInto('calls')
+      .values(rows.slice(at, at + count))
+      .execute();
+    at += count;
+  }
+  await addTotals(transaction, sums);
+}
+
+function lockOf(tenant: string): string {
+  return `calls: ${tenant}`;
+}
+
+/** Deletes the records of calls that are recorded again. */
+async function dropKnown(transaction: WriteTransaction, rows: readonly CallTable[]) {
+  const ids = rows.filter(({ mode }) => mode === 'async').map(({ id }) => id);
+  if (ids.length === 0) return [];
+  return await transaction.deleteFrom('calls').where('id', 'in', ids).returning(['tenant', 'bytes']).execute();
+}
+
+/** Adds bytes to the totals of tenants. */
+async function addTotals(transaction: WriteTransaction, sums: ReadonlyMap<string, number>): Promise<void> {
+  for (const [tenant, bytes] of sums) {
+    await transaction
+      .insertInto('call_totals')
+      .values({ tenant, bytes })
+      .onConflict(conflict =>
+        conflict.column('tenant').doUpdateSet({ bytes: sql<number>`call_totals.bytes + excluded.bytes` }),
+      )
+      .execute();
+  }
+}
+
+/**
+ * Deletes up to `limit` of a tenant's oldest calls that started before `beforeMs`. While the tenant has more
+ * than `maxBytes`, later ones too. Returns the number of deleted calls.
+ */
+export async function dropCalls(
+  transaction: WriteTransaction,
+  tenant: string,
+  beforeMs: number,
+  maxBytes: number,
+  limit: number,
+): Promise<number> {
+  await alone(transaction, lockOf(tenant));
+  const total = await transaction
+    .selectFrom('call_totals')
+    .select('bytes')
+    .where('tenant', '=', tenant)
+    .executeTakeFirst();
+  let left = Number(total?.bytes ?? 0);
+  const oldest = await transaction
+    .selectFrom('calls')
+    .select(['id', 'bytes', 'started_at_ms'])
+    .where('tenant', '=', tenant)
+    .orderBy('started_at_ms')
+    .orderBy('id')
+    .limit(limit)
+    .execute();
+  const dropped: string[] = [];
+  for (const { id, bytes, started_at_ms } of oldest) {
+    if (Number(started_at_ms) >= beforeMs && left <= maxBytes) break;
+    dropped.push(id);
+    left -= Number(bytes);
+  }
+  if (dropped.length === 0) return 0;
+  const deleted = await transaction.deleteFrom('calls').where('id', 'in', dropped).returning('bytes').execute();
+  const freed = deleted.reduce((sum, { bytes }) => sum + Number(bytes), 0);
+  await addTotals(transaction, new Map([[tenant, -freed]]));
+  return deleted.length;
+}
+
+/** Returns the tenants that have calls. */
+export async function tenantsWithCalls(database: Database): Promise<string[]> {
+  const rows = await database.selectFrom('call_totals').select('tenant').orderBy('tenant').execute();
+  return rows.map(({ tenant }) => tenant);
+}
+
+/** A call without its texts. */
+export type CallFacts = Omit<CallTable, 'input' | 'output'>;
+
+const FACTS = [
+  ...['id', 'tenant', 'kind', 'subject', 'name', 'version', 'instance_id', 'node_id', 'mode', 'caller'],
+  ...['trace_id', 'span_id', 'parent_span_id', 'outcome', 'code', 'started_at_ms', 'elapsed_us', 'queue_us'],
+  ...['place_us', 'start_us', 'load_us', 'run_us', 'input_bytes', 'output_bytes', 'bytes', 'error'],
+] as (keyof CallFacts)[];
+
+/** Position of a call in a list. */
+export interface CallPlace {
+  readonly startedAtMs: number;
+  readonly id: string;
+}
+
+export interface CallFilter {
+  readonly tenant: string;
+  readonly kind?: CallTable['kind'] | undefined;
+  readonly subject?: string | undefined;
+  readonly outcome?: CallTable['outcome'] | undefined;
+  /** Any of these. */
+  readonly traceIds?: readonly string[] | undefined;
+  /** Bounds of the start; the first is included. */
+  readonly fromMs?: number | undefined;
+  readonly beforeMs?: number | undefined;
+  /** The last call of the page before; null: from the newest. */
+  readonly after: CallPlace | null;
+}
+
+function matching(database: Database, filter: CallFilter) {
+  const { tenant, kind, subject, outcome, traceIds, fromMs, beforeMs, after } = filter;
+  let query = database.selectFrom('calls').where('tenant', '=', tenant);
+  if (subject !== undefined) query = query.where('subject', '=', subject);
+  if (kind !== undefined) query = query.where('kind', '=', kind);
+  if (outcome !== undefined) query = query.where('outcome', '=', outcome);
+  if (traceIds !== undefined) query = query.where('trace_id', 'in', traceIds);
+  if (fromMs !== undefined) query = query.where('started_at_ms', '>=', fromMs);
+  if (beforeMs !== undefined) query = query.where('started_at_ms', '<', beforeMs);
+  if (after === null) return query;
+  const { startedAtMs, id } = after;
+  // The first condition bounds the range of the index; an `or` alone would not.
+  return query
+    .where('started_at_ms', '<=', startedAtMs)
+    .where(({ or, eb }) => or([eb('started_at_ms', '<', startedAtMs), eb('id', '<', id)]));
+}
+
+/** Returns calls, newest first. */
+export async function listCalls(database: Database, filter: CallFilter, limit: number): Promise<CallFacts[]> {
+  return await matching(database, filter)
+    .select(FACTS)
+    .orderBy('started_at_ms', 'desc')
+    .orderBy('id', 'desc')
+    .limit(limit)
+    .execute();
+}
+
+/** A part of a search. */
+export interface SearchedCalls {
+  readonly calls: readonly CallFacts[];
+  /** The last call that was searched; null: all were. */
+  readonly last: CallPlace | null;
+}
+
+/**
+ * Searches the next `window` calls for a text in the input, the output or the error, without regard to the
+ * case of ASCII letters. No index has such texts, so the caller repeats this with `last`.
+ */
+export async function searchCalls(
+  database: Database,
+  filter: CallFilter,
+  text: string,
+  window: number,
+): Promise<SearchedCalls> {
+  const [end] = await matching(database, filter)
+    .select(['id', 'started_at_ms'])
+    .orderBy('started_at_ms', 'desc')
+    .orderBy('id', 'desc')
+    .offset(window - 1)
+    .limit(1)
+    .execute();
+  const pattern = `%${text.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`;
+  const has = (column: 'input' | 'output' | 'error') =>
+    sql<boolean>`lower(${sql.ref(column)}) like ${pattern} escape '\\'`;
+  let query = matching(database, filter)
+    .select(FACTS)
+    .where(({ or }) => or([has('error'), has('input'), has('output')]));
+  if (end !== undefined) {
+    query = query
+      .where('started_at_ms', '>=', end.started_at_ms)
+      .where(({ or, eb }) => or([eb('started_at_ms', '>', end.started_at_ms), eb('id', '>=', end.id)]));
+  }
+  const calls = await query.orderBy('started_at_ms', 'desc').orderBy('id', 'desc').execute();
+  const last = end === undefined ? null : { id: end.id, startedAtMs: end.started_at_ms };
+  return { calls, last };
+}
+
+/** Returns a tenant's call with its texts; undefined when there is none. */
+export async function findCall(database: Database, tenant: string, id: string): Promise<CallTable | undefined> {
+  return await database
+    .selectFrom('calls')
+    .selectAll()
+    .where('id', '=', id)
+    .where('tenant', '=', tenant)
+    .executeTakeFirst();
+}
+
+/** Returns the id of the call whose handler passed this span on; null when none is recorded. */
+export async function findCallOfSpan(database: Database, tenant: string, spanId: string): Promise<string | null> {
+  const row = await database
+    .selectFrom('calls')
+    .select('id')
+    .where('span_id', '=', spanId)
+    .where('tenant', '=', tenant)
+    .executeTakeFirst();
+  return row?.id ?? null;
+}
