@@ -29,6 +29,8 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   init: () => import('./deploy/init.ts'),
   cluster: () => import('./serve/cluster.ts'),
   events: () => import('./events.ts'),
+  calls: async () => ({ register: (await import('./call/call.ts')).registerCalls }),
+  call: async () => ({ register: (await import('./call/call.ts')).registerCall }),
   dashboard: async () => ({ register: (await import('./serve/open.ts')).registerDashboard }),
   login: async () => ({ register: (await import('./login/login.ts')).registerLogin }),
   logout: async () => ({ register: (await import('./login/login.ts')).registerLogout }),

@@ -7,17 +7,15 @@ export interface CallStages {
   readonly runMs: number;
 }
 
-/** How a client made a call. */
+/** Kinds of calls. */
 export const CALL_MODES = ['sync', 'stream', 'async', 'lambda'] as const;
 export type CallMode = (typeof CALL_MODES)[number];
 
-/** What an entry knows about a call, beside the call itself. */
+/** The facts about the request of a call. */
 export interface CallOrigin {
   readonly mode: CallMode;
   /** The name of the token that made the call; `''`: none. */
   readonly caller: string;
-  /** The `traceparent` that the client sent. */
-  readonly sentTraceparent: string | undefined;
 }
 
 /**
@@ -28,8 +26,6 @@ export interface FinishedCall extends CallOrigin {
   /** The request id, which the handler sees too. */
   readonly id: string;
   readonly traceId: string;
-  /** The `traceparent` that the handler got. */
-  readonly traceparent: string;
   readonly tenant: string;
   readonly kind: 'agent' | 'function';
   /** The id of the agent, or the URN of the function's version. */

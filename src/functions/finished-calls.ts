@@ -1,32 +1,30 @@
-import type { CallOrigin, CallSink } from '../core/finished-call.ts';
+import type { CallOrigin, CallSink, CallStages } from '../core/finished-call.ts';
+import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { FunctionDefinition } from './catalog.ts';
-import type { FunctionInvocation, FunctionResult } from './function-invoker.ts';
 
 /** The end of a call. */
 export interface EndedCall {
   readonly code: string;
   readonly elapsedMs: number;
   /** Null when the platform failed the call. */
-  readonly result: FunctionResult | null;
+  readonly result: { readonly outcome: CallOutcome; readonly instanceId: string; readonly timings: CallStages } | null;
   readonly error: string;
 }
 
-const NO_ORIGIN: CallOrigin = { mode: 'sync', caller: '', sentTraceparent: undefined };
+const NO_ORIGIN: CallOrigin = { mode: 'sync', caller: '' };
 
 /** Offers a call to the history, on the path of the call. */
 export function offerCall(
   sink: CallSink,
   { urn, tenant }: FunctionDefinition,
-  { call, origin = NO_ORIGIN }: FunctionInvocation,
+  { call, origin = NO_ORIGIN }: { readonly call: Pick<Call, 'header' | 'body'>; readonly origin?: CallOrigin },
   { code, elapsedMs, result, error }: EndedCall,
 ): void {
   if (!sink.wants(urn, code === 'ok', elapsedMs)) return;
-  const { traceId, traceparent, requestId } = call.header;
+  const { traceId, requestId } = call.header;
   sink.push({
     id: requestId,
     traceId,
-    traceparent,
-    sentTraceparent: origin.sentTraceparent,
     tenant,
     caller: origin.caller,
     kind: 'function',

@@ -6,6 +6,7 @@ import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import type { Database } from '../storage/database.ts';
 import { dropCalls, insertCalls, tenantsWithCalls } from '../storage/queries/calls.ts';
+import type { CallTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { CallRing, type CallRules } from './call-ring.ts';
 import { type CallRowOptions, toCallRow } from './call-rows.ts';
@@ -38,6 +39,8 @@ const MAX_WAITING = 4096;
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 /** Calls that one turn of the event loop turns into records. Calls of users run between two turns. */
 const TURN_CALLS = 25;
+/** Calls of one write operation. */
+const WRITE_CALLS = 200;
 const SWEEP_MS = 60_000;
 const SWEPT_AT_ONCE = 500;
 const CLOSE_MS = 5000;
@@ -71,7 +74,7 @@ export class CallHistory {
     this.#sweeper = new Interval(SWEEP_MS, () => this.sweep());
   }
 
-  /** What the path of a call gets. */
+  /** Receives calls on their path. */
   get sink(): CallSink {
     return this.#ring;
   }
@@ -114,16 +117,20 @@ export class CallHistory {
 
   async #write(): Promise<void> {
     const writes: Promise<void>[] = [];
+    let rows: CallTable[] = [];
     for (let left = this.#ring.size; left > 0; left -= TURN_CALLS) {
-      const rows = this.#ring.take(Math.min(left, TURN_CALLS)).map(call => toCallRow(call, this.#options));
-      // The writes share a transaction and a flush of the disk.
-      if (rows.length > 0) writes.push(this.#insert(rows));
+      for (const call of this.#ring.take(Math.min(left, TURN_CALLS))) rows.push(toCallRow(call, this.#options));
+      if (rows.length >= WRITE_CALLS) {
+        writes.push(this.#insert(rows));
+        rows = [];
+      }
       await nextTurn();
     }
+    if (rows.length > 0) writes.push(this.#insert(rows));
     await Promise.all(writes);
   }
 
-  async #insert(rows: Parameters<typeof insertCalls>[1]): Promise<void> {
+  async #insert(rows: readonly CallTable[]): Promise<void> {
     try {
       await this.#options.writes.write(insertCalls, rows);
       this.#written += rows.length;

@@ -6,7 +6,6 @@ import {
   type CallFilter,
   type CallPlace,
   findCall,
-  findCallOfSpan,
   listCalls,
   searchCalls,
 } from '../storage/queries/calls.ts';
@@ -24,13 +23,6 @@ export interface CallPage {
   readonly calls: readonly CallFacts[];
   /** Null: this is the last page. */
   readonly next: CallPlace | null;
-}
-
-/** A call with its texts, and the call whose handler made it. */
-export interface RecordedCall {
-  readonly call: CallTable;
-  /** Null: no recorded call. */
-  readonly parentId: string | null;
 }
 
 /** Calls that one turn of the event loop searches: reads of SQLite run on the thread of the calls. */
@@ -57,12 +49,10 @@ export class CallReader {
   }
 
   /** Returns a call. Fails with `not_found`, also for a call of another tenant. */
-  async get(tenant: string, id: string): Promise<RecordedCall> {
+  async get(tenant: string, id: string): Promise<CallTable> {
     const call = await findCall(this.#database, tenant, id);
     if (call === undefined) throw notFound(`call not found: ${id}`);
-    const spanId = call.parent_span_id;
-    const parentId = spanId === '' ? null : await findCallOfSpan(this.#database, tenant, spanId);
-    return { call, parentId };
+    return call;
   }
 
   async #search(text: string, limit: number, filter: CallFilter): Promise<CallPage> {

@@ -9,8 +9,8 @@ export interface CallRules {
 }
 
 /**
- * Most failed and slow calls of one agent or function version that are kept per second, so that one of them
- * cannot displace the calls of all others.
+ * Most failed and slow calls of one agent or function version that are kept per second. Otherwise one of them
+ * could displace the calls of all others.
  */
 const MAX_NOTABLE = 1000;
 const WINDOW_MS = 1000;

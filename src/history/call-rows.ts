@@ -35,8 +35,6 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions): CallTabl
     mode: call.mode,
     caller: call.caller.slice(0, MAX_CALLER_CHARS),
     trace_id: call.traceId,
-    span_id: spanOf(call.traceparent),
-    parent_span_id: spanOf(call.sentTraceparent),
     outcome: call.code === 'ok' ? 'ok' : 'error',
     code: call.code,
     started_at_ms: Math.round(endedAtMs - elapsedMs),
@@ -62,11 +60,6 @@ function targetOf({ kind, target }: FinishedCall, { nameOfAgent }: CallRowOption
   const urn = parseUrn(target);
   const name = urn?.name ?? target;
   return { subject: name, name, version: urn?.version === LATEST ? 'latest' : (urn?.version ?? '') };
-}
-
-/** Returns the span of a `traceparent`; `''` without a valid one. */
-function spanOf(traceparent: string | undefined): string {
-  return /^[0-9a-f]{2}-[0-9a-f]{32}-([0-9a-f]{16})-/.exec(traceparent ?? '')?.[1] ?? '';
 }
 
 function micros(ms = 0): number {

@@ -378,9 +378,9 @@ export interface CallTable {
   id: string;
   tenant: string;
   kind: 'agent' | 'function';
-  /** What lists select by: the id of an agent, or the name of a function without its version. */
+  /** Selects calls in lists: the id of an agent, or the name of a function without its version. */
   subject: string;
-  /** What people read: `<namespace>/<name>` of an agent, the name of a function. */
+  /** Shown to people: `<namespace>/<name>` of an agent, the name of a function. */
   name: string;
   /** Version of a function; `''` for an agent. */
   version: string;
@@ -391,9 +391,6 @@ export interface CallTable {
   /** Name of the token; `''`: none. */
   caller: string;
   trace_id: string;
-  /** The span that the handler passes on; the `parent_span_id` of calls that it makes. */
-  span_id: string;
-  parent_span_id: string;
   outcome: 'ok' | 'error';
   code: string;
   started_at_ms: number;

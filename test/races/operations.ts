@@ -80,7 +80,7 @@ const PACKAGES = ['p.zip', 'q.zip'] as const;
 const BOUNDS = { maxOpen: 3, maxOpenPerTenant: 3 };
 
 function callRowOf(id: string, startedAtMs: number) {
-  const names = { instance_id: '', node_id: 'node', caller: '', trace_id: 't', span_id: 's', parent_span_id: '' };
+  const names = { instance_id: '', node_id: 'node', caller: '', trace_id: 't' };
   const times = { elapsed_us: 1, queue_us: 0, place_us: 0, start_us: 0, load_us: 0, run_us: 0 };
   const sizes = { input_bytes: 2, output_bytes: 2, input_cut: 0, output_cut: 0, bytes: 700 };
   const subject = { kind: 'agent', subject: 'a', name: 'default/a', version: '', mode: 'async' };

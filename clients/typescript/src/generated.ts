@@ -611,8 +611,6 @@ export type GetCallResponseCall = {
   run_ms: number;
   input_bytes: number;
   output_bytes: number;
-  /** The call whose handler made this one. */
-  parent_id: string | null;
   /** Its beginning, with hidden values replaced; not for viewers. */
   input?: string;
   /** As `input`; null for a failure. */

@@ -138,13 +138,11 @@ interface EndedCall {
 
 function record(sink: CallSink, exchange: Exchange, agentId: string, ended: EndedCall): void {
   const { call, code, elapsedMs, outcome, error } = ended;
-  const { traceId, traceparent, requestId } = call.header;
+  const { traceId, requestId } = call.header;
   const runMs = outcome === null ? 0 : outcome.runMicros / 1000;
   sink.push({
     id: requestId,
     traceId,
-    traceparent,
-    sentTraceparent: exchange.raw.headers.traceparent as string | undefined,
     tenant: exchange.tenant,
     caller: exchange.tokenName,
     kind: 'agent',

@@ -45,7 +45,7 @@ export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions
     '/api/calls/:id',
     { config: { access: 'read', noEnvironments: true, docs: CALL_DOCS.get } },
     async ({ tenant, role, params }) => {
-      const { call, parentId } = await calls.get(tenant, params.id);
+      const call = await calls.get(tenant, params.id);
       const bodies = {
         input: call.input,
         output: call.outcome === 'ok' ? call.output : null,
@@ -54,7 +54,7 @@ export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions
       };
       return {
         code: 200,
-        call: { ...factsOf(call, role), parent_id: parentId, ...(role === 'viewer' ? {} : bodies) },
+        call: { ...factsOf(call, role), ...(role === 'viewer' ? {} : bodies) },
       };
     },
   );

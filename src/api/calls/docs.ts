@@ -41,7 +41,6 @@ const Call = Type.Object(FACTS, { title: 'Call' });
 const CallDetails = Type.Object(
   {
     ...FACTS,
-    parent_id: Type.Union([Type.String(), Type.Null()], { description: 'The call whose handler made this one.' }),
     input: Type.Optional(Type.String({ description: 'Its beginning, with hidden values replaced; not for viewers.' })),
     output: Type.Optional(Type.Union([Type.String(), Type.Null()], { description: 'As `input`; null for a failure.' })),
     is_input_cut: Type.Optional(Type.Boolean()),

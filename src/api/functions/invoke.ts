@@ -141,7 +141,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   };
   const tenant = options.ownTenantOnly ? exchange.tenant : null;
   if (isAsync) {
-    const origin = { mode: 'async' as const, caller: exchange.tokenName, sentTraceparent: sent };
+    const origin = { mode: 'async' as const, caller: exchange.tokenName };
     void submit(exchange, { urn, tenant, headers: asked, call: { header, body }, origin }, options);
     return;
   }
@@ -156,7 +156,6 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     origin: {
       mode: wantsStream ? ('stream' as const) : ('sync' as const),
       caller: exchange.tokenName,
-      sentTraceparent: sent,
     },
   };
   const running = wantsStream

@@ -5,7 +5,7 @@ export async function up(db: Kysely<unknown>): Promise<void> {
   let calls = db.schema.createTable('calls').addColumn('id', 'text', column => column.primaryKey());
   for (const name of ['tenant', 'kind', 'subject', 'name', 'version', 'instance_id', 'node_id', 'mode'] as const)
     calls = calls.addColumn(name, 'text', column => column.notNull());
-  for (const name of ['caller', 'trace_id', 'span_id', 'parent_span_id', 'outcome', 'code'] as const)
+  for (const name of ['caller', 'trace_id', 'outcome', 'code'] as const)
     calls = calls.addColumn(name, 'text', column => column.notNull());
   for (const name of ['started_at_ms', 'elapsed_us', 'queue_us', 'place_us', 'start_us', 'load_us', 'run_us'] as const)
     calls = calls.addColumn(name, 'bigint', column => column.notNull());
@@ -22,7 +22,6 @@ export async function up(db: Kysely<unknown>): Promise<void> {
     calls_by_subject: ['tenant', 'subject', ...order],
     calls_by_subject_and_outcome: ['tenant', 'subject', 'outcome', ...order],
     calls_of_trace: ['trace_id'],
-    calls_by_span: ['span_id'],
   };
   for (const [name, columns] of Object.entries(indexes))
     await db.schema.createIndex(name).on('calls').columns(columns).execute();

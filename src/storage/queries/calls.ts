@@ -103,7 +103,7 @@ export type CallFacts = Omit<CallTable, 'input' | 'output'>;
 
 const FACTS = [
   ...['id', 'tenant', 'kind', 'subject', 'name', 'version', 'instance_id', 'node_id', 'mode', 'caller'],
-  ...['trace_id', 'span_id', 'parent_span_id', 'outcome', 'code', 'started_at_ms', 'elapsed_us', 'queue_us'],
+  ...['trace_id', 'outcome', 'code', 'started_at_ms', 'elapsed_us', 'queue_us'],
   ...['place_us', 'start_us', 'load_us', 'run_us', 'input_bytes', 'output_bytes', 'bytes', 'error'],
 ] as (keyof CallFacts)[];
 
@@ -162,8 +162,8 @@ export interface SearchedCalls {
 }
 
 /**
- * Searches the next `window` calls for a text in the input, the output or the error, without regard to the
- * case of ASCII letters. No index has such texts, so the caller repeats this with `last`.
+ * Searches inputs, outputs and errors of the next `window` calls for a text. Ignores the case of ASCII
+ * letters. No index has these texts, so the caller repeats this with `last`.
  */
 export async function searchCalls(
   database: Database,
@@ -202,15 +202,4 @@ export async function findCall(database: Database, tenant: string, id: string): 
     .where('id', '=', id)
     .where('tenant', '=', tenant)
     .executeTakeFirst();
-}
-
-/** Returns the id of the call whose handler passed this span on; null when none is recorded. */
-export async function findCallOfSpan(database: Database, tenant: string, spanId: string): Promise<string | null> {
-  const row = await database
-    .selectFrom('calls')
-    .select('id')
-    .where('span_id', '=', spanId)
-    .where('tenant', '=', tenant)
-    .executeTakeFirst();
-  return row?.id ?? null;
 }

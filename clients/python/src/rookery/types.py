@@ -677,8 +677,6 @@ class _GetCallResponseCall(TypedDict):
     run_ms: float
     input_bytes: int
     output_bytes: int
-    parent_id: Union[str, None]
-    """The call whose handler made this one."""
 
 
 class GetCallResponseCall(_GetCallResponseCall, total=False):

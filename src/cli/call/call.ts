@@ -1,0 +1,178 @@
+import type { Command } from 'commander';
+import { resolveAgent } from '../agent/records.ts';
+import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
+import { usageError } from '../shared/exit.ts';
+import type { Context, Io } from '../shared/io.ts';
+import { age, type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
+
+interface ListOptions extends ClientOptions {
+  readonly agent?: string;
+  readonly namespace: string;
+  readonly function?: string;
+  readonly failed?: boolean;
+  readonly trace?: string;
+  readonly after?: string;
+  readonly before?: string;
+  readonly text?: string;
+  readonly limit: string;
+  readonly json?: boolean;
+  readonly quiet?: boolean;
+}
+
+/** A call of `GET /api/calls`. Viewers get no texts. */
+interface Call {
+  readonly id: string;
+  readonly kind: 'agent' | 'function';
+  readonly agent_id?: string;
+  readonly name?: string;
+  readonly function?: string;
+  readonly version?: string;
+  readonly instance_id: string;
+  readonly mode: string;
+  readonly caller: string;
+  readonly trace_id: string;
+  readonly outcome: 'ok' | 'error';
+  readonly error_code: string | null;
+  readonly error?: string;
+  readonly start_time: string;
+  readonly duration_ms: number;
+  readonly queue_ms: number;
+  readonly place_ms: number;
+  readonly start_ms: number;
+  readonly load_ms: number;
+  readonly run_ms: number;
+  readonly input_bytes: number;
+  readonly output_bytes: number;
+  readonly input?: string;
+  readonly output?: string | null;
+  readonly is_input_cut?: boolean;
+  readonly is_output_cut?: boolean;
+}
+
+/** Calls that one request asks for. */
+const PAGE = 100;
+const MAX_LIMIT = 100_000;
+
+/** Adds `rookery calls`, which lists calls. */
+export function registerCalls(program: Command, { io }: Context): void {
+  const command = program
+    .command('calls')
+    .summary('list calls of agents and functions')
+    .description(
+      'Lists calls that have ended, the newest first: failed and slow ones, and a sample of the others.\n\n' +
+        '  rookery calls --failed --after 1h\n' +
+        '  rookery calls --function demo@hello --text timeout',
+    )
+    .option('--agent <agent>', 'calls of this agent: its name or id')
+    .option('-n, --namespace <namespace>', 'the namespace of the agent', 'default')
+    .option('--function <function>', 'calls of this function: <service>@<name> or its URN')
+    .option('--failed', 'failed calls only')
+    .option('--trace <id>', 'calls of the trace of an error message')
+    .option('--after <time>', 'calls from this moment on, or so long ago: 10m, 2026-01-31T12:00:00Z')
+    .option('--before <time>', 'calls before this moment')
+    .option('--text <text>', 'calls with this text in their input, output or error')
+    .option('--limit <number>', 'print so many at most', '50')
+    .option('--json', 'print JSON')
+    .option('-q, --quiet', 'print ids only')
+    .action(async options => listCalls(io, options));
+  addClientOptions(command);
+}
+
+/** Adds `rookery call show`, which prints a call. */
+export function registerCall(program: Command, { io }: Context): void {
+  const call = program.command('call').summary('look at a call').description('Calls that the history has recorded.');
+  const show = call
+    .command('show')
+    .summary('show a call')
+    .description('Shows a call with its stages, its input and its output.')
+    .argument('<call>', 'its id, or the id of an asynchronous call')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => showCall(io, id, options));
+  addClientOptions(show);
+}
+
+async function listCalls(io: Io, options: ListOptions): Promise<void> {
+  const { limit: given, agent, namespace, failed, trace, after, before, text } = options;
+  const limit = Number(given);
+  if (!/^\d+$/.test(given) || limit < 1 || limit > MAX_LIMIT) {
+    throw usageError(`--limit must be a whole number from 1 to ${MAX_LIMIT}, not ${JSON.stringify(given)}.`);
+  }
+  if (agent !== undefined && options.function !== undefined) {
+    throw usageError('Give --agent or --function, not both.');
+  }
+  const client = await Client.open(options, io);
+  const query = new URLSearchParams();
+  const add = (name: string, value: string | undefined) => value !== undefined && query.set(name, value);
+  add('agent', agent === undefined ? undefined : await resolveAgent(client, agent, namespace));
+  add('function', options.function);
+  add('outcome', failed === true ? 'error' : undefined);
+  add('trace_id', trace);
+  add('after', after);
+  add('before', before);
+  add('text', text);
+  const calls: Call[] = [];
+  for (let cursor: string | null = ''; cursor !== null && calls.length < limit; ) {
+    query.set('limit', String(Math.min(PAGE, limit - calls.length)));
+    query.set('cursor', cursor);
+    const page = await client.json('GET', `/api/calls?${query}`);
+    calls.push(...(page.calls as readonly Call[]));
+    cursor = page.next_cursor as string | null;
+  }
+  if (options.json === true) printJson(io, calls);
+  else if (options.quiet === true) for (const { id } of calls) io.out.write(`${id}\n`);
+  else printTable(io, COLUMNS, calls);
+}
+
+const COLUMNS: readonly Column<Call>[] = [
+  { title: 'ID', text: ({ id }) => id },
+  { title: 'CALLED', text: targetOf, isFlexible: true, gives: 'last' },
+  { title: 'AGE', text: call => age(call.start_time) },
+  { title: 'TIME', text: ({ duration_ms }) => inWords(duration_ms) },
+  {
+    title: 'OUTCOME',
+    text: ({ outcome, error_code }) => error_code ?? outcome,
+    style: ({ outcome }) => (outcome === 'error' ? 'red' : null),
+  },
+  { title: 'ERROR', text: ({ error = '' }) => error.split('\n', 1)[0] ?? '', isFlexible: true, gives: 'first' },
+];
+
+function targetOf({ kind, name, agent_id, function: functionName = '', version }: Call): string {
+  if (kind === 'agent') return name || (agent_id ?? '');
+  return `${functionName.replace(/^0@/, '')}:${version}`;
+}
+
+function inWords(ms: number): string {
+  return ms < 1000 ? `${ms.toFixed(1)}ms` : `${(ms / 1000).toFixed(2)}s`;
+}
+
+async function showCall(io: Io, id: string, options: ClientOptions & { readonly json?: boolean }): Promise<void> {
+  const client = await Client.open(options, io);
+  const call = (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;
+  if (options.json === true) {
+    printJson(io, call);
+    return;
+  }
+  const stages = (['queue', 'place', 'start', 'load', 'run'] as const)
+    .map(stage => [stage, call[`${stage}_ms`]] as const)
+    .filter(([, ms]) => ms > 0);
+  printFields(io, [
+    ['id', call.id],
+    [call.kind, targetOf(call)],
+    ['mode', call.mode],
+    ['outcome', call.error_code === null ? 'ok' : `error ${call.error_code}`],
+    ['error', call.error],
+    ['start', call.start_time],
+    ['time', inWords(call.duration_ms)],
+    ['stages', stages.map(([stage, ms]) => `${stage} ${inWords(ms)}`).join(', ')],
+    ['instance', call.instance_id],
+    ['token', call.caller],
+    ['trace', call.trace_id],
+  ]);
+  printBody(io, 'input', call.input, call.is_input_cut === true, call.input_bytes);
+  printBody(io, 'output', call.output ?? undefined, call.is_output_cut === true, call.output_bytes);
+}
+
+function printBody(io: Io, title: string, text: string | undefined, isCut: boolean, bytes: number): void {
+  if (text === undefined) return;
+  io.out.write(`\n${title}${isCut ? ` (the beginning of ${bytes} bytes)` : ''}:\n${printable(text)}\n`);
+}

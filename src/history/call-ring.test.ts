@@ -1,0 +1,75 @@
+import { describe, expect, test } from 'vitest';
+import { finishedCall } from '../../test/history/finished-call.ts';
+import { CallRing } from './call-ring.ts';
+
+function ringOf(options: Partial<ConstructorParameters<typeof CallRing>[0]> = {}) {
+  const clock = { ms: 0 };
+  const filled = { times: 0 };
+  const ring = new CallRing({
+    rules: { slowMs: 100, perSecond: 2 },
+    ...{ maxCalls: 3, maxBytes: 1_000_000, bodyBytes: 16 },
+    filled: () => void filled.times++,
+    now: () => clock.ms,
+    ...options,
+  });
+  return { ring, clock, filled };
+}
+
+describe('CallRing', () => {
+  test('wants every failed and slow call, and the first others of each second', () => {
+    const { ring, clock } = ringOf();
+    const wanted = () => [ring.wants('a', true, 1), ring.wants('a', false, 1), ring.wants('a', true, 100)];
+    expect([wanted(), wanted(), wanted()]).toEqual([
+      [true, true, true],
+      [true, true, true],
+      [false, true, true],
+    ]);
+    expect(ring.wants('b', true, 1)).toBe(true);
+    clock.ms = 1000;
+    expect(ring.wants('a', true, 1)).toBe(true);
+  });
+
+  test('wants no ordinary call with a rate of 0', () => {
+    const { ring } = ringOf({ rules: { slowMs: 100, perSecond: 0 } });
+    expect([ring.wants('a', true, 1), ring.wants('a', true, 1), ring.wants('a', false, 1)]).toEqual([
+      false,
+      false,
+      true,
+    ]);
+  });
+
+  test('bounds the failed calls of one target per second', () => {
+    const { ring } = ringOf();
+    let wanted = 0;
+    for (let calls = 0; calls < 5000; calls++) if (ring.wants('a', false, 1)) wanted += 1;
+    expect(wanted).toBe(1000);
+    expect(ring.wants('b', false, 1)).toBe(true);
+  });
+
+  test('drops the oldest calls when it is full, and counts them', () => {
+    const { ring, filled } = ringOf();
+    for (const id of ['1', '2', '3', '4', '5']) ring.push(finishedCall({ id }));
+    expect(ring.take(2).map(({ id }) => id)).toEqual(['3', '4']);
+    ring.push(finishedCall({ id: '6' }));
+    expect(ring.take(9).map(({ id }) => id)).toEqual(['5', '6']);
+    expect([ring.takeDropped(), ring.takeDropped(), ring.size, filled.times]).toEqual([2, 0, 0, 1]);
+    ring.push(finishedCall({ id: '7' }));
+    expect(filled.times).toBe(2);
+  });
+
+  test('drops the oldest calls when their bodies are too large together', () => {
+    const { ring } = ringOf({ maxBytes: 1000 });
+    for (const id of ['1', '2', '3']) ring.push(finishedCall({ id, input: Buffer.alloc(400) }));
+    expect(ring.take(9).map(({ id }) => id)).toEqual(['2', '3']);
+    expect(ring.takeDropped()).toBe(1);
+  });
+
+  test('keeps the beginnings of large bodies, and their lengths', () => {
+    const { ring } = ringOf();
+    ring.push(finishedCall({ input: Buffer.alloc(100_000, 'a'), output: Buffer.from('{}') }));
+    const [call] = ring.take(1);
+    expect(call?.input.toString()).toBe('a'.repeat(17));
+    expect(call?.input.buffer.byteLength).toBeLessThan(100_000);
+    expect(call?.wholeBytes).toEqual({ input: 100_000, output: 2 });
+  });
+});

@@ -1,0 +1,112 @@
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { Bed } from './agents.ts';
+
+const CODE = `
+def echo(event, context):
+    return event
+def seen(event, context):
+    return context.traceparent
+def fail(event, context):
+    raise ValueError('no')
+`;
+const NODE_CODE = `
+exports.fail = async () => { throw new Error('not today'); };
+`;
+const WAIT = { timeout: 60_000, interval: 50 };
+const URN = (name: string) => `sn:cn:yrk:default:function:0@calls@${name}:$latest`;
+
+interface Call {
+  readonly id: string;
+  readonly [field: string]: unknown;
+}
+
+describe('the history of calls', { timeout: 180_000 }, () => {
+  let bed: Bed;
+  let agent: string;
+
+  beforeAll(async () => {
+    bed = await Bed.start({ 'code.py': CODE, 'code.js': NODE_CODE });
+    agent = await bed.create('echo', 'code.echo');
+    for (const [name, runtime] of [
+      ['echo', bed.runtime],
+      ['seen', bed.runtime],
+      ['fail', bed.runtime],
+      ['node-fail', 'nodejs'],
+    ] as const) {
+      const body = {
+        ...{ name: `0@calls@${name}`, kind: 'faas', runtime, cpu: 300, memory: 128 },
+        ...{ handler: `code.${name.replace('node-', '')}`, storageType: 'local', codePath: bed.codeDir },
+      };
+      expect((await bed.ask('POST', '/serverless/v1/functions', body, { meta: true })).status).toBe(200);
+    }
+  }, 120_000);
+  afterAll(async () => await bed?.[Symbol.asyncDispose]());
+
+  const invoke = (name: string, event: unknown, headers: Record<string, string> = {}) =>
+    bed.ask('POST', `/serverless/v1/functions/${URN(name)}/invocations`, event, { headers });
+  const list = async (query: string) => (await bed.ask('GET', `/api/calls?${query}`)).body.calls as Call[];
+  const get = async (id: string) => (await bed.ask('GET', `/api/calls/${id}`)).body.call as Call;
+  /** Waits for the single call of a trace. */
+  const callOf = (trace: string) =>
+    vi.waitFor(async () => {
+      const [call, ...others] = await list(`trace_id=${trace}`);
+      expect([call === undefined, others]).toEqual([false, []]);
+      return await get((call as Call).id);
+    }, WAIT);
+
+  test('an agent leaves a record of its call, without the values of hidden fields', async () => {
+    const headers = { 'x-trace-id': 'agent-ok' };
+    const event = { n: 1, password: 'hunter2' };
+    await bed.ask('POST', `/api/agent/${agent}/invoke`, event, { headers });
+    const shown = '{"n":1,"password":"[redacted]"}';
+    expect(await callOf('agent-ok')).toMatchObject({
+      ...{ kind: 'agent', agent_id: agent, name: 'e2e/echo', mode: 'sync', outcome: 'ok', error_code: null },
+      ...{ input: shown, is_output_cut: false },
+    });
+    expect(JSON.stringify(await callOf('agent-ok'))).not.toContain('hunter2');
+  });
+
+  test.each(['fail', 'node-fail'])('the function %s leaves a record of its failed call', async name => {
+    await invoke(name, { a: 1 }, { 'x-trace-id': name });
+    expect(await callOf(name)).toMatchObject({
+      ...{ kind: 'function', function: `0@calls@${name}`, version: 'latest', outcome: 'error', error_code: '4002' },
+      ...{ input: '{"a":1}', output: null, error: expect.stringMatching(/no/) },
+    });
+  });
+
+  test('streamed, asynchronous and Lambda calls leave records of their kind', async () => {
+    const streamed = await fetch(`${bed.server.frontendUrl}/serverless/v1/functions/${URN('echo')}/invocations`, {
+      ...{ method: 'POST', body: '1' },
+      headers: { accept: 'text/event-stream', 'x-trace-id': 'streamed' },
+    });
+    expect(await streamed.text()).toContain('[DONE]');
+    expect(await callOf('streamed')).toMatchObject({ mode: 'stream', output: '1' });
+    const submitted = await invoke('echo', 2, { 'x-invoke-type': 'async', 'x-trace-id': 'async' });
+    expect(await callOf('async')).toMatchObject({ id: submitted.body.requestId, mode: 'async', output: '2' });
+    // A handler passes its traceparent on to the calls that it makes.
+    const trace = 'b'.repeat(32);
+    const parent = await invoke('seen', {}, { traceparent: `00-${trace}-${'1'.repeat(16)}-01` });
+    const headers = { traceparent: String(parent.body) };
+    await bed.ask('POST', '/lambda/2015-03-31/functions/calls@echo/invocations', 3, { headers });
+    await vi.waitFor(async () => {
+      const modes = (await list(`trace_id=${trace}`)).map(({ mode }) => mode);
+      expect(modes).toEqual(['lambda', 'sync']);
+    }, WAIT);
+  });
+
+  test('a call to an unknown agent leaves no record', async () => {
+    const unknown = '00000000-0000-4000-8000-000000000000';
+    const headers = { 'x-trace-id': 'unknown' };
+    expect((await bed.ask('POST', `/api/agent/${unknown}/invoke`, {}, { headers })).status).toBe(404);
+    await bed.ask('POST', `/api/agent/${agent}/invoke`, {}, { headers: { 'x-trace-id': 'after-unknown' } });
+    await callOf('after-unknown');
+    expect(await list('trace_id=unknown')).toEqual([]);
+  });
+
+  test('records survive a kill of the service', async () => {
+    await bed.ask('POST', `/api/agent/${agent}/invoke`, {}, { headers: { 'x-trace-id': 'before-kill' } });
+    const before = await callOf('before-kill');
+    await bed.killAndRestart();
+    expect(await callOf('before-kill')).toEqual(before);
+  });
+});
