@@ -223,7 +223,7 @@ function slowDisk(): { readonly writes: DurableWrites; readonly open: () => void
   return { writes, open };
 }
 
-describe('the history of calls in SQLite', () => {
+describe('the history of calls in SQLite', { timeout: 120_000 }, () => {
   let directory: string;
   beforeAll(async () => {
     directory = mkdtempSync(join(tmpdir(), 'rookery-calls-'));
