@@ -50,7 +50,8 @@ export class AgentRestarts {
     const expiresAtMs = record.status === 'PAUSED' ? resumedExpiry(record, this.#now()) : record.expiresAtMs;
     const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs };
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
-    const start = await this.#starts.startOf(next, toInstance(record).spec);
+    const reason = record.status === 'FAILED' ? 'crash' : 'request';
+    const start = await this.#starts.startOf(next, toInstance(record).spec, reason);
     await this.#beginNext(record, next, signal);
     if (planned === undefined) this.#cancelPolicy(id);
     try {

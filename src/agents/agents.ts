@@ -32,6 +32,7 @@ import {
   notRunning,
   serverStopping,
 } from './refusals.ts';
+import { AgentWakes } from './wakes.ts';
 
 /**
  * Agents of this node: their names, the order of their operations, and the access to them. Storage decides
@@ -50,6 +51,7 @@ export class Agents implements AgentInstances {
   readonly #expiries: AgentExpiries;
   readonly #idle: AgentIdle;
   readonly #policy: PolicyRestarts;
+  readonly #wakes: AgentWakes;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
@@ -86,6 +88,12 @@ export class Agents implements AgentInstances {
         const record = await this.#records.find(id);
         if (record !== null) await this.#expire(toInstance(record));
       },
+    });
+    this.#wakes = new AgentWakes({
+      starts: this.#starts,
+      records: this.#records,
+      live: id => this.#instances.live('agent', id),
+      restart: id => this.#restart(id),
     });
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
@@ -357,13 +365,21 @@ export class Agents implements AgentInstances {
     const record = await this.#records.flushedRecord(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'PAUSED') throw isPaused(id);
+    if (this.#wakes.canWake(record)) return (await this.#wakes.wake(record)) ?? fail(notThere());
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
     if (status !== 'RUNNING') throw notThere();
     this.#records.assertHere(record);
     const live = await this.#instances.adopt(record);
-    if (live === undefined) throw this.#starts.isStopping ? serverStopping() : notThere();
-    return live;
+    if (live !== undefined) return live;
+    if (this.#starts.isStopping) throw serverStopping();
+    // The sandbox of an earlier server was found dead.
+    const now = await this.#records.find(id);
+    return (now !== null && this.#wakes.canWake(now) && (await this.#wakes.wake(now))) || fail(notThere());
   }
+}
+
+function fail(error: ServiceError): never {
+  throw error;
 }
 
 function startsAgain(atMs: number): string {

@@ -45,7 +45,7 @@ export function describeDurableAgents(name: string, { files, spec }: DurableAgen
       expect(await count(id, 3)).toBe(3);
       expect((await bed.invoke(id, { op: 'exit', i: 4 })).status).toBe(500);
       await vi.waitFor(async () => expect(await recordOf(id)).toMatchObject({ status: 'FAILED' }), WAIT);
-      await restart(id);
+      expect((await bed.invoke(id, { op: 'wake' })).body.data).toMatchObject({ waking: true, reason: 'crash' });
       expect(await count(id, 5)).toBe(4);
       await bed.killAndRestart();
       expect(await count(id, 6)).toBe(5);
@@ -84,6 +84,18 @@ export function describeDurableAgents(name: string, { files, spec }: DurableAgen
       expect((await bed.invoke(id, { op: 'save', i: 1 })).status).toBe(500);
       await restart(id);
       expect(await stateOf(id)).toEqual({ n: 1, log: [1] });
+    });
+
+    test('calls of an agent whose sandbox has ended share one start', async () => {
+      const id = await create('crashed');
+      await count(id);
+      await bed.invoke(id, { op: 'exit' });
+      await vi.waitFor(async () => expect(await recordOf(id)).toMatchObject({ status: 'FAILED' }), WAIT);
+      const answers = await Promise.all(Array.from({ length: 20 }, () => count(id)));
+      expect(answers.toSorted((one, other) => Number(one) - Number(other))).toEqual(
+        Array.from({ length: 20 }, (_, i) => i + 2),
+      );
+      expect(await recordOf(id)).toMatchObject({ status: 'RUNNING', durable: { wakes: 1 } });
     });
 
     test('a call that changes nothing is not saved', async () => {
