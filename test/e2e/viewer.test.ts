@@ -113,6 +113,8 @@ const FRONTEND = {
   '/serverless/v1/functions/{urn}/stats': false,
   '/api/agent/{instanceId}/stats': false,
   '/api/builds': false,
+  '/api/calls': false,
+  '/api/calls/{id}': false,
   '/api/builds/{id}': false,
   '/api/builds/{id}/logs': false,
   '/api/code': false,
