@@ -98,7 +98,7 @@ export class AgentRestarts {
   /** Keeps the log of a sandbox that is about to be removed. Never rejects. */
   async #storeLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
     const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
-    await this.#options.previousLogs?.keep(handle.instanceId, async () =>
+    await this.#options.previousLogs?.store(handle.instanceId, async () =>
       driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),
     );
   }

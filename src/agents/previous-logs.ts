@@ -22,7 +22,7 @@ export class PreviousLogs {
    * Stores the end of the log of a sandbox that is about to be removed. `open` returns that log. Never
    * rejects, because a missing log must not prevent a restart.
    */
-  async keep(id: string, open: () => Promise<AsyncIterable<Buffer>>): Promise<void> {
+  async store(id: string, open: () => Promise<AsyncIterable<Buffer>>): Promise<void> {
     try {
       const text = await lastOf(await open());
       const own = join(this.#directory, id);

@@ -55,12 +55,12 @@ export function whyNotBegin(path: string, facts: DataDirFacts): string | null {
     count === 0
       ? ''
       : ` while ${count} ${count === 1 ? 'sandbox' : 'sandboxes'} of an earlier service ${count === 1 ? 'is' : 'are'} left`;
-  const ways = `put a backup back, or let \`rookery recover --data-dir ${path}\` say what can be done`;
+  const remedy = `put a backup back, or let \`rookery recover --data-dir ${path}\` say what can be done`;
   if (!hasDatabase && (nodeId !== null || count > 0)) {
-    return `the database ${DATABASE} of the data directory ${path} is missing${left}: ${ways}`;
+    return `the database ${DATABASE} of the data directory ${path} is missing${left}: ${remedy}`;
   }
   if (hasDatabase && wasKilled && !hasLog) {
-    return `the last service was killed and the write-ahead log ${DATABASE}-wal of the data directory ${path} is missing${left}; unless another program has written it into the database, the last writes are lost: ${ways}`;
+    return `the last service was killed and the write-ahead log ${DATABASE}-wal of the data directory ${path} is missing${left}; unless another program has written it into the database, the last writes are lost: ${remedy}`;
   }
   return null;
 }

@@ -15,7 +15,7 @@ export interface InstanceChange {
   readonly reason: string;
 }
 
-export type TellChange = (change: InstanceChange) => void;
+export type NotifyChange = (change: InstanceChange) => void;
 
 /** Members that all changes of an instance have in common. */
 export type ChangeIdentity = Omit<InstanceChange, 'kind' | 'reason'>;

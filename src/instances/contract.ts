@@ -6,7 +6,7 @@ import type { SandboxDriver } from '../sandbox/driver.ts';
 import type { InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { CallLimiter } from './call-limiter.ts';
-import type { TellChange } from './changes.ts';
+import type { NotifyChange } from './changes.ts';
 import type { LiveInstance } from './live-instance.ts';
 import type { AgentSaver } from './live-options.ts';
 import type { InstanceRecord } from './rows.ts';
@@ -116,7 +116,7 @@ export interface InstancesOptions {
    * Notified of every change of an agent or a function's instance after it is written. Must not throw.
    * Absent: no notifications.
    */
-  readonly changed?: TellChange;
+  readonly changed?: NotifyChange;
   readonly now?: () => number;
   /** Bound of a start, milliseconds. */
   readonly createTimeoutMs: number;

@@ -63,7 +63,7 @@ export class Reconciler {
 
   /** Runs one pass, or joins the running one. Never rejects. Passes repeat until `close`. */
   run(): Promise<void> {
-    this.#pass ??= this.#lookAtEverything().finally(() => {
+    this.#pass ??= this.#reconcileAll().finally(() => {
       this.#pass = undefined;
       this.#hasPassed = true;
       this.#schedule(this.#nextDelayMs());
@@ -101,7 +101,7 @@ export class Reconciler {
     );
   }
 
-  async #lookAtEverything(): Promise<void> {
+  async #reconcileAll(): Promise<void> {
     const { nodeId, sweptDrivers } = this.#options;
     this.#unfinished = false;
     this.#failures.sweep();
@@ -115,7 +115,7 @@ export class Reconciler {
       rows.push(...(await this.#endedOf(before, rows)));
       const byDriver = groupsBy(rows, row => row.sandboxType);
       const names = new Set([...sweptDrivers, ...byDriver.keys()]);
-      const orphans = await Promise.all([...names].map(name => this.#lookAtDriver(name, byDriver.get(name) ?? [])));
+      const orphans = await Promise.all([...names].map(name => this.#reconcileDriver(name, byDriver.get(name) ?? [])));
       this.#orphans = orphans.flat();
       for (const owner of Object.values(this.#parts.owners)) await owner.reconciled?.();
       this.#failures.passed('', {}, 'the instances could be reconciled again');
@@ -175,7 +175,7 @@ export class Reconciler {
   }
 
   /** Reconciles the instances of a driver. Returns orphans whose grace period is not over. */
-  async #lookAtDriver(name: SandboxType, known: readonly InstanceRecord[]): Promise<Orphan[]> {
+  async #reconcileDriver(name: SandboxType, known: readonly InstanceRecord[]): Promise<Orphan[]> {
     let driver: SandboxDriver;
     let listed: readonly ListedSandbox[];
     try {
@@ -196,7 +196,7 @@ export class Reconciler {
     const remains = ended.filter(({ id }) => sandboxes.get(id)?.some(({ running }) => running));
     await forEachOf([...known, ...remains], PARALLEL, async row => {
       try {
-        await this.#lookAtInstance(driver, row, sandboxes.get(row.id) ?? []);
+        await this.#reconcileInstance(driver, row, sandboxes.get(row.id) ?? []);
         this.#failures.passed(row.id, { instanceId: row.id }, 'an instance could be reconciled again');
       } catch (error) {
         this.#unfinished = true;
@@ -207,7 +207,11 @@ export class Reconciler {
   }
 
   /** Reconciles one instance. `listed`: its sandboxes. */
-  async #lookAtInstance(driver: SandboxDriver, row: InstanceRecord, listed: readonly ListedSandbox[]): Promise<void> {
+  async #reconcileInstance(
+    driver: SandboxDriver,
+    row: InstanceRecord,
+    listed: readonly ListedSandbox[],
+  ): Promise<void> {
     const { id } = row;
     const live = this.#registry.get(id)?.live;
     if (isSandboxOf(live, row)) {

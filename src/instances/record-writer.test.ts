@@ -20,7 +20,7 @@ function writerOf(answers: Promise<boolean>) {
   const idle: boolean[] = [];
   const writer: RecordWriter = new RecordWriter({
     rows,
-    tell: ({ kind, reason }) => void changes.push({ kind, reason }),
+    notify: ({ kind, reason }) => void changes.push({ kind, reason }),
     idle: () => void idle.push(writer.isPublished),
   });
   return { writer, written, changes, idle };

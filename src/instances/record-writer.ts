@@ -1,13 +1,13 @@
 import type { AgentName, TakenName } from '../storage/queries/agents.ts';
 import type { AgentIdentity, InstancePatch, InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
-import { type ChangeIdentity, changesOf, identityOf, isLast, type TellChange } from './changes.ts';
+import { type ChangeIdentity, changesOf, identityOf, isLast, type NotifyChange } from './changes.ts';
 import type { InstanceRows } from './rows.ts';
 import type { FinalEvent, LastingEvent } from './state.ts';
 
 export interface RecordWriterOptions {
   readonly rows: InstanceRows;
   /** Notified of each written change. */
-  readonly tell: TellChange;
+  readonly notify: NotifyChange;
   /** Called when no write is pending, and after the last change of the instance. */
   readonly idle: () => void;
 }
@@ -51,7 +51,7 @@ export class RecordWriter {
   ): Promise<boolean> {
     return this.#append(async () => {
       const isWritten = await write();
-      if (isWritten) this.#learn(identityOf(instance, agent), 'created');
+      if (isWritten) this.#publishFirst(identityOf(instance, agent), 'created');
       return isWritten;
     });
   }
@@ -85,7 +85,7 @@ export class RecordWriter {
 
   /** Publishes a record that an earlier server left, unless it is known. */
   found(identity: ChangeIdentity | undefined): void {
-    if (this.#identity === undefined) this.#learn(identity, 'found');
+    if (this.#identity === undefined) this.#publishFirst(identity, 'found');
     if (identity === undefined) this.#options.idle();
   }
 
@@ -98,7 +98,7 @@ export class RecordWriter {
   published(event: LastingEvent | FinalEvent, reason: string): void {
     const identity = this.#identity;
     if (identity === undefined) return;
-    for (const change of changesOf(event, reason)) this.#options.tell({ ...identity, ...change });
+    for (const change of changesOf(event, reason)) this.#options.notify({ ...identity, ...change });
     if (isLast(event)) this.forget();
   }
 
@@ -111,9 +111,9 @@ export class RecordWriter {
     this.#options.idle();
   }
 
-  #learn(identity: ChangeIdentity | undefined, kind: 'created' | 'found'): void {
+  #publishFirst(identity: ChangeIdentity | undefined, kind: 'created' | 'found'): void {
     this.#identity = identity;
-    if (identity !== undefined) this.#options.tell({ ...identity, kind, reason: '' });
+    if (identity !== undefined) this.#options.notify({ ...identity, kind, reason: '' });
   }
 
   #append<T>(write: () => Promise<T>): Promise<T> {

@@ -69,18 +69,18 @@ export class InstanceRows {
    */
   move(ref: InstanceRef, event: LastingEvent, patch: Omit<InstancePatch, 'status'> = {}): Promise<boolean> {
     const { from, to } = transitionOf(event);
-    return updateInstance(this.#database, this.#own(ref), from, { ...patch, status: to });
+    return updateInstance(this.#database, this.#ownedRef(ref), from, { ...patch, status: to });
   }
 
   /** Applies an event that deletes the record. Returns false if the state does not allow it. */
   end(ref: InstanceRef, event: FinalEvent): Promise<boolean> {
-    return deleteInstance(this.#database, this.#own(ref), transitionOf(event).from);
+    return deleteInstance(this.#database, this.#ownedRef(ref), transitionOf(event).from);
   }
 
   /** Writes that an agent runs and has this name. The agent that had the name is STOPPING afterwards. */
   takeName(ref: InstanceRef, patch: Omit<InstancePatch, 'status'>, name: AgentName): Promise<TakenName> {
     const { tenant, namespace, name: wanted } = name;
-    return this.#writes.write(takeAgentName, this.#own(ref), patch, { tenant, namespace, name: wanted });
+    return this.#writes.write(takeAgentName, this.#ownedRef(ref), patch, { tenant, namespace, name: wanted });
   }
 
   /** Applies an event that deletes the record of an instance whose node is lost. */
@@ -88,7 +88,7 @@ export class InstanceRows {
     return deleteInstance(this.#database, record, transitionOf(event).from);
   }
 
-  #own({ id, epoch }: InstanceRef): OwnedInstanceRef {
+  #ownedRef({ id, epoch }: InstanceRef): OwnedInstanceRef {
     return { id, epoch, nodeId: this.#nodeId };
   }
 }

@@ -82,7 +82,7 @@ export class InstanceRunner {
     this.#parts = parts;
     this.#idle = () => idle(this);
     const { rows, changed = () => undefined } = parts;
-    this.writer = new RecordWriter({ rows, tell: changed, idle: this.#idle });
+    this.writer = new RecordWriter({ rows, notify: changed, idle: this.#idle });
   }
 
   /** Running sandbox that takes calls. */

@@ -132,12 +132,12 @@ function executorOf(runtime: string): Executor {
  */
 function program(
   { codePath, handler }: ExecutorSubject,
-  ways: { readonly makesSocket: boolean; readonly orServesHttp?: boolean },
+  listening: { readonly makesSocket: boolean; readonly orServesHttp?: boolean },
 ): Execution {
   if (handler === '') return { command: { kind: 'exec', argv: [] }, mounts: [] };
   const directory = codePath.replace(/\/+$/, '');
   return {
-    command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, ...ways },
+    command: { kind: 'exec', argv: [`${directory}/${handler}`], deployDir: codePath, ...listening },
     mounts: [],
   };
 }

@@ -203,11 +203,11 @@ async function serveInside(
     if (isGone(error)) return await fail(sandboxGone(sandbox.id));
     throw error;
   }
-  const way = isByHost ? BY_HOST : BY_PORT;
+  const headerChanges = isByHost ? BY_HOST : BY_PORT;
   if (port === ENVD_PORT && !request.ws) {
     reply.hijack();
-    for (let at = 0; at < way.added.length; at += 2)
-      reply.raw.setHeader(way.added[at] as string, way.added[at + 1] ?? '');
+    for (let at = 0; at < headerChanges.added.length; at += 2)
+      reply.raw.setHeader(headerChanges.added[at] as string, headerChanges.added[at + 1] ?? '');
     reply.raw.setHeader('X-Trace-Id', request.traceId);
     reply.raw.setHeader('X-Content-Type-Options', 'nosniff');
     await envd.serve(raw, reply.raw, {
@@ -226,7 +226,7 @@ async function serveInside(
   }
   const tokens = [...(await ownTokens(raw, auth)), ...keysIn(raw)];
   return await passage.pass(request, reply, {
-    ...{ port, path, tokens, way },
+    ...{ port, path, tokens, headerChanges },
     access: async () => access,
     dialDelaysMs: [...DIAL_DELAYS_MS, ...dialDelaysOf(spec.built?.base ?? spec.template, port)],
     unreachable: async () => await fail(portClosed(sandbox.id, port)),

@@ -20,7 +20,7 @@ import type { OwnGate, Route } from '../../http/route-config.ts';
 import { queryOf, valuesOf } from '../../lib/query-pairs.ts';
 import type { AddressTarget, AddressTargets } from './address-targets.ts';
 import { carriedTokens, isOurs, pairsForSandbox, platformTokens, tellOrigin } from './headers.ts';
-import { BY_HOST, byPath, LINK_COOKIE, LINK_PARAMETER, type LinkSigner, type Way } from './links.ts';
+import { BY_HOST, byPath, type HeaderChanges, LINK_COOKIE, LINK_PARAMETER, type LinkSigner } from './links.ts';
 import { leaveBodies, type Passage } from './passage.ts';
 
 export interface AddressOptions {
@@ -31,7 +31,12 @@ export interface AddressOptions {
 
 /** The result for an admitted request. */
 type Found =
-  | { readonly kind: 'pass'; readonly target: AddressTarget; readonly way: Way; readonly path: string }
+  | {
+      readonly kind: 'pass';
+      readonly target: AddressTarget;
+      readonly headerChanges: HeaderChanges;
+      readonly path: string;
+    }
   /** Redirects to the URL without its signed link, or to the path with its final slash. */
   | { readonly kind: 'redirect'; readonly status: 303 | 308; readonly headers: Readonly<Record<string, string>> };
 
@@ -84,9 +89,9 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
     const it = found.get(request.raw);
     if (it === undefined) throw notFound('there is no address');
     if (it.kind === 'redirect') return reply.code(it.status).headers(it.headers).send();
-    const { target, way, path } = it;
-    const tokens = await (way === BY_HOST ? ownTokens : platformTokens)(request.raw, options.auth);
-    const to = { access: target.open, port: target.port, path: withoutOwn(path, tokens), tokens, way };
+    const { target, headerChanges, path } = it;
+    const tokens = await (headerChanges === BY_HOST ? ownTokens : platformTokens)(request.raw, options.auth);
+    const to = { access: target.open, port: target.port, path: withoutOwn(path, tokens), tokens, headerChanges };
     return await passage.pass(request, reply, to);
   };
 
@@ -130,7 +135,7 @@ function addressGates(app: FastifyInstance, options: AddressOptions, found: Weak
     const right = forwardedOf(raw) ?? (await rightOf(raw, target, options));
     if ('status' in right) return right;
     if (target === null) return asRefusal(notFound(`there is nothing at ${by.host}`));
-    const pass = { kind: 'pass', target, way: BY_HOST, path: by.url } as const;
+    const pass = { kind: 'pass', target, headerChanges: BY_HOST, path: by.url } as const;
     return letIn(raw, BY_HOST_ROUTE, pass, { prefix: null, untilMs: right.untilMs });
   };
 
@@ -167,8 +172,8 @@ function addressGates(app: FastifyInstance, options: AddressOptions, found: Weak
       found.set(raw, { kind: 'redirect', status: 308, headers: { Location } });
       return { tenant, role: 'user', route: BY_PATH_ROUTE };
     }
-    const way = byPath(prefix, (raw.headers.host ?? '').toLowerCase());
-    const pass = { kind: 'pass', target, way, path: behind(url, prefix) } as const;
+    const headerChanges = byPath(prefix, (raw.headers.host ?? '').toLowerCase());
+    const pass = { kind: 'pass', target, headerChanges, path: behind(url, prefix) } as const;
     return letIn(raw, BY_PATH_ROUTE, pass, { prefix: prefix.slice(0, -1), untilMs: right.untilMs });
   };
 

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { namedByConnection, OF_CONNECTION, OF_FRAMING, tokens } from './headers.ts';
-import type { Way } from './links.ts';
+import type { HeaderChanges } from './links.ts';
 
 /**
  * The head of a sandbox server's answer, checked before it is passed to the client. The answer is untrusted
@@ -22,7 +22,7 @@ export interface Asked {
   /** The client's request. */
   readonly request: IncomingMessage;
   readonly isUpgrade: boolean;
-  readonly way: Way;
+  readonly headerChanges: HeaderChanges;
 }
 
 /**
@@ -104,12 +104,12 @@ export function readUpgradeHead(answer: IncomingMessage, asked: Asked): AnswerHe
 /**
  * Returns the trailers of an answer for the client, as pairs. Omits fields that are not allowed in trailers.
  */
-export function trailersForCaller(answer: IncomingMessage, way: Way): [string, string][] {
+export function trailersForCaller(answer: IncomingMessage, headerChanges: HeaderChanges): [string, string][] {
   return pairsOf(answer.rawTrailers).filter(
     ([name, value]) =>
       TOKEN.test(name) &&
       !NO_TEXT.test(value) &&
-      passed(name.toLowerCase(), value, way) === value &&
+      passed(name.toLowerCase(), value, headerChanges) === value &&
       !/^(set-cookie|content-)/i.test(name),
   );
 }
@@ -129,20 +129,20 @@ function readHeaders(answer: IncomingMessage, asked: Asked): string[] {
     if (!TOKEN.test(name) || NO_TEXT.test(value)) throw wrong(asked, 'one of its headers has control characters');
     const lower = name.toLowerCase();
     if (named.has(lower) || OF_FRAMING.has(lower)) continue;
-    const shown = passed(lower, value, asked.way);
+    const shown = passed(lower, value, asked.headerChanges);
     if (shown !== undefined) sent.push(name, shown);
   }
   return sent;
 }
 
 /** Returns the value of a header for the client; undefined: the header is omitted. */
-function passed(name: string, value: string, way: Way): string | undefined {
+function passed(name: string, value: string, headerChanges: HeaderChanges): string | undefined {
   if (OF_CONNECTION.has(name) || OF_ORIGIN.has(name) || OF_PROXY.has(name) || name === 'x-trace-id') return undefined;
   if (name === 'www-authenticate') return OF_CONNECTION_SCHEMES.test(value) ? undefined : value;
   // Only the service may set its own cookie. The whole value is checked, because clients disagree about its
   // end.
-  if (name === 'set-cookie') return way.setCookie(value);
-  return name === 'location' || name === 'content-location' ? way.location(value) : value;
+  if (name === 'set-cookie') return headerChanges.setCookie(value);
+  return name === 'location' || name === 'content-location' ? headerChanges.location(value) : value;
 }
 
 /** Returns true if the answer can have trailers. Node refuses to announce them in all other cases. */

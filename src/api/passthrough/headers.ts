@@ -3,7 +3,7 @@ import { Away, invalidRequest } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { isWebSocketUpgrade, type TokenVerifier, tokenOf } from '../../http/access/credentials.ts';
 import { decodedLoosely, nameOf, queryOf, valuesOf } from '../../lib/query-pairs.ts';
-import type { Way } from './links.ts';
+import type { HeaderChanges } from './links.ts';
 
 /** Headers of a single connection (RFC 9110 §7.6.1), which each side sets on its own. */
 export const OF_CONNECTION: ReadonlySet<string> = new Set([
@@ -30,7 +30,7 @@ export interface PassedHead {
   readonly traceId: string;
   readonly tokens: readonly string[];
   readonly isUpgrade: boolean;
-  readonly way: Way;
+  readonly headerChanges: HeaderChanges;
 }
 
 /**
@@ -122,7 +122,7 @@ export function headersForSandbox(request: IncomingMessage, head: PassedHead): s
 /** Returns the trailers of a request for the sandbox, as pairs. */
 export function trailersForSandbox(
   rawTrailers: readonly string[],
-  head: Pick<PassedHead, 'tokens' | 'way'>,
+  head: Pick<PassedHead, 'tokens' | 'headerChanges'>,
 ): [string, string][] {
   const sent: [string, string][] = [];
   for (let at = 0; at < rawTrailers.length; at += 2) {
@@ -158,11 +158,11 @@ export function tokens(list: string | undefined): ReadonlySet<string> {
 function valueForSandbox(
   name: string,
   value: string,
-  { tokens, way }: Pick<PassedHead, 'tokens' | 'way'>,
+  { tokens, headerChanges }: Pick<PassedHead, 'tokens' | 'headerChanges'>,
 ): string | undefined {
   if (OF_CONNECTION.has(name) || OF_PLATFORM.has(name)) return undefined;
   if (name === 'cookie') {
-    const rest = way
+    const rest = headerChanges
       .cookies(value)
       .split('; ')
       .filter(pair => !hasToken(pair, tokens) && !hasToken(decodedLoosely(pair), tokens))

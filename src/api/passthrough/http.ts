@@ -6,7 +6,7 @@ import { deadlineExceeded, messageOf, ServiceError, unavailable } from '../../co
 import { LIMITS } from '../../core/limits.ts';
 import { type Asked, readAnswerHead, readUpgradeHead, trailersForCaller, wrong } from './answer.ts';
 import { headersForSandbox, trailersForSandbox } from './headers.ts';
-import type { Way } from './links.ts';
+import type { HeaderChanges } from './links.ts';
 
 export interface PassOptions {
   /** The connection to the port in the sandbox. `passRequest` owns and closes it. */
@@ -16,7 +16,7 @@ export interface PassOptions {
   readonly port: number;
   /** The platform's tokens in the request. */
   readonly tokens: readonly string[];
-  readonly way: Way;
+  readonly headerChanges: HeaderChanges;
   /** Bytes that followed the head of an upgrade request. null: there are none. */
   readonly upgradeHead: Buffer | null;
 }
@@ -33,16 +33,16 @@ type Answered =
  * After the head, a failure closes the client's connection.
  */
 export async function passRequest(request: FastifyRequest, reply: FastifyReply, options: PassOptions) {
-  const { connection, path, port, tokens, way } = options;
+  const { connection, path, port, tokens, headerChanges } = options;
   const { raw } = request;
-  const asked: Asked = { port, request: raw, isUpgrade: request.ws, way };
+  const asked: Asked = { port, request: raw, isUpgrade: request.ws, headerChanges };
   connection.on('error', () => undefined);
   // Once the client has its answer or has disconnected, no part of the service uses the inner connection.
   reply.raw.once('close', () => connection.destroy());
   const inner = http.request({
     method: request.method,
     path,
-    headers: headersForSandbox(raw, { traceId: request.traceId, tokens, isUpgrade: request.ws, way }),
+    headers: headersForSandbox(raw, { traceId: request.traceId, tokens, isUpgrade: request.ws, headerChanges }),
     createConnection: () => connection,
     setHost: false,
     insecureHTTPParser: false,
@@ -62,7 +62,7 @@ export async function passRequest(request: FastifyRequest, reply: FastifyReply, 
   reply.raw.setTimeout(LIMITS.passIdleMs, onIdle);
   // For an upgrade request, Node does not report the socket's timeout to the response.
   if (request.ws) raw.socket.once('timeout', onIdle);
-  sendBody(raw, inner, { tokens, way });
+  sendBody(raw, inner, { tokens, headerChanges });
   try {
     const answered = await headOf(inner, asked);
     if (answered.kind === 'upgrade') passUpgrade(request, reply, answered, { asked, callerHead: options.upgradeHead });
@@ -105,7 +105,11 @@ function headOf(inner: ClientRequest, asked: Asked): Promise<Answered> {
   });
 }
 
-function sendBody(raw: IncomingMessage, inner: ClientRequest, head: Pick<PassOptions, 'tokens' | 'way'>): void {
+function sendBody(
+  raw: IncomingMessage,
+  inner: ClientRequest,
+  head: Pick<PassOptions, 'tokens' | 'headerChanges'>,
+): void {
   raw.pipe(inner, { end: false });
   raw.once('end', () => {
     // Injected requests have no trailers.
@@ -142,7 +146,7 @@ function passAnswer(
     answer.destroy();
     inner.destroy();
   });
-  headers.push('X-Trace-Id', request.traceId, ...asked.way.added);
+  headers.push('X-Trace-Id', request.traceId, ...asked.headerChanges.added);
   // Node reads no further requests from the socket of a refused upgrade.
   if (request.ws) headers.push('Connection', 'close');
   outer.sendDate = answer.headers.date === undefined;
@@ -159,7 +163,7 @@ function passAnswer(
   answer.pipe(outer, { end: false });
   answer.once('end', () => {
     if (!answer.complete) return;
-    if (answer.rawTrailers.length > 0) outer.addTrailers(trailersForCaller(answer, asked.way));
+    if (answer.rawTrailers.length > 0) outer.addTrailers(trailersForCaller(answer, asked.headerChanges));
     outer.end();
   });
 }

@@ -79,7 +79,7 @@ export class LinkSigner {
 export const LINK_COOKIE = 'rookery_link';
 
 /** The changes to headers for a kind of URL. */
-export interface Way {
+export interface HeaderChanges {
   /** Returns the cookies for the sandbox; `''`: none. */
   readonly cookies: (sent: string) => string;
   /** Returns a `Set-Cookie` for the client; undefined: it is omitted. */
@@ -101,7 +101,7 @@ const SANDBOXED = [
 const asItIs = (value: string) => value;
 
 /** Header changes for URLs by instance and port, at the service's own host name. */
-export const BY_PORT: Way = {
+export const BY_PORT: HeaderChanges = {
   cookies: cookiesWithoutToken,
   setCookie: value => (setsPlatformCookie(value) ? undefined : value),
   location: asItIs,
@@ -109,7 +109,7 @@ export const BY_PORT: Way = {
 };
 
 /** Header changes for public URLs by host. Pages, cookies and storage are restricted to that host name. */
-export const BY_HOST: Way = {
+export const BY_HOST: HeaderChanges = {
   cookies: sent => withoutLink(cookiesWithoutToken(sent)),
   setCookie: value => (setsPlatformCookie(value) || value.includes(LINK_COOKIE) ? undefined : withoutDomain(value)),
   location: asItIs,
@@ -120,7 +120,7 @@ export const BY_HOST: Way = {
  * Returns the header changes for public URLs by path, at the service's own host name.
  * The cookies of that name belong to the service or to other servers, so none is passed in either direction.
  */
-export function byPath(prefix: string, host: string): Way {
+export function byPath(prefix: string, host: string): HeaderChanges {
   return {
     cookies: () => '',
     setCookie: () => undefined,

@@ -12,7 +12,7 @@ import { receive, send, sendBinary } from '../../lib/socket-stream.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { CLOSE, close, keepAlive, SocketLives } from '../web-socket.ts';
 import { passRequest } from './http.ts';
-import type { Way } from './links.ts';
+import type { HeaderChanges } from './links.ts';
 
 export interface Destination {
   /** Opens access to the sandbox. Called once the client's signal exists. */
@@ -22,7 +22,7 @@ export interface Destination {
   readonly path: string;
   /** The platform's tokens in the request. */
   readonly tokens: readonly string[];
-  readonly way: Way;
+  readonly headerChanges: HeaderChanges;
   /** Delays before further attempts while nothing listens on the port. Absent: one attempt. */
   readonly dialDelaysMs?: readonly number[];
   /** Answers if there is no connection to the port. Absent: 502 or 504 with the reason. */

@@ -42,7 +42,7 @@ export function addPassthroughRoutes(app: FastifyInstance, passage: Passage, opt
     const tokens = await platformTokens(request.raw, options.auth);
     const path = pathInside(request.raw.url ?? '', tokens);
     const access = () => options.access(request.tenant, instance);
-    return await passage.pass(request, reply, { access, port, path, tokens, way: BY_PORT });
+    return await passage.pass(request, reply, { access, port, path, tokens, headerChanges: BY_PORT });
   };
 
   app.register(async scope => {

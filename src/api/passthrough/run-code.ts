@@ -59,7 +59,14 @@ export function addRunCodeRoute(app: FastifyInstance, passage: Passage, { instan
     }
     const tokens = await platformTokens(request.raw, auth);
     const access = () => instances.access(request.tenant, instanceId);
-    return await passage.pass(request, reply, { access, port, path: '/execute', tokens, way: BY_PORT, dialDelaysMs });
+    return await passage.pass(request, reply, {
+      access,
+      port,
+      path: '/execute',
+      tokens,
+      headerChanges: BY_PORT,
+      dialDelaysMs,
+    });
   };
   app.register(async scope => {
     leaveBodies(scope);
