@@ -11,7 +11,8 @@ export interface AccessKey {
 
 /**
  * Runs a Python program with boto3, whose functions `client` and `show` are defined, and returns the values
- * that it passed to `show`. Fails with the program's output if it fails.
+ * that it passed to `show`. Fails with the program's output if it fails. Clients repeat a call that got no
+ * instance in time, as by default: a busy machine may need long for the first start.
  */
 export async function boto3(frontendUrl: string, key: AccessKey, source: string): Promise<readonly unknown[]> {
   const program = `${PYTHON_HEAD}\n${source}\n`;
@@ -21,7 +22,7 @@ export async function boto3(frontendUrl: string, key: AccessKey, source: string)
 
 const PYTHON_HEAD = `
 import json, boto3, botocore.config, botocore.exceptions
-retries = {'total_max_attempts': 1}
+retries = {'total_max_attempts': 6, 'mode': 'standard'}
 client = boto3.client('lambda', config=botocore.config.Config(read_timeout=120, retries=retries))
 def show(value):
     print('\\x1e' + json.dumps(value), flush=True)
@@ -43,7 +44,7 @@ export async function javascript(frontendUrl: string, key: AccessKey, source: st
 const JAVASCRIPT_HEAD = `
 import { createRequire } from 'node:module';
 const sdk = createRequire(process.argv[1] + '/main.js')('@aws-sdk/client-lambda');
-const client = new sdk.LambdaClient({ maxAttempts: 1 });
+const client = new sdk.LambdaClient({ maxAttempts: 6 });
 const show = value => console.log('\\x1e' + JSON.stringify(value));
 `;
 
