@@ -56,6 +56,7 @@ const ROWS: {
     ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,
   ],
   functionPreStopSeconds: ['`extendedTimeout.pre_stop` of a function', seconds],
+  functionInputSchemaBytes: ['`inputSchema` of a function, as JSON', bytes],
   functionDescriptionChars: ['`description` of a function, and of a version', characters],
   functionInstances: [
     '`minInstance` and `maxInstance` of a function, and of reserved instances',
@@ -147,6 +148,9 @@ const ROWS: {
   portUdpIdleMs: ['Silence of a caller of a published UDP port', duration],
   e2bMessageBytes: ['One message of the E2B services for processes and files', bytes],
   e2bFileList: ['Entries of a directory list of the E2B services', ({ maxEntries }) => String(maxEntries)],
+  mcpOutputBytes: ['Kept stdout of a command of an MCP tool, and the same of its stderr', bytes],
+  mcpFileBytes: ['A file that an MCP tool returns, and what a cell of code shows', bytes],
+  mcpListBytes: ['Descriptions and schemas on a page of the MCP tool list', bytes],
   e2bWatcherIdleMs: [
     'Time without a poll after which a directory watcher of the E2B services may be replaced',
     duration,

@@ -45,6 +45,8 @@ test('a function needs only name, runtime, cpu and memory, and every other field
     enableSessionCtx: false,
     enableAgentSession: false,
     isFuncPublic: false,
+    inputSchema: null,
+    validateInput: false,
     expose: null,
     dependencies: '',
   });
@@ -279,5 +281,22 @@ describe('update of a function', () => {
         },
       ),
     );
+  });
+});
+
+test('an inputSchema is kept as it is, and validateInput needs one', () => {
+  const inputSchema = { type: 'object', required: ['a'], 'x-own': [1] };
+  const read = (more: object) => readRegister({ ...SMALLEST, ...more });
+  expect(read({ inputSchema, validateInput: true })).toMatchObject({ ok: true, value: { inputSchema } });
+  for (const schema of [{}, undefined]) {
+    expect(read({ inputSchema: schema, validateInput: true })).toMatchObject({
+      problems: ['validateInput needs an inputSchema'],
+    });
+  }
+  expect(read({ inputSchema: { type: 'text' } })).toMatchObject({
+    problems: [expect.stringMatching(/^inputSchema\.type must be one or a list of object, /)],
+  });
+  expect(read({ inputSchema: { title: 'x'.repeat(70_000) } })).toMatchObject({
+    problems: ['inputSchema must have at most 65536 bytes as JSON, got 70012'],
   });
 });

@@ -6,6 +6,7 @@ import { messageOf } from './error.ts';
 import { checkPathText, FORBIDDEN_TREES } from './host-path.ts';
 import { type MountSpec, PORT_SCHEMA, PORTS_SCHEMA, parsePorts } from './instance.ts';
 import type { JsonObject } from './json.ts';
+import { checkSchema } from './json-schema.ts';
 import {
   anyList,
   anyObject,
@@ -158,6 +159,13 @@ const resource: Kind<number> = kindOf({ type: 'number', minimum: 0 }, (value, pa
     : wrongAt(path, 'must be a number that is not negative', problem),
 );
 
+const inputSchema = refine(anyObject, (schema, path, problem) => {
+  const bytes = Buffer.byteLength(JSON.stringify(schema));
+  const most = LIMITS.functionInputSchemaBytes;
+  if (bytes > most) problem(path, `must have at most ${most} bytes as JSON, got ${bytes}`);
+  else checkSchema(schema, path, problem);
+});
+
 /** Every field that can be registered. */
 export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   name: required(name, '`0@{service}@{funcName}`, such as `0@demo@hello`', NAME_MISSING),
@@ -199,6 +207,12 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
     null,
     'Gives a port of its instances an address: docs/guides/addresses.md.',
   ),
+  inputSchema: optional<JsonObject | null>(
+    inputSchema,
+    null,
+    'The JSON Schema of the event; `{}`: none. With it and a description, the function is a tool of the MCP server.',
+  ),
+  validateInput: optional(boolean, false, 'Events that do not fit `inputSchema` are refused before the call.'),
 };
 
 /** The body of a register. */
@@ -274,6 +288,7 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
     return;
   }
   if (spec.expose?.port) checkAddress(spec, problems);
+  if (spec.validateInput && !hasInputSchema(spec)) problems.add('validateInput', 'needs an inputSchema');
   if (spec.kind !== 'faas') return;
   if (spec.handler === '') problems.add('handler', 'is required for kind faas');
   if (spec.storageType === '') {
@@ -285,6 +300,11 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
   } else if (spec.codePath === '') {
     problems.add('codePath', `is required for storageType ${spec.storageType}`);
   }
+}
+
+/** Returns true if the function has a schema of its event. The schema `{}` removes an earlier one. */
+export function hasInputSchema({ inputSchema }: Pick<FunctionSpec, 'inputSchema'>): boolean {
+  return inputSchema !== null && Object.keys(inputSchema).length > 0;
 }
 
 function checkAddress({ name }: FunctionSpec, problems: Problems): void {
@@ -353,6 +373,10 @@ export interface FunctionSpec {
   readonly isFuncPublic: boolean;
   /** The port with an address of its own. */
   readonly expose: Expose | null;
+  /** JSON Schema of the event. null or `{}`: none. */
+  readonly inputSchema: JsonObject | null;
+  /** Refuses events that do not fit `inputSchema`. */
+  readonly validateInput: boolean;
 }
 
 export interface S3CodePath {

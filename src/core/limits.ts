@@ -57,6 +57,8 @@ export const LIMITS = {
   functionTimeoutSeconds: { default: 900, max: 8_640_000 },
   functionPreStopSeconds: 180,
   functionDescriptionChars: 1024,
+  /** `inputSchema` of a function, as JSON. */
+  functionInputSchemaBytes: 64 * 1024,
   /** `minInstance` and `maxInstance` of a function, and of a single cluster of a reservation. */
   functionInstances: { defaultMin: 0, defaultMax: 100, max: 1000 },
   /** `concurrentNum`. */
@@ -169,6 +171,12 @@ export const LIMITS = {
   e2bFileList: { maxEntries: 100_000 },
   /** Time without a poll after which a polled watcher of an E2B sandbox may be replaced by another. */
   e2bWatcherIdleMs: 600_000,
+  /** Kept stdout of a command of an MCP tool, and of its stderr, each. */
+  mcpOutputBytes: 1024 * 1024,
+  /** A file that an MCP tool returns, and what a cell of code shows. */
+  mcpFileBytes: 4 * 1024 * 1024,
+  /** Descriptions and schemas on a page of the MCP tool list. */
+  mcpListBytes: 4 * 1024 * 1024,
   /** The largest frame of the runtime protocol: a body or a result, and space for its header. */
   frameBytes: 7 * 1024 * 1024,
   /** Unfinished frames of all runtimes together. */

@@ -87,6 +87,8 @@ const FUNCTION = {
   enableAgentSession: true,
   isFuncPublic: true,
   expose: { port: 8000, access: 'public' },
+  inputSchema: { type: 'object' },
+  validateInput: true,
 };
 const POOL = {
   id: 'p',

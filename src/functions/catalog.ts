@@ -2,6 +2,7 @@ import type { CodeSource } from '../code/code-store.ts';
 import type { Expose } from '../core/address.ts';
 import type { DependencyMode } from '../core/dependencies.ts';
 import type { MountSpec, PortSpec, SandboxType } from '../core/instance.ts';
+import type { JsonObject } from '../core/json.ts';
 import type { Variables } from '../core/secret.ts';
 import type { ScalingPolicy } from './policy.ts';
 
@@ -34,6 +35,8 @@ export interface FunctionDefinition {
   readonly preStopTimeoutMs: number;
   /** Port that has an address. Absent: no port has one. */
   readonly expose?: Expose;
+  /** The JSON Schema that every event must fit. Absent: events are not checked. */
+  readonly inputSchema?: JsonObject;
   readonly usesSessionContext: boolean;
   /** Pool from which its instances are taken. `''`: any pool that fits. */
   readonly poolId: string;

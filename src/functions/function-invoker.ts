@@ -25,6 +25,7 @@ import {
 } from './call-slots.ts';
 import { Capacity, type CapacityOptions } from './capacity.ts';
 import type { FunctionCatalog, FunctionDefinition } from './catalog.ts';
+import { checkEvent } from './event-check.ts';
 import { offerCall } from './finished-calls.ts';
 import { CodeFailure, type FunctionInstance, type InstanceLauncher } from './function-instance.ts';
 import { followedLogs, joinedLogs } from './log-merge.ts';
@@ -136,6 +137,7 @@ export class FunctionInvoker {
     const version = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
     const { fn } = version;
     if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
+    if (fn.inputSchema !== undefined) checkEvent(fn.inputSchema, invocation.call.body);
     const { observe } = this.#options;
     const startMs = performance.now();
     let result: FunctionResult;

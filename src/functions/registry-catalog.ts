@@ -99,6 +99,7 @@ function toDefinition(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefau
     initTimeoutMs: runs.initTimeoutMs,
     preStopTimeoutMs: runs.preStopTimeoutMs,
     ...(spec.expose?.port && { expose: spec.expose }),
+    ...(spec.validateInput && spec.inputSchema && { inputSchema: spec.inputSchema }),
     usesSessionContext: spec.enableSessionCtx,
     poolId: spec.poolId,
     scaling: {

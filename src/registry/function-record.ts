@@ -1,4 +1,10 @@
-import { codePackageOf, type FunctionSpec, type FunctionVersion, hostCodePath } from '../core/function.ts';
+import {
+  codePackageOf,
+  type FunctionSpec,
+  type FunctionVersion,
+  hasInputSchema,
+  hostCodePath,
+} from '../core/function.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import type { FunctionRow } from '../storage/queries/functions.ts';
 import { functionNotFound } from './errors.ts';
@@ -76,6 +82,8 @@ export function toRecord(fn: FunctionVersion) {
     device: spec.device,
     // Added later: a record without it keeps its earlier form.
     ...(spec.expose?.port && { expose: spec.expose }),
+    ...(hasInputSchema(spec) && { inputSchema: spec.inputSchema }),
+    ...(spec.validateInput && { validateInput: true }),
     status: '',
   };
 }
@@ -105,6 +113,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
   const { extendedHandler, extendedTimeout, sandboxType, rootfs, minInstance, maxInstance, concurrentNum } = record;
   const { customResources, tag: tags, layers, device, poolId, idleTime, autoScaleConfig, schedulePolicies } = record;
   const { enableSessionCtx, enableAgentSession, isFuncPublic, expose, dependencies = '' } = record;
+  const { inputSchema = null, validateInput = false } = record;
   const s3CodePath = record.s3CodePath && { ...record.s3CodePath, token: stored.code_token };
   return {
     tenant: stored.tenant,
@@ -149,6 +158,8 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
       enableAgentSession,
       isFuncPublic,
       expose: expose ?? null,
+      inputSchema,
+      validateInput,
     },
   };
 }

@@ -103,6 +103,11 @@ export class FunctionRegistry {
     return this.#options.store.latestByName(tenant, after, limit);
   }
 
+  /** Returns a number that grows with every change of the tenant's functions. */
+  async lastChange(tenant: string): Promise<number> {
+    return (await this.#options.store.totals({ tenant, version: LATEST, namePart: '' })).lastChange;
+  }
+
   /** Returns one page of a function's versions, latest change first. Total 0: the function does not exist. */
   async versions(tenant: string, name: string, pageIndex: number, pageSize: number) {
     return this.#options.store.versions(tenant, name, pageSize, (pageIndex - 1) * pageSize);

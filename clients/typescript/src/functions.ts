@@ -17,6 +17,10 @@ export interface RegisterOptions extends RunOptions, RequestOptions {
   readonly maxInstances?: number;
   /** Maximum number of concurrent calls in one instance. */
   readonly concurrency?: number;
+  /** JSON Schema of the event. With it and a description, the function is a tool of the MCP server. */
+  readonly inputSchema?: Readonly<Record<string, unknown>>;
+  /** Refuses events that do not fit `inputSchema` before the call. */
+  readonly validateInput?: boolean;
 }
 
 export interface CallFunctionOptions extends RequestOptions {
@@ -97,6 +101,8 @@ export class Functions {
       ...(sandbox === undefined ? {} : { sandboxType: sandbox }),
       ...(env === undefined ? {} : { environment: env }),
       ...(options.expose === undefined ? {} : { expose: options.expose }),
+      ...(options.inputSchema === undefined ? {} : { inputSchema: options.inputSchema }),
+      ...(options.validateInput === undefined ? {} : { validateInput: options.validateInput }),
       ...(options.description === undefined ? {} : { description: options.description }),
       ...(options.timeout === undefined ? {} : { timeout: options.timeout }),
       ...(options.minInstances === undefined ? {} : { minInstance: options.minInstances }),

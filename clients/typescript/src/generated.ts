@@ -560,6 +560,8 @@ export type FunctionVersion = {
   funcLayer: unknown[];
   instanceNum: number;
   device: Record<string, unknown>;
+  inputSchema?: Record<string, unknown>;
+  validateInput?: boolean;
   status: "" | "unavailable";
 };
 
@@ -1092,6 +1094,10 @@ export type RegisterFunctionRequest = {
   enableAgentSession?: boolean;
   isFuncPublic?: boolean;
   expose?: FunctionExpose;
+  /** The JSON Schema of the event; `{}`: none. With it and a description, the function is a tool of the MCP server. */
+  inputSchema?: Record<string, unknown>;
+  /** Events that do not fit `inputSchema` are refused before the call. */
+  validateInput?: boolean;
 };
 
 export type ReservedInstances = {
@@ -1457,6 +1463,10 @@ export type UpdateFunctionRequest = {
   enableAgentSession?: boolean;
   isFuncPublic?: boolean;
   expose?: FunctionExpose;
+  /** The JSON Schema of the event; `{}`: none. With it and a description, the function is a tool of the MCP server. */
+  inputSchema?: Record<string, unknown>;
+  /** Events that do not fit `inputSchema` are refused before the call. */
+  validateInput?: boolean;
 };
 
 export type UpdatePoolRequest = {

@@ -97,6 +97,8 @@ export const FunctionRecord = Type.Object({
   funcLayer: Type.Array(Type.Unknown()),
   instanceNum: Type.Integer(),
   device: Type.Record(Type.String(), Type.Unknown()),
+  inputSchema: Type.Optional(Type.Record(Type.String(), Type.Unknown())),
+  validateInput: Type.Optional(Type.Boolean()),
   status: Type.Enum(['', 'unavailable']),
 });
 

@@ -62,6 +62,11 @@ const FUNCTION = {
     LIMITS.functionConcurrency.default,
     'Calls at once in one instance.',
   ),
+  inputSchema: maybe(
+    anyObject,
+    'The JSON Schema of the event. With it and a description, the function is a tool of the MCP server.',
+  ),
+  validateInput: optional(boolean, false, 'Events that do not fit `inputSchema` are refused before the call.'),
 };
 
 const JOB = {

@@ -40,6 +40,8 @@ export async function planFunction(planning: Planning, given: string, fn: Deploy
   );
   // The file does not expose the function any more.
   if (fn.expose === undefined && found.expose) wanted.expose = NOT_EXPOSED;
+  if (fn.inputSchema === undefined && found.inputSchema) wanted.inputSchema = {};
+  if (!fn.validateInput && found.validateInput) wanted.validateInput = false;
   const { changes, hidden } = differences(wanted, found);
   const differing = [...changes, ...hidden];
   if (differing.length === 0) return { ...step, action: 'unchanged', changes, apply: nothing };
@@ -77,6 +79,8 @@ function bodyOf(name: string, fn: DeployedFunction, codePath: string): JsonObjec
     maxInstance: fn.maxInstances,
     concurrentNum: fn.concurrency,
     ...(fn.expose && { expose: { ...fn.expose } }),
+    ...(fn.inputSchema && { inputSchema: fn.inputSchema }),
+    ...(fn.validateInput && { validateInput: true }),
   };
 }
 

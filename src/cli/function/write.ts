@@ -10,7 +10,7 @@ import { mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
 import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
-import { readRequestFile, refuseProblems } from '../shared/input.ts';
+import { readJsonArgument, readRequestFile, refuseProblems } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
 import { printJson, printWarning, withSpinner } from '../shared/print.ts';
 import { parseCpuMillis, parseDurationMs, parseMemoryMb } from '../shared/units.ts';
@@ -29,6 +29,8 @@ interface FunctionFlags extends ClientOptions, DependencyOptions, UploadOptions,
   readonly memory?: string;
   readonly timeout?: string;
   readonly description?: string;
+  readonly inputSchema?: string;
+  readonly validateInput?: boolean;
   readonly sandbox?: string;
   readonly image?: string;
   readonly user?: string;
@@ -50,9 +52,10 @@ interface FunctionAnswer extends JsonObject {
 export async function registerFunction(
   io: Io,
   given: string | undefined,
-  options: FunctionFlags & { readonly kind: string },
+  sent: FunctionFlags & { readonly kind: string },
   isKindDefault: boolean,
 ): Promise<void> {
+  const options = await withSchema(io, sent);
   const file = await readFile(io, options);
   const kind = isKindDefault ? String(file?.kind ?? options.kind) : options.kind;
   const name = given === undefined ? file?.name : expandName(given);
@@ -82,6 +85,12 @@ export async function registerFunction(
   await warnOfMissingCode(io, client, fn);
 }
 
+/** Replaces `--input-schema @file` and `-` by the JSON that they name. */
+async function withSchema<T extends FunctionFlags>(io: Io, options: T): Promise<T> {
+  const { inputSchema } = options;
+  return inputSchema === undefined ? options : { ...options, inputSchema: await readJsonArgument(io, inputSchema) };
+}
+
 /** Fields of a request with the flag that sets each, and the unit of its bounds. */
 const FLAGS: Readonly<Record<string, readonly [flag: string, unit: string]>> = {
   cpu: ['--cpu', ' millicores'],
@@ -95,6 +104,8 @@ const FLAGS: Readonly<Record<string, readonly [flag: string, unit: string]>> = {
   sandboxType: ['--sandbox', ''],
   codePath: ['--code-path', ''],
   description: ['--description', ''],
+  inputSchema: ['--input-schema', ''],
+  validateInput: ['--validate-input', ''],
   'extendedHandler.initializer': ['--initializer', ''],
   'extendedHandler.pre_stop': ['--pre-stop', ''],
   'rootfs.imageurl': ['--image', ''],
@@ -127,8 +138,9 @@ async function registeredRuntime(client: Client, options: FunctionFlags): Promis
 export async function updateFunction(
   io: Io,
   given: string,
-  options: FunctionFlags & { readonly revision?: string },
+  wanted: FunctionFlags & { readonly revision?: string },
 ): Promise<void> {
+  const options = await withSchema(io, wanted);
   const name = parseFunction(given);
   const client = await Client.open(options, io);
   const file = await readFile(io, options);
@@ -231,6 +243,8 @@ function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject, p
     runtime: flags.runtime,
     handler: flags.handler,
     description: flags.description,
+    inputSchema: flags.inputSchema === undefined ? undefined : JSON.parse(flags.inputSchema),
+    validateInput: flags.validateInput,
     sandboxType: flags.sandbox,
     cpu: flags.cpu === undefined ? undefined : parseCpuMillis(flags.cpu),
     memory: flags.memory === undefined ? undefined : parseMemoryMb(flags.memory),

@@ -636,6 +636,8 @@ class _FunctionVersion(TypedDict):
 
 class FunctionVersion(_FunctionVersion, total=False):
     dependencies: Literal["auto"]
+    inputSchema: Dict[str, Any]
+    validateInput: bool
 
 
 class GetAgentResponse(TypedDict):
@@ -1203,6 +1205,10 @@ class RegisterFunctionRequest(_RegisterFunctionRequest, total=False):
     enableAgentSession: bool
     isFuncPublic: bool
     expose: FunctionExpose
+    inputSchema: Dict[str, Any]
+    """The JSON Schema of the event; `{}`: none. With it and a description, the function is a tool of the MCP server."""
+    validateInput: bool
+    """Events that do not fit `inputSchema` are refused before the call."""
 
 
 class ReservedInstances(TypedDict, total=False):
@@ -1607,6 +1613,10 @@ class UpdateFunctionRequest(_UpdateFunctionRequest, total=False):
     enableAgentSession: bool
     isFuncPublic: bool
     expose: FunctionExpose
+    inputSchema: Dict[str, Any]
+    """The JSON Schema of the event; `{}`: none. With it and a description, the function is a tool of the MCP server."""
+    validateInput: bool
+    """Events that do not fit `inputSchema` are refused before the call."""
 
 
 class UpdatePoolRequest(TypedDict, total=False):

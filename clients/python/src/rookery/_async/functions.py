@@ -77,6 +77,8 @@ class AsyncFunctions:
         ports: Optional[List[str]] = None,
         expose: Optional[wire.FunctionExpose] = None,
         description: Optional[str] = None,
+        input_schema: Optional[Dict[str, Any]] = None,
+        validate_input: Optional[bool] = None,
         timeout: Optional[int] = None,
         min_instances: Optional[int] = None,
         max_instances: Optional[int] = None,
@@ -88,6 +90,7 @@ class AsyncFunctions:
         - `runtime`: by default the version of Python that runs the client.
         - `handler`: by default `handler.handle`, for Node.js `index.handle`.
         - `cpu`: thousandths of a core. `memory`: MB.
+        - `input_schema`: JSON Schema of the event. `validate_input`: refuse events that do not fit it.
         - `timeout`: seconds after which the service stops a call.
         - `concurrency`: maximum number of concurrent calls in one instance.
         """
@@ -110,6 +113,8 @@ class AsyncFunctions:
             sandboxType=sandbox,
             expose=expose,
             description=description,
+            inputSchema=input_schema,
+            validateInput=validate_input,
             timeout=timeout,
             minInstance=min_instances,
             maxInstance=max_instances,
