@@ -92,6 +92,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2b/survival.test.ts',
     'test/e2b/templates.test.ts',
     'test/e2b/tenants.test.ts',
+    'test/mcp/clients.test.ts',
   ],
   'ordinary user': [
     'test/sandbox/ordinary-user.test.ts',

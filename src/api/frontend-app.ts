@@ -17,7 +17,7 @@ import { addCallRoutes, type CallRoutesOptions } from './calls/calls.ts';
 import { addCodeRoutes, type CodeRoutesOptions } from './code/code.ts';
 import { addInstallationRoutes, type InstallationRoutesOptions } from './dashboard/installation.ts';
 import { addSessionRoutes } from './dashboard/session.ts';
-import { addE2bRoutes, type E2bOptions } from './e2b/e2b.ts';
+import { addE2bRoutes, type E2bOptions, NO_TEMPLATES } from './e2b/e2b.ts';
 import { frontendErrors } from './errors.ts';
 import { addEventsRoute, type EventRoutesOptions } from './events/events.ts';
 import { addFunctionRoutes } from './functions/functions.ts';
@@ -26,6 +26,7 @@ import { addJobRoutes, type JobRoutesOptions } from './jobs/jobs.ts';
 import { lambdaErrors } from './lambda/failures.ts';
 import { addAwsKeyRoutes } from './lambda/key-routes.ts';
 import { addLambdaRoutes, LAMBDA_PREFIX, type LambdaRoutesOptions } from './lambda/lambda.ts';
+import { addMcpRoutes, type McpRoutesOptions } from './mcp/mcp.ts';
 import { addHistoryRoute, type HistoryRoutesOptions } from './metrics/history.ts';
 import { type AddressDomain, AddressTargets, type ExposedFunctions } from './passthrough/address-targets.ts';
 import { addAddressRoutes } from './passthrough/addresses.ts';
@@ -55,6 +56,8 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   readonly service?: FunctionRoutesOptions;
   /** The registry and keys for clients of AWS Lambda. Absent: this entry does not serve them. */
   readonly lambda?: Pick<LambdaRoutesOptions, 'registry' | 'keys'>;
+  /** The registry, for MCP clients. Absent: their tools are those for sandboxes. */
+  readonly mcp?: NonNullable<McpRoutesOptions['functions']>['registry'];
   /** Jobs. Absent: this entry has no jobs. */
   readonly jobs?: Omit<JobRoutesOptions, 'version'>;
   /** Uploaded code. Absent: this entry has no routes for code. */
@@ -124,6 +127,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     app.register(async scope => addLambdaRoutes(scope, { ...service, ...lambda, auth: options.auth }));
     app.register(async scope => addAwsKeyRoutes(scope, lambda.keys));
   }
+  app.register(async scope => addMcpRoutes(scope, mcpOptions(options)));
   if (code) app.register(async scope => addCodeRoutes(scope, code));
   if (builds) app.register(async scope => addBuildRoutes(scope, builds));
   if (secrets) app.register(async scope => addSecretRoutes(scope, secrets));
@@ -154,6 +158,13 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   }
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;
+}
+
+function mcpOptions({ version, instances, executors, e2b, service, mcp }: FrontendOptions): McpRoutesOptions {
+  const templates = e2b.templates?.templates ?? NO_TEMPLATES;
+  const { domain } = e2b;
+  const functions = service && mcp && { functions: service.functions, registry: mcp, business: service.business };
+  return { version, instances, executors, templates, domain, ...(functions && { functions }) };
 }
 
 function withoutPort(domain: string): string {

@@ -20,6 +20,7 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   pool: () => import('./pool/pool.ts'),
   job: () => import('./job/job.ts'),
   secret: () => import('./secret/secret.ts'),
+  mcp: () => import('./mcp/mcp.ts'),
   logs: () => import('./shared/logs.ts'),
   wait: () => import('./wait/wait.ts'),
   top: () => import('./top/top.ts'),

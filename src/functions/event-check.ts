@@ -3,7 +3,7 @@ import { invalidRequest } from '../core/error.ts';
 import { type JsonObject, parseJson } from '../core/json.ts';
 import { faultOf } from '../core/json-schema.ts';
 
-/** Checks an event, which is JSON, against the schema of its function. Fails with `invalid_request` (200400). */
+/** Checks a JSON event against the schema of its function. Fails with `invalid_request` (200400). */
 export function checkEvent(schema: JsonObject, event: Buffer): void {
   const parsed = parseJson(event);
   const fault = parsed.ok ? faultOf(schema, parsed.value, 'event') : `event: ${parsed.word}`;

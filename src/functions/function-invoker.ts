@@ -129,10 +129,7 @@ export class FunctionInvoker {
     await this.#options.launcher.close();
   }
 
-  /**
-   * Runs one call. A failure of the user's code is an outcome. Every other failure is a `ServiceError` whose
-   * `number` is the code of the answer.
-   */
+  /** Runs one call. User code fails as an outcome, all else as a `ServiceError` with the code to answer. */
   async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
     const version = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
     const { fn } = version;

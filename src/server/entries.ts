@@ -182,6 +182,7 @@ function frontendOptions(
     }),
     service: serviceOptions(config, parts),
     lambda: { registry: registry.functions, keys: parts.awsKeys },
+    mcp: registry.functions,
   };
 }
 

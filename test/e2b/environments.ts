@@ -1,12 +1,18 @@
 import { InstalledPackages } from '../parts/installed-packages.ts';
 
-/** Releases of the SDKs that must work unmodified: the newest and the oldest supported ones. */
+/**
+ * Releases of the SDKs of E2B and of MCP that must work unmodified: the newest and the oldest supported ones.
+ */
 const RELEASES = {
   python: ['e2b==2.63.0', 'e2b-code-interpreter==2.11.5'],
   'python-old': ['e2b==2.8.0'],
   agents: ['openai-agents==0.24.0', 'langchain-e2b==0.0.5', 'e2b==2.31.0', 'e2b-code-interpreter==2.8.1'],
   node: ['e2b@2.51.0', '@e2b/code-interpreter@2.8.0'],
   'node-old': ['e2b@2.14.1'],
+  'mcp-python': ['mcp==2.3.0'],
+  'mcp-python-old': ['mcp==1.30.0'],
+  'node-mcp': ['@modelcontextprotocol/client@2.4.0'],
+  'node-mcp-old': ['@modelcontextprotocol/sdk@1.32.2'],
 } as const;
 
 /** Name of an installation of SDKs. */

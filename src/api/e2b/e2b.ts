@@ -28,7 +28,8 @@ export interface E2bOptions {
   readonly key: Buffer;
 }
 
-const NO_TEMPLATES = { find: async () => null, builds: async () => [] };
+/** The templates of tenants, where no tenant builds any. */
+export const NO_TEMPLATES = { find: async () => null, builds: async () => [] };
 
 /** Adds everything that clients of the E2B protocol use. */
 export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2bOptions): void {

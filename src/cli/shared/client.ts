@@ -35,6 +35,8 @@ export interface RequestOptions {
   readonly upload?: { readonly content: Readable /** Null: unknown. */; readonly bytes: number | null };
   /** Time until the answer begins; null when the service bounds it (calls). */
   readonly timeoutMs?: number | null;
+  /** Ends this request. */
+  readonly signal?: AbortSignal;
 }
 
 export const DEFAULT_ADDRESSES: Readonly<Record<Entry, string>> = {
@@ -159,6 +161,17 @@ export class Client {
     throw refusal(answer, text, this.#login);
   }
 
+  /** Returns the answer with any status. Its text comes from `read`. */
+  async answer(
+    method: string,
+    path: string,
+    options: RequestOptions,
+  ): Promise<{ readonly status: number; readonly type: string; readonly read: () => Promise<string> }> {
+    const answer = await this.#send(method, path, options);
+    const type = answer.headers['content-type'] ?? '';
+    return { status: answer.statusCode ?? 0, type, read: () => readText(answer) };
+  }
+
   /** Prints the warnings of an answer: unknown fields, limits of the machine. */
   #tellWarnings(answer: Record<string, unknown> | null): void {
     const warnings: readonly unknown[] = Array.isArray(answer?.warnings) ? answer.warnings : [];
@@ -218,10 +231,11 @@ export class Client {
       ...options.headers,
     };
     checkHeaders(options.headers ?? {});
+    const signal = options.signal ? AbortSignal.any([options.signal, this.#io.signal]) : this.#io.signal;
     const timeoutMs = options.timeoutMs === undefined ? DEFAULT_TIMEOUT_MS : options.timeoutMs;
     return new Promise((resolve, reject) => {
       const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
-      const request = send(url, { ...this.#authorities[entry], method, headers, signal: this.#io.signal });
+      const request = send(url, { ...this.#authorities[entry], method, headers, signal });
       const timer =
         timeoutMs === null
           ? undefined
