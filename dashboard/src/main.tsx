@@ -8,6 +8,7 @@ import './styles.css';
 import { AgentView } from './views/agent.tsx';
 import { AgentCreateView } from './views/agent-create.tsx';
 import { AgentsView } from './views/agents.tsx';
+import { CallsView, CallView } from './views/calls.tsx';
 import { ColdStartsView } from './views/cold-starts.tsx';
 import { EventsView } from './views/events.tsx';
 import { FunctionView } from './views/function.tsx';
@@ -30,6 +31,7 @@ const NAV = [
   ['agents', 'Agents'],
   ['functions', 'Functions'],
   ['jobs', 'Jobs'],
+  ['calls', 'Calls'],
   ['events', 'Events'],
   ['cold-starts', 'Cold starts'],
   ['secrets', 'Secrets'],
@@ -50,6 +52,8 @@ function viewOf(parts: readonly string[]): ComponentChildren {
       return id === undefined ? <FunctionsView /> : <FunctionView key={id} name={id} part={part} />;
     case 'jobs':
       return id === undefined ? <JobsView /> : <JobView key={id} id={id} />;
+    case 'calls':
+      return id === undefined ? <CallsView /> : <CallView key={id} id={id} />;
     case 'events':
       return <EventsView />;
     case 'cold-starts':

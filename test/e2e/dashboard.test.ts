@@ -19,6 +19,9 @@ def echo(event, context):
     print(event.get('say', ''), flush=True)
     return event
 
+def fail(event, context):
+    raise ValueError('no stock')
+
 def end(event, context):
     os._exit(7)
 
@@ -77,12 +80,15 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
       'new agent': 'agents/new',
       agent: `agents/${agentId}`,
       'call of an agent': `agents/${agentId}/call`,
+      calls: 'calls',
+      'calls of an agent': `agents/${agentId}/calls`,
       log: `agents/${agentId}/logs`,
       files: `agents/${agentId}/files`,
       processes: `agents/${agentId}/processes`,
       ports: `agents/${agentId}/ports`,
       'failed agent': `agents/${failed}`,
       functions: 'functions',
+      'calls of a function': `functions/${encodeURIComponent('0@svc@seen')}/calls`,
       function: fn,
       'call of a function': `${fn}/call`,
       versions: `${fn}/versions`,
@@ -166,7 +172,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('heading', { name: 'default/made' }).waitFor();
     const id = page.url().split('/').at(-1) as string;
 
-    await page.getByRole('link', { name: 'Call' }).click();
+    await page.getByRole('link', { name: 'Call', exact: true }).click();
     await page.getByLabel('Body', { exact: true }).fill('{"say": "first words"}');
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByRole('region', { name: 'Body of the answer' }).getByText('first words').waitFor();
@@ -216,6 +222,23 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('button', { name: 'Resume' }).click();
     await page.getByText('RUNNING', { exact: true }).waitFor();
     expect((await bed.invoke(id, { say: 'awake' })).status).toBe(200);
+
+  it('the dashboard finds a failed call, shows its input and error, and leads to its agent', async () => {
+    const id = await bed.create('broken', 'main.fail');
+    await bed.invoke(id, { order: 17, password: 'hidden' });
+    await using opened = await open('calls');
+    const { page, complaints } = opened;
+    await page.getByLabel('Outcome').selectOption('error');
+    await page.getByLabel('Text').fill('order');
+    const row = page.getByRole('row').filter({ hasText: 'e2e/broken' });
+    await row.getByText('no stock').waitFor();
+    await row.getByRole('link').first().click();
+    await page.getByRole('heading', { name: 'Call of e2e/broken' }).waitFor();
+    const input = page.getByRole('region', { name: 'Input' });
+    await input.getByText('17').waitFor();
+    expect(await input.textContent()).not.toContain('hidden');
+    await page.getByRole('link', { name: 'e2e/broken' }).click();
+    await page.getByRole('heading', { name: 'e2e/broken' }).waitFor();
     expect(complaints).toEqual([]);
     await bed.ask('DELETE', `/api/agent/${id}`);
   });

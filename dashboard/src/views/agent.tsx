@@ -25,6 +25,7 @@ import {
 import { CreateWarnings } from './agent-create.tsx';
 import type { Agent } from './agents.tsx';
 import { CallPanel } from './call-panel.tsx';
+import { CallList } from './calls.tsx';
 import { EventList } from './events.tsx';
 import { Files } from './files.tsx';
 import { Processes } from './processes.tsx';
@@ -32,6 +33,7 @@ import { Processes } from './processes.tsx';
 const TABS = [
   ['', 'Record'],
   ['call', 'Call'],
+  ['calls', 'Calls'],
   ['logs', 'Log'],
   ['terminal', 'Terminal'],
   ['files', 'Files'],
@@ -107,6 +109,8 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
   switch (part) {
     case 'call':
       return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
+    case 'calls':
+      return <CallList of={{ agent: id }} />;
     case 'logs':
       return (
         // The log ends with a run of the agent, and the next run continues it.

@@ -21,12 +21,14 @@ import {
   Title,
 } from '../parts.tsx';
 import { CallPanel } from './call-panel.tsx';
+import { CallList } from './calls.tsx';
 import { EventList, nameOf } from './events.tsx';
 import type { FunctionVersion } from './functions.tsx';
 
 const TABS = [
   ['', 'Overview'],
   ['call', 'Call'],
+  ['calls', 'Calls'],
   ['versions', 'Versions'],
   ['reserved', 'Reserved instances'],
   ['logs', 'Log'],
@@ -86,6 +88,8 @@ function Part({ fn, versions, part, reload }: PartProps) {
   switch (part) {
     case 'call':
       return <CallPanel key={urn} path={pathOf('invokeFunction', { params: { urn } })} isFunction />;
+    case 'calls':
+      return <CallList of={{ function: fn.name }} />;
     case 'versions':
       return <Versions fn={fn} versions={versions} reload={reload} />;
     case 'reserved':
