@@ -7,6 +7,7 @@ import {
   ago,
   brief,
   bytes,
+  clock,
   Failure,
   Fields,
   Input,
@@ -102,8 +103,8 @@ function CallTable({ rows, isFiltered, of }: CallTableProps) {
       keyOf={one => one.id}
       empty={isFiltered ? 'No matching calls.' : 'The history has no call yet.'}
       columns={[
-        { title: 'Started', cell: one => <a href={`#/calls/${one.id}`}>{moment(one.start_time)}</a> },
-        ...(isOfAll ? [{ title: 'Of', cell: (one: Facts) => brief(nameOf(one)) }] : []),
+        { title: 'Started', cell: one => <a href={`#/calls/${one.id}`}>{clock(one.start_time)}</a> },
+        ...(isOfAll ? [{ title: 'Target', cell: (one: Facts) => brief(nameOf(one)) }] : []),
         { title: 'Outcome', cell: one => <Outcome of={one} /> },
         { title: 'Duration', cell: one => short(one.duration_ms, ' ms'), isNumber: true },
         { title: 'Error', cell: one => brief(one.error ?? ''), isWide: true },
