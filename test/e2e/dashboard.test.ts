@@ -222,6 +222,9 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByRole('button', { name: 'Resume' }).click();
     await page.getByText('RUNNING', { exact: true }).waitFor();
     expect((await bed.invoke(id, { say: 'awake' })).status).toBe(200);
+    expect(complaints).toEqual([]);
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
 
   it('the dashboard finds a failed call, shows its input and error, and leads to its agent', async () => {
     const id = await bed.create('broken', 'main.fail');
