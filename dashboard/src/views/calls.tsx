@@ -26,7 +26,7 @@ import {
 type Facts = AnswerOf<'listCalls'>['calls'][number];
 type Details = AnswerOf<'getCall'>['call'];
 
-/** What a list is about. Without a member it is about every call of the tenant. */
+/** The subject of a list. Without a member: every call of the tenant. */
 interface Of {
   readonly agent?: string;
   readonly function?: string;
