@@ -146,6 +146,7 @@ export const MOMENT = {
   anyOf: [
     { type: 'string', format: 'date-time' },
     { type: 'string', pattern: '^([0-9]{1,5}(ms|s|m|h|d))+$', description: 'How long ago: `10m`.' },
+    { type: 'string', maxLength: 0, description: 'As without the parameter.' },
   ],
 };
 

@@ -28,6 +28,8 @@ const VERSION_NUMBER = '[A-Za-z0-9]([A-Za-z0-9._-]{0,40}[A-Za-z0-9])?';
 export const FUNCTION_NAME_PATTERN = `^${NAME}$`;
 /** A name, or a URN with or without a version; for schemas. */
 export const NAME_OR_URN_PATTERN = `^(${NAME}|sn:cn:${BUSINESS}:${TENANT_PATTERN}:function:${NAME}(:(\\$latest|${VERSION_NUMBER}))?)$`;
+/** The same, a name without `0@`, or nothing; for schemas of queries. */
+export const QUERIED_NAME_PATTERN = `^$|${NAME_OR_URN_PATTERN}|^${NAME.replace('0@', '')}$`;
 const FUNCTION_NAME = new RegExp(FUNCTION_NAME_PATTERN);
 const VERSION = new RegExp(`^${VERSION_NUMBER}$`);
 const URN = new RegExp(`^sn:cn:(${BUSINESS}):(${TENANT_PATTERN}):function:(${NAME})(?::([^:]+))?$`);

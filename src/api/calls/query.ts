@@ -1,5 +1,5 @@
 import { LIMITS } from '../../core/limits.ts';
-import { isFunctionName, parseUrn } from '../../core/urn.ts';
+import { isFunctionName, parseUrn, QUERIED_NAME_PATTERN } from '../../core/urn.ts';
 import type { CallPlace } from '../../history/call-reader.ts';
 import { MOMENT, readMoment } from '../log-answer.ts';
 import { anyText, badQuery, integer, parsed } from '../query.ts';
@@ -16,7 +16,11 @@ const moment = (description: string) =>
 export const CALLS_QUERY = {
   agent: anyText({ description: 'The `instance_id` of an agent.' }),
   function: parsed<string | undefined>(
-    { type: 'string', description: 'A function: `<service>@<name>`, `0@<service>@<name>` or its URN.' },
+    {
+      type: 'string',
+      pattern: QUERIED_NAME_PATTERN,
+      description: 'A function: `<service>@<name>`, `0@<service>@<name>` or its URN.',
+    },
     undefined,
     (text, name) => {
       const found = parseUrn(text)?.name ?? [text, `0@${text}`].find(isFunctionName);
