@@ -5,6 +5,7 @@ import { afterMs } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { AgentTable, AgentUse } from './agent-table.ts';
+import { isServerBusy } from './busy-probe.ts';
 
 /** Checks during an idle time, and bounds of the time between two of them. Calls are noticed at a check. */
 const CHECKS = 20;
@@ -22,7 +23,8 @@ export interface AgentIdleOptions {
 
 /**
  * Ends agents that nothing has used for their idle time. The time begins with the start, with a resume and
- * with the start of a service. A running call, command or stream is use until it ends.
+ * with the start of a service. A running call, command or stream is use until it ends,
+ * and so is work that the server itself reports (`HealthyBusy` of the profile `agentcore`).
  */
 export class AgentIdle {
   readonly #options: AgentIdleOptions;
@@ -33,10 +35,11 @@ export class AgentIdle {
   }
 
   /** Watches an agent that runs, if it has an idle time. An earlier watch ends. */
-  watch({ id, spec }: { readonly id: string; readonly spec: Pick<InstanceSpec, 'idleMs'> }): void {
+  watch({ id, spec }: { readonly id: string; readonly spec: Pick<InstanceSpec, 'idleMs' | 'httpProfile'> }): void {
     this.cancel(id);
     if (spec.idleMs === undefined || this.#isClosed) return;
-    const use = { idleMs: spec.idleMs, open: 0, usedMs: performance.now(), calls: 0, cancel: () => undefined };
+    const { idleMs, httpProfile: profile } = spec;
+    const use = { idleMs, profile, open: 0, usedMs: performance.now(), calls: 0, cancel: () => undefined };
     this.#options.table.set(id, { use });
     this.#wait(id, use);
   }
@@ -78,6 +81,10 @@ export class AgentIdle {
     if (live.inFlight > 0 || use.open > 0 || callsBegun !== use.calls) use.usedMs = performance.now();
     use.calls = callsBegun;
     if (performance.now() - use.usedMs < use.idleMs) return this.#wait(id, use);
+    if (await isServerBusy(() => live.driver.access?.(live.handle), use.profile)) use.usedMs = performance.now();
+    // The agent was deleted or paused, or a call began, while its server answered.
+    if (this.#options.table.get(id)?.use !== use) return;
+    if (performance.now() - use.usedMs < use.idleMs || live.inFlight > 0) return this.#wait(id, use);
     try {
       this.#options.log.info({ instanceId: id }, 'idle time of agent is over');
       await this.#options.expire(id);

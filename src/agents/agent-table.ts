@@ -1,3 +1,4 @@
+import type { HttpProfileName } from '../core/http-profiles.ts';
 import type { Instance } from '../core/instance.ts';
 import type { Size } from '../instances/ledger.ts';
 import type { InstanceRef } from '../storage/queries/instances.ts';
@@ -13,6 +14,8 @@ export interface Operation {
 /** Use of an agent with an idle time, in this process. */
 export interface AgentUse {
   readonly idleMs: number;
+  /** Contract of its server; undefined: `http`. */
+  readonly profile: HttpProfileName | undefined;
   /** Number of open commands, streams and other accesses. */
   open: number;
   /** `performance.now()` at the last known use. */

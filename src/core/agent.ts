@@ -4,6 +4,7 @@ import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './depende
 import { type Durable, durable } from './durable.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
+import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
 import type { InstanceSpec, MountSpec, SandboxType } from './instance.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './instance.ts';
 import { failAtFirst, type JsonObject } from './json.ts';
@@ -48,6 +49,8 @@ export interface AgentFunction {
   readonly sandboxType: RequestedSandboxType;
   readonly runtime: string;
   readonly codePath: string;
+  /** Absent or `''`: `http`. */
+  readonly httpProfile?: HttpProfileName;
   /** Absent: nothing is installed. */
   readonly dependencies?: DependencyMode;
   readonly handler: string;
@@ -117,6 +120,7 @@ const runtimeSpec = object(
     sandbox_type: optional(sandboxType, '', 'Empty: the default executor.'),
     codePath: optional(text(), '', 'Code directory inside the sandbox; a mount has to bring it.'),
     handler: optional(text(), '', '`module.function`'),
+    httpProfile: optional(httpProfileName, '', HTTP_PROFILE_DOC),
     dependencies: optional(dependencyMode, '', DEPENDENCIES_DOC),
     extendedHandler: optional(extendedHandler, { initializer: '', pre_stop: '' }),
     cpu: optional(integer(LIMITS.cpuMillis), LIMITS.cpuMillis.default, '1/1000 core'),
@@ -270,6 +274,11 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, default
   const driver = spec.sent('sandbox_type') || defaults.defaultSandboxType;
   if (imageurl === '' && !runsInCluster(String(driver))) failAtFirst(files.at('imageurl'), 'is required');
   const first = spec.read('sandbox_type', 'codePath', 'handler', 'dependencies', 'extendedHandler');
+  const { httpProfile } = spec.read('httpProfile');
+  const wrongProfile = httpProfileProblem(httpProfile, {
+    ...{ runtime, handler: first.handler, initializer: first.extendedHandler.initializer },
+  });
+  if (wrongProfile !== null) failAtFirst(spec.at('httpProfile'), wrongProfile);
   const { user, ports } = files.read('user', 'ports');
   const parsedPorts = parsePorts(ports, files.at('ports'));
   const { cpu, memory } = spec.read('cpu', 'memory');
@@ -280,6 +289,7 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, default
     sandboxType: first.sandbox_type,
     runtime,
     codePath: first.codePath,
+    httpProfile,
     dependencies: first.dependencies,
     handler: first.handler,
     initializer: first.extendedHandler.initializer,
@@ -310,6 +320,7 @@ function resolveSpec(
     name: request.name,
     sandboxType,
     runtime: fn.runtime,
+    ...(fn.httpProfile && { httpProfile: fn.httpProfile }),
     codePath: fn.codePath,
     handler: fn.handler,
     initializer: fn.initializer,

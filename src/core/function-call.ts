@@ -211,9 +211,18 @@ function readSession(text: string, header: string): SessionHeader {
   return { id: sessionId(value.sessionID), concurrency: concurrency as number, ttlMs: (ttl as number) * 1000 };
 }
 
-function sessionId(value: unknown): string {
+/**
+ * Returns the session whose id `header` has, for functions whose profile names that header; undefined without
+ * it. Fails as `X-Instance-Session` does.
+ */
+export function readSessionHeader(header: string, headers: Sent): SessionHeader | undefined {
+  const id = String(headers[header.toLowerCase()] ?? '').trim();
+  return id === '' ? undefined : { id: sessionId(id, header), concurrency: 1, ttlMs: 0 };
+}
+
+function sessionId(value: unknown, header = 'X-Instance-Session: sessionID'): string {
   if (typeof value !== 'string' || value.length < 1 || value.length > 63) {
-    throw bad('X-Instance-Session: sessionID must be a text of 1 to 63 characters', BAD_SESSION);
+    throw bad(`${header} must be a text of 1 to 63 characters`, BAD_SESSION);
   }
   return value;
 }

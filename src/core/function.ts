@@ -4,6 +4,7 @@ import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './depende
 import { variables } from './environment.ts';
 import { messageOf } from './error.ts';
 import { checkPathText, FORBIDDEN_TREES } from './host-path.ts';
+import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
 import { type MountSpec, PORT_SCHEMA, PORTS_SCHEMA, parsePorts } from './instance.ts';
 import type { JsonObject } from './json.ts';
 import { checkSchema } from './json-schema.ts';
@@ -175,6 +176,7 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   memory: required(integer(LIMITS.memoryMb), 'MB'),
   timeout: optional(integer(SECONDS), LIMITS.functionTimeoutSeconds.default, 'Seconds.'),
   handler: optional(shortText, '', '`module.function`; required for kind faas.'),
+  httpProfile: optional(httpProfileName, '', HTTP_PROFILE_DOC),
   environment: optional(variables(variable(text())), {}),
   description: optional(text({ maxChars: LIMITS.functionDescriptionChars }), ''),
   storageType: optional(storageType, '', 'Required for kind faas. `package`: a code package.'),
@@ -287,6 +289,10 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
     problems.add('codePath', `must be ${CODE_URL_SHAPE} for storageType package, got "${spec.codePath}"`);
     return;
   }
+  const { runtime, handler, extendedHandler } = spec;
+  const { initializer } = extendedHandler;
+  const wrongProfile = httpProfileProblem(spec.httpProfile, { runtime, handler, initializer });
+  if (wrongProfile !== null) problems.add('httpProfile', wrongProfile);
   if (spec.expose?.port) checkAddress(spec, problems);
   if (spec.validateInput && !hasInputSchema(spec)) problems.add('validateInput', 'needs an inputSchema');
   if (spec.kind !== 'faas') return;
@@ -345,6 +351,8 @@ export interface FunctionSpec {
   /** Seconds. */
   readonly timeout: number;
   readonly handler: string;
+  /** `''`: `http`. */
+  readonly httpProfile: HttpProfileName;
   readonly environment: Variables;
   readonly description: string;
   readonly storageType: StorageType;

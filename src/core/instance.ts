@@ -2,6 +2,7 @@ import type { Expose } from './address.ts';
 import type { DependencyMode } from './dependencies.ts';
 import type { Durable } from './durable.ts';
 import { invalidRequest } from './error.ts';
+import type { HttpProfileName } from './http-profiles.ts';
 import type { RestartPolicy } from './restart-policy.ts';
 import type { DriverName } from './sandbox-types.ts';
 import type { Variables } from './secret.ts';
@@ -20,6 +21,8 @@ export interface InstanceSpec {
   readonly sandboxType: SandboxType;
   /** The runtime value as sent (`python3.11`, `go`, …). */
   readonly runtime: string;
+  /** Contract of the server of runtime `http`. Absent: `http`. */
+  readonly httpProfile?: HttpProfileName;
   /** Code directory inside the sandbox; `''`: none was given. */
   readonly codePath: string;
   /** `module.function`; `''`: none was given. */

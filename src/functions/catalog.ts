@@ -1,6 +1,7 @@
 import type { CodeSource } from '../code/code-store.ts';
 import type { Expose } from '../core/address.ts';
 import type { DependencyMode } from '../core/dependencies.ts';
+import type { HttpProfileName } from '../core/http-profiles.ts';
 import type { MountSpec, PortSpec, SandboxType } from '../core/instance.ts';
 import type { JsonObject } from '../core/json.ts';
 import type { Variables } from '../core/secret.ts';
@@ -17,6 +18,8 @@ export interface FunctionDefinition {
   readonly revisionId: string;
   readonly sandboxType: SandboxType;
   readonly runtime: string;
+  /** Absent: `http`. */
+  readonly httpProfile?: HttpProfileName;
   readonly handler: string;
   readonly initializer: string;
   readonly preStop: string;

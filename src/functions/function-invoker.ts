@@ -31,7 +31,7 @@ import { CodeFailure, type FunctionInstance, type InstanceLauncher } from './fun
 import { followedLogs, joinedLogs } from './log-merge.ts';
 import type { GroupKey } from './policy.ts';
 import type { VersionReplica } from './replica.ts';
-import { type SessionCall, SessionCalls } from './session-calls.ts';
+import { type SessionCall, SessionCalls, withProfileSession } from './session-calls.ts';
 
 export interface FunctionInvokerOptions extends CallSlotsOptions {
   readonly catalog: FunctionCatalog;
@@ -59,9 +59,7 @@ export interface FunctionInvocation {
   readonly headers: FunctionCallHeaders;
   /** `waitedMs` counts as waiting for an instance. */
   readonly call: Omit<Call, 'timeoutMs' | 'onChunk' | 'onLateEnd'>;
-  /**
-   * Awaited once the call has its slot, before it is sent. The call fails with the error of this function.
-   */
+  /** Awaited once the call has its slot, before it is sent. Its error fails the call. */
   readonly beforeRun?: () => Promise<void>;
   /** Called once the call has its slot, before the handler runs. */
   readonly onPlaced?: (instanceId: string) => void;
@@ -130,9 +128,10 @@ export class FunctionInvoker {
   }
 
   /** Runs one call. User code fails as an outcome, all else as a `ServiceError` with the code to answer. */
-  async invoke(invocation: FunctionInvocation): Promise<FunctionResult> {
-    const version = this.#versions.find(invocation.urn) ?? (await this.#find(invocation.urn, invocation.tenant));
+  async invoke(sent: FunctionInvocation): Promise<FunctionResult> {
+    const version = this.#versions.find(sent.urn) ?? (await this.#find(sent.urn, sent.tenant));
     const { fn } = version;
+    const invocation = fn.httpProfile === undefined ? sent : withProfileSession(sent, fn.httpProfile);
     if (invocation.tenant !== null && invocation.tenant !== fn.tenant) throw unknownFunction();
     if (fn.inputSchema !== undefined) checkEvent(fn.inputSchema, invocation.call.body);
     const { observe } = this.#options;

@@ -83,6 +83,7 @@ function toDefinition(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefau
     revisionId: fn.revisionId,
     sandboxType,
     runtime: runs.runtime,
+    ...(spec.httpProfile !== '' && { httpProfile: spec.httpProfile }),
     handler: runs.handler,
     initializer: runs.initializer,
     preStop: runs.preStop,

@@ -330,6 +330,7 @@ function toInstanceSpec(
     name: id,
     sandboxType: fn.sandboxType,
     runtime: fn.runtime,
+    ...(fn.httpProfile !== undefined && { httpProfile: fn.httpProfile }),
     codePath: placed.codePath,
     handler: fn.handler,
     initializer: fn.initializer,

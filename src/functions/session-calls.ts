@@ -1,4 +1,7 @@
+import { type FunctionCallHeaders, readSessionHeader } from '../core/function-call.ts';
+import { type HttpProfileName, httpProfileOf } from '../core/http-profiles.ts';
 import { CallController, type CallSignal } from '../lib/call-signal.ts';
+import type { Call } from '../runtime/call.ts';
 
 /** Running call of a session. */
 export interface SessionCall {
@@ -46,4 +49,24 @@ export class SessionCalls {
 
 function keyOf(urn: string, sessionId: string): string {
   return `${urn}\n${sessionId}`;
+}
+
+/** The part of a call that says which session it belongs to. */
+interface CallOfSession {
+  readonly headers: FunctionCallHeaders;
+  readonly call: Pick<Call, 'header'>;
+}
+
+/**
+ * Adds the session of the header that the profile of the function names. `X-Instance-Session` wins.
+ * Fails with `invalid_request` (4037) for an id of a wrong length.
+ */
+export function withProfileSession<T extends CallOfSession>(invocation: T, profile: HttpProfileName): T {
+  const { headers, call } = invocation;
+  const { sessionHeader } = httpProfileOf(profile);
+  if (sessionHeader === null || headers.session !== undefined) return invocation;
+  const session = readSessionHeader(sessionHeader, call.header.headers ?? {});
+  if (session === undefined) return invocation;
+  const header = { ...call.header, sessionId: session.id };
+  return { ...invocation, headers: { ...headers, session }, call: { ...call, header } };
 }

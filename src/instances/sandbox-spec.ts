@@ -1,4 +1,5 @@
 import type { Environment } from '../core/environment.ts';
+import { httpProfileVariables } from '../core/http-profiles.ts';
 import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import { LAMBDA_RUNTIME, lambdaVariables } from '../core/lambda-name.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -81,6 +82,7 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
       ...(own && spec.built && builtVariables(own.env.PATH ?? HOST_PATH)),
       ...(spec.runtime === LAMBDA_RUNTIME ? lambdaVariables(instanceId, spec) : spec.env),
       ...(template !== undefined && marksOf(template, instanceId)),
+      ...httpProfileVariables(spec.httpProfile, spec),
       ROOKERY_INSTANCE_ID: instanceId,
       ROOKERY_TENANT: spec.tenant,
       ROOKERY_FUNCTION: spec.functionName,

@@ -47,6 +47,7 @@ export function toAgentFunction({ spec, version, urn }: FunctionVersion): AgentF
     sandboxType: spec.sandboxType,
     runtime: spec.runtime,
     codePath: spec.codePath,
+    httpProfile: spec.httpProfile,
     dependencies: spec.dependencies,
     handler: spec.handler,
     initializer: spec.extendedHandler.initializer,

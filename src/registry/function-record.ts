@@ -46,6 +46,7 @@ export function toRecord(fn: FunctionVersion) {
     codePath: spec.codePath,
     // A field of Rookery's own, present only in functions that use it.
     ...(spec.dependencies !== '' && { dependencies: spec.dependencies }),
+    ...(spec.httpProfile !== '' && { httpProfile: spec.httpProfile }),
     bucketId: spec.s3CodePath?.bucketId ?? '',
     objectId: spec.s3CodePath?.objectId ?? '',
     s3CodePath: spec.s3CodePath && withoutToken(spec.s3CodePath),
@@ -112,7 +113,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
     record;
   const { extendedHandler, extendedTimeout, sandboxType, rootfs, minInstance, maxInstance, concurrentNum } = record;
   const { customResources, tag: tags, layers, device, poolId, idleTime, autoScaleConfig, schedulePolicies } = record;
-  const { enableSessionCtx, enableAgentSession, isFuncPublic, expose, dependencies = '' } = record;
+  const { enableSessionCtx, enableAgentSession, isFuncPublic, expose, dependencies = '', httpProfile = '' } = record;
   const { inputSchema = null, validateInput = false } = record;
   const s3CodePath = record.s3CodePath && { ...record.s3CodePath, token: stored.code_token };
   return {
@@ -133,6 +134,7 @@ export function fromStored(stored: StoredVersion): FunctionVersion {
       memory,
       timeout,
       handler,
+      httpProfile,
       environment,
       description,
       storageType,

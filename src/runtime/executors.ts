@@ -1,5 +1,6 @@
 import type { Environment } from '../core/environment.ts';
 import { failedPrecondition } from '../core/error.ts';
+import { type HttpProfileName, httpProfileOf } from '../core/http-profiles.ts';
 import type { MountSpec } from '../core/instance.ts';
 import { LAMBDA_RUNTIME } from '../core/lambda-name.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -34,6 +35,8 @@ export interface ImageProgram {
 /** The parts of an instance that its executor uses. */
 export interface ExecutorSubject {
   readonly runtime: string;
+  /** Absent: `http`. */
+  readonly httpProfile?: HttpProfileName;
   /** The path of the code, inside the sandbox. */
   readonly codePath: string;
   readonly handler: string;
@@ -114,13 +117,19 @@ const KNOWN =
   'python3.6 to python3.14, go, http, lambda, custom image, java8, java11, java17, java21, nodejs20, nodejs22, nodejs24, nodejs';
 
 /** Explains why a start of this runtime failed: the program that the runtime starts, then `message`. */
-export function explainStart({ runtime, codePath, handler }: ExecutorSubject, message: string): string {
-  if (runtime === 'http' && message.startsWith('there is no program')) {
-    return `${message}; runtime http starts this executable file, a server of HTTP on 127.0.0.1:8000 (docs/languages/http.md)`;
-  }
+export function explainStart(subject: ExecutorSubject, message: string): string {
+  const { runtime, codePath, handler } = subject;
+  if (runtime === 'http') return explainHttp(subject, message);
   if (executorOf(runtime) !== FALLBACK || runtime === 'posix-custom-runtime') return message;
   const path = `${codePath.replace(/\/+$/, '')}/${handler}`;
   return `"${runtime}" is no known runtime (there are ${KNOWN}), so it is taken as posix-custom-runtime, which runs the program <codePath>/<handler>, here ${path}: ${message}`;
+}
+
+function explainHttp({ httpProfile }: ExecutorSubject, message: string): string {
+  if (!message.startsWith('there is no program')) return message;
+  const page = httpProfile ? 'docs/guides/http-profiles.md' : 'docs/languages/http.md';
+  const { port } = httpProfileOf(httpProfile);
+  return `${message}; runtime http starts this executable file, a server of HTTP on 127.0.0.1:${port} (${page})`;
 }
 
 function executorOf(runtime: string): Executor {
@@ -197,9 +206,31 @@ function customImage({ rootfs }: ExecutorSubject): Execution | string {
   return rootfs.type === 'image' ? { command: { kind: 'image' }, mounts: [] } : NO_IMAGE;
 }
 
-/** Runs `<codePath>/bootstrap`, which starts the server. The server itself reads the handler. */
-function http({ codePath }: ExecutorSubject): Execution {
+/** Starts the functions framework beside the code: that of Node.js if it exists, otherwise that of Python. */
+const FRAMEWORK = `cd -- "$1" || exit
+[ ! -x ./bootstrap ] || exec ./bootstrap
+: "\${FUNCTION_SOURCE:=}"
+if [ -e node_modules/@google-cloud/functions-framework ]; then
+  set -- "$2" node_modules/@google-cloud/functions-framework/build/src/main.js
+else
+  set -- python3 -m functions_framework
+  : "\${FUNCTION_SOURCE:=main.py}"
+fi
+exec "$@" --target "$FUNCTION_TARGET" \${FUNCTION_SOURCE:+--source "$FUNCTION_SOURCE"} --port "$PORT"`;
+
+/**
+ * Runs `<codePath>/bootstrap`, which starts the server. The server itself reads the handler.
+ * Some profiles start the functions framework instead when that file does not exist.
+ */
+function http({ codePath, httpProfile, rootfs }: ExecutorSubject, environment: Environment): Execution {
   const directory = codePath.replace(/\/+$/, '');
+  if (httpProfileOf(httpProfile).runsFramework) {
+    const found = rootfs.type === 'image' ? null : findNode('', environment);
+    const node = found === null || 'problem' in found ? 'node' : found.path;
+    const argv = ['/bin/sh', '-c', FRAMEWORK, 'functions-framework', directory, node];
+    const mounts = node === 'node' || isShown(node) ? [] : [{ source: realPathOf(node), target: node, readonly: true }];
+    return { command: { kind: 'http', argv, deployDir: codePath }, mounts };
+  }
   return { command: { kind: 'http', argv: [`${directory}/bootstrap`], deployDir: codePath }, mounts: [] };
 }
 

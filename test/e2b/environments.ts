@@ -2,6 +2,7 @@ import { InstalledPackages } from '../parts/installed-packages.ts';
 
 /**
  * Releases of the SDKs of E2B and of MCP that must work unmodified: the newest and the oldest supported ones.
+ * Those that begin with `code-` are installed as a directory that a sandbox runs as code.
  */
 const RELEASES = {
   python: ['e2b==2.63.0', 'e2b-code-interpreter==2.11.5'],
@@ -13,6 +14,9 @@ const RELEASES = {
   'mcp-python-old': ['mcp==1.30.0'],
   'node-mcp': ['@modelcontextprotocol/client@2.4.0'],
   'node-mcp-old': ['@modelcontextprotocol/sdk@1.32.2'],
+  'code-functions': ['functions-framework==3.10.2'],
+  'code-agentcore': ['bedrock-agentcore==1.25.0'],
+  'node-functions': ['@google-cloud/functions-framework@5.0.5'],
 } as const;
 
 /** Name of an installation of SDKs. */

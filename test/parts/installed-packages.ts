@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import { KEPT_DIR } from './kept.ts';
 
 const INSTALL_TIMEOUT_MS = 300_000;
+/** The PATH of sandboxes, whose Python may be another one than that of the tests. */
+const SANDBOX_PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 /**
  * Packages of PyPI and npm that tests use, each set in a directory of its own. The directories are kept
@@ -13,7 +15,10 @@ export class InstalledPackages<Name extends string> {
   readonly #home: string;
   readonly #releases: Readonly<Record<Name, readonly string[]>>;
 
-  /** `directory` is below the kept directory. Sets whose name begins with `node` are of npm. */
+  /**
+   * `directory` is below the kept directory. Sets whose name begins with `node` are of npm.
+   * Those that begin with `code-` become a directory that a sandbox runs as code.
+   */
   constructor(directory: string, releases: Readonly<Record<Name, readonly string[]>>) {
     this.#home = join(KEPT_DIR, 'rookery-test-tools', directory);
     this.#releases = releases;
@@ -22,6 +27,11 @@ export class InstalledPackages<Name extends string> {
   /** Returns the directory of a set: a virtual environment, or one with `node_modules`. */
   homeOf(name: Name): string {
     return join(this.#home, name);
+  }
+
+  /** Returns the directory with the packages of a set that sandboxes run. */
+  codeOf(name: Name): string {
+    return join(this.homeOf(name), 'code');
   }
 
   isNode(name: Name): boolean {
@@ -45,8 +55,14 @@ export class InstalledPackages<Name extends string> {
         const flags = ['--silent', '--no-audit', '--no-fund', '--no-save', '--prefix', home];
         runInstaller('npm', ['install', ...flags, ...this.#releases[name]]);
       } else {
-        runInstaller('python3', ['-m', 'venv', home]);
-        const flags = ['install', '-q', '--disable-pip-version-check'];
+        const isCode = name.startsWith('code-');
+        runInstaller('python3', ['-m', 'venv', home], isCode ? { PATH: SANDBOX_PATH } : {});
+        const flags = [
+          'install',
+          '-q',
+          '--disable-pip-version-check',
+          ...(isCode ? ['--target', this.codeOf(name)] : []),
+        ];
         runInstaller(join(home, 'bin/pip'), [...flags, ...this.#releases[name]]);
       }
       writeFileSync(this.#markOf(name), '');
@@ -63,8 +79,13 @@ export class InstalledPackages<Name extends string> {
   }
 }
 
-function runInstaller(program: string, args: readonly string[]): void {
-  const { status, stdout, stderr } = spawnSync(program, args, { encoding: 'utf8', timeout: INSTALL_TIMEOUT_MS });
+function runInstaller(
+  program: string,
+  args: readonly string[],
+  variables: Readonly<Record<string, string>> = {},
+): void {
+  const env = { ...process.env, ...variables };
+  const { status, stdout, stderr } = spawnSync(program, args, { env, encoding: 'utf8', timeout: INSTALL_TIMEOUT_MS });
   if (status === 0) return;
   throw new Error(`${program} ${args.join(' ')} ended with ${status}:\n${stdout}${stderr}`);
 }

@@ -15,6 +15,7 @@ export type Agent = {
   runtime: string;
   handler: string;
   codePath: string;
+  httpProfile?: string;
   urn?: string;
   rootfs: AgentRootfs;
   ports: string[];
@@ -525,6 +526,7 @@ export type FunctionVersion = {
   codeSha256: string;
   storageType: "" | "local" | "s3" | "copy" | "package";
   codePath: string;
+  httpProfile?: string;
   dependencies?: "auto";
   bucketId: string;
   objectId: string;
@@ -1061,6 +1063,8 @@ export type RegisterFunctionRequest = {
   timeout?: number;
   /** `module.function`; required for kind faas. */
   handler?: string;
+  /** The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`. */
+  httpProfile?: "" | "http" | "functions-framework" | "agentcore" | "sagemaker" | "cloud-run";
   environment?: Record<string, string | SecretReference>;
   description?: string;
   /** Required for kind faas. `package`: a code package. */
@@ -1207,6 +1211,8 @@ export type RuntimeSpec = {
   codePath?: string;
   /** `module.function` */
   handler?: string;
+  /** The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`. */
+  httpProfile?: "" | "http" | "functions-framework" | "agentcore" | "sagemaker" | "cloud-run";
   /** `auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing. */
   dependencies?: "" | "none" | "auto";
   extendedHandler?: RuntimeHooks;
@@ -1430,6 +1436,8 @@ export type UpdateFunctionRequest = {
   timeout?: number;
   /** `module.function`; required for kind faas. */
   handler?: string;
+  /** The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`. */
+  httpProfile?: "" | "http" | "functions-framework" | "agentcore" | "sagemaker" | "cloud-run";
   environment?: Record<string, string | SecretReference>;
   description?: string;
   /** Required for kind faas. `package`: a code package. */

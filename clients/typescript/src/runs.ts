@@ -15,6 +15,11 @@ export interface RunOptions {
   readonly runtime?: string;
   /** Handler, `module.function`. Default: `index.handle` for Node.js, otherwise `handler.handle`. */
   readonly handler?: string;
+  /**
+   * Contract that a server of runtime `http` follows (docs/guides/http-profiles.md). With it, `runtime` is
+   * `http` by default.
+   */
+  readonly httpProfile?: 'http' | 'functions-framework' | 'agentcore' | 'sagemaker' | 'cloud-run';
   /** Function that runs once before the first call, `module.function`. */
   readonly initializer?: string;
   /** Function that runs before the instance stops, `module.function`. */
@@ -41,7 +46,8 @@ export interface RunOptions {
 
 /** Returns the fields that requests for agents and for functions have in common. */
 export function runFields(options: RunOptions) {
-  const { runtime = 'nodejs', code } = options;
+  const { code, httpProfile } = options;
+  const { runtime = httpProfile === undefined ? 'nodejs' : 'http' } = options;
   const isNode = runtime.startsWith('nodejs');
   const { handler = isNode ? 'index.handle' : 'handler.handle' } = options;
   const { dependencies = code !== undefined && asksForDependencies(code, isNode) ? 'auto' : undefined } = options;
@@ -49,6 +55,7 @@ export function runFields(options: RunOptions) {
     runtime,
     // The runtime `http` has no handler: the program serves HTTP.
     ...(runtime === 'http' && options.handler === undefined ? {} : { handler }),
+    ...(httpProfile === undefined ? {} : { httpProfile }),
     ...(dependencies === undefined ? {} : { dependencies }),
     cpu: options.cpu ?? 1000,
     memory: options.memory ?? 2048,

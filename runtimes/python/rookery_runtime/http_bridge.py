@@ -1,7 +1,7 @@
 """
 The runtime of programs that speak HTTP.
 
-Translates calls of the runtime protocol into requests to the user's server on 127.0.0.1:8000. The rest of the
+Translates calls of the runtime protocol into requests to the user's server, as its profile says. The rest of the
 runtime treats this module as user code, so order, cancellation, streams and limits are the usual ones.
 """
 import codecs
@@ -18,6 +18,7 @@ import time
 from . import http_program, lambda_bridge, protocol
 from .failures import CallFailure, log
 from .http_exchange import FAILURES, ByteLimiter, Connection, length_of, read_pieces, text_of
+from .http_profile import HttpProfile, cloud_event, take_profile
 from .http_program import HttpProgram, Neighbour, NotServing
 from .runtime import Runtime
 from .values import NotJson
@@ -40,7 +41,7 @@ def serve(listener, secret, argv):
     """Starts the user's server, unless `argv` is empty, and serves one instance. Never returns."""
     if lambda_bridge.is_lambda(argv):
         lambda_bridge.serve(listener, secret, argv)
-    serve_when_ready(listener, secret, lambda: HttpProgram(argv) if argv else Neighbour())
+    serve_when_ready(listener, secret, lambda: HttpProgram(argv, profile=take_profile()) if argv else Neighbour())
 
 
 def serve_when_ready(listener, secret, start):
@@ -59,7 +60,7 @@ def serve_when_ready(listener, secret, start):
 def serve_program(listener, secret, program):
     """Serves one instance with a server that is ready. Never returns."""
     program.watch()
-    Runtime(listener, _Code(program).load).run(secret)
+    Runtime(listener, _Code(program, program.profile).load).run(secret)
 
 
 def _refuse(listener, message):
@@ -92,8 +93,9 @@ class _Code(object):
 
     is_async = False
 
-    def __init__(self, program):
+    def __init__(self, program, profile=None):
         self._program = program
+        self._profile = profile or HttpProfile()
         self._local = threading.local()
         self._limiter = ByteLimiter()
         self._max_result_bytes = 0
@@ -112,7 +114,8 @@ class _Code(object):
 
     def _invoke(self, _event, context):
         call = context._call
-        response = self._post('/invoke', bytes(call.body), _headers(context, self._name))
+        headers = _headers(context, self._name, self._profile, call.body)
+        response = self._post(self._profile.call_path, bytes(call.body), headers)
         try:
             is_stream = not response.headers.get('Content-Length') and call.stream() is not None
             if is_stream and 200 <= response.status < 300 and not _is_json(response):
@@ -122,7 +125,7 @@ class _Code(object):
             self._limiter.hold(0, 0)
 
     def _initialize(self, name, context):
-        response = self._post('/init', b'{}', _headers(context, name))
+        response = self._post(self._profile.init_path, b'{}', _headers(context, name))
         try:
             _check_status(response, self._read(response))
         finally:
@@ -199,7 +202,7 @@ class _Code(object):
         """Returns the connection of the current thread. Each thread that runs calls has one."""
         connection = getattr(self._local, 'connection', None)
         if connection is None:
-            connection = self._local.connection = Connection(http_program.ADDRESS)
+            connection = self._local.connection = Connection(http_program.address_of(self._profile))
         return connection
 
 
@@ -249,7 +252,7 @@ def _too_large(size, most):
     return CallFailure(protocol.CODE_TOO_LARGE, 'response body size %d exceeds the limit of %d' % (size, most))
 
 
-def _headers(context, handler):
+def _headers(context, handler, profile=None, body=b''):
     """
     Returns the headers of the request: those of the call, overridden by the runtime's own.
 
@@ -260,6 +263,12 @@ def _headers(context, handler):
                         ('traceparent', context.traceparent), ('X-Instance-Session', context.session_id), ('X-Rookery-Handler', handler)):
         if value:
             ours[name] = value
+    if profile is not None:
+        if profile.session_header and context.session_id:
+            ours[profile.session_header] = context.session_id
+        # Without the id the call's own headers do not make an event.
+        if profile.takes_cloud_events and 'ce-id' not in (name.lower() for name in context.headers):
+            ours.update(cloud_event(body, context.request_id or context.trace_id))
     taken = _OF_THE_CONNECTION.union(name.lower() for name in ours)
     headers = {name: value for name, value in context.headers.items() if name.lower() not in taken}
     headers.update(ours)

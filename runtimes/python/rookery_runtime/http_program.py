@@ -11,7 +11,9 @@ import time
 
 from .failures import log
 from .http_exchange import Connection
+from .http_profile import HttpProfile
 
+#: Address of the server of profile `http`. A server of another profile listens on another port.
 ADDRESS = ('127.0.0.1', 8000)
 _START_VARIABLE = 'HTTP_START_SECONDS'
 _START_SECONDS = 45.0
@@ -34,13 +36,17 @@ class NotServing(Exception):
 
 
 class HttpProgram(object):
-    def __init__(self, argv, env=None, ignores=()):
+    profile = HttpProfile()
+
+    def __init__(self, argv, env=None, ignores=(), profile=None):
         """
         Starts the program. Raises NotServing if that fails.
 
         `ignores` lists signals that this process ignores and the program must not ignore.
         """
-        self._name = os.path.basename(argv[0])
+        if profile is not None:
+            self.profile = profile
+        self._name = self._name_of(argv)
         self._path = argv[0]
         self._is_ending = False
 
@@ -54,6 +60,10 @@ class HttpProgram(object):
         except (OSError, ValueError) as error:
             raise NotServing('%s cannot be executed: %s' % (argv[0], _why_not_executed(argv[0], error)))
 
+    def _name_of(self, argv):
+        # Only the framework's profile starts a shell, which finds the framework.
+        return self.profile.name if argv[:2] == ['/bin/sh', '-c'] else os.path.basename(argv[0])
+
     def has_ended(self):
         return self._process.poll() is not None
 
@@ -63,25 +73,25 @@ class HttpProgram(object):
 
     def serves(self):
         """Returns True if the program answers on its port now, by the rule of `wait_until_ready`."""
-        return _look() is None
+        return _look(self.profile) is None
 
     def wait_until_ready(self):
         """
-        Waits until `GET /healthz` is answered with 200, or with a status that means that there is no such
-        page.
+        Waits until the probe of the profile is answered with 200, or with a status that means that there is
+        no such page. Without a probe, waits until the program listens.
 
         Raises NotServing if the program ends first, or after HTTP_START_SECONDS (default: 45 s).
         """
         seconds = _start_seconds()
         deadline = time.monotonic() + seconds
-        seen = 'nothing listens on %s:%d' % ADDRESS
+        seen = 'nothing listens on %s:%d' % address_of(self.profile)
         while True:
             code = self._process.poll()
             if code is not None:
                 hint = _hint_of_line_ends(self._path) if code == _EXIT_NOT_FOUND else ''
                 raise NotServing('%s ended with %s before it served%s: %s' % (
                     self._name, _exit_text(code), hint, seen))
-            state = _look()
+            state = _look(self.profile)
             if state is None:
                 return
             seen = state
@@ -167,25 +177,34 @@ class Neighbour(HttpProgram):
         pass
 
 
-def _look():
+def address_of(profile):
+    """Returns the address of the server."""
+    return ADDRESS if profile.port is None else (ADDRESS[0], profile.port)
+
+
+def _look(profile=HttpProfile()):
     """Returns None when the server is ready, or a text about the observed failure."""
-    connection = Connection(ADDRESS, time.monotonic() + _HEALTH_SECONDS)
+    connection = Connection(address_of(profile), time.monotonic() + _HEALTH_SECONDS)
+    probe = 'GET %s' % profile.probe
     try:
-        connection.request('GET', '/healthz')
+        if profile.probe is None:
+            connection.connect()
+            return None
+        connection.request('GET', profile.probe)
         status = connection.getresponse().status
     except socket.timeout:
-        return 'GET /healthz is not answered'
+        return '%s is not answered' % probe
     except OSError as error:
         if error.errno == errno.ECONNREFUSED:
-            return 'nothing listens on %s:%d' % ADDRESS
-        return 'GET /healthz failed: %s' % error
+            return 'nothing listens on %s:%d' % address_of(profile)
+        return '%s failed: %s' % (probe, error)
     except http.client.HTTPException as error:
-        return 'GET /healthz is not answered in HTTP: %s' % type(error).__name__
+        return '%s is not answered in HTTP: %s' % (probe, type(error).__name__)
     finally:
         connection.close()
-    if status == 200 or status in _NO_HEALTH_PAGE:
+    if status == 200 or not profile.is_probe_strict and status in _NO_HEALTH_PAGE:
         return None
-    return 'GET /healthz is answered with status %d' % status
+    return '%s is answered with status %d' % (probe, status)
 
 
 def _why_not_executed(path, error):

@@ -60,6 +60,7 @@ const AgentInstance = Type.Object({
   runtime: Type.String(),
   handler: Type.String(),
   codePath: Type.String(),
+  httpProfile: Type.Optional(Type.String()),
   urn: Type.Optional(Type.String()),
   rootfs: Type.Object({
     type: Type.Enum(['host', 'image']),

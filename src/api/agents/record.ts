@@ -50,6 +50,7 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     runtime: spec.runtime,
     handler: spec.handler,
     codePath: spec.codePath,
+    ...(spec.httpProfile !== undefined && { httpProfile: spec.httpProfile }),
     ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),
     ...(spec.template !== undefined && { template: spec.template }),
     rootfs: {

@@ -48,6 +48,7 @@ export const FunctionRecord = Type.Object({
   codeSha256: Type.String(),
   storageType: Type.Enum(STORAGE_TYPES),
   codePath: Type.String(),
+  httpProfile: Type.Optional(Type.String()),
   dependencies: Type.Optional(Type.Enum(['auto'])),
   bucketId: Type.String(),
   objectId: Type.String(),

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { HTTP_PROFILE_NAMES } from '../../core/http-profiles.ts';
 import { DRIVER_NAMES } from '../../core/sandbox-types.ts';
 import { append, SECRET_OPTION } from '../serve/config-flags.ts';
 import { addClientOptions } from '../shared/client.ts';
@@ -65,6 +66,7 @@ function addCreate(agent: Command, context: Context): void {
       '--runtime <runtime>',
       'python3.11, nodejs22, go, java17, …; on the machine of the service the python3 there by default',
     )
+    .option('--http-profile <profile>', `the contract of its server: ${oneOf(HTTP_PROFILE_NAMES)}`)
     .option('--code-path <path>', 'where the code stands in the sandbox', '/code')
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
     .option(...SECRET_OPTION, append)

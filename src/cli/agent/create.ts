@@ -29,6 +29,7 @@ export interface CreateOptions
   readonly initializer?: string;
   readonly preStop?: string;
   readonly runtime?: string;
+  readonly httpProfile?: string;
   readonly codePath: string;
   readonly mount?: readonly string[];
   readonly workspace?: string;
@@ -53,7 +54,10 @@ export async function createAgent(io: Io, name: string | undefined, options: Cre
       ? await bodyFromFlags(
           name,
           options,
-          () => runtimeOf(options.code, options.handler, client.addresses.frontend),
+          async () =>
+            options.httpProfile === undefined
+              ? await runtimeOf(options.code, options.handler, client.addresses.frontend)
+              : 'http',
           code => (mustUpload(client, options) ? uploadCode(io, client, code) : codeDirectory(code)),
         )
       : await bodyFromFile(io, options.file, name);
@@ -167,6 +171,7 @@ export async function bodyFromFlags(
       ...(options.sandbox === undefined ? {} : { sandbox_type: options.sandbox }),
       codePath: options.codePath,
       ...(options.handler === undefined ? {} : { handler: options.handler }),
+      ...(options.httpProfile === undefined ? {} : { httpProfile: options.httpProfile }),
       ...(Object.keys(extendedHandler).length === 0 ? {} : { extendedHandler }),
       rootfs: {
         imageurl: options.image,
@@ -184,6 +189,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   'runtime_spec.memory': '--memory',
   'runtime_spec.handler': '--handler',
   'runtime_spec.runtime': '--runtime',
+  'runtime_spec.httpProfile': '--http-profile',
   'runtime_spec.sandbox_type': '--sandbox',
   'runtime_spec.codePath': '--code-path',
   'runtime_spec.rootfs.imageurl': '--image',

@@ -104,6 +104,7 @@ function bodyOf(namespace: string, name: string, agent: DeployedAgent, source: s
     ...(agent.restart && { restart_policy: shownPolicy(agent.restart) }),
     runtime_spec: {
       ...{ runtime, handler, cpu, memory, codePath: CODE_PATH },
+      ...(agent.httpProfile === '' ? {} : { httpProfile: agent.httpProfile }),
       ...(asks ? { dependencies: 'auto' } : {}),
       ...(sandbox === '' ? {} : { sandbox_type: sandbox }),
       extendedHandler: { initializer, pre_stop: preStop },

@@ -1,6 +1,7 @@
 import { dirname, resolve } from 'node:path';
 import { EXPOSE, type Expose } from '../../core/address.ts';
 import { environment } from '../../core/agent.ts';
+import { HTTP_PROFILE_DOC, httpProfileName } from '../../core/http-profiles.ts';
 import { PORT_SCHEMA } from '../../core/instance.ts';
 import { isJsonObject } from '../../core/json.ts';
 import { anyObject, boolean, integer, type Kind, list, oneOf, record, type Schema, text } from '../../core/kind.ts';
@@ -23,6 +24,7 @@ const RUNS = {
   code: path('The directory with the code, from the directory of this file. It is packed and uploaded.'),
   runtime: required(text({ required: true }), { examples: ['python3.11'] }),
   handler: optional(text(), '', '`module.function`, what each call runs.'),
+  httpProfile: optional(httpProfileName, '', HTTP_PROFILE_DOC),
   dependencies: optional(
     oneOf(['auto', 'none']),
     'auto',

@@ -34,7 +34,8 @@ export async function planFunction(planning: Planning, given: string, fn: Deploy
     };
   }
   // Wanted values include defaults, so that fields removed from the file return to their defaults.
-  const fields = [...Object.keys(body), ...(found.dependencies === undefined ? [] : ['dependencies'])];
+  const optionalFields = ['dependencies', 'httpProfile'].filter(field => found[field] !== undefined);
+  const fields = [...new Set([...Object.keys(body), ...optionalFields])];
   const wanted: Record<string, unknown> = Object.fromEntries(
     fields.map(field => [field, read.value[field as keyof typeof read.value]]),
   );
@@ -72,6 +73,7 @@ function bodyOf(name: string, fn: DeployedFunction, codePath: string): JsonObjec
   return {
     ...{ name, kind, runtime, handler, cpu, memory, timeout, description, storageType: 'package', codePath },
     environment: env,
+    ...(fn.httpProfile === '' ? {} : { httpProfile: fn.httpProfile }),
     extendedHandler: { initializer: fn.initializer, pre_stop: fn.preStop },
     sandboxType: sandbox,
     rootfs: { imageurl: image, user, ports },

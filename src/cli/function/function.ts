@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { HTTP_PROFILE_NAMES } from '../../core/http-profiles.ts';
 import { SANDBOX_TYPES } from '../../core/sandbox-types.ts';
 import { append, SECRET_OPTION } from '../serve/config-flags.ts';
 import { addClientOptions } from '../shared/client.ts';
@@ -169,6 +170,7 @@ function addFunctionFlags(command: Command): Command {
       '--code <dir>',
       'the directory with its code: uploaded, or on the host of the service when that is this machine',
     )
+    .option('--http-profile <profile>', `the contract of its server: ${oneOf(HTTP_PROFILE_NAMES)}`)
     .option('--upload', 'upload the code also to a service on this machine; to another one it always is')
     .option('--no-dependencies', 'install nothing of what requirements.txt, pyproject.toml or package.json ask for')
     .option('--code-path <path>', 'where the code of an agent stands in its sandbox (default: /opt/function/code)')

@@ -20,6 +20,7 @@ import { expandName, functionUrl, type NamedVersion, parseFunction, parseNamedVe
 interface FunctionFlags extends ClientOptions, DependencyOptions, UploadOptions, VariableOptions {
   readonly file?: string;
   readonly runtime?: string;
+  readonly httpProfile?: string;
   readonly code?: string;
   readonly codePath?: string;
   readonly handler?: string;
@@ -101,6 +102,7 @@ const FLAGS: Readonly<Record<string, readonly [flag: string, unit: string]>> = {
   concurrentNum: ['--concurrency', ''],
   handler: ['--handler', ''],
   runtime: ['--runtime', ''],
+  httpProfile: ['--http-profile', ''],
   sandboxType: ['--sandbox', ''],
   codePath: ['--code-path', ''],
   description: ['--description', ''],
@@ -128,8 +130,10 @@ function withFlag(problem: string): string {
 
 /** Chooses the runtime and checks the handler, because neither check needs an upload. */
 async function registeredRuntime(client: Client, options: FunctionFlags): Promise<string> {
-  const { code, handler } = options;
-  const runtime = options.runtime ?? (await runtimeOf(code, handler, client.addresses.frontend));
+  const { code, handler, httpProfile } = options;
+  const usual = async () =>
+    httpProfile === undefined ? await runtimeOf(code, handler, client.addresses.frontend) : 'http';
+  const runtime = options.runtime ?? (await usual());
   checkHandler(code, handler, runtime);
   return runtime;
 }
@@ -242,6 +246,7 @@ function fieldsFromFlags(flags: FunctionFlags, kind: string, base: JsonObject, p
   return without({
     runtime: flags.runtime,
     handler: flags.handler,
+    httpProfile: flags.httpProfile,
     description: flags.description,
     inputSchema: flags.inputSchema === undefined ? undefined : JSON.parse(flags.inputSchema),
     validateInput: flags.validateInput,

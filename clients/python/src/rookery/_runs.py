@@ -25,6 +25,7 @@ def run_fields(
     *,
     runtime: Optional[str],
     handler: Optional[str],
+    http_profile: Optional[str],
     initializer: Optional[str],
     pre_stop: Optional[str],
     dependencies: Optional[str],
@@ -34,13 +35,14 @@ def run_fields(
     user: Optional[str],
     ports: Optional[List[str]],
 ) -> Dict[str, Any]:
-    chosen = runtime or "python%d.%d" % sys.version_info[:2]
+    chosen = runtime or "http" if http_profile else runtime or "python%d.%d" % sys.version_info[:2]
     is_node = chosen.startswith("nodejs")
     # The runtime `http` has no handler: the program serves HTTP.
     usual = None if chosen == "http" else "index.handle" if is_node else "handler.handle"
     asks = code is not None and any((Path(code) / name).exists() for name in (["package.json"] if is_node else PIP_FILES))
     return {
         **given(handler=handler or usual, dependencies=dependencies or ("auto" if asks else None)),
+        **given(httpProfile=http_profile),
         "runtime": chosen,
         "cpu": cpu,
         "memory": memory,

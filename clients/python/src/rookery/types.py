@@ -32,6 +32,7 @@ class _Agent(TypedDict):
 class Agent(_Agent, total=False):
     status_reason: str
     """Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer)."""
+    httpProfile: str
     urn: str
     expose: AgentAddress
     restart_policy: StoredRestartPolicy
@@ -635,6 +636,7 @@ class _FunctionVersion(TypedDict):
 
 
 class FunctionVersion(_FunctionVersion, total=False):
+    httpProfile: str
     dependencies: Literal["auto"]
     inputSchema: Dict[str, Any]
     validateInput: bool
@@ -1172,6 +1174,8 @@ class RegisterFunctionRequest(_RegisterFunctionRequest, total=False):
     """Seconds."""
     handler: str
     """`module.function`; required for kind faas."""
+    httpProfile: Literal["", "http", "functions-framework", "agentcore", "sagemaker", "cloud-run"]
+    """The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`."""
     environment: Dict[str, Union[str, SecretReference]]
     description: str
     storageType: Literal["", "local", "s3", "copy", "package"]
@@ -1334,6 +1338,8 @@ class RuntimeSpec(_RuntimeSpec, total=False):
     """Code directory inside the sandbox; a mount has to bring it."""
     handler: str
     """`module.function`"""
+    httpProfile: Literal["", "http", "functions-framework", "agentcore", "sagemaker", "cloud-run"]
+    """The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`."""
     dependencies: Literal["", "none", "auto"]
     """`auto`: what the files beside the code ask for (`requirements.txt`, `pyproject.toml`, `package.json` with its lock) is installed once, kept, and mounted. Empty or `none`: nothing."""
     extendedHandler: RuntimeHooks
@@ -1580,6 +1586,8 @@ class UpdateFunctionRequest(_UpdateFunctionRequest, total=False):
     """Seconds."""
     handler: str
     """`module.function`; required for kind faas."""
+    httpProfile: Literal["", "http", "functions-framework", "agentcore", "sagemaker", "cloud-run"]
+    """The contract that a server of runtime `http` follows: docs/guides/http-profiles.md. Empty: `http`."""
     environment: Dict[str, Union[str, SecretReference]]
     description: str
     storageType: Literal["", "local", "s3", "copy", "package"]

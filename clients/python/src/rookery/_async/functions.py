@@ -65,6 +65,7 @@ class AsyncFunctions:
         kind: str = "faas",
         runtime: Optional[str] = None,
         handler: Optional[str] = None,
+        http_profile: Optional[str] = None,
         initializer: Optional[str] = None,
         pre_stop: Optional[str] = None,
         dependencies: Optional[str] = None,
@@ -89,6 +90,8 @@ class AsyncFunctions:
         - `kind`: `faas`, or `agent` for functions from which agents are created.
         - `runtime`: by default the version of Python that runs the client.
         - `handler`: by default `handler.handle`, for Node.js `index.handle`.
+        - `http_profile`: the contract that a server of runtime `http` follows, such as
+          `functions-framework`. With it, `runtime` is `http` by default.
         - `cpu`: thousandths of a core. `memory`: MB.
         - `input_schema`: JSON Schema of the event. `validate_input`: refuse events that do not fit it.
         - `timeout`: seconds after which the service stops a call.
@@ -98,6 +101,7 @@ class AsyncFunctions:
             code,
             runtime=runtime,
             handler=handler,
+            http_profile=http_profile,
             initializer=initializer,
             pre_stop=pre_stop,
             dependencies=dependencies,

@@ -33,6 +33,7 @@ class Agents:
         namespace: str = "default",
         runtime: Optional[str] = None,
         handler: Optional[str] = None,
+        http_profile: Optional[str] = None,
         initializer: Optional[str] = None,
         pre_stop: Optional[str] = None,
         dependencies: Optional[str] = None,
@@ -62,6 +63,8 @@ class Agents:
         - `name`: by default the name of the directory and a suffix made from the idempotency key.
         - `runtime`: by default the version of Python that runs the client.
         - `handler`: by default `handler.handle`, for Node.js `index.handle`.
+        - `http_profile`: the contract that a server of runtime `http` follows, such as
+          `functions-framework`. With it, `runtime` is `http` by default.
         - `dependencies`: `auto` installs the packages that files beside the code list, such as
           `requirements.txt`. Default: `auto` if `code` is a directory with such a file.
         - `cpu`: thousandths of a core. `memory`: MB.
@@ -98,6 +101,7 @@ class Agents:
                 code,
                 runtime=runtime,
                 handler=handler,
+                http_profile=http_profile,
                 initializer=initializer,
                 pre_stop=pre_stop,
                 dependencies=dependencies,
