@@ -129,11 +129,16 @@ export interface CallFilter {
 
 function matching(database: Database, filter: CallFilter) {
   const { tenant, kind, subject, outcome, traceIds, fromMs, beforeMs, after } = filter;
-  let query = database.selectFrom('calls').where('tenant', '=', tenant);
+  const calls = database.selectFrom('calls');
+  // Without an index on the tenant, the database takes that of the trace. It would walk through all calls of
+  // the tenant otherwise, because they are in order.
+  let query =
+    traceIds === undefined
+      ? calls.where('tenant', '=', tenant)
+      : calls.where(sql<string>`tenant || ''`, '=', tenant).where('trace_id', 'in', traceIds);
   if (subject !== undefined) query = query.where('subject', '=', subject);
   if (kind !== undefined) query = query.where('kind', '=', kind);
   if (outcome !== undefined) query = query.where('outcome', '=', outcome);
-  if (traceIds !== undefined) query = query.where('trace_id', 'in', traceIds);
   if (fromMs !== undefined) query = query.where('started_at_ms', '>=', fromMs);
   if (beforeMs !== undefined) query = query.where('started_at_ms', '<', beforeMs);
   if (after === null) return query;
