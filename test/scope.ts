@@ -78,6 +78,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2e/code-replicas.test.ts',
     'test/e2e/events-replicas.test.ts',
     'test/jobs/postgres.test.ts',
+    'test/mcp/replicas.test.ts',
     'test/parts/postgres.test.ts',
     'test/races/races.test.ts',
   ],
