@@ -37,6 +37,7 @@ test('a URN resolves to the instance settings of its function version', async ()
   expect(await test.registry.resolver.resolveFunction(T, `${URN}:latest`)).toEqual({
     functionName: NAME,
     dependencies: '',
+    httpProfile: '',
     functionVersion: LATEST,
     functionUrn: `${URN}:$latest`,
     sandboxType: 'docker',
