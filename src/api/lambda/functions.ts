@@ -1,4 +1,10 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest, RouteShorthandOptions } from 'fastify';
+import type {
+  FastifyContextConfig,
+  FastifyInstance,
+  FastifyReply,
+  FastifyRequest,
+  RouteShorthandOptions,
+} from 'fastify';
 import { ServiceError } from '../../core/error.ts';
 import { lambdaArn, lambdaVersion, readLambdaName, readQualifier, shortLambdaName } from '../../core/lambda-name.ts';
 import { LATEST } from '../../core/urn.ts';
@@ -28,7 +34,11 @@ interface FunctionFacts {
 export type LambdaRegistry = Pick<FunctionRegistry, 'get' | 'latestByName'>;
 
 /** Returns the options of a route that needs an access right, which a signature may prove. */
-export type RouteOptions = (access: 'read' | 'invoke' | 'write', url: string) => RouteShorthandOptions;
+export type RouteOptions = (
+  access: 'read' | 'invoke' | 'write',
+  url: string,
+  more?: Pick<FastifyContextConfig, 'livesWith'>,
+) => RouteShorthandOptions;
 
 type ByName = { Params: { name: string }; Querystring: { Qualifier?: unknown } };
 

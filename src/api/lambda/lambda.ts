@@ -8,10 +8,13 @@ import { ServedElsewhere } from '../../functions/active-versions.ts';
 import type { AsyncCalls } from '../../functions/async-calls.ts';
 import type { FunctionInvocation, FunctionInvoker, FunctionResult } from '../../functions/function-invoker.ts';
 import type { TokenVerifier } from '../../http/access/credentials.ts';
+import { forwardedOf } from '../../http/forwarding.ts';
 import { Exchange } from '../../http/hot/exchange.ts';
+import type { LivesWith } from '../../http/route-config.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import {
   functionError,
   instanceError,
@@ -58,6 +61,9 @@ interface Named {
   readonly sentName: string;
 }
 
+/** `Invocation` passes a request on, because a name has many forms. */
+const PASSED_ON: LivesWith = { ...LIVES_WITH_FUNCTION, keyOf: () => null };
+
 /**
  * Adds the API of AWS Lambda (2015-03-31) that its clients call: invocations, and the list and the
  * description of functions. Functions of every runtime can be called.
@@ -69,18 +75,15 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
     throw error;
   });
   const gateOf = signatureGates(app, options);
-  const optionsOf: RouteOptions = (access, url) => {
-    const config = { access, hasForeignQuery: true, url };
+  const optionsOf: RouteOptions = (access, url, more = {}) => {
+    const config = { access, hasForeignQuery: true, url, ...more };
     return { config: { ...config, gate: gateOf(config) } };
   };
   const invocations = `${LAMBDA_FUNCTIONS}/:name/invocations`;
   app.post<{ Params: { name: string } }>(
     invocations,
-    { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations) },
-    (request, reply) => {
-      const exchange = Exchange.ofRouter(request, reply);
-      new Invocation(exchange, request, options).run().catch((error: unknown) => exchange.fault(error));
-    },
+    { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations, { livesWith: PASSED_ON }) },
+    (request, reply) => new Invocation(Exchange.ofRouter(request, reply), request, options).start(),
   );
   addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry, optionsOf);
 }
@@ -97,7 +100,16 @@ class Invocation {
     this.#options = options;
   }
 
-  async run(): Promise<void> {
+  /** Answers here, or passes the request to the replica that owns the function. */
+  start(): void {
+    if (forwardedOf(this.#exchange.raw) !== undefined || !this.#passOn()) this.#run();
+  }
+
+  #run(): void {
+    this.#answer().catch((error: unknown) => this.#exchange.fault(error));
+  }
+
+  async #answer(): Promise<void> {
     const { headers } = this.#exchange.raw;
     const sentName = this.#request.params.name;
     try {
@@ -110,7 +122,7 @@ class Invocation {
       else if (type === 'RequestResponse') await this.#invoke(named, call);
       else throw invalidRequest(`X-Amz-Invocation-Type must be RequestResponse, Event or DryRun, got "${type}"`);
     } catch (error) {
-      if (!this.#passesOn(error)) this.#fail(error, sentName);
+      if (!(error instanceof ServedElsewhere) || !this.#passOn()) this.#fail(error, sentName);
     }
   }
 
@@ -208,15 +220,16 @@ class Invocation {
     }
   }
 
-  /** Forwards a call whose function another replica owns. */
-  #passesOn(error: unknown): boolean {
-    if (!(error instanceof ServedElsewhere)) return false;
+  /** Returns false if no other replica can answer, or no replica at all because the name is wrong. */
+  #passOn(): boolean {
+    let key: string;
+    try {
+      key = functionUrnOf(this.#readName().urn);
+    } catch {
+      return false;
+    }
     const fail = (reason: unknown) => this.#fail(reason, this.#request.params.name);
-    return this.#exchange.passOn({
-      key: functionUrnOf(this.#readName().urn),
-      here: () => void this.run().catch((thrown: unknown) => this.#exchange.fault(thrown)),
-      fail,
-    });
+    return this.#exchange.passOn({ key, here: () => this.#run(), fail });
   }
 
   #fail(error: unknown, sentName: string): void {
