@@ -46,7 +46,7 @@ beforeEach(async () => {
   });
   options = {
     ...{ directory: join(root, 'layers'), removals: removalsIn(root), instances, driver: async () => driver },
-    ledger: { take: () => undefined, give: () => undefined } as unknown as Ledger,
+    ledger: { reserve: () => undefined, release: () => undefined } as unknown as Ledger,
     rules: { maxProcesses: 64, network: 'host', requireIsolation: false, memoryMb: 256, cpuMillis: 1000 },
     ...{ timeoutMs: 60_000, maxBytes: MIB, keepMs: 60_000, maxUnusedBytes: MIB, disk: new TenantDisk(MIB) },
     inside: (_source, target) => target,
