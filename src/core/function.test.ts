@@ -45,6 +45,7 @@ test('a function needs only name, runtime, cpu and memory, and every other field
     enableSessionCtx: false,
     enableAgentSession: false,
     isFuncPublic: false,
+    httpProfile: '',
     inputSchema: null,
     validateInput: false,
     expose: null,
