@@ -14,6 +14,8 @@ const MARKER = 'paused.json';
 const GROUP_PREFIX = 'rookery-paused-';
 const FREEZE_TRIES = 400;
 const FREEZE_PAUSES = { firstMs: 1, longestMs: 20 };
+/** Looks at a group that freezes, after which the order is given anew: about a second. */
+const LOOKS_PER_ORDER = 60;
 const REMOVE_TRIES = 100;
 /** Listings in a row that show no running process. A process may change its parent during a single one. */
 const CLEAN_LISTINGS = 2;
@@ -105,7 +107,7 @@ async function stopAll(freezing: Freezing, list: Listing): Promise<boolean> {
   await write(join(group, 'freezer.state'), 'FROZEN');
   const isInside = async (pid: number) => membersOf(group).has(pid) || !(await moveTo(group, pid));
   if (!(await untilClean(list, isInside))) return false;
-  return await becomes(join(group, 'freezer.state'), /^FROZEN/);
+  return await becomesFrozen(join(group, 'freezer.state'));
 }
 
 /**
@@ -126,6 +128,24 @@ async function untilClean(list: Listing, isDone: (pid: number) => boolean | Prom
 async function becomes(path: string, pattern: RegExp): Promise<boolean> {
   const is = async () => (pattern.test(readFileSync(path, 'latin1')) ? true : undefined);
   return (await poll(FREEZE_TRIES, FREEZE_PAUSES, is)) === true;
+}
+
+/**
+ * Waits until a group of version 1 is frozen. The kernel may stay at FREEZING for ever while processes fork or
+ * are moved into the group; an order after a thaw ends that.
+ */
+async function becomesFrozen(path: string): Promise<boolean> {
+  let looks = 0;
+  const look = async () => {
+    if (readFileSync(path, 'latin1').startsWith('FROZEN')) return true;
+    looks += 1;
+    if (looks % LOOKS_PER_ORDER === 0) {
+      await write(path, 'THAWED');
+      await write(path, 'FROZEN');
+    }
+    return undefined;
+  };
+  return (await poll(FREEZE_TRIES, FREEZE_PAUSES, look)) === true;
 }
 
 /** Thaws a group of version 1, returns its processes to the group before, and removes it. */
