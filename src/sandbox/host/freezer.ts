@@ -131,8 +131,8 @@ async function becomes(path: string, pattern: RegExp): Promise<boolean> {
 }
 
 /**
- * Waits until a group of version 1 is frozen. The kernel may stay at FREEZING for ever while processes fork or
- * are moved into the group; an order after a thaw ends that.
+ * Waits until a group of version 1 is frozen. The kernel may stay at FREEZING while processes fork or are
+ * moved into the group; an order after a thaw ends that.
  */
 async function becomesFrozen(path: string): Promise<boolean> {
   let looks = 0;
