@@ -511,7 +511,7 @@ test(
     for (const [setting, locked, text] of [
       ['dependencies.network=none', large, 'the setting dependencies.network is none'],
       ['dependencies.timeoutSeconds=1', index.addSilent('large'), 'npm took longer than 1 s'],
-      ['dependencies.maxMb=1', large, 'the most is 1048576'],
+      ['dependencies.maxMb=1', large, 'the limit is 1048576'],
     ] as const) {
       const other = await Bed.start({}, { args: settings(setting) });
       try {

@@ -86,7 +86,7 @@ test('a job waits in its queue while agents fill the machine, and starts when ag
   await bed.server.agents.delete(TENANT, agents[1] as string, 0);
   const { instanceId } = await bed.untilJob(job, 'RUNNING');
   expect(memoryOf(bed.server)).toEqual({ agent: 256, function: 0, job: 256, build: 0 });
-  await expect(bed.createAgent()).rejects.toThrow('held are agents 256, jobs 256');
+  await expect(bed.createAgent()).rejects.toThrow('reserved are agents 256, jobs 256');
   bed.driver.kill(instanceId, { code: 0, signal: null });
   await bed.untilJob(job, 'SUCCEEDED');
   await vi.waitFor(() => expect(memoryOf(bed.server).job).toBe(0));
@@ -153,7 +153,7 @@ test('a build counts towards capacity in addition to its waiting job until the b
   const job = await bed.submitJob(['left-pad']);
   await vi.waitFor(() => expect(bed.driver.runningIds).toHaveLength(1));
   expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 256 });
-  await expect(bed.createAgent()).rejects.toThrow('held are jobs 256, builds of environments 256');
+  await expect(bed.createAgent()).rejects.toThrow('reserved are jobs 256, builds of environments 256');
   bed.driver.kill(bed.driver.runningIds[0] as string, { code: 0, signal: null });
   await bed.untilJob(job, 'RUNNING');
   expect(memoryOf(bed.server)).toEqual({ agent: 0, function: 0, job: 256, build: 0 });
