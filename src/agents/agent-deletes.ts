@@ -43,10 +43,10 @@ export class AgentDeletes {
    * Marks an agent STOPPING, in its latest epoch: a restart may have begun since `record` was read. Returns
    * the record as it was found, or null if the agent is already being deleted.
    */
-  async begin(record: InstanceRecord): Promise<InstanceRecord | null> {
+  async markStopping(record: InstanceRecord): Promise<InstanceRecord | null> {
     if (await this.#options.instances.move(record, 'end')) return record;
     const now = await this.#records.find(record.id);
-    return now !== null && now.epoch !== record.epoch ? await this.begin(now) : null;
+    return now !== null && now.epoch !== record.epoch ? await this.markStopping(now) : null;
   }
 
   /**

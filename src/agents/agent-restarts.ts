@@ -52,7 +52,7 @@ export class AgentRestarts {
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
     const reason = record.status === 'FAILED' ? 'crash' : 'request';
     const start = await this.#starts.startOf(next, toInstance(record).spec, reason);
-    await this.#beginNext(record, next, signal);
+    await this.#recordNext(record, next, signal);
     if (planned === undefined) this.#cancelPolicy(id);
     try {
       // Keep the log after the stop, because earlier output may still be on its way into the log.
@@ -75,7 +75,7 @@ export class AgentRestarts {
    * Records the next epoch. Rejects if the agent may not be restarted, and releases the code placed for
    * `next`.
    */
-  async #beginNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
+  async #recordNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
     const { epoch, restartsInRow, restartAtMs, expiresAtMs } = next;
     try {
       signal.throwIfAborted();

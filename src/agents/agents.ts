@@ -208,7 +208,7 @@ export class Agents implements AgentInstances {
     if (record.nodeId !== this.#options.nodeId) return await this.#deletes.discard(record);
     this.#cancelPlans(id);
     await this.#starts.operations.run(id, 'delete', async () => {
-      const ending = await this.#deletes.begin(record);
+      const ending = await this.#deletes.markStopping(record);
       if (ending === null) throw instanceNotFound(id);
       stages?.end('row');
       if (before !== undefined) {

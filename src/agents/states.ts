@@ -117,15 +117,15 @@ class Saver implements AgentSaver, StateSaver {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
     this.#version += 1;
     this.#latest = state;
-    if (this.#writing === undefined) return this.#begin();
+    if (this.#writing === undefined) return this.#startWrite();
     this.#next ??= this.#writing.then(() => {
       this.#next = undefined;
-      return this.#begin();
+      return this.#startWrite();
     });
     return this.#next;
   }
 
-  #begin(): Promise<void> {
+  #startWrite(): Promise<void> {
     const writing = this.#saveLatest().finally(() => {
       if (this.#writing === writing) this.#writing = undefined;
     });

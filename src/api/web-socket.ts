@@ -90,7 +90,7 @@ export class SocketLives {
     });
   }
 
-  begin(request: FastifyRequest): AbortController {
+  open(request: FastifyRequest): AbortController {
     const controller = new AbortController();
     const { socket } = request.raw;
     this.#open.add(controller);

@@ -139,7 +139,7 @@ export class Layers {
   async get(recipe: Recipe, output: BuildOutput): Promise<string> {
     const { key, tenant } = recipe;
     if (!(await this.has(key))) await this.#built(recipe, output);
-    await this.#options.disk.hold(tenant, key, HOLDER, () => this.#sizeOf(key));
+    await this.#options.disk.acquire(tenant, key, HOLDER, () => this.#sizeOf(key));
     return this.pathOf(key);
   }
 
@@ -317,7 +317,7 @@ export class Layers {
     const bytes = await diskUsage(layer);
     if (bytes > maxBytes)
       throw failedPrecondition(`the installed packages have ${bytes} bytes; the limit is ${maxBytes}`);
-    await disk.hold(tenant, key, HOLDER, async () => bytes);
+    await disk.acquire(tenant, key, HOLDER, async () => bytes);
     this.#bytes.set(key, bytes);
   }
 

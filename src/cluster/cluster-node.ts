@@ -222,8 +222,8 @@ export class ClusterNode {
       await this.#listener.listen(host, port);
     }
     if (!roles.includes('worker')) return;
-    this.shards.tell(listeners, on.otherLease);
-    this.replica.own(this.shards);
+    this.shards.setListeners(listeners, on.otherLease);
+    this.replica.setLeaseOwner(this.shards);
   }
 
   /**

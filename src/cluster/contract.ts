@@ -26,7 +26,7 @@ export interface Cluster {
    */
   join(): Promise<void>;
   /** Begins to take leases. */
-  own(owner: LeaseOwner): void;
+  setLeaseOwner(owner: LeaseOwner): void;
   /**
    * Transfers all leases (`onReleasing`) and takes no more. This node stays a member: its life fences the
    * work that still runs.

@@ -82,7 +82,7 @@ export class NodeFeed implements Feed {
       const startedMs = performance.now();
       try {
         const page = await readFeed(this.#database.database, this.#last);
-        this.#take(page);
+        this.#applyPage(page);
         if (this.#last === page.newest) this.#knownMs = startedMs;
         else this.#isAsked = true;
         if (this.#problem !== null) this.#log.info({}, 'changes of other replicas are readable again');
@@ -95,7 +95,7 @@ export class NodeFeed implements Feed {
     }
   }
 
-  #take({ newest, server, changes }: FeedPage): void {
+  #applyPage({ newest, server, changes }: FeedPage): void {
     const first = changes[0]?.seq ?? newest + 1;
     const hasAll = newest >= this.#last && first === this.#last + 1;
     if (!hasAll || server !== this.#server) {
@@ -105,16 +105,16 @@ export class NodeFeed implements Feed {
       );
       this.#last = newest;
       this.#server = server;
-      for (const topic of this.#listeners.keys()) this.#tell(topic, null);
+      for (const topic of this.#listeners.keys()) this.#notify(topic, null);
       return;
     }
     for (const { seq, topic, key, origin } of changes) {
       this.#last = seq;
-      if (origin !== this.#database.nodeId) this.#tell(topic, key);
+      if (origin !== this.#database.nodeId) this.#notify(topic, key);
     }
   }
 
-  #tell(topic: string, key: string | null): void {
+  #notify(topic: string, key: string | null): void {
     for (const listener of this.#listeners.get(topic) ?? []) {
       try {
         listener(key);

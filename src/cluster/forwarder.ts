@@ -127,7 +127,7 @@ class ForwardedRequest implements AnswerSink {
 
   #ask(body: Buffer | null): void {
     const text = requestText(this.#outgoing, this.#mark());
-    const connection = this.#means.peers.take(this.#target.address);
+    const connection = this.#means.peers.acquire(this.#target.address);
     this.#source = connection;
     this.#isNotHere = false;
     connection.ask(text, body, this.#outgoing.raw.method === 'HEAD', this);

@@ -112,7 +112,7 @@ export class NodeLocator implements Locator {
       const nodeId = await nodeOfInstance(id);
       if (nodeId === null || nodeId === self.nodeId || isLost(nodeId)) return null;
       const look = () => this.#living(nodeId);
-      const node = await lookUntil(look, Math.min(untilMs, performance.now() + ROW_LOOK_MS));
+      const node = await pollUntil(look, Math.min(untilMs, performance.now() + ROW_LOOK_MS));
       if (node !== undefined) {
         this.#nodes.set(id, { id: nodeId, epoch: node.epoch });
         return this.#targetOf(node);
@@ -142,7 +142,7 @@ export class NodeLocator implements Locator {
 
   /** Returns the first defined result of `look` within `waitMs`; otherwise throws `failure`. */
   async #waitFor(look: () => Target | undefined, failure: () => Error): Promise<Target> {
-    const found = await lookUntil(look, performance.now() + this.#options.waitMs);
+    const found = await pollUntil(look, performance.now() + this.#options.waitMs);
     if (found === undefined) throw failure();
     return found;
   }
@@ -156,7 +156,7 @@ function noAnswerOf(nodeId: string): Error {
  * Returns the first defined result of `look`; undefined when there was none until `untilMs`. Calls `look` at
  * least once.
  */
-async function lookUntil<T>(look: () => T | undefined, untilMs: number): Promise<T | undefined> {
+async function pollUntil<T>(look: () => T | undefined, untilMs: number): Promise<T | undefined> {
   for (;;) {
     const found = look();
     if (found !== undefined || performance.now() >= untilMs) return found;

@@ -64,13 +64,13 @@ export class LostNodes {
 
   constructor(options: LostNodesOptions) {
     this.#options = options;
-    this.#interval = new Interval(Math.min(LOOK_MS, options.lostMs), () => this.#look());
+    this.#interval = new Interval(Math.min(LOOK_MS, options.lostMs), () => this.#reconcile());
     this.#podInterval = new Interval(PODS_LOOK_MS, () => this.#inheritPods());
   }
 
   async start(): Promise<void> {
     await this.#inheritPods();
-    await this.#look();
+    await this.#reconcile();
     this.#podInterval.start();
     this.#interval.start();
   }
@@ -88,7 +88,7 @@ export class LostNodes {
   }
 
   /** Runs one pass over lost nodes. Never rejects. */
-  async #look(): Promise<void> {
+  async #reconcile(): Promise<void> {
     const { database, membership, lostMs, log } = this.#options;
     try {
       // Only time counts in which the others could prolong their lives: none can while the database is

@@ -142,7 +142,7 @@ export class NodeMembership implements Membership {
     this.#isRetired = true;
     const life = this.life();
     if (life === null) return;
-    await this.#tell(transaction => retireNode(transaction, life));
+    await this.#writeLife(transaction => retireNode(transaction, life));
     await this.refresh();
   }
 
@@ -152,7 +152,7 @@ export class NodeMembership implements Membership {
     const life = this.#life;
     clearTimeout(this.#expiry);
     this.#life = null;
-    if (life !== null) await this.#tell(transaction => endNode(transaction, life));
+    if (life !== null) await this.#writeLife(transaction => endNode(transaction, life));
   }
 
   async #beat(): Promise<void> {
@@ -176,7 +176,7 @@ export class NodeMembership implements Membership {
   async #join(): Promise<void> {
     const sentMs = performance.now();
     const self = this.#isRetired ? { ...this.#self, roles: [] } : this.#self;
-    const epoch = await this.#tell(transaction => joinNode(transaction, self, this.#times.ttlMs, this.#lastEpoch));
+    const epoch = await this.#writeLife(transaction => joinNode(transaction, self, this.#times.ttlMs, this.#lastEpoch));
     if (epoch === null) {
       this.#report(`another process runs as the node "${this.#self.id}"; this process waits until it has stopped`);
       return;
@@ -209,7 +209,7 @@ export class NodeMembership implements Membership {
   }
 
   /** Runs a change of nodes in a transaction that notifies the other replicas. */
-  #tell<R>(work: (transaction: Parameters<typeof endNode>[0]) => Promise<R>): Promise<R> {
+  #writeLife<R>(work: (transaction: Parameters<typeof endNode>[0]) => Promise<R>): Promise<R> {
     return this.#database.transact(async transaction => {
       const result = await work(transaction);
       await publish(transaction, TOPIC_NODES, this.#self.id);
@@ -252,7 +252,7 @@ export function singleReplica(self: Joining): Cluster {
     },
     feed: { subscribe: () => () => undefined, publishing: writes => writes, behindMs: () => 0 },
     join: async () => undefined,
-    own(given) {
+    setLeaseOwner(given) {
       owner = given;
       for (const name of ALL) owner.onAcquired(name, 1);
     },

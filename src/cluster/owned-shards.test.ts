@@ -16,7 +16,7 @@ function node() {
     release: async (names: readonly string[], ms: number) => void told.push(`${name} release ${names} ${ms}`),
     lost: (names: readonly string[]) => void told.push(`${name} lost ${names}`),
   });
-  owned.tell([listener('one'), listener('two')], () => void told.push('other'));
+  owned.setListeners([listener('one'), listener('two')], () => void told.push('other'));
   const acquire = (name: LeaseName) => {
     held.add(name);
     owned.onAcquired(name);

@@ -38,7 +38,7 @@ export class OwnedShards implements LeaseOwner {
    * Sets the listeners; must be called before the first lease is taken. Listeners get new shards in this
    * order and lost ones in the opposite order. `onOther` is called when another lease is acquired or lost.
    */
-  tell(listeners: readonly ShardListener[], onOther: () => void): void {
+  setListeners(listeners: readonly ShardListener[], onOther: () => void): void {
     this.#listeners = listeners;
     this.#onOther = onOther;
   }

@@ -45,7 +45,7 @@ export class Peers {
   }
 
   /** Returns a connection for one request. Fails with `unavailable` when too many are open. */
-  take(address: string): PeerConnection {
+  acquire(address: string): PeerConnection {
     const free = this.#free.get(address);
     for (let connection = free?.pop(); connection !== undefined; connection = free?.pop()) {
       if (connection.isFree) return connection;

@@ -64,11 +64,11 @@ export class ClusterReplica implements Cluster {
     this.#database = database;
     this.#times = times;
     this.#log = log;
-    const events = { refreshed: () => this.shards.look(), lost: () => this.shards.drop() };
+    const events = { refreshed: () => this.shards.reconcileSoon(), lost: () => this.shards.drop() };
     this.membership = new NodeMembership(database, self, { times, events, log });
     this.shards = new NodeShards(database, this.membership, { times, log });
     this.feed = new NodeFeed(database, { pollMs: times.pollMs, log });
-    this.feed.subscribe(TOPIC_LEASES, key => (key === null ? this.shards.forget() : this.shards.look()));
+    this.feed.subscribe(TOPIC_LEASES, key => (key === null ? this.shards.forget() : this.shards.reconcileSoon()));
     this.feed.subscribe(TOPIC_NODES, () => void this.membership.refresh().catch(() => undefined));
     this.#sweeps = new Interval(times.sweepMs, () => this.#sweep());
   }
@@ -88,7 +88,7 @@ export class ClusterReplica implements Cluster {
     this.#sweeps.start();
   }
 
-  own(owner: LeaseOwner): void {
+  setLeaseOwner(owner: LeaseOwner): void {
     this.shards.own(owner);
   }
 

@@ -91,11 +91,11 @@ export class NodeShards implements Shards {
 
   own(owner: LeaseOwner): void {
     this.#owner = owner;
-    this.look();
+    this.reconcileSoon();
   }
 
   /** Requests a pass over the leases. Requests until its beginning share it. */
-  look(): void {
+  reconcileSoon(): void {
     if (this.#isClosed) return;
     this.#isAsked = true;
     this.#round ??= this.#rounds().finally(() => {
@@ -113,7 +113,7 @@ export class NodeShards implements Shards {
    */
   forget(): void {
     this.#epochs.clear();
-    this.look();
+    this.reconcileSoon();
   }
 
   /** Transfers all leases after the life was retired. Resolves when none is held. */
@@ -131,7 +131,7 @@ export class NodeShards implements Shards {
   }
 
   async #lookNow(): Promise<void> {
-    this.look();
+    this.reconcileSoon();
     await this.#round;
   }
 
@@ -140,7 +140,7 @@ export class NodeShards implements Shards {
       this.#isAsked = false;
       clearTimeout(this.#retry);
       try {
-        const isDone = await this.#look();
+        const isDone = await this.#reconcile();
         this.#problem = null;
         if (!isDone) this.#again();
       } catch (error) {
@@ -153,21 +153,21 @@ export class NodeShards implements Shards {
   }
 
   #again(): void {
-    if (!this.#isClosed) this.#retry = setTimeout(() => this.look(), this.#times.retryMs).unref();
+    if (!this.#isClosed) this.#retry = setTimeout(() => this.reconcileSoon(), this.#times.retryMs).unref();
   }
 
   /** Runs one pass. Returns false when a lease that this node should take could not be taken yet. */
-  async #look(): Promise<boolean> {
+  async #reconcile(): Promise<boolean> {
     const leases = await listLeases(this.#database.database);
     const living = this.#membership.living();
     const known = leases.filter(({ name, epoch }) => epoch >= (this.#epochs.get(name as LeaseName) ?? 0));
     this.#learn(known, living);
     const life = this.#membership.life();
     if (life === null || this.#owner === null) return true;
-    this.#settle(known, life);
+    this.#applyLeases(known, life);
     this.#moves = planAll(leases, living);
     this.#release(life);
-    return await this.#take(leases, life);
+    return await this.#acquireLeases(leases, life);
   }
 
   #learn(leases: readonly LeaseRecord[], living: readonly LivingNode[]): void {
@@ -184,7 +184,7 @@ export class NodeShards implements Shards {
    * Makes the held leases match the records. The answer to a take may have been lost, or another node may
    * have passed a lease here.
    */
-  #settle(leases: readonly LeaseRecord[], life: NodeLife): void {
+  #applyLeases(leases: readonly LeaseRecord[], life: NodeLife): void {
     for (const { name, epoch, holder } of leases) {
       const held = this.#held.get(name as LeaseName);
       const isOurs = holder?.nodeId === life.nodeId && holder.nodeEpoch === life.nodeEpoch;
@@ -197,7 +197,7 @@ export class NodeShards implements Shards {
     }
   }
 
-  async #take(leases: readonly LeaseRecord[], life: NodeLife): Promise<boolean> {
+  async #acquireLeases(leases: readonly LeaseRecord[], life: NodeLife): Promise<boolean> {
     const wanted = leases.filter(({ name, holder }) => holder === null && this.#moves.get(name) === life.nodeId);
     if (wanted.length === 0) return true;
     const taken = await this.#database.transact(async transaction => {
@@ -224,7 +224,7 @@ export class NodeShards implements Shards {
       held.isReleasing = true;
       const release = this.#handOver(name, held).finally(() => {
         this.#releases.delete(release);
-        this.look();
+        this.reconcileSoon();
       });
       this.#releases.add(release);
     }

@@ -9,7 +9,7 @@ test('a single replica holds every lease immediately, has no fence and starts no
   const acquired: LeaseName[] = [];
   const released: LeaseName[] = [];
   await cluster.join();
-  cluster.own({
+  cluster.setLeaseOwner({
     onAcquired: name => void acquired.push(name),
     onReleasing: async name => void released.push(name),
     onLost: () => expect.unreachable(),

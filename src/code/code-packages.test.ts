@@ -45,7 +45,10 @@ async function packages(change: Partial<CodePackagesOptions> = {}): Promise<Code
 
 const hashOf = (text: string) => createHash('sha256').update(text).digest('hex');
 const discarded: string[] = [];
-const unpacker = { take: async () => 0, discard: async (_: string, sha256: string) => void discarded.push(sha256) };
+const unpacker = {
+  unpackUpload: async () => 0,
+  discard: async (_: string, sha256: string) => void discarded.push(sha256),
+};
 const put = (to: CodePackages, text: string) =>
   to.put(TENANT, hashOf(text), Readable.from([Buffer.from(text)]), unpacker);
 const kept = () => readdir(join(dataDir, 'code/packages'));
@@ -139,7 +142,7 @@ test('an upload that is too large, differs from its hash, breaks off or does not
   await expect(made.put(TENANT, hashOf('half'), broken, unpacker)).rejects.toMatchObject({ code: 'unavailable' });
   const refused = made.put(TENANT, hashOf('bad'), Readable.from(['bad']), {
     ...unpacker,
-    take: async () => {
+    unpackUpload: async () => {
       throw failedPrecondition('the archive is refused');
     },
   });
@@ -159,7 +162,7 @@ test('a tenant stores no more bytes than its maximum, and other tenants are unaf
 
 test('a package whose unpacked bytes do not fit is refused, and its unpacked files are removed at once', async () => {
   const made = await packages();
-  const unpacking = (bytes: number) => ({ ...unpacker, take: async () => bytes });
+  const unpacking = (bytes: number) => ({ ...unpacker, unpackUpload: async () => bytes });
   const upload = (text: string, bytes: number) =>
     made.put(TENANT, hashOf(text), Readable.from([text]), unpacking(bytes));
   await upload('fits', 1990);

@@ -63,7 +63,7 @@ export interface Unpacker {
    * Unpacks an archive at its place of use, which proves that it can be unpacked. Returns the unpacked bytes.
    * Fails with `failed_precondition`.
    */
-  take(tenant: string, sha256: string, archive: string): Promise<number>;
+  unpackUpload(tenant: string, sha256: string, archive: string): Promise<number>;
   /** Removes the unpacked files of a package that was refused. */
   discard(tenant: string, sha256: string): Promise<void>;
 }
@@ -187,7 +187,7 @@ export class CodePackages implements PackageArchives {
     try {
       const bytes = await this.#receive(content, upload, sha256);
       if (known === null) await disk.assertFits(tenant, bytes);
-      const unpacked = await unpacker.take(tenant, sha256, upload).catch(refuseArchive);
+      const unpacked = await unpacker.unpackUpload(tenant, sha256, upload).catch(refuseArchive);
       isUnpacked = true;
       if (known === null) await disk.assertFits(tenant, bytes + unpacked);
       await this.#blobs.put(row.blob, upload, sha256);

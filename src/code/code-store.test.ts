@@ -410,7 +410,7 @@ describe('code that instances place concurrently', () => {
       await mkdir(join(directory, 'code'));
       await writeFile(join(directory, 'code/main.py'), 'print(1)');
       execFileSync('tar', ['-czf', join(directory, 'code.tgz'), '-C', join(directory, 'code'), '.']);
-      await during('boot-1').take('acme', sha256, join(directory, 'code.tgz'));
+      await during('boot-1').unpackUpload('acme', sha256, join(directory, 'code.tgz'));
       const after = during('boot-2');
       after.registerUser('acme', sha256, 'agent');
       await after.sweep(new Set());

@@ -186,7 +186,7 @@ export class CodeStore {
    * Unpacks a package during its upload, which proves the archive and prepares its use. Returns the unpacked
    * bytes. Fails as `unpack` does.
    */
-  async take(tenant: string, sha256: string, archive: string): Promise<number> {
+  async unpackUpload(tenant: string, sha256: string, archive: string): Promise<number> {
     const entry = this.#entryOf({ storage: 'package', tenant, sha256 });
     const bytes = await sizeOf(await this.#once(entry, 'kept', async () => archive));
     await this.#trim();
@@ -253,7 +253,7 @@ export class CodeStore {
 
   /** Counts the bytes for the tenant. If this fails, the caller of `place` calls `release`. */
   async #count(tenant: string, item: string, instanceId: string, path: string): Promise<void> {
-    await this.#options.disk.hold(tenant, item, instanceId, () => sizeOf(path));
+    await this.#options.disk.acquire(tenant, item, instanceId, () => sizeOf(path));
     this.#counted.set(instanceId, item);
   }
 

@@ -49,7 +49,7 @@ class Copy {
       await this.#entry(source, entry, join(target, entry), name === '' ? entry : `${name}/${entry}`, depth);
     }
     const made = await open(target, constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW);
-    await settle(made, source);
+    await applyOwnership(made, source);
   }
 
   async #entry(directory: OpenedPath, entry: string, target: string, name: string, depth: number): Promise<void> {
@@ -87,7 +87,7 @@ class Copy {
         await to.close();
         throw error;
       }
-      await settle(to, source);
+      await applyOwnership(to, source);
     } finally {
       await from.close();
     }
@@ -95,7 +95,7 @@ class Copy {
 }
 
 /** Sets owner and permissions last, because until then no other user can open the copy. */
-async function settle(made: FileHandle, { uid, gid, mode }: OpenedPath): Promise<void> {
+async function applyOwnership(made: FileHandle, { uid, gid, mode }: OpenedPath): Promise<void> {
   try {
     if ((mode & READABLE_BY_ALL) === 0 && process.geteuid?.() === 0) await made.chown(uid, gid);
     await made.chmod(mode & PERMISSIONS);

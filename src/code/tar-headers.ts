@@ -84,12 +84,12 @@ class TarHeaderReader {
       this.#filled += copied;
       if (this.#filled < this.#wanted.length) return;
       this.#filled = 0;
-      if (this.#pax === null) this.#takeHeader();
-      else this.#takeRecords(this.#pax);
+      if (this.#pax === null) this.#readHeader();
+      else this.#readRecords(this.#pax);
     }
   }
 
-  #takeHeader(): void {
+  #readHeader(): void {
     if (isEmpty(this.#block)) return;
     const header = headerOf(this.#block);
     const kind = LONG_HEADERS[header.type];
@@ -116,7 +116,7 @@ class TarHeaderReader {
     }
   }
 
-  #takeRecords(header: TarHeader): void {
+  #readRecords(header: TarHeader): void {
     const size = sizeIn(this.#wanted, header);
     if (header.type === 'x') this.#paxSize = size;
     // A size in a global header would count for some later entries and not for others.

@@ -12,7 +12,7 @@ test('an event has its type, time and replica in one line of JSON even when a te
 
 test('seenBy returns the last event number of this replica and of other replicas up to an id', () => {
   const log = new EventLog();
-  log.beginRun('aaaaaaaa', 0);
+  log.startRun('aaaaaaaa', 0);
   log.add('a', 'job', {});
   log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
   log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
@@ -55,11 +55,11 @@ test('seenBy returns null for an id of the future, or when its successors are no
 
 test('the log adds a reset when events of another replica are missing or that replica is lost', () => {
   const log = new EventLog();
-  log.beginRun('aaaaaaaa', 0);
+  log.startRun('aaaaaaaa', 0);
   log.addOfRun('aaaaaaaa', 1, { tenant: 'a', type: 'job', data: '{}' });
-  log.beginRun('aaaaaaaa', 1);
+  log.startRun('aaaaaaaa', 1);
   expect(log.end).toBe(2);
-  log.beginRun('aaaaaaaa', 9);
+  log.startRun('aaaaaaaa', 9);
   expect(log.at(2)).toMatchObject({ type: 'reset', isLocal: true });
   expect(log.seenBy(`${log.run}-0.aaaaaaaa-1`)).toBeNull();
   log.lost('aaaaaaaa');
@@ -72,7 +72,7 @@ test('the log remembers a bounded number of lost replicas, and seenBy returns nu
   const before = idAt(log, 1);
   const runs = Array.from({ length: 100 }, (_, at) => (at + 16).toString(16).padStart(8, '0'));
   for (const run of runs) {
-    log.beginRun(run, 0);
+    log.startRun(run, 0);
     log.addOfRun(run, 1, { tenant: 'a', type: 'job', data: '{}' });
     log.lost(run);
   }

@@ -96,7 +96,7 @@ export class EventLog {
    * Begins or resumes a run of another replica, whose events after `from` follow. If events before them are
    * missing, readers get a `reset`.
    */
-  beginRun(run: string, from: number): void {
+  startRun(run: string, from: number): void {
     const origin = this.#origins.get(run);
     this.#ended.delete(run);
     if (from > (origin?.last ?? 0)) this.reset(true);

@@ -56,7 +56,7 @@ export class EventReader {
   }
 
   /** Begins with the `recent` newest wanted events. */
-  begin(recent: number): void {
+  startWithRecent(recent: number): void {
     const { log, format, isWanted } = this.#options;
     for (let left = recent; left > 0; ) {
       const event = log.at(this.#place - 1);
@@ -78,7 +78,7 @@ export class EventReader {
   }
 
   /** Begins at the end of the log, because earlier events are missing. */
-  beginAtEnd(): void {
+  startAtEnd(): void {
     const { log, format } = this.#options;
     this.#write(format.marker('reset', log.idBefore(this.#place)));
   }

@@ -78,10 +78,10 @@ function read(log: EventLog, from: number | string): { readonly heard: string[];
       heartbeat: '',
     },
   });
-  if (typeof from === 'number') reader.begin(from);
+  if (typeof from === 'number') reader.startWithRecent(from);
   else {
     const seen = log.seenBy(from);
-    if (seen === null) reader.beginAtEnd();
+    if (seen === null) reader.startAtEnd();
     else reader.resume(seen);
   }
   return { heard, ids, end: () => reader.end() };

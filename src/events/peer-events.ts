@@ -188,7 +188,7 @@ class Follower {
     if ('run' in said) {
       if (this.run !== '' && this.run !== said.run) this.#log.lost(this.run);
       this.run = said.run;
-      this.#log.beginRun(said.run, said.from);
+      this.#log.startRun(said.run, said.from);
     } else this.#log.addOfRun(this.run, said.number, said.sent);
   }
 }

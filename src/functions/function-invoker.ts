@@ -367,7 +367,7 @@ export class FunctionInvoker {
       if (beforeRun) await beforeRun();
       onPlaced?.(instance.id);
       // Interrupts reach running calls only, so the call becomes interruptible here.
-      if (headers.session) sessionCall = this.#sessionCalls.begin(fn.urn, headers.session.id, call.signal);
+      if (headers.session) sessionCall = this.#sessionCalls.startCall(fn.urn, headers.session.id, call.signal);
       isSent = call.signal?.aborted !== true;
       // The instance counts the body in this same turn of the event loop. No other call can take its bytes in
       // between.

@@ -67,7 +67,7 @@ export class LogMerge implements Holder {
     }
   }
 
-  giveUp(): void {
+  abandon(): void {
     this.#isGivenUp = true;
     this.#dropAll();
     this.#wakeReader?.();

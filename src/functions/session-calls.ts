@@ -19,7 +19,7 @@ export class SessionCalls {
   readonly #running = new Map<string, Set<CallController>>();
 
   /** Records a call until `end`. */
-  begin(urn: string, sessionId: string, caller: CallSignal | undefined): SessionCall {
+  startCall(urn: string, sessionId: string, caller: CallSignal | undefined): SessionCall {
     const key = keyOf(urn, sessionId);
     const controller = new CallController();
     const abort = () => controller.abort(caller?.reason);

@@ -80,7 +80,7 @@ export class CallHistory {
   }
 
   get counts(): CallHistoryCounts {
-    this.#dropped += this.#ring.takeDropped();
+    this.#dropped += this.#ring.drainDropped();
     return { written: this.#written, dropped: this.#dropped, failed: this.#failed };
   }
 
@@ -119,7 +119,7 @@ export class CallHistory {
     const writes: Promise<void>[] = [];
     let rows: CallTable[] = [];
     for (let left = this.#ring.size; left > 0; left -= TURN_CALLS) {
-      for (const call of this.#ring.take(Math.min(left, TURN_CALLS))) rows.push(toCallRow(call, this.#options));
+      for (const call of this.#ring.shiftMany(Math.min(left, TURN_CALLS))) rows.push(toCallRow(call, this.#options));
       if (rows.length >= WRITE_CALLS) {
         writes.push(this.#insert(rows));
         rows = [];

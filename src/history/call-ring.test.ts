@@ -49,10 +49,10 @@ describe('CallRing', () => {
   test('drops the oldest calls when it is full, and counts them', () => {
     const { ring, filled } = ringOf();
     for (const id of ['1', '2', '3', '4', '5']) ring.push(finishedCall({ id }));
-    expect(ring.take(2).map(({ id }) => id)).toEqual(['3', '4']);
+    expect(ring.shiftMany(2).map(({ id }) => id)).toEqual(['3', '4']);
     ring.push(finishedCall({ id: '6' }));
-    expect(ring.take(9).map(({ id }) => id)).toEqual(['5', '6']);
-    expect([ring.takeDropped(), ring.takeDropped(), ring.size, filled.times]).toEqual([2, 0, 0, 1]);
+    expect(ring.shiftMany(9).map(({ id }) => id)).toEqual(['5', '6']);
+    expect([ring.drainDropped(), ring.drainDropped(), ring.size, filled.times]).toEqual([2, 0, 0, 1]);
     ring.push(finishedCall({ id: '7' }));
     expect(filled.times).toBe(2);
   });
@@ -60,14 +60,14 @@ describe('CallRing', () => {
   test('drops the oldest calls when their bodies are too large together', () => {
     const { ring } = ringOf({ maxBytes: 1000 });
     for (const id of ['1', '2', '3']) ring.push(finishedCall({ id, input: Buffer.alloc(400) }));
-    expect(ring.take(9).map(({ id }) => id)).toEqual(['2', '3']);
-    expect(ring.takeDropped()).toBe(1);
+    expect(ring.shiftMany(9).map(({ id }) => id)).toEqual(['2', '3']);
+    expect(ring.drainDropped()).toBe(1);
   });
 
   test('keeps the beginnings of large bodies, and their lengths', () => {
     const { ring } = ringOf();
     ring.push(finishedCall({ input: Buffer.alloc(100_000, 'a'), output: Buffer.from('{}') }));
-    const [call] = ring.take(1);
+    const [call] = ring.shiftMany(1);
     expect(call?.input.toString()).toBe('a'.repeat(17));
     expect(call?.input.buffer.byteLength).toBeLessThan(100_000);
     expect(call?.wholeBytes).toEqual({ input: 100_000, output: 2 });

@@ -62,7 +62,7 @@ export class CallRing implements CallSink {
   }
 
   /** Returns the number of calls that a full ring has dropped since the last call of this method. */
-  takeDropped(): number {
+  drainDropped(): number {
     const dropped = this.#dropped;
     this.#dropped = 0;
     return dropped;
@@ -100,7 +100,7 @@ export class CallRing implements CallSink {
   }
 
   /** Removes and returns up to `count` of the oldest calls. */
-  take(count: number): FinishedCall[] {
+  shiftMany(count: number): FinishedCall[] {
     const taken: FinishedCall[] = [];
     while (taken.length < count && this.#size > 0) taken.push(this.#shift());
     return taken;
@@ -120,10 +120,10 @@ export class CallRing implements CallSink {
     const { input, output } = call;
     if (input.length <= COPIED_BYTES && (output === null || output.length <= COPIED_BYTES)) return call;
     const wholeBytes = { input: input.length, output: output?.length ?? 0 };
-    return { ...call, wholeBytes, input: this.#beginning(input), output: output && this.#beginning(output) };
+    return { ...call, wholeBytes, input: this.#prefixOf(input), output: output && this.#prefixOf(output) };
   }
 
-  #beginning(body: Buffer): Buffer {
+  #prefixOf(body: Buffer): Buffer {
     const { bodyBytes } = this.#options;
     // One byte more shows that something is missing.
     return body.length <= bodyBytes ? body : Buffer.from(body.subarray(0, bodyBytes + 1));

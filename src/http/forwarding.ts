@@ -157,7 +157,7 @@ export class Forwarding {
    * Returns false if this replica must answer the request; nothing has happened then.
    * True: the request was answered, or one of the functions of `passing` is called later.
    */
-  takes(passing: Passing): boolean {
+  tryForward(passing: Passing): boolean {
     const { thing, keyOf } = passing.livesWith;
     const key = keyOf(passing.addressed);
     if (key === null) {
@@ -168,12 +168,12 @@ export class Forwarding {
     if (target instanceof Promise) {
       target
         .then(found => {
-          if (!this.#goes(passing, found, key)) passing.here();
+          if (!this.#sendTo(passing, found, key)) passing.here();
         })
         .catch((error: unknown) => passing.fail(numbered(asServiceError(error, passing.traceId), passing.livesWith)));
       return true;
     }
-    return this.#goes(passing, target, key);
+    return this.#sendTo(passing, target, key);
   }
 
   /**
@@ -197,7 +197,7 @@ export class Forwarding {
       .catch(fail);
   }
 
-  #goes(passing: Passing, target: Target, key: string): boolean {
+  #sendTo(passing: Passing, target: Target, key: string): boolean {
     if (target === null) {
       letBodyCome(passing);
       return false;
@@ -271,7 +271,7 @@ export function addForwarding(app: FastifyInstance, forwarding: Forwarding): voi
       return;
     }
     const isUpgrade = (request as FastifyRequest & { readonly ws?: boolean }).ws === true;
-    const isTaken = forwarding.takes({
+    const isTaken = forwarding.tryForward({
       livesWith: route.livesWith,
       addressed: request,
       raw,

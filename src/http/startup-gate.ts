@@ -34,7 +34,7 @@ export function addStartupGate(app: FastifyInstance, started: Promise<void>, bou
   app.addHook('onRequest', (request, reply, done) => {
     if (isStarted || request.routeOptions.config.servesWhileStarting === true) done();
     else if (waiting.size >= bounds.maxWaiting) refuse(reply);
-    else hold(waiting, reply, bounds.waitMs, done);
+    else delayRequest(waiting, reply, bounds.waitMs, done);
   });
   // The server stops before it has started.
   app.addHook('preClose', done => {
@@ -43,7 +43,7 @@ export function addStartupGate(app: FastifyInstance, started: Promise<void>, bou
   });
 }
 
-function hold(waiting: Set<Waiting>, reply: FastifyReply, waitMs: number, done: () => void): void {
+function delayRequest(waiting: Set<Waiting>, reply: FastifyReply, waitMs: number, done: () => void): void {
   const leave = () => {
     clearTimeout(timer);
     reply.raw.off('close', leave);

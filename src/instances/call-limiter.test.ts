@@ -14,7 +14,7 @@ test('the limiter accepts a call while the waiting bound and the open-call bytes
   calls.enter('t', 60);
   expect(calls.refusal('t', 0, 0, 40)).toBeUndefined();
   expect(calls.refusal('t', 0, 0, 41)).toMatchObject(full);
-  calls.leave('t', 60);
+  calls.release('t', 60);
   expect(calls.refusal('t', 0, 0, 100)).toBeUndefined();
 });
 
@@ -25,7 +25,7 @@ test('limiters share one byte budget with calls that wait outside of a limiter',
   bytes.acquire('t', 40);
   expect(functions.refusal('t', 0, 0, 20)).toBeUndefined();
   expect(functions.refusal('t', 0, 0, 21)).toMatchObject({ number: 150510 });
-  agents.leave('t', 40);
+  agents.release('t', 40);
   expect(functions.refusal('t', 0, 0, 60)).toBeUndefined();
 });
 
@@ -42,10 +42,10 @@ test('idle resolves when the last open call ends, or immediately when no call is
   const idle = calls.idle(60_000).then(() => {
     isIdle = true;
   });
-  calls.leave('t', 0);
+  calls.release('t', 0);
   await Promise.resolve();
   expect(isIdle).toBe(false);
-  calls.leave('t', 0);
+  calls.release('t', 0);
   await idle;
   expect(calls.openCalls).toBe(0);
 });

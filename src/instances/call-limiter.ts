@@ -37,7 +37,7 @@ export class CallLimiter {
     this.#bytes.acquire(tenant, bodyBytes);
   }
 
-  leave(tenant: string, bodyBytes: number): void {
+  release(tenant: string, bodyBytes: number): void {
     this.#calls--;
     this.#bytes.release(tenant, bodyBytes);
     if (this.#calls === 0) this.#onIdle?.();

@@ -137,7 +137,7 @@ export class LiveInstance {
     const running = channel.isClosed ? this.#callLater(channel, call) : channel.call(call);
     return running.then(
       outcome => {
-        this.#limiter.leave(this.tenant, bodyBytes);
+        this.#limiter.release(this.tenant, bodyBytes);
         return outcome;
       },
       (error: unknown) => this.#callFailed(error, channel, bodyBytes),
@@ -163,7 +163,7 @@ export class LiveInstance {
     try {
       throw error instanceof ChannelClosed ? unavailable(await this.#findOut(channel)) : error;
     } finally {
-      this.#limiter.leave(this.tenant, bodyBytes);
+      this.#limiter.release(this.tenant, bodyBytes);
     }
   }
 

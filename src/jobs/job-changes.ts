@@ -12,18 +12,18 @@ export interface JobChange {
 /** Notifies the watchers of a job of its changes. */
 export class JobChanges {
   readonly #watchers = new Map<number, Set<JobWatch>>();
-  readonly #tell: ((change: JobChange) => void) | undefined;
+  readonly #notify: ((change: JobChange) => void) | undefined;
 
   /** Calls `tell` for every change of a state. `tell` must not throw. */
   constructor(tell?: (change: JobChange) => void) {
-    this.#tell = tell;
+    this.#notify = tell;
   }
 
   /** Notifies the watchers after a new state was stored. `change` has the fields that differ from `job`. */
   changed(job: Job, change: Partial<Pick<JobChange, 'status' | 'message' | 'attempt'>>): void {
     this.emit(job.sequence);
     const { tenant, id, status, message, attempt } = job;
-    this.#tell?.({ tenant, id, status, message, attempt, ...change });
+    this.#notify?.({ tenant, id, status, message, attempt, ...change });
   }
 
   watch(sequence: number, signal: AbortSignal): JobWatch {

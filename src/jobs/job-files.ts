@@ -83,7 +83,7 @@ export class JobFiles {
       }
     }
     if (platformMounts.length > 0 && (workingDir !== null || pyModules.length > 0))
-      await this.#options.disk.hold(job.tenant, root, root, () => diskUsage(root));
+      await this.#options.disk.acquire(job.tenant, root, root, () => diskUsage(root));
     return { mounts, platformMounts, workingDir: workspace, pythonPath };
   }
 

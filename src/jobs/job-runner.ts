@@ -163,7 +163,7 @@ export class JobRunner {
       if ('result' in started) return started.result;
       const { command } = started;
       live.command = command;
-      if (!(await this.#markRunning(claimed, command))) return this.#giveUp(command);
+      if (!(await this.#markRunning(claimed, command))) return this.#removeCommand(command);
       if (live.stopGraceMs !== null) this.#stopLive(live, live.stopGraceMs);
       return await this.#watch(claimed, command);
     } finally {
@@ -199,7 +199,7 @@ export class JobRunner {
     if (found === 'gone')
       return await this.#states.end(job, endOf({ ...GONE, atMs: Date.now() }, stopReason, job.spec.rules, ''));
     live.command = found;
-    if (job.status === 'PENDING' && !(await this.#markRunning(job, found))) return this.#giveUp(found);
+    if (job.status === 'PENDING' && !(await this.#markRunning(job, found))) return this.#removeCommand(found);
     // Read again: a stop that arrived before the job was live here has only stored its reason.
     const now = await this.#states.read(job);
     if (now !== null && now.stopReason !== '') this.#stopLive(live, this.#graceOf(job));
@@ -217,7 +217,7 @@ export class JobRunner {
   }
 
   /** Removes the command of a job that this node does not own any more. The record stays unchanged. */
-  #giveUp(command: Command): RunResult {
+  #removeCommand(command: Command): RunResult {
     void this.#options.instances.commands.remove(command);
     return 'over';
   }

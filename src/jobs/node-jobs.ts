@@ -79,7 +79,7 @@ export class NodeJobs {
   /** Continues the jobs of an earlier process of this node. */
   async start(): Promise<void> {
     const { database, node, files, queue, runner } = this.#options;
-    await this.#own();
+    await this.#acquireJobs();
     for (const stored of await listOpenJobs(database, node.id)) {
       const { job } = stored;
       const tracked = this.#track(job);
@@ -172,9 +172,9 @@ export class NodeJobs {
     const { database, writes, node, runner, packages } = this.#options;
     if (!this.#isStarted || this.#isClosing) return;
     const before = [...this.#open.keys()];
-    await this.#own();
+    await this.#acquireJobs();
     const own = new Map((await listOwnJobs(database, node.id)).map(row => [row.sequence, row]));
-    for (const sequence of before) if (!own.has(sequence)) this.#lose(sequence);
+    for (const sequence of before) if (!own.has(sequence)) this.#dropLost(sequence);
     for (const { sequence, waits, isStopped } of own.values()) {
       if (!waits && !isStopped) continue;
       const isKnown = this.#open.has(sequence);
@@ -202,7 +202,7 @@ export class NodeJobs {
     }
   }
 
-  async #own(): Promise<void> {
+  async #acquireJobs(): Promise<void> {
     const { writes, node } = this.#options;
     const owner = ownerOf(node);
     if (owner.epoch === this.#epoch) return;
@@ -211,7 +211,7 @@ export class NodeJobs {
   }
 
   /** Drops a job whose record does not name this node any more, because it ended or another node owns it. */
-  #lose(sequence: number): void {
+  #dropLost(sequence: number): void {
     const { queue, runner, changes } = this.#options;
     const tracked = this.#open.get(sequence);
     if (!tracked) return;

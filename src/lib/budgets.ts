@@ -44,7 +44,7 @@ export class TenantBudget {
 /** Something that holds bytes for a peer, which may be slow on purpose. */
 export interface Holder {
   /** Releases the held bytes at once, because other holders need memory. Must not throw. */
-  giveUp(): void;
+  abandon(): void;
 }
 
 /**
@@ -95,6 +95,6 @@ export class HeldBytes {
     }
     if (worst === undefined) return;
     this.release(worst);
-    worst.giveUp();
+    worst.abandon();
   }
 }

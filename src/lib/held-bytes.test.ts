@@ -4,7 +4,7 @@ import { HeldBytes, type Holder } from './budgets.ts';
 afterEach(() => vi.useRealTimers());
 
 function holderOf(gaveUp: string[], name: string): Holder {
-  return { giveUp: () => void gaveUp.push(name) };
+  return { abandon: () => void gaveUp.push(name) };
 }
 
 test('HeldBytes makes the holder with the most bytes times time give up above the bound', () => {

@@ -3,7 +3,7 @@ import { FrameJoiner, FrameTooLong, frameHead, frameOf } from './length-frames.t
 
 function takeAll(joiner: FrameJoiner): string[] {
   const taken: string[] = [];
-  for (let frame = joiner.take(); frame !== null; frame = joiner.take()) taken.push(frame.body.toString());
+  for (let frame = joiner.shift(); frame !== null; frame = joiner.shift()) taken.push(frame.body.toString());
   return taken;
 }
 
@@ -35,25 +35,25 @@ test('frameOf joins its parts into one body, and frameHead precedes a body that 
 test('FrameJoiner returns the bytes after the last frame from rest, and only once', () => {
   const joiner = new FrameJoiner(1000);
   joiner.push(Buffer.concat([frameOf(Buffer.from('answer')), Buffer.from('and then bytes')]));
-  expect(joiner.take()?.body.toString()).toBe('answer');
+  expect(joiner.shift()?.body.toString()).toBe('answer');
   expect(joiner.rest().toString()).toBe('and then bytes');
-  expect(joiner.take()).toBeNull();
+  expect(joiner.shift()).toBeNull();
 });
 
 test('FrameJoiner rejects a frame above its limit before the body arrives', () => {
   const joiner = new FrameJoiner(10);
   joiner.push(frameHead(10));
-  expect(joiner.take()).toBeNull();
+  expect(joiner.shift()).toBeNull();
   const other = new FrameJoiner(10);
   other.push(frameHead(11));
-  expect(() => other.take()).toThrow(FrameTooLong);
+  expect(() => other.shift()).toThrow(FrameTooLong);
 });
 
 test('FrameJoiner supports a head that ends with the length field', () => {
   const joiner = new FrameJoiner(1000, 8);
   joiner.push(Buffer.concat([Buffer.of(2, 0, 0, 0), frameOf(Buffer.from('error'))]).subarray(0, 9));
-  expect(joiner.take()).toBeNull();
+  expect(joiner.shift()).toBeNull();
   joiner.push(Buffer.from('rror'));
-  const frame = joiner.take();
+  const frame = joiner.shift();
   expect([frame?.head[0], frame?.body.toString()]).toEqual([2, 'error']);
 });

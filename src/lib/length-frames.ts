@@ -42,7 +42,7 @@ export class FrameJoiner {
   }
 
   /** Returns the next complete frame, or null. Throws `FrameTooLong`. */
-  take(): { readonly head: Buffer; readonly body: Buffer } | null {
+  shift(): { readonly head: Buffer; readonly body: Buffer } | null {
     if (this.#bytes < this.#wantedBytes) return null;
     const all = this.rest();
     const bodyBytes = all.readUInt32BE(this.#headBytes - 4);

@@ -197,7 +197,7 @@ class Pass {
         batch = [];
       }
     } catch (error) {
-      this.#keep('a directory', error);
+      this.#recordFailure('a directory', error);
     }
     await Promise.all(batch);
   }
@@ -209,7 +209,7 @@ class Pass {
       else if ((await removeEmpty(entry.path)) === 'full' && !(await removeDirectory(entry))) return;
       this.hasProgress = true;
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') this.#keep(entry.shown, error);
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') this.#recordFailure(entry.shown, error);
     }
   }
 
@@ -243,7 +243,7 @@ class Pass {
     }
   }
 
-  #keep(name: string, error: unknown): void {
+  #recordFailure(name: string, error: unknown): void {
     const { code, syscall, message } = error as NodeJS.ErrnoException;
     this.left ??= `${name}: ${code === undefined ? message : `${code} (${syscall})`}`;
   }

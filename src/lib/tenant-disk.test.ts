@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { TenantDisk } from './tenant-disk.ts';
 
 const hold = (disk: TenantDisk, tenant: string, item: string, user: string, bytes: number) =>
-  disk.hold(tenant, item, user, async () => bytes);
+  disk.acquire(tenant, item, user, async () => bytes);
 
 test('a tenant is refused with a sentence when stored and used bytes together pass the maximum', async () => {
   const disk = new TenantDisk(100);

@@ -52,7 +52,7 @@ export class TenantDisk {
    * Counts an item once while it has users; `measure` reads its bytes when it has none yet. Fails with
    * `resource_exhausted` and counts nothing when it does not fit.
    */
-  async hold(tenant: string, item: string, user: string, measure: () => Promise<number>): Promise<void> {
+  async acquire(tenant: string, item: string, user: string, measure: () => Promise<number>): Promise<void> {
     if (!this.#items.has(item)) {
       const bytes = await measure();
       await this.#alone(tenant, async () => {

@@ -46,7 +46,7 @@ export function decide(seen: PoolSnapshot): Plan {
   // A request is acknowledged before it is begun.
   if (pool.status === POOL_STATUS.new) return acknowledge(seen, POOL_STATUS.creating, 'creating');
   if (pool.status === POOL_STATUS.updateRequested) return acknowledge(seen, POOL_STATUS.updating, 'updating');
-  return seen.refusal === null ? keep(pool, seen) : refuse(pool, seen.refusal, view);
+  return seen.refusal === null ? planUpkeep(pool, seen) : refuse(pool, seen.refusal, view);
 }
 
 /**
@@ -76,7 +76,7 @@ function acknowledge({ view, nowMs }: PoolSnapshot, status: PoolStatus, msg: str
   return { report: { status, msg, readyCount }, actions: [], isGone: false, wakeAtMs: nowMs, overdue: [] };
 }
 
-function keep(pool: Pool, seen: PoolSnapshot): Plan {
+function planUpkeep(pool: Pool, seen: PoolSnapshot): Plan {
   const { spec } = pool;
   const { view, nowMs, mayMake } = seen;
   const { set } = view;

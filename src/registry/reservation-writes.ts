@@ -33,7 +33,7 @@ export async function writeReservation(
   installed: readonly string[],
 ): Promise<Reservation> {
   const key = { tenant, name, version };
-  const record = await hold(transaction, key);
+  const record = await lockReservation(transaction, key);
   checkClusters(
     requested.map(cluster => cluster.clusterId),
     installed,
@@ -66,7 +66,7 @@ export async function dropReservations(
   key: ReservationKey,
   label: string | null,
 ): Promise<void> {
-  await hold(transaction, key);
+  await lockReservation(transaction, key);
   const { tenant, name, version } = key;
   if ((await deleteReservations(transaction, tenant, name, version, label)) > 0) {
     await publishChange(transaction, tenant, name);
@@ -77,7 +77,7 @@ export async function dropReservations(
 }
 
 /** Returns the record of the version, locked against other changes of its reservations. */
-async function hold(transaction: WriteTransaction, key: ReservationKey): Promise<string> {
+async function lockReservation(transaction: WriteTransaction, key: ReservationKey): Promise<string> {
   await aloneWithFunction(transaction, key.tenant, key.name);
   const record = await holdVersion(transaction, key);
   if (record !== null) return record;

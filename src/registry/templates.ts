@@ -56,7 +56,7 @@ export class Templates {
   }
 
   /** Records a new build, which waits for its start. Fails with `resource_exhausted`. */
-  async begin(tenant: string, name: string, spec: TemplateSpec): Promise<TemplateBuild> {
+  async createBuild(tenant: string, name: string, spec: TemplateSpec): Promise<TemplateBuild> {
     const nowMs = Date.now();
     const row: TemplateBuildTable = {
       ...{ id: randomUUID(), tenant, name, status: 'waiting', reason: '', step: '', tags: '{}', sha256: '' },

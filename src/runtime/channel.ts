@@ -122,13 +122,13 @@ export class Channel {
     });
     const owner: ConnectionOwner = {
       admit: (type, callId, payloadBytes) => this.#admitControl(type, callId, payloadBytes),
-      take: frame => this.#onControlFrame(frame),
+      receive: frame => this.#onControlFrame(frame),
       onClose: why => this.#end(why),
     };
     this.#control = new ControlLink(owner, connectControl);
-    data.own({
+    data.setOwner({
       admit: (type, callId, payloadBytes) => this.#admitData(type, callId, payloadBytes),
-      take: frame => this.#onDataFrame(frame),
+      receive: frame => this.#onDataFrame(frame),
       onClose: why => this.#onDataClosed(why),
     });
   }
@@ -369,7 +369,7 @@ export class Channel {
 
   #onDataFrame({ type, callId, payload }: Frame): void {
     if (type === FRAME.SAVE) {
-      this.#saves?.take(callId, payload, this.#abandoned.has(callId));
+      this.#saves?.receive(callId, payload, this.#abandoned.has(callId));
       return;
     }
     if (callId === 0) {

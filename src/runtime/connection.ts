@@ -25,7 +25,7 @@ const TO_RUNTIME = frameOf(Buffer.from('{"op":"runtime"}'));
 /** The owner of a connection. `admit` and `take` end it by throwing. */
 export interface ConnectionOwner {
   readonly admit: FrameReceiver['admit'];
-  readonly take: FrameReceiver['take'];
+  readonly receive: FrameReceiver['receive'];
   /** Called at the end. `why` is the reason this side ended the connection; null when it just ended. */
   readonly onClose: (why: string | null) => void;
 }
@@ -34,7 +34,7 @@ export interface ConnectionOwner {
 export interface Connection {
   readonly socket: net.Socket;
   readonly hello: HelloOk;
-  own(owner: ConnectionOwner): void;
+  setOwner(owner: ConnectionOwner): void;
   /** Drops the rest of this call's frame, if one has begun. */
   drop(callId: number): void;
 }
@@ -104,7 +104,7 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
   return new Promise((resolve, reject) => {
     const onread = {
       buffer: READ_BUFFER,
-      callback: (bytes: number, buffer: Uint8Array) => take((buffer as Buffer).subarray(0, bytes)),
+      callback: (bytes: number, buffer: Uint8Array) => feed((buffer as Buffer).subarray(0, bytes)),
     };
     const socket = open(onread);
     let connection: Connection | undefined;
@@ -135,15 +135,15 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       connection = {
         socket,
         hello: decodeHelloOk(frame.payload),
-        own: newOwner => {
+        setOwner: newOwner => {
           if (isClosed) {
             newOwner.onClose(why);
             return;
           }
           owner = newOwner;
-          reader.receiver = { ...newOwner, giveUp };
+          reader.receiver = { ...newOwner, abandon };
           isReading = true;
-          take(null);
+          feed(null);
           socket.resume();
         },
         drop: callId => reader.drop(callId),
@@ -154,11 +154,11 @@ function greet(open: (onread: net.OnReadOpts) => net.Socket, signal: AbortSignal
       reader.pause();
       resolve(connection);
     };
-    const giveUp = () =>
+    const abandon = () =>
       breakOff(new ProtocolError('it did not finish a frame, and other connections needed the memory'));
-    const reader = new FrameReader({ admit: admitGreeting, take: greeting, giveUp });
+    const reader = new FrameReader({ admit: admitGreeting, receive: greeting, abandon });
     let isReading = true;
-    const take = (chunk: Buffer | null): boolean => {
+    const feed = (chunk: Buffer | null): boolean => {
       if (socket.destroyed) return false;
       try {
         if (chunk === null) reader.release();
@@ -278,7 +278,7 @@ export class ControlLink {
     for (const frame of this.#waiting) this.#socket.write(frame);
     this.#waiting = [];
     this.#waitingBytes = 0;
-    connection.own(this.#owner);
+    connection.setOwner(this.#owner);
   }
 
   /** Writes a frame, and opens the connection first if necessary. */

@@ -71,18 +71,18 @@ test('an unwanted payload is dropped while it arrives', () => {
 });
 
 test('unfinished frames of all readers share one bound: the oldest are dropped, and new ones are read', () => {
-  const gaveUp: number[] = [];
+  const abandoned: number[] = [];
   const head = Buffer.alloc(10);
   writeHeader(head, 6, 1, LIMITS.frameBytes - 5);
   const most = Math.floor(LIMITS.unfinishedFrameBytes / LIMITS.frameBytes);
   const readers = Array.from({ length: most + 3 }, (_, index) => {
-    const receiver = { ...everyFrame(() => undefined), giveUp: () => void gaveUp.push(index) };
+    const receiver = { ...everyFrame(() => undefined), abandon: () => void abandoned.push(index) };
     const reader = new FrameReader(receiver);
     reader.push(head);
     return reader;
   });
-  expect(gaveUp.length).toBeGreaterThanOrEqual(3);
-  expect(gaveUp.length).toBeLessThanOrEqual(4);
+  expect(abandoned.length).toBeGreaterThanOrEqual(3);
+  expect(abandoned.length).toBeLessThanOrEqual(4);
   for (const reader of readers) reader.close();
   const late: Frame[] = [];
   const reader = new FrameReader(everyFrame(frame => void late.push(frame)));

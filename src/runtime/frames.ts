@@ -38,9 +38,9 @@ export interface FrameReceiver {
    */
   admit(type: number, callId: number, payloadBytes: number): boolean;
   /** Receives a frame. Its payload is empty if `admit` returned false. */
-  take(frame: Frame): void;
+  receive(frame: Frame): void;
   /** Notifies that an unfinished frame was dropped to free memory for others. No more frames can be read. */
-  giveUp(): void;
+  abandon(): void;
 }
 
 /** A frame whose payload has not arrived completely. */
@@ -99,9 +99,9 @@ export class FrameReader {
     UNFINISHED.release(this);
   }
 
-  giveUp(): void {
+  abandon(): void {
     this.close();
-    this.receiver.giveUp();
+    this.receiver.abandon();
   }
 
   /** Reads `bytes`. The caller may reuse their memory when this returns. */
@@ -127,16 +127,16 @@ export class FrameReader {
       const end = start + payloadBytes;
       if (end > length) {
         this.#rest = EMPTY;
-        this.#begin(type, callId, payloadBytes, isWanted, start === length ? EMPTY : buffer.subarray(start));
+        this.#openFrame(type, callId, payloadBytes, isWanted, start === length ? EMPTY : buffer.subarray(start));
         return;
       }
       at = end;
-      this.receiver.take({ type, callId, payload: isWanted ? buffer.subarray(start, end) : EMPTY });
+      this.receiver.receive({ type, callId, payload: isWanted ? buffer.subarray(start, end) : EMPTY });
     }
     this.#rest = at === length ? EMPTY : at === 0 ? buffer : Buffer.from(buffer.subarray(at));
   }
 
-  #begin(type: number, callId: number, payloadBytes: number, isWanted: boolean, first: Buffer): void {
+  #openFrame(type: number, callId: number, payloadBytes: number, isWanted: boolean, first: Buffer): void {
     const payload = isWanted ? Buffer.allocUnsafeSlow(payloadBytes) : null;
     this.#open = { type, callId, payload, payloadBytes, filledBytes: 0 };
     this.#fill(this.#open, first);
@@ -152,7 +152,7 @@ export class FrameReader {
     if (open.filledBytes < open.payloadBytes) return taken;
     this.#open = undefined;
     if (payload !== null) UNFINISHED.release(this);
-    this.receiver.take({ type, callId, payload: payload ?? EMPTY });
+    this.receiver.receive({ type, callId, payload: payload ?? EMPTY });
     return taken;
   }
 }

@@ -38,7 +38,7 @@ export class ChannelSaves {
   }
 
   /** Takes a SAVE. `isAbandoned`: the caller was told that the call failed. */
-  take(callId: number, payload: Buffer, isAbandoned: boolean): void {
+  receive(callId: number, payload: Buffer, isAbandoned: boolean): void {
     const save = decodeSave(payload);
     if (isAbandoned) this.#saver.reset(CUT_OFF);
     else if (callId === 0) this.#saveNow(save);

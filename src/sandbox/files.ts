@@ -154,7 +154,7 @@ export interface WatchEvent {
  */
 export interface DirectoryWatch extends AsyncIterable<WatchEvent> {
   /** Removes and returns the queued events. Without one, throws the reason of the end if the watch failed. */
-  take(): WatchEvent[];
+  drain(): WatchEvent[];
   /**
    * Resolves when all events of changes that happened before this call are queued, or the queue is full.
    * Rejects with the reason of the end.

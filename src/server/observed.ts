@@ -8,7 +8,7 @@ import { LATEST } from '../core/urn.ts';
 import type { Finding } from '../doctor/checks.ts';
 import { EventLog } from '../events/event-log.ts';
 import { OwnerEvents } from '../events/owner-events.ts';
-import { EVENTS_PATH, PeerEvents, tellEvents } from '../events/peer-events.ts';
+import { EVENTS_PATH, PeerEvents, tellEvents as streamEvents } from '../events/peer-events.ts';
 import type { InstanceChange } from '../instances/changes.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
@@ -148,7 +148,7 @@ export class ReplicasObserved {
     const query = new URLSearchParams(text);
     if (path === EVENTS_PATH) {
       response.writeHead(200, { 'Content-Type': 'application/jsonl' });
-      tellEvents(this.#log, query.get('after'), response);
+      streamEvents(this.#log, query.get('after'), response);
       return true;
     }
     const history = path === HISTORY_PATH ? this.history.answer(query) : null;

@@ -26,7 +26,7 @@ export interface PoolControl {
   /** Starts the controller. Never fails: an unreachable cluster is retried. */
   start(): Promise<void>;
   /** Starts a pass because another replica changed pools, or the result of `isHeld` changed. */
-  look(): void;
+  startPass(): void;
   /** Returns the pods of each pool as seen by this replica, for metrics. */
   counts(): readonly PodCount[];
   close(): Promise<void>;
@@ -71,7 +71,7 @@ export function poolControl({
       );
       controller.start();
     },
-    look: () => controller.requestPass(),
+    startPass: () => controller.requestPass(),
     counts: () => (made === undefined ? [] : countPods(made, Date.now())),
     close: () => controller.close(),
   };

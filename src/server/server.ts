@@ -81,7 +81,7 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
   let stores: Stores | undefined;
   try {
     stores = await openStores(placeOf(config, dataDir), { operations: WRITE_OPERATIONS, program: WRITE_PROGRAM });
-    return await begin(config, logger, dataDir, stores);
+    return await startServer(config, logger, dataDir, stores);
   } catch (error) {
     dataDir.release(await stores?.close(() => dataDir.end()));
     throw error;
@@ -89,7 +89,7 @@ export async function createServer(config: Config, logger: Logger): Promise<Serv
 }
 
 /** Reports every detectable error before it changes anything that runs. */
-async function begin(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
+async function startServer(config: Config, logger: Logger, dataDir: DataDir, stores: Stores): Promise<Server> {
   const { database, refuseWrites } = stores;
   // PostgreSQL has the records of several nodes, so only the data directory determines the id of this node.
   const nodeId = await dataDir.nodeId(stores.kind === 'sqlite' ? await listNodeIds(database) : []);
@@ -343,7 +343,7 @@ async function serveReplicas(built: Built): Promise<void> {
   await cluster.serve(frontend, [asyncCalls, functions, reconciling], {
     otherLease: () => {
       built.jobCluster?.woken();
-      built.pools?.look();
+      built.pools?.startPass();
     },
     givenUp: ({ jobsFailed }) => {
       for (let job = 0; job < jobsFailed; job += 1) metrics.jobs.ended('FAILED');

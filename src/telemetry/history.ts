@@ -307,7 +307,7 @@ export class HistoryOfNodes {
   async read(subject: HistorySubject, range: HistoryRange, node: string | null): Promise<NodesHistory | null> {
     const { nodeId, others } = this.#options;
     const asked = others.living().filter(({ id }) => node === null || node === id);
-    const found = node === null || node === nodeId ? [{ id: nodeId, history: this.#own(subject, range) }] : [];
+    const found = node === null || node === nodeId ? [{ id: nodeId, history: this.#localAnswer(subject, range) }] : [];
     if (found.length + asked.length === 0) return null;
     const silent: string[] = [];
     const path = `${HISTORY_PATH}?${new URLSearchParams({ range, ...subject })}`;
@@ -318,7 +318,7 @@ export class HistoryOfNodes {
         else silent.push(id);
       }),
     );
-    const none = this.#own({ kind: 'agent', key: '' }, range);
+    const none = this.#localAnswer({ kind: 'agent', key: '' }, range);
     return {
       ...together(
         found.map(({ history }) => history),
@@ -335,11 +335,11 @@ export class HistoryOfNodes {
     const kind = query.get('kind');
     const key = query.get('key');
     if (range === undefined) return null;
-    if (kind === null) return this.#own(null, range);
-    return key !== null && (kind === 'agent' || kind === 'function') ? this.#own({ kind, key }, range) : null;
+    if (kind === null) return this.#localAnswer(null, range);
+    return key !== null && (kind === 'agent' || kind === 'function') ? this.#localAnswer({ kind, key }, range) : null;
   }
 
-  #own(subject: HistorySubject, range: HistoryRange): HistoryAnswer {
+  #localAnswer(subject: HistorySubject, range: HistoryRange): HistoryAnswer {
     const { history } = this.#options;
     return subject === null ? history.service(range) : history.calls(subject.kind, subject.key, range);
   }

@@ -30,7 +30,7 @@ export function exportSpans({ version, nodeId, url, log }: SpanExportOptions): S
     'service.version': version,
     'service.instance.id': nodeId,
   });
-  const exporter = telling(new OTLPTraceExporter({ url }), new URL(url).origin, log);
+  const exporter = withFailureLog(new OTLPTraceExporter({ url }), new URL(url).origin, log);
   const provider = new BasicTracerProvider({
     idGenerator: ids,
     // Resource attributes of the environment (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) override these.
@@ -44,7 +44,7 @@ export function exportSpans({ version, nodeId, url, log }: SpanExportOptions): S
 }
 
 /** Logs once when spans cannot be sent, and once when they can again. */
-function telling(exporter: OTLPTraceExporter, origin: string, log: SpanExportOptions['log']): SpanExporter {
+function withFailureLog(exporter: OTLPTraceExporter, origin: string, log: SpanExportOptions['log']): SpanExporter {
   let isFailing = false;
   return {
     export(spans, done) {

@@ -5,5 +5,5 @@ import type { Frame, FrameReceiver } from '../../src/runtime/frames.ts';
  * limit.
  */
 export function everyFrame(take: (frame: Frame) => void): FrameReceiver {
-  return { admit: () => true, take, giveUp: () => undefined };
+  return { admit: () => true, receive: take, abandon: () => undefined };
 }

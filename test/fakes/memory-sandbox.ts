@@ -280,7 +280,7 @@ export class MemorySandbox implements SandboxProcesses, SandboxFiles {
     };
     return {
       [Symbol.asyncIterator]: () => watch.queue[Symbol.asyncIterator](),
-      take: () => watch.queue.take(),
+      drain: () => watch.queue.take(),
       flush: async () => undefined,
       ended: ended.promise,
       close,

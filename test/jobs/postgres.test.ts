@@ -40,7 +40,7 @@ async function startNode(url: string, id: string): Promise<Node> {
     store: null,
     stores: { database: stores.database, writes: replica.feed.publishing(stores.writes) },
   });
-  replica.own({ onAcquired: isJobs, onReleasing: async () => undefined, onLost: isJobs });
+  replica.setLeaseOwner({ onAcquired: isJobs, onReleasing: async () => undefined, onLost: isJobs });
   return { jobs, replica, stores };
 }
 

@@ -57,7 +57,7 @@ async function done(order: ReplicaOrder): Promise<unknown> {
 }
 
 const started = replica.join().then(() => {
-  replica.own({ onAcquired: () => undefined, onReleasing: async () => undefined, onLost: () => undefined });
+  replica.setLeaseOwner({ onAcquired: () => undefined, onReleasing: async () => undefined, onLost: () => undefined });
 });
 process.on('message', async ({ id: number, order }: { id: number; order: ReplicaOrder }) => {
   try {

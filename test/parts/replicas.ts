@@ -98,7 +98,7 @@ export class Replicas implements AsyncDisposable {
   async start(id: string, options: Parameters<Replicas['make']>[1] = {}): Promise<TestReplica> {
     const made = await this.make(id, options);
     await made.replica.join();
-    made.replica.own({
+    made.replica.setLeaseOwner({
       onAcquired: name => void made.events.push(['acquired', name]),
       onReleasing: async name => {
         made.events.push(['releasing', name]);

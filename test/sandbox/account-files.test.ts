@@ -131,7 +131,7 @@ describeWith(['root'], 'files of the accounts of a process sandbox', () => {
     const watch = await access.watchDirectory('watched', { user: '', recursive: true, withFacts: true }, signal());
     await put('watched/sub/file', USER);
     await watch.flush();
-    const events = watch.take();
+    const events = watch.drain();
     expect(events.map(({ type, name }) => `${type} ${name}`)).toEqual(
       expect.arrayContaining(['create sub', 'create sub/file', 'write sub/file']),
     );

@@ -79,7 +79,7 @@ export function describeAccountFiles(name: string, create: () => Promise<DriverU
 
     const eventsOf = async (watch: DirectoryWatch) => {
       await watch.flush();
-      return watch.take();
+      return watch.drain();
     };
 
     const short = (events: readonly WatchEvent[]) => events.map(event => `${event.type} ${event.name}`);

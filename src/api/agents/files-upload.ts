@@ -68,8 +68,8 @@ class Upload {
     });
     this.#parser = newParser(headers as BusboyHeaders);
     this.#parser
-      .on('field', (name, value, _nameCut, isCut) => this.#takeField(name, value, isCut))
-      .on('file', (name, stream, fileName) => this.#takeFile(name, stream, fileName))
+      .on('field', (name, value, _nameCut, isCut) => this.#receiveField(name, value, isCut))
+      .on('file', (name, stream, fileName) => this.#receiveFile(name, stream, fileName))
       .on('filesLimit', () => this.#fail(wrong('it has more than one file')))
       .on('fieldsLimit', () => this.#fail(wrong('it has too many fields')))
       .on('partsLimit', () => this.#fail(wrong('it has too many parts')))
@@ -89,14 +89,14 @@ class Upload {
     this.#content?.destroy();
   }
 
-  #takeField(name: string, value: string, isCut: boolean): void {
+  #receiveField(name: string, value: string, isCut: boolean): void {
     if (this.#content) this.#fail(wrong(`the field ${name} must stand before the file`));
     else if (isCut) this.#fail(wrong(`the field ${name} is too long`));
     else if (this.#fields.has(name)) this.#fail(wrong(`the field ${name} must be given once`));
     else this.#fields.set(name, value);
   }
 
-  #takeFile(name: string, stream: BusboyFileStream, fileName: string | undefined): void {
+  #receiveFile(name: string, stream: BusboyFileStream, fileName: string | undefined): void {
     // The parser reports errors of the body too.
     stream.on('error', () => undefined);
     try {

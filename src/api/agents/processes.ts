@@ -110,7 +110,7 @@ function addAttachRoute(app: FastifyInstance, instances: AgentInstances, url: st
     exposeHeadRoute: false,
     preHandler: async (request, reply) => {
       if (!request.ws) return answerUpgradeRequired(reply);
-      const { signal } = lives.begin(request);
+      const { signal } = lives.open(request);
       const access = await instances.access(request.tenant, request.params.instanceId);
       const running = await access.listProcesses(signal);
       const stream = await access.attachProcess(selectorOf(request.params.process), signal);

@@ -39,7 +39,7 @@ export function addTerminalRoute(app: FastifyInstance, instances: AgentInstances
     preHandler: async (request, reply) => {
       if (!request.ws) return answerUpgradeRequired(reply);
       const wanted = readOpenExec(request.query);
-      const { signal } = lives.begin(request);
+      const { signal } = lives.open(request);
       const access = await instances.access(request.tenant, request.params.instanceId);
       const exec = await access.openExec(wanted, signal);
       // `serve` handles the failure. Until then this handler prevents an unhandled rejection.

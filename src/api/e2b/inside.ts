@@ -16,7 +16,7 @@ import type { Envd } from '../envd/envd.ts';
 import { ownTokens, schemeOf } from '../passthrough/addresses.ts';
 import { tellOrigin } from '../passthrough/headers.ts';
 import { BY_HOST, BY_PORT } from '../passthrough/links.ts';
-import { leaveBodies, type Passage } from '../passthrough/passage.ts';
+import { disableBodyParsing, type Passage } from '../passthrough/passage.ts';
 import { isPaused, isVisible, portClosed, refused, sandboxGone, TRAFFIC_HEADER, trafficRefused } from './answers.ts';
 import type { SandboxMetrics } from './metrics.ts';
 import { type E2bSandbox, type E2bSandboxes, isSameText } from './sandboxes.ts';
@@ -69,7 +69,7 @@ export function addInsideRoutes(app: FastifyInstance, passage: Passage, options:
   };
   const config = { access: 'public', longLived: true, livesWith: { thing: 'agent', keyOf: () => null } } as const;
   app.register(async scope => {
-    leaveBodies(scope);
+    disableBodyParsing(scope);
     for (const method of passage.methods) {
       scope.route({ method, url: IN_SANDBOX_URL, config: { ...config, gate: inside }, ...passage.handlers(serve) });
     }

@@ -49,7 +49,11 @@ async function makeSnapshot(
     ...{ env: Object.fromEntries(variables), cpuMillis: spec.cpuMillis, memoryMb: spec.memoryMb, snapshotOf },
   };
   const isNamed = name !== '';
-  const build = await templates.begin(tenant, isNamed ? name : `snapshot-${randomBytes(8).toString('hex')}`, state);
+  const build = await templates.createBuild(
+    tenant,
+    isNamed ? name : `snapshot-${randomBytes(8).toString('hex')}`,
+    state,
+  );
   try {
     const sha256 = await builds.storeFiles(tenant, access, timeoutSignal(timeoutMs));
     const ready = { status: 'ready', sha256, spec: { ...state, isNamed }, tags: [DEFAULT_TAG] } as const;

@@ -116,7 +116,7 @@ export class TemplateBuilds {
    * Starts a build that waits. Fails with `invalid_request` when it was started before or cannot begin as
    * requested, and with `resource_exhausted`.
    */
-  async begin(tenant: string, build: TemplateBuild, tags: readonly string[], start: TemplateStart): Promise<void> {
+  async startBuild(tenant: string, build: TemplateBuild, tags: readonly string[], start: TemplateStart): Promise<void> {
     if (build.status !== 'waiting') throw invalidRequest(`the build ${build.id} was started before`);
     const open = [...this.#running.values()].filter(({ endedAtMs }) => endedAtMs === null);
     if (open.length >= LIMITS.templateBuilds.running) {

@@ -117,14 +117,14 @@ function buildHandlers({ templates, builds, packages, key }: TemplateRoutesOptio
     checkTemplateName({ name }, tags);
     if (findTemplate(name) !== undefined) throw invalidRequest(`the template ${name} belongs to the service`);
     const spec = { ...NEW_TEMPLATE, cpuMillis, memoryMb, tags };
-    const build = await templates.begin(request.tenant, name, spec);
+    const build = await templates.createBuild(request.tenant, name, spec);
     const names = { aliases: [name], names: [name], tags };
     return reply.code(202).send({ templateID: build.templateId, buildID: build.id, public: false, ...names });
   };
 
   const start = async (request: FastifyRequest, reply: FastifyReply) => {
     const build = await find(request);
-    await builds.begin(request.tenant, build, build.spec.tags ?? [], readTemplateStart(bodyOf(request)));
+    await builds.startBuild(request.tenant, build, build.spec.tags ?? [], readTemplateStart(bodyOf(request)));
     return reply.code(202).send();
   };
 

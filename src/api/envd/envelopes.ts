@@ -65,7 +65,7 @@ function piecesOf(body: Readable): AsyncIterable<Buffer> {
 
 function takeFrame(joiner: FrameJoiner) {
   try {
-    return joiner.take();
+    return joiner.shift();
   } catch (error) {
     if (error instanceof FrameTooLong) throw tooLarge();
     throw error;

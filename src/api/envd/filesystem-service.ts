@@ -37,7 +37,7 @@ export function filesystemProcedures(watchers: PolledWatchers): Procedures {
     'filesystem.Filesystem/GetWatcherEvents': {
       kind: 'unary',
       run: async (message, call) => {
-        const events = await watchers.take(call.sandboxId, watcherIdOf(message));
+        const events = await watchers.drainEvents(call.sandboxId, watcherIdOf(message));
         return { events: events.map(toEvent) };
       },
     },

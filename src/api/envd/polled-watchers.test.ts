@@ -19,7 +19,7 @@ class TestWatch implements DirectoryWatch {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<WatchEvent> {}
 
-  take(): WatchEvent[] {
+  drain(): WatchEvent[] {
     if (this.#reason !== null && this.events.length === 0) throw this.#reason;
     return this.events.splice(0);
   }
@@ -60,11 +60,11 @@ test('a new watcher replaces the one that was polled the longest ago when all ar
   const { open } = opener();
   const first = await watchers.create('a', open, signal);
   const second = await watchers.create('a', open, signal);
-  await watchers.take('a', first);
+  await watchers.drainEvents('a', first);
   const third = await watchers.create('a', open, signal);
-  await expect(watchers.take('a', second)).rejects.toThrow('watcher not found');
-  expect(await watchers.take('a', first)).toEqual([]);
-  expect(await watchers.take('a', third)).toEqual([]);
+  await expect(watchers.drainEvents('a', second)).rejects.toThrow('watcher not found');
+  expect(await watchers.drainEvents('a', first)).toEqual([]);
+  expect(await watchers.drainEvents('a', third)).toEqual([]);
   watchers.close();
 });
 
@@ -83,9 +83,9 @@ test('a failed watch reports its last events, then the reason once', async () =>
   const id = await watchers.create('a', open, signal);
   watches[0]?.events.push({ type: 'create', name: 'x' });
   watches[0]?.fail(resourceExhausted('events were lost'));
-  expect(await watchers.take('a', id)).toEqual([{ type: 'create', name: 'x' }]);
-  await expect(watchers.take('a', id)).rejects.toThrow('events were lost');
-  await expect(watchers.take('a', id)).rejects.toThrow('watcher not found');
+  expect(await watchers.drainEvents('a', id)).toEqual([{ type: 'create', name: 'x' }]);
+  await expect(watchers.drainEvents('a', id)).rejects.toThrow('events were lost');
+  await expect(watchers.drainEvents('a', id)).rejects.toThrow('watcher not found');
 });
 
 test('watchers of an ended sandbox are forgotten', async () => {
@@ -94,5 +94,5 @@ test('watchers of an ended sandbox are forgotten', async () => {
   const id = await watchers.create('a', open, signal);
   watches[0]?.fail(unavailable('the sandbox ended'));
   await watches[0]?.ended;
-  await expect(watchers.take('a', id)).rejects.toThrow('watcher not found');
+  await expect(watchers.drainEvents('a', id)).rejects.toThrow('watcher not found');
 });

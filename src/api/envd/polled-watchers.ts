@@ -75,7 +75,7 @@ export class PolledWatchers {
    * Returns the events since the last call, with those of all changes before this call. Fails with
    * `not_found`.
    */
-  async take(sandboxId: string, id: string): Promise<readonly WatchEvent[]> {
+  async drainEvents(sandboxId: string, id: string): Promise<readonly WatchEvent[]> {
     const ofSandbox = this.#watchers.get(sandboxId);
     const watcher = ofSandbox?.get(id);
     if (ofSandbox === undefined || watcher === undefined) throw notFound(`watcher not found: ${id}`);
@@ -85,7 +85,7 @@ export class PolledWatchers {
     try {
       // `take` throws the reason of a failed watch once no event is left.
       await watcher.directory.flush().catch(() => undefined);
-      return watcher.directory.take();
+      return watcher.directory.drain();
     } catch (error) {
       if (ofSandbox.has(id)) this.remove(sandboxId, id);
       throw error;

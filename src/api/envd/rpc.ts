@@ -103,11 +103,11 @@ async function serveStream(
   try {
     if (procedure.kind === 'client-stream') {
       const answer = await procedure.run(messages, call);
-      begin(response);
+      writeStreamHead(response);
       response.write(messageEnvelope(answer));
     } else {
       const message = await onlyMessage(messages);
-      begin(response);
+      writeStreamHead(response);
       await procedure.run(message, call, stream);
     }
     response.end(endEnvelope(null));
@@ -117,7 +117,7 @@ async function serveStream(
     if (!response.headersSent) {
       raw.resume();
       await drained(raw);
-      begin(response);
+      writeStreamHead(response);
     }
     if (stream.hasBegun && error.code === 'unavailable') response.destroy();
     else response.end(endEnvelope(error));
@@ -129,7 +129,7 @@ async function serveStream(
 }
 
 /** Sends the head. Clients stop sending their body once they have it, so it must not precede the message. */
-function begin(response: ServerResponse): void {
+function writeStreamHead(response: ServerResponse): void {
   if (response.destroyed) return;
   response.writeHead(200, { 'Content-Type': STREAM_TYPE });
   response.flushHeaders();

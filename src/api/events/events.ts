@@ -115,11 +115,11 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
       onTokenEnd(request, raw, () => controller.abort());
       reader.offer(RETRY);
       if (typeof last !== 'string' || last === '') {
-        reader.begin(recent);
+        reader.startWithRecent(recent);
         return;
       }
       const seen = log.seenBy(last);
-      if (seen === null) reader.beginAtEnd();
+      if (seen === null) reader.startAtEnd();
       else reader.resume(seen);
     },
   );

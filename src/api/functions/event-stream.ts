@@ -61,7 +61,7 @@ export class EventStream {
     if (!this.#isOpen) this.#open();
     this.#waiting.add(bytes);
     WAITING.hold(this, this.#waiting.heldBytes);
-    if (!this.#isFull) this.#takeTurn();
+    if (!this.#isFull) this.#scheduleDrain();
   }
 
   /** Ends the stream with an error event, for a failure that came too late for a status. */
@@ -80,7 +80,7 @@ export class EventStream {
   }
 
   /** Closes the connection, because other streams need the memory and this client has not read for long. */
-  giveUp(): void {
+  abandon(): void {
     this.#exchange.response.destroy();
   }
 
@@ -96,7 +96,7 @@ export class EventStream {
     if (this.#waiting.isEmpty && !this.#isFull) this.#write(HEARTBEAT, 0);
   }
 
-  #takeTurn(): void {
+  #scheduleDrain(): void {
     if (this.#hasTurn) return;
     this.#hasTurn = true;
     setImmediate(() => {
@@ -120,7 +120,7 @@ export class EventStream {
     this.#write(Buffer.concat(lines), costBytes);
     if (!waiting.isEmpty) {
       WAITING.hold(this, waiting.heldBytes);
-      if (!this.#isFull) this.#takeTurn();
+      if (!this.#isFull) this.#scheduleDrain();
       return;
     }
     WAITING.release(this);

@@ -278,7 +278,7 @@ export function addTailRoute(app: FastifyInstance, jobs: Jobs): void {
           number: 426,
         });
       },
-      wsHandler: (socket, request) => void serve(socket, request, jobs, lives.begin(request).signal),
+      wsHandler: (socket, request) => void serve(socket, request, jobs, lives.open(request).signal),
     });
   }
 }

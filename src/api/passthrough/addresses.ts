@@ -21,7 +21,7 @@ import { queryOf, valuesOf } from '../../lib/query-pairs.ts';
 import type { AddressTarget, AddressTargets } from './address-targets.ts';
 import { carriedTokens, isOurs, pairsForSandbox, platformTokens, tellOrigin } from './headers.ts';
 import { BY_HOST, byPath, type HeaderChanges, LINK_COOKIE, LINK_PARAMETER, type LinkSigner } from './links.ts';
-import { leaveBodies, type Passage } from './passage.ts';
+import { disableBodyParsing, type Passage } from './passage.ts';
 
 export interface AddressOptions {
   readonly targets: AddressTargets;
@@ -97,7 +97,7 @@ export function addAddressRoutes(app: FastifyInstance, passage: Passage, options
 
   const { byHost, ofPath } = addressGates(app, options, found);
   app.register(async scope => {
-    leaveBodies(scope);
+    disableBodyParsing(scope);
     const config = { access: 'public', longLived: true, livesWith: { thing: 'instance', keyOf: () => null } } as const;
     for (const method of passage.methods) {
       scope.route({ method, url: BY_HOST_URL, config: { ...config, gate: byHost }, ...passage.handlers(serve) });

@@ -56,7 +56,7 @@ export class Passage {
   }
 
   async pass(request: FastifyRequest, reply: FastifyReply, to: Destination): Promise<FastifyReply> {
-    const left = request.ws ? this.lives.begin(request) : answerController(reply.raw);
+    const left = request.ws ? this.lives.open(request) : answerController(reply.raw);
     const access = await to.access(left.signal);
     let connection: Duplex;
     try {
@@ -89,7 +89,7 @@ export class Passage {
 }
 
 /** Keeps bodies unread, so that the routes can stream them. */
-export function leaveBodies(scope: FastifyInstance): void {
+export function disableBodyParsing(scope: FastifyInstance): void {
   scope.removeAllContentTypeParsers();
   scope.addContentTypeParser('*', (_request, _payload, done) => done(null));
 }

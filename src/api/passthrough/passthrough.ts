@@ -12,7 +12,7 @@ import { anyText, flag, integer, required } from '../query.ts';
 import { answerUpgradeRequired, type SocketLives } from '../web-socket.ts';
 import { pairsForSandbox, platformTokens } from './headers.ts';
 import { BY_PORT } from './links.ts';
-import { answerUnreachable, dial, leaveBodies, type Passage, serveTunnel, type Tunnel } from './passage.ts';
+import { answerUnreachable, dial, disableBodyParsing, type Passage, serveTunnel, type Tunnel } from './passage.ts';
 
 export interface PassthroughOptions {
   /**
@@ -46,7 +46,7 @@ export function addPassthroughRoutes(app: FastifyInstance, passage: Passage, opt
   };
 
   app.register(async scope => {
-    leaveBodies(scope);
+    disableBodyParsing(scope);
     const config = {
       access: 'invoke',
       leadsInside: true,
@@ -78,7 +78,7 @@ function addTunnelRoute(app: FastifyInstance, options: PassthroughOptions, lives
     preHandler: async (request, reply) => {
       if (!request.ws) return answerUpgradeRequired(reply);
       const { port, instance, half_close } = readParameters(TUNNEL_QUERY, request.query);
-      const left = lives.begin(request);
+      const left = lives.open(request);
       const access = await options.access(request.tenant, instance);
       try {
         const connection = await dial(access, port, left);

@@ -9,7 +9,7 @@ import { dialDelaysOf, INTERPRETER } from '../../templates/templates.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
 import { platformTokens } from './headers.ts';
 import { BY_PORT } from './links.ts';
-import { leaveBodies, type Passage } from './passage.ts';
+import { disableBodyParsing, type Passage } from './passage.ts';
 
 export interface RunCodeOptions {
   readonly instances: Pick<AgentInstances, 'get' | 'access'>;
@@ -69,7 +69,7 @@ export function addRunCodeRoute(app: FastifyInstance, passage: Passage, { instan
     });
   };
   app.register(async scope => {
-    leaveBodies(scope);
+    disableBodyParsing(scope);
     scope.route({
       method: 'POST',
       url: '/api/agent/:instanceId/code',

@@ -20,7 +20,7 @@ function setUp(overrides: Partial<RunOptions> = {}) {
     stopGraceMs: 1000,
     logger: { info: log, warn: log, error: log, fatal: log },
     print: line => void lines.push(line),
-    tell: state => void told.push(state),
+    notify: state => void told.push(state),
     onStop: given => {
       listener = given;
       return () => {

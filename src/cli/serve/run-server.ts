@@ -45,7 +45,7 @@ export interface RunOptions {
   /** Prints one line to stdout. */
   print(line: string): void;
   /** Notifies the service manager of readiness and of the stop. Never fails. */
-  tell(state: ServiceState, status: string): void;
+  notify(state: ServiceState, status: string): void;
   /** Calls `listener` for each reason to stop, until the returned function is called. */
   onStop(listener: (reason: StopReason) => void): () => void;
 }
@@ -59,7 +59,7 @@ const STOP_AGENTS_MARGIN_MS = 60_000;
  * Fails with the error of `start`, after closing all opened parts.
  */
 export async function runServer(server: Server, options: RunOptions): Promise<number> {
-  const { logger, print, tell } = options;
+  const { logger, print, notify: tell } = options;
   const reasons = new Reasons();
   const faults = new Faults();
   let isFlooded = false;

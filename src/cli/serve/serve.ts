@@ -55,7 +55,7 @@ async function serve(io: Io, options: Readonly<Record<string, unknown>>): Promis
         io.out.write(`${line}\n`);
         if (io.err.isTerminal && line.startsWith('ready ')) io.err.write(READY_HINT);
       },
-      tell: createServiceManager(io.environment, logger),
+      notify: createServiceManager(io.environment, logger),
       onStop: onProcessStop,
     });
   } catch (error) {

@@ -66,10 +66,10 @@ export async function showTop(io: Io, options: TopOptions): Promise<void> {
   await top.look();
   const isOnce = options.once === true || options.json === true || !io.out.isTerminal;
   const keys = new TopKeys(io, options.sort);
-  let look: Look | null = null;
+  let read: Look | null = null;
   const draw = () => {
-    if (look === null) return;
-    const sorted = { ...look, rows: look.rows.toSorted(ORDERS[keys.sort]) };
+    if (read === null) return;
+    const sorted = { ...read, rows: read.rows.toSorted(ORDERS[keys.sort]) };
     if (options.json === true) printJson(io, sorted);
     else {
       if (!isOnce) io.out.write(clearScreen());
@@ -82,7 +82,7 @@ export async function showTop(io: Io, options: TopOptions): Promise<void> {
     for (let waitMs = FIRST_LOOK_MS; !keys.signal.aborted; waitMs = intervalMs) {
       await delay(waitMs, undefined, { signal: keys.signal }).catch(() => {});
       if (keys.signal.aborted) return;
-      look = await top.look();
+      read = await top.look();
       draw();
       if (isOnce) return;
     }

@@ -41,11 +41,11 @@ export async function waitFor(io: Io, kind: WaitKind, name: string, options: Wai
     throw usageError(`--for must be ${oneOf(states)} for ${kind}, not ${JSON.stringify(options.for)}.`);
   const timeoutMs = parseDurationMs(options.timeout, '--timeout');
   const client = await Client.open(options, io);
-  const look = { agent: lookAtAgent, function: lookAtFunction, job: lookAtJob }[kind];
+  const readStates = { agent: lookAtAgent, function: lookAtFunction, job: lookAtJob }[kind];
   using changes = await Changes.follow(io, client, events);
   const endMs = performance.now() + timeoutMs;
   for (;;) {
-    const { states: now, isFinal, reason } = await look(client, name, options);
+    const { states: now, isFinal, reason } = await readStates(client, name, options);
     if (now.includes(wanted)) {
       if (options.quiet !== true) io.out.write(`${now[0]}\n`);
       return EXIT.ok;

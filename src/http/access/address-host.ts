@@ -62,7 +62,7 @@ export class AddressHosts {
 }
 
 /** Restores the URL of a request. Must be called after the router has chosen the route. */
-export function giveAddressUrlBack(request: IncomingMessage): void {
+export function restoreAddressUrl(request: IncomingMessage): void {
   const by = addressed.get(request);
   if (by !== undefined) request.url = by.url;
 }

@@ -32,7 +32,7 @@ export function answerController(answer: ServerResponse): AbortController {
 }
 
 /** Longest time between two checks of the clock, which may be set, or stop while the machine sleeps. */
-const LOOK_MS = 60_000;
+const CHECK_MS = 60_000;
 
 /** The response or connection to watch. */
 interface Answer {
@@ -49,11 +49,11 @@ interface Answer {
 export function onTokenEnd({ admittedUntilMs }: FastifyRequest, answer: Answer, end: () => void): void {
   if (admittedUntilMs === null || answer.destroyed) return;
   let timer: NodeJS.Timeout | undefined;
-  const look = () => {
+  const check = () => {
     const leftMs = admittedUntilMs - Date.now();
     if (leftMs <= 0) end();
-    else timer = setTimeout(look, Math.min(leftMs, LOOK_MS)).unref();
+    else timer = setTimeout(check, Math.min(leftMs, CHECK_MS)).unref();
   };
   answer.once('close', () => clearTimeout(timer));
-  look();
+  check();
 }

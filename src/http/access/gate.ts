@@ -19,7 +19,7 @@ import {
   type Verdict,
 } from './credentials.ts';
 import { type HostRule, lacksForwardedProto } from './host-rule.ts';
-import { giveUrlBack } from './host-turns.ts';
+import { restoreUrl } from './host-turns.ts';
 
 export interface GateOptions {
   readonly hostRule: HostRule;
@@ -216,9 +216,9 @@ export function addGateHook(app: FastifyInstance, gate: Gate): void {
   });
 }
 
-function judgeByRoute(own: OwnGate, gate: Gate, request: FastifyRequest, reply: FastifyReply, done: Done): void {
-  giveUrlBack(request.raw);
-  own(request)
+function judgeByRoute(routeGate: OwnGate, gate: Gate, request: FastifyRequest, reply: FastifyReply, done: Done): void {
+  restoreUrl(request.raw);
+  routeGate(request)
     .then(found => {
       if (found === null) {
         judge(UNKNOWN, gate, request, reply, done);

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
-import { type AddressHosts, giveAddressUrlBack } from './address-host.ts';
-import { giveSandboxUrlBack, type SandboxHosts } from './sandbox-host.ts';
+import { type AddressHosts, restoreAddressUrl } from './address-host.ts';
+import { restoreSandboxUrl, type SandboxHosts } from './sandbox-host.ts';
 
 /** Redirects requests for sandboxes, by host name or prefix, before the routes of the service see them. */
 export class HostTurns {
@@ -23,7 +23,7 @@ export class HostTurns {
 }
 
 /** Restores the URL of a redirected request. Must be called after the router has chosen the route. */
-export function giveUrlBack(request: IncomingMessage): void {
-  giveAddressUrlBack(request);
-  giveSandboxUrlBack(request);
+export function restoreUrl(request: IncomingMessage): void {
+  restoreAddressUrl(request);
+  restoreSandboxUrl(request);
 }

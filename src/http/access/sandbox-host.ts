@@ -39,7 +39,7 @@ export function isBySandboxHost(request: IncomingMessage): boolean {
 }
 
 /** Restores the URL of a request. Must be called after the router has chosen the route. */
-export function giveSandboxUrlBack(request: IncomingMessage): void {
+export function restoreSandboxUrl(request: IncomingMessage): void {
   const it = turned.get(request);
   if (it !== undefined) request.url = it.sentUrl;
 }

@@ -83,10 +83,10 @@ describe('the fast path answers as the router does', () => {
     frontend.instances.put(AGENT);
     frontend.instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
     const url = await frontend.listen();
-    const take = vi.spyOn(frontend.app.fastPath, 'take');
+    const tryServe = vi.spyOn(frontend.app.fastPath, 'tryServe');
     const traced = { ...asked, headers: { host: 'localhost', ...TRACE, ...asked.headers } };
     const direct = comparable(await overSocket(url, traced));
-    expect(take.mock.results.map(({ value }) => value)).toEqual([true]);
+    expect(tryServe.mock.results.map(({ value }) => value)).toEqual([true]);
     expect(direct).toEqual(comparable(await overRouter(frontend, traced)));
     // Metrics count both requests, and their log lines are the same except for the time.
     await vi.waitFor(() => expect(frontend.requests.length).toBe(2));
@@ -285,16 +285,16 @@ test.each<[string, Asked, number]>([
   frontend.instances.put(AGENT);
   frontend.instances.onInvoke = call => ({ ok: true, data: call.body, runMicros: 1 });
   const url = await frontend.listen();
-  const take = vi.spyOn(frontend.app.fastPath, 'take');
+  const tryServe = vi.spyOn(frontend.app.fastPath, 'tryServe');
   expect((await overSocket(url, asked)).status).toBe(status);
-  expect(take.mock.results.map(({ value }) => value)).toEqual([false]);
+  expect(tryServe.mock.results.map(({ value }) => value)).toEqual([false]);
 });
 
 test('a client that disconnects before its whole body arrives starts no call', async () => {
   await using frontend = testFrontend();
   frontend.instances.put(AGENT);
   const url = await frontend.listen();
-  const arrived = vi.spyOn(frontend.app.fastPath, 'take');
+  const arrived = vi.spyOn(frontend.app.fastPath, 'tryServe');
   const request = http.request(`${url}${PATH}`, { method: 'POST', headers: { 'content-length': '100' } });
   request.on('error', () => undefined);
   request.write('{"a":');

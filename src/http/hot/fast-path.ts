@@ -102,7 +102,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
   }
 
   /** Serves a request. Returns false if the router must serve it. */
-  take(request: IncomingMessage, response: ServerResponse): boolean {
+  tryServe(request: IncomingMessage, response: ServerResponse): boolean {
     if (request.method !== 'POST' || !this.#isServing) return false;
     const url = request.url as string;
     for (const route of this.#routes) {
@@ -132,7 +132,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
     return null;
   }
 
-  takePlain(request: PlainRequest, answer: PlainAnswer, { fastPathRoute, parameter }: PlainWay): boolean {
+  tryServePlain(request: PlainRequest, answer: PlainAnswer, { fastPathRoute, parameter }: PlainWay): boolean {
     if (!this.#isServing) return false;
     this.#serve(request, answer, fastPathRoute, parameter);
     return true;
@@ -221,7 +221,7 @@ export class FastPath implements ExchangeHost, PlainHost<PlainWay> {
       return;
     }
     const { parameter: name } = fastPathRoute;
-    const isTaken = forwarding.takes({
+    const isTaken = forwarding.tryForward({
       livesWith,
       addressed: { params: { [name]: parameter }, query: {}, headers: raw.headers },
       raw,

@@ -151,17 +151,17 @@ async function bothWays(
   pieces: readonly (string | Buffer)[],
 ): Promise<{ readonly plain: Seen; readonly taken: number }> {
   const { short, long, shortUrl, longUrl } = pair;
-  const take = vi.spyOn(short.app.fastPath, 'takePlain');
+  const tryServe = vi.spyOn(short.app.fastPath, 'tryServePlain');
   let last: Seen | undefined;
   let taken = 0;
   for (const used of [0, 1, 2]) {
     const before = () => Math.max(0, used - 1);
-    take.mockClear();
+    tryServe.mockClear();
     last = await seen(short, shortUrl, pieces, used);
-    taken = take.mock.calls.length - before();
+    taken = tryServe.mock.calls.length - before();
     expect(last).toEqual(await seen(long, longUrl, pieces, used));
   }
-  take.mockRestore();
+  tryServe.mockRestore();
   return { plain: last as Seen, taken };
 }
 
@@ -496,7 +496,7 @@ describe('a connection of the fast reader', () => {
 
   test('a connection with a running call gets its answer when the server closes, and then ends', async () => {
     const frontend = frontendWith(true);
-    const take = vi.spyOn(frontend.app.fastPath, 'takePlain');
+    const tryServe = vi.spyOn(frontend.app.fastPath, 'tryServePlain');
     const [started, finish] = [deferred(), deferred()];
     frontend.instances.onInvoke = async call => {
       if (call.body.toString() !== '7') return { ok: true, data: call.body, runMicros: 1 };
@@ -509,7 +509,7 @@ describe('a connection of the fast reader', () => {
     await raw.until(() => raw.answers === 1);
     await raw.send([request(`${HOST}Content-Length: 1\r\n`, '7')]);
     await started.promise;
-    expect(take).toHaveBeenCalledOnce();
+    expect(tryServe).toHaveBeenCalledOnce();
     const closed = frontend.app.close();
     for (let turns = 0; turns < 10; turns += 1) await turn();
     expect(raw.hasEnded).toBe(false);
@@ -522,7 +522,7 @@ describe('a connection of the fast reader', () => {
 
   test('a connection continues with plain requests after one of another route, and after a body in pieces', async () => {
     await using frontend = frontendWith(true);
-    const take = vi.spyOn(frontend.app.fastPath, 'takePlain');
+    const tryServe = vi.spyOn(frontend.app.fastPath, 'tryServePlain');
     const raw = new Raw(await frontend.listen());
     for (const [index, pieces] of [
       [PLAIN],
@@ -535,7 +535,7 @@ describe('a connection of the fast reader', () => {
       await raw.send(pieces);
       await raw.until(() => raw.answers === index + 1);
     }
-    expect(take).toHaveBeenCalledTimes(3);
+    expect(tryServe).toHaveBeenCalledTimes(3);
     raw.socket.destroy();
   });
 

@@ -7,7 +7,7 @@ export interface PlainHost<R> {
   /** Returns the route for a head. null: `node:http` must serve the request. */
   routeOf(head: PlainHead): R | null;
   /** Serves a request. Returns false if `node:http` must serve it; nothing has happened then. */
-  takePlain(request: PlainRequest, answer: PlainAnswer, route: R): boolean;
+  tryServePlain(request: PlainRequest, answer: PlainAnswer, route: R): boolean;
 }
 
 /**
@@ -122,36 +122,36 @@ class PlainConnection<R> {
   }
 
   readonly #onData = (chunk: Buffer): void => {
-    if (this.#isRunning) this.#hold(chunk);
-    else if (this.#bodyLeft > 0) this.#giveBody(chunk);
-    else this.#begin(chunk);
+    if (this.#isRunning) this.#buffer(chunk);
+    else if (this.#bodyLeft > 0) this.#passBodyToNode(chunk);
+    else this.#read(chunk);
   };
 
-  #begin(chunk: Buffer): void {
+  #read(chunk: Buffer): void {
     if (this.#response !== undefined && !this.#isBetweenRequests(this.#response)) {
-      this.#leave(chunk);
+      this.#detach(chunk);
       return;
     }
     const known = this.#known;
     if (known !== undefined && startsWith(chunk, known.bytes)) {
-      this.#takeOrGive(known.head, known.route, chunk);
+      this.#dispatch(known.head, known.route, chunk);
       return;
     }
     const text = headTextOf(chunk);
     const readBefore = text === null ? undefined : this.#heads.get(text);
     if (readBefore !== undefined) {
       this.#known = readBefore;
-      this.#takeOrGive(readBefore.head, readBefore.route, chunk);
+      this.#dispatch(readBefore.head, readBefore.route, chunk);
       return;
     }
     const head = text === null ? null : readPlainHead(text);
     if (text === null || head === null) {
-      this.#leave(chunk);
+      this.#detach(chunk);
       return;
     }
     const route = this.#host.routeOf(head);
     if (route !== null) this.#remember(text, { bytes: Buffer.from(chunk.subarray(0, head.headBytes)), head, route });
-    this.#takeOrGive(head, route, chunk);
+    this.#dispatch(head, route, chunk);
   }
 
   #remember(text: string, known: KnownHead<R>): void {
@@ -162,10 +162,10 @@ class PlainConnection<R> {
     this.#heads.set(text, known);
   }
 
-  #takeOrGive(head: PlainHead, route: R | null, chunk: Buffer): void {
+  #dispatch(head: PlainHead, route: R | null, chunk: Buffer): void {
     const isWhole = chunk.length === head.headBytes + head.bodyBytes;
-    if (route === null || !isWhole || this.#response === undefined || !this.#take(head, route, chunk)) {
-      this.#give(head, chunk);
+    if (route === null || !isWhole || this.#response === undefined || !this.#tryServe(head, route, chunk)) {
+      this.#passToNode(head, chunk);
     }
   }
 
@@ -175,12 +175,12 @@ class PlainConnection<R> {
     return response.writableEnded && response.socket === null && writable && !writableNeedDrain;
   }
 
-  #take(head: PlainHead, route: R, chunk: Buffer): boolean {
+  #tryServe(head: PlainHead, route: R, chunk: Buffer): boolean {
     const socket = this.#socket;
     const body = head.bodyBytes === 0 ? undefined : chunk.subarray(head.headBytes);
     const answer = new PlainAnswer(socket, this.#keepAliveSeconds, this.#answered);
     this.#isRunning = true;
-    if (this.#host.takePlain(new PlainRequest(head, socket, body), answer, route)) return true;
+    if (this.#host.tryServePlain(new PlainRequest(head, socket, body), answer, route)) return true;
     this.#isRunning = false;
     return false;
   }
@@ -198,14 +198,14 @@ class PlainConnection<R> {
     // The client can no longer receive an answer.
     if (!this.#socket.writable) return;
     if (this.#socket.isPaused()) this.#socket.resume();
-    this.#begin(chunk);
+    this.#read(chunk);
   }
 
   /**
    * Keeps a chunk until the running request is answered, because answers must keep the order of their
    * requests.
    */
-  #hold(chunk: Buffer): void {
+  #buffer(chunk: Buffer): void {
     this.#held.push(chunk);
     this.#heldBytes += chunk.length;
     if (this.#held.length > MAX_HELD_CHUNKS) this.#held = [Buffer.concat(this.#held)];
@@ -213,22 +213,22 @@ class PlainConnection<R> {
   }
 
   /** Passes to `node:http` a request that is not for a hot route, but whose end is known. */
-  #give(head: PlainHead, chunk: Buffer): void {
+  #passToNode(head: PlainHead, chunk: Buffer): void {
     const bytes = head.headBytes + head.bodyBytes;
     if (chunk.length > bytes) {
-      this.#leave(chunk);
+      this.#detach(chunk);
       return;
     }
     this.#bodyLeft = bytes - chunk.length;
     this.#response = undefined;
     this.#feed(chunk);
     // `node:http` did not read a request, or a listener delays it.
-    if (this.#response === undefined) this.#leave();
+    if (this.#response === undefined) this.#detach();
   }
 
-  #giveBody(chunk: Buffer): void {
+  #passBodyToNode(chunk: Buffer): void {
     if (chunk.length > this.#bodyLeft) {
-      this.#leave(chunk);
+      this.#detach(chunk);
       return;
     }
     this.#bodyLeft -= chunk.length;
@@ -236,7 +236,7 @@ class PlainConnection<R> {
   }
 
   /** Leaves the connection to `node:http` permanently. */
-  #leave(chunk?: Buffer): void {
+  #detach(chunk?: Buffer): void {
     this.#socket.off('data', this.#onData);
     this.#socket.on('data', this.#feed);
     if (chunk !== undefined) this.#feed(chunk);

@@ -42,7 +42,7 @@ function serving(route: Listener, fastPath: FastPath, addresses: HostTurns | nul
   return (request, response) => {
     try {
       addresses?.turn(request);
-      if (!fastPath.take(request, response)) route(request, response);
+      if (!fastPath.tryServe(request, response)) route(request, response);
     } catch (error) {
       fastPath.uncaught(error, traceIdOf(request.headers));
       answerFault(response);

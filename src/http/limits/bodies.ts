@@ -140,7 +140,7 @@ export class Bodies {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
-    body.done(error, error === null ? body.take() : undefined);
+    body.done(error, error === null ? body.filled() : undefined);
     body.forget();
   }
 
@@ -186,7 +186,7 @@ class UnfinishedBody {
     this.movedMs = performance.now();
   }
 
-  take(): Buffer {
+  filled(): Buffer {
     return this.#target.subarray(0, this.bytes);
   }
 

@@ -36,11 +36,11 @@ export async function openCommand(
   logger: Logger,
 ): Promise<OpenExec> {
   if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
-  const { exec, stream } = await begin(engine, container, request);
+  const { exec, stream } = await startExec(engine, container, request);
   const program = request.argv[0] ?? '';
   const hasTerminal = request.terminal !== null;
   const command = new OpenCommand({ engine, container, exec, stream, program, hasTerminal, logger });
-  const letGo = onAbort(signal, () => command.giveUp());
+  const letGo = onAbort(signal, () => command.cancel());
   command.ended.catch(() => undefined).finally(letGo);
   if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
   // Only newer daemons accept the size at creation, so set it after the start.
@@ -48,7 +48,7 @@ export async function openCommand(
   return command;
 }
 
-async function begin(
+async function startExec(
   engine: Engine,
   container: string,
   { argv, workingDir, env, terminal }: OpenExecRequest,
@@ -135,7 +135,7 @@ class OpenCommand implements OpenExec {
         for (const each of [this.stdin, this.stdout, this.stderr]) each.destroy(error);
         reject(error);
       });
-      stream.on('data', (chunk: Buffer) => this.#take(chunk));
+      stream.on('data', (chunk: Buffer) => this.#receive(chunk));
       stream.on('error', () => undefined);
       // If the stream ends while the command runs, the container or the daemon ended it.
       stream.once('close', () => this.#readCode(!stream.readableEnded).then(succeed, this.#fail));
@@ -173,21 +173,21 @@ class OpenCommand implements OpenExec {
   }
 
   /** Kills the command and fails its streams, because its caller no longer waits. */
-  giveUp(): void {
+  cancel(): void {
     this.kill();
     this.#fail(deadlineExceeded('the caller cancelled the command'));
   }
 
-  #take(chunk: Buffer): void {
+  #receive(chunk: Buffer): void {
     const { stream, hasTerminal } = this.#parts;
     const frames = hasTerminal ? [{ isStderr: false, data: chunk }] : this.#splitter.push(chunk);
     for (const { isStderr, data } of frames) {
-      if (isStderr ? !this.stderr.push(data) : !this.#takeOutput(data)) stream.pause();
+      if (isStderr ? !this.stderr.push(data) : !this.#pushOutput(data)) stream.pause();
     }
   }
 
   /** Returns false when the reader's buffer is full. */
-  #takeOutput(data: Buffer): boolean {
+  #pushOutput(data: Buffer): boolean {
     if (this.#held === null) return this.stdout.push(data);
     const held = Buffer.concat([this.#held, data]);
     const isDaemon = DAEMON_SAYS.startsWith(held.toString('latin1', 0, DAEMON_SAYS.length));

@@ -63,7 +63,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
     ],
     [
       'seccomp',
-      takesFilter(info),
+      supportsFilter(info),
       hasSeccomp
         ? `system calls are filtered by the daemon’s own rules alone, which let set-user-id bits pass: ours are for ${FILTERED.join(' and ')}`
         : 'system calls are not filtered: the daemon runs without seccomp',
@@ -89,7 +89,7 @@ export async function askDaemon(engine: Engine, rules: BridgeRules): Promise<Dae
 
 /** Returns true when the daemon's containers can use the seccomp filter. Fails with `unavailable`. */
 export async function canFilter(engine: Engine): Promise<boolean> {
-  return takesFilter(await infoOf(engine));
+  return supportsFilter(await infoOf(engine));
 }
 
 async function infoOf(engine: Engine): Promise<DaemonInfo> {
@@ -100,7 +100,7 @@ function optionsOf(info: DaemonInfo): readonly string[] {
   return (info.SecurityOptions ?? []).map(option => /^name=([^,]+)/.exec(option)?.[1] ?? option);
 }
 
-function takesFilter(info: DaemonInfo): boolean {
+function supportsFilter(info: DaemonInfo): boolean {
   return (
     optionsOf(info).includes('seccomp') && (info.Architecture === undefined || FILTERED.includes(info.Architecture))
   );

@@ -138,7 +138,7 @@ export class FrameSplitter {
   push(chunk: Buffer): readonly StreamFrame[] {
     this.#joiner.push(chunk);
     const frames: StreamFrame[] = [];
-    for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) {
+    for (let frame = this.#joiner.shift(); frame !== null; frame = this.#joiner.shift()) {
       frames.push({ isStderr: frame.head[0] === STDERR, data: frame.body });
     }
     return frames;

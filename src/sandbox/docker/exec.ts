@@ -28,7 +28,7 @@ export async function runCommand(
   logger: Logger,
 ): Promise<ExecResult> {
   if (signal.aborted) throw deadlineExceeded('the command was cancelled before it started');
-  const { exec, stream } = await begin(engine, container, request);
+  const { exec, stream } = await startExec(engine, container, request);
   const stdout = new Output(request.maxOutputBytes);
   const stderr = new Output(request.maxOutputBytes);
   const frames = new FrameSplitter();
@@ -86,7 +86,7 @@ export async function commandDirectory(
   return { WorkingDir: `${config.WorkingDir.replace(/\/+$/, '')}/${asked}` };
 }
 
-async function begin(engine: Engine, container: string, request: ExecRequest) {
+async function startExec(engine: Engine, container: string, request: ExecRequest) {
   try {
     const directory = await commandDirectory(engine, container, request.workingDir);
     const exec = await engine.request('run a command', docker =>

@@ -169,9 +169,9 @@ export class ContainerLogLines {
     const open = this.#open[isStderr ? 'stderr' : 'stdout'];
     open.parts.push(data);
     open.bytes += data.length;
-    if (isEnded(data)) return [take(open)];
+    if (isEnded(data)) return [closeLine(open)];
     this.hadPieces = true;
-    return open.bytes > LIMITS.logLineBytes ? [take(open)] : [];
+    return open.bytes > LIMITS.logLineBytes ? [closeLine(open)] : [];
   }
 
   /** Returns the unfinished lines, each with a line end. */
@@ -179,7 +179,7 @@ export class ContainerLogLines {
     return [this.#open.stdout, this.#open.stderr].flatMap(open => {
       if (open.parts.length === 0) return [];
       open.parts.push(Buffer.from('\n'));
-      return [take(open)];
+      return [closeLine(open)];
     });
   }
 }
@@ -247,7 +247,7 @@ function isEnded(piece: Buffer): boolean {
   return piece.at(-1) === NEWLINE;
 }
 
-function take(open: OpenLine): Buffer {
+function closeLine(open: OpenLine): Buffer {
   const whole = open.parts.length === 1 ? (open.parts[0] as Buffer) : Buffer.concat(open.parts);
   open.parts = [];
   open.bytes = 0;

@@ -120,9 +120,9 @@ export class AccessConnection {
       };
       const take = (chunk: Buffer) => {
         joiner.push(chunk);
-        let frame: ReturnType<FrameJoiner['take']>;
+        let frame: ReturnType<FrameJoiner['shift']>;
         try {
-          frame = joiner.take();
+          frame = joiner.shift();
         } catch {
           return fail();
         }
@@ -153,7 +153,7 @@ export function receiveFrames(
 ): void {
   received.push(chunk);
   try {
-    for (let frame = received.take(); frame !== null; frame = received.take()) {
+    for (let frame = received.shift(); frame !== null; frame = received.shift()) {
       receive(frame.body.readUInt8(0), frame.body.subarray(1));
     }
   } catch (error) {

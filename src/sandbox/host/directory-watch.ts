@@ -42,7 +42,7 @@ export class RemoteWatch<F> implements DirectoryWatch {
     if (socket.destroyed) this.#finish(connection.failure());
   }
 
-  take(): WatchEvent[] {
+  drain(): WatchEvent[] {
     const taken = this.#queue;
     this.#queue = [];
     this.#queuedBytes = 0;
@@ -64,7 +64,7 @@ export class RemoteWatch<F> implements DirectoryWatch {
   async *[Symbol.asyncIterator](): AsyncGenerator<WatchEvent> {
     try {
       for (;;) {
-        yield* this.take();
+        yield* this.drain();
         if (this.#queue.length > 0) continue;
         if (this.#end === null) return;
         if (this.#end !== undefined) throw this.#end;
@@ -89,7 +89,7 @@ export class RemoteWatch<F> implements DirectoryWatch {
     if (this.#end !== undefined) return;
     this.#joiner.push(chunk);
     try {
-      for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) this.#accept(frame.body);
+      for (let frame = this.#joiner.shift(); frame !== null; frame = this.#joiner.shift()) this.#accept(frame.body);
     } catch (error) {
       const cause = error instanceof ServiceError ? error : unavailable(`the watch failed: ${messageOf(error)}`);
       this.#finish(cause);

@@ -101,7 +101,7 @@ export class FrameSocket {
   #push(chunk: Buffer): void {
     this.#joiner.push(chunk);
     try {
-      for (let frame = this.#joiner.take(); frame !== null; frame = this.#joiner.take()) this.#deliver(frame.body);
+      for (let frame = this.#joiner.shift(); frame !== null; frame = this.#joiner.shift()) this.#deliver(frame.body);
     } catch {
       // The frame is too long: nothing after it can be read.
       this.close();

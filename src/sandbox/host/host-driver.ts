@@ -205,11 +205,11 @@ export abstract class HostDriver implements SandboxDriver {
     const ids = await readdir(this.#instancesDir).catch(orAbsent([]));
     const listed: ListedSandbox[] = [];
     // Bounded, because each check holds files open.
-    await forEachOf(ids, LISTED_AT_ONCE, async id => void listed.push(await this.#look(id)));
+    await forEachOf(ids, LISTED_AT_ONCE, async id => void listed.push(await this.#inspect(id)));
     return listed;
   }
 
-  async #look(instanceId: string): Promise<ListedSandbox> {
+  async #inspect(instanceId: string): Promise<ListedSandbox> {
     // Lets calls proceed between the checks of hundreds of sandboxes.
     await setImmediate();
     const directory = this.directoryOf(instanceId);

@@ -42,15 +42,15 @@ describe('LogLines', () => {
 
   test('LogLines joins a file that begins with + to the previous line', () => {
     const lines = new LogLines(null);
-    lines.beginFile();
+    lines.startFile();
     lines.push(Buffer.from(stored(1, 'be')));
-    lines.beginFile();
+    lines.startFile();
     expect(lines.push(Buffer.from('0000000000002+gin\n')).toString()).toBe('begin\n');
   });
 
   test('LogLines returns a continued line alone when its beginning is lost', () => {
     const lines = new LogLines(null);
-    lines.beginFile();
+    lines.startFile();
     expect(lines.push(Buffer.from('0000000000002+gin\n')).toString()).toBe('gin\n');
   });
 
@@ -66,7 +66,7 @@ describe('LogLines', () => {
     const piecesOf = (text: string, sinceMs: number | null) => {
       const lines = new LogLines(sinceMs);
       const pieces: Buffer[] = [];
-      lines.beginFile();
+      lines.startFile();
       for (let at = 0; at < text.length; at += size) pieces.push(lines.push(Buffer.from(text.slice(at, at + size))));
       pieces.push(lines.end());
       return pieces;
@@ -88,9 +88,9 @@ describe('LogLines', () => {
 
     test('LogLines continues a long line in the next file', () => {
       const lines = new LogLines(null);
-      lines.beginFile();
+      lines.startFile();
       const shown = [lines.push(Buffer.from(stored(1, long)))];
-      lines.beginFile();
+      lines.startFile();
       shown.push(lines.push(Buffer.from(`0000000000002+end\n${stored(3, 'next\n')}`)));
       expect(Buffer.concat(shown).toString()).toBe(`${long}end\nnext\n`);
     });

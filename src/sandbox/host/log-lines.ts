@@ -32,7 +32,7 @@ export class LogLines {
   }
 
   /** Announces that the next bytes are the beginning of a file. */
-  beginFile(): void {
+  startFile(): void {
     this.#isFileStart = true;
   }
 
@@ -50,28 +50,28 @@ export class LogLines {
     }
     const end = data.lastIndexOf(NEWLINE) + 1;
     if (end === 0) {
-      this.#keep(Buffer.from(data));
+      this.#append(Buffer.from(data));
       return this.#partBytes > LIMITS.logLineBytes ? this.#piece() : EMPTY;
     }
-    const whole = this.#take(data.subarray(0, end));
-    if (end < data.length) this.#keep(Buffer.from(data.subarray(end)));
+    const whole = this.#drainWith(data.subarray(0, end));
+    if (end < data.length) this.#append(Buffer.from(data.subarray(end)));
     return this.#strip(whole);
   }
 
   /** Returns the last line with a newline if it had none. */
   end(): Buffer {
     if (this.#partBytes === 0 && this.#begun === null) return EMPTY;
-    return this.#strip(this.#take(Buffer.from('\n')));
+    return this.#strip(this.#drainWith(Buffer.from('\n')));
   }
 
   /** Stores `data`, which must be a copy: the reader reuses the chunk's memory. */
-  #keep(data: Buffer): void {
+  #append(data: Buffer): void {
     if (data.length === 0) return;
     this.#parts.push(data);
     this.#partBytes += data.length;
   }
 
-  #take(more: Buffer): Buffer {
+  #drainWith(more: Buffer): Buffer {
     const whole = this.#parts.length === 0 ? more : Buffer.concat([...this.#parts, more]);
     this.#parts = [];
     this.#partBytes = 0;
@@ -80,7 +80,7 @@ export class LogLines {
 
   /** Returns the bytes so far of a line that is too long to buffer. */
   #piece(): Buffer {
-    const piece = this.#take(EMPTY);
+    const piece = this.#drainWith(EMPTY);
     if (this.#begun !== null) return this.#begun === 'shown' ? piece : EMPTY;
     this.#begun = this.#isShown(piece, 0) ? 'shown' : 'left out';
     return this.#begun === 'shown' ? piece.subarray(PREFIX_BYTES) : EMPTY;

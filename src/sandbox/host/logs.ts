@@ -100,7 +100,7 @@ async function* readFile(file: OpenFile, { lines, memory, signal }: Reading): As
       file.position,
     );
     if (bytesRead === 0) return;
-    if (file.position === 0) lines.beginFile();
+    if (file.position === 0) lines.startFile();
     file.position += bytesRead;
     const whole = lines.push(buffer.subarray(0, bytesRead));
     if (whole.length > 0) yield whole;

@@ -36,7 +36,7 @@ export class PublishedPorts {
   async open(target: PortTarget, ports: readonly PortSpec[]): Promise<readonly PortMapping[]> {
     const { instanceId } = target;
     const before = this.#remembered.get(instanceId) ?? [];
-    const published = this.#begin(instanceId);
+    const published = this.#register(instanceId);
     try {
       const mappings: PortMapping[] = [];
       for (const { protocol, port } of ports) {
@@ -45,7 +45,7 @@ export class PublishedPorts {
           if (had === 0) throw error;
           return forward(target, protocol, port, 0);
         });
-        if (!this.#keep(published, instanceId, forwarder)) throw unavailable('the sandbox has ended');
+        if (!this.#addForwarder(published, instanceId, forwarder)) throw unavailable('the sandbox has ended');
         mappings.push({ protocol, containerPort: port, hostIp: HOST_IP, hostPort: forwarder.hostPort });
       }
       this.#remember(instanceId, mappings);
@@ -63,7 +63,7 @@ export class PublishedPorts {
   /** Reopens the same ports for an adopted sandbox. Retries a port that is in use until it is free. */
   async reopen(target: PortTarget, mappings: readonly PortMapping[]): Promise<void> {
     if (mappings.length === 0 || this.#published.has(target.instanceId)) return;
-    const published = this.#begin(target.instanceId);
+    const published = this.#register(target.instanceId);
     this.#remember(target.instanceId, mappings);
     await Promise.all(mappings.map(mapping => this.#tryReopen(published, target, mapping, true)));
   }
@@ -94,7 +94,7 @@ export class PublishedPorts {
     this.#remembered.clear();
   }
 
-  #begin(instanceId: string): Published {
+  #register(instanceId: string): Published {
     this.close(instanceId);
     const published = { forwarders: new Set<PortForwarder>(), retries: new Set<NodeJS.Timeout>() };
     this.#published.set(instanceId, published);
@@ -102,7 +102,7 @@ export class PublishedPorts {
   }
 
   /** Adds a forwarder. Returns false, and closes it, when the instance's ports were closed meanwhile. */
-  #keep(published: Published, instanceId: string, forwarder: PortForwarder): boolean {
+  #addForwarder(published: Published, instanceId: string, forwarder: PortForwarder): boolean {
     if (this.#published.get(instanceId) !== published) {
       forwarder.close();
       return false;
@@ -115,7 +115,7 @@ export class PublishedPorts {
     const { instanceId } = target;
     try {
       const forwarder = await forward(target, mapping.protocol, mapping.containerPort, mapping.hostPort);
-      this.#keep(published, instanceId, forwarder);
+      this.#addForwarder(published, instanceId, forwarder);
     } catch (error) {
       if (this.#published.get(instanceId) !== published) return;
       const { protocol, hostPort } = mapping;

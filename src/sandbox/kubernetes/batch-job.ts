@@ -76,18 +76,18 @@ function pathOf(cluster: KubernetesApi): string {
 
 function firstPod(pods: Watched<V1Pod>, job: string, signal: AbortSignal): Promise<V1Pod> {
   return new Promise((resolve, reject) => {
-    const look = (name: string) => {
+    const check = (name: string) => {
       const pod = jobOfPod(name) === job ? pods.get(name) : undefined;
       if (pod !== undefined) settle(() => resolve(pod));
     };
-    const unsubscribe = pods.subscribe(look);
+    const unsubscribe = pods.subscribe(check);
     const release = onAbort(signal, () => settle(() => reject(signal.reason)));
     const settle = (end: () => void) => {
       unsubscribe();
       release();
       end();
     };
-    for (const pod of pods.all()) look(pod.metadata?.name ?? '');
+    for (const pod of pods.all()) check(pod.metadata?.name ?? '');
   });
 }
 

@@ -250,7 +250,7 @@ export class PodStarter {
     const { pods, cluster } = this.#options;
     const events = spec.mounts.length === 0 ? null : new MountEvents(cluster, uid);
     return new Promise<V1Pod>((resolve, reject) => {
-      const look = () => {
+      const check = () => {
         const pod = pods.get(name);
         if (pod === undefined || pod.metadata?.uid !== uid)
           return settle(() => reject(failedPrecondition('its pod was deleted while it started')));
@@ -265,7 +265,7 @@ export class PodStarter {
           return settle(() => reject(failedPrecondition(`the pod did not start: ${state.why}`)));
       };
       const unsubscribe = pods.subscribe(changed => {
-        if (changed === name) look();
+        if (changed === name) check();
       });
       const release = onAbort(signal, () => settle(() => reject(givenUp())));
       const settle = (end: () => void) => {
@@ -274,7 +274,7 @@ export class PodStarter {
         events?.close();
         end();
       };
-      look();
+      check();
     });
   }
 

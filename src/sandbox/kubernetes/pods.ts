@@ -116,12 +116,12 @@ export class SandboxPods {
       let last: V1Pod | undefined;
       let isLate = false;
       let timer: NodeJS.Timeout | undefined;
-      const look = (): boolean => {
+      const check = (): boolean => {
         const state = this.stateOf(sandbox);
         if (state.state === 'ended' && !isLate && this.#mayHaveReason(sandbox, state.exit)) {
           timer ??= setTimeout(() => {
             isLate = true;
-            if (look()) end();
+            if (check()) end();
           }, SEEN_MS);
           return false;
         }
@@ -135,7 +135,7 @@ export class SandboxPods {
         if (name !== sandbox.pod) return;
         if (before?.metadata?.uid === sandbox.uid) last = before;
         if (now?.metadata?.uid === sandbox.uid) last = now;
-        if (look()) end();
+        if (check()) end();
       });
       const release = onAbort(signal, () => {
         clearTimeout(timer);
@@ -148,9 +148,9 @@ export class SandboxPods {
         release();
       };
       last = this.podOf(sandbox);
-      if (look()) return end();
+      if (check()) return end();
       this.#pods.open().then(
-        () => look() && end(),
+        () => check() && end(),
         // The watch retries by itself.
         () => undefined,
       );

@@ -206,7 +206,7 @@ export class ProcessDriver extends HostDriver {
     try {
       answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
-      await this.#giveUp(connection, reply, spec.instanceId);
+      await this.#cancelStart(connection, reply, spec.instanceId);
       throw error;
     }
     if (answer?.ok !== true) {
@@ -235,7 +235,7 @@ export class ProcessDriver extends HostDriver {
    * Ends a start whose client has left: the start sees the half-closed connection, or has succeeded and is
    * removed.
    */
-  async #giveUp(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
+  async #cancelStart(connection: FrameSocket, reply: Promise<unknown>, instanceId: string): Promise<void> {
     connection.endSending();
     await within(reply, GIVE_UP_TIMEOUT_MS, 'no answer to the cancelled start').catch(() => undefined);
     this.#drop(connection);

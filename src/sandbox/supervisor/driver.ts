@@ -229,7 +229,7 @@ export class SupervisorDriver extends HostDriver {
     try {
       answer = await within(reply, START_TIMEOUT_MS, 'the sandbox did not start in time', signal);
     } catch (error) {
-      await this.#giveUp(shim, spec.instanceId, named);
+      await this.#cancelStart(shim, spec.instanceId, named);
       throw error;
     }
     await named;
@@ -258,7 +258,7 @@ export class SupervisorDriver extends HostDriver {
    * Ends a start whose client has left: the start sees the half-closed connection, or has succeeded and is
    * removed.
    */
-  async #giveUp(shim: Shim, instanceId: string, named: Promise<void>): Promise<void> {
+  async #cancelStart(shim: Shim, instanceId: string, named: Promise<void>): Promise<void> {
     shim.connection.endSending();
     await within(shim.reply, GIVE_UP_TIMEOUT_MS, 'no answer to the cancelled start').catch(() => undefined);
     await named;

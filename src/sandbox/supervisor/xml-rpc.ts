@@ -102,11 +102,11 @@ class Reader {
   }
 
   open(name: string): void {
-    this.#take(`<${name}>`);
+    this.#expectTag(`<${name}>`);
   }
 
   close(name: string): void {
-    this.#take(`</${name}>`);
+    this.#expectTag(`</${name}>`);
   }
 
   value(level: number): XmlRpcValue {
@@ -182,7 +182,7 @@ class Reader {
     return unescapeText(text);
   }
 
-  #take(tag: string): void {
+  #expectTag(tag: string): void {
     this.#skipBlanks();
     if (!this.#skip(tag)) throw this.#unexpected(tag);
   }

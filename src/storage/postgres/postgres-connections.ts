@@ -93,7 +93,7 @@ export class Connections {
    * Returns a connection, which the caller returns with `release`. Fails with `unavailable` when none is free
    * by `deadlineMs`.
    */
-  async take(deadlineMs: number): Promise<PoolClient> {
+  async acquire(deadlineMs: number): Promise<PoolClient> {
     for (;;) {
       if (this.#isClosed) throw internal('the database is closed');
       const leftMs = deadlineMs - performance.now();
@@ -130,7 +130,7 @@ export class Connections {
 
   /** Returns the version and encoding of the server: `15.6 (Debian 15.6-0+deb12u1)`, `UTF8`. */
   async about(deadlineMs: number): Promise<{ readonly version: string; readonly encoding: string }> {
-    const client = await this.take(deadlineMs);
+    const client = await this.acquire(deadlineMs);
     try {
       const { rows } = await client.query(ABOUT);
       return rows[0];

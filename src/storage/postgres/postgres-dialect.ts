@@ -73,7 +73,7 @@ class PooledConnection implements DatabaseConnection {
     if (!isRead) this.#checkWrite();
     const deadlineMs = performance.now() + this.#connections.waitMs;
     for (;;) {
-      const client = await this.#connections.take(deadlineMs);
+      const client = await this.#connections.acquire(deadlineMs);
       try {
         const result = await runOn<R>(client, query);
         this.#connections.release(client);

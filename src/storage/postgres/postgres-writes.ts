@@ -100,7 +100,7 @@ export class PostgresWrites implements DurableWrites {
   async #untilDone<R>(work: (transaction: WriteTransaction) => Promise<R>): Promise<R> {
     const deadlineMs = performance.now() + this.#connections.waitMs;
     for (let tries = 1; ; ) {
-      const client = await this.#connections.take(deadlineMs);
+      const client = await this.#connections.acquire(deadlineMs);
       const attempt = new Attempt(client);
       try {
         const result = await attempt.run(work, connection => this.#transactionOn(connection));

@@ -151,13 +151,13 @@ class Shrinking {
 class Disk {
   problem: string | null = null;
   readonly #probe: () => Promise<unknown>;
-  readonly #tell: (problem: string | null) => void;
+  readonly #notify: (problem: string | null) => void;
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
   constructor(probe: () => Promise<unknown>, tell: (problem: string | null) => void) {
     this.#probe = probe;
-    this.#tell = tell;
+    this.#notify = tell;
   }
 
   took(): void {
@@ -176,7 +176,7 @@ class Disk {
       try {
         await this.#probe();
         this.took();
-        if (!this.#isClosed) this.#tell(this.problem);
+        if (!this.#isClosed) this.#notify(this.problem);
       } catch (again) {
         this.refused(again);
       }
