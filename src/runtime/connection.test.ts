@@ -11,16 +11,16 @@ function ownerOf() {
 test('ControlLink retries on EMFILE and then sends the pending frames', async () => {
   const { owner, onClose } = ownerOf();
   const write = vi.fn();
-  const own = vi.fn();
+  const setOwner = vi.fn();
   const socket = { write, destroyed: false } as unknown as net.Socket;
   const shortage = Object.assign(new Error('too many open files'), { code: 'EMFILE' });
   const connect = vi
     .fn<(signal: AbortSignal) => Promise<Connection>>()
     .mockRejectedValueOnce(unavailable('the runtime cannot be reached', { cause: shortage }))
-    .mockResolvedValueOnce({ socket, own } as unknown as Connection);
+    .mockResolvedValueOnce({ socket, setOwner } as unknown as Connection);
   const link = new ControlLink(owner, connect);
   link.write(Buffer.from('frame'));
-  await vi.waitFor(() => expect(own).toHaveBeenCalledOnce());
+  await vi.waitFor(() => expect(setOwner).toHaveBeenCalledOnce());
   expect(write.mock.calls).toEqual([[Buffer.from('frame')]]);
   expect(onClose).not.toHaveBeenCalled();
 });
@@ -48,7 +48,7 @@ test.each([true, false])(
       },
     } as unknown as net.Socket;
     const link = new ControlLink(owner, () => new Promise(() => undefined));
-    if (hasGreeted) link.adopt({ socket, own: () => undefined } as unknown as Connection);
+    if (hasGreeted) link.adopt({ socket, setOwner: () => undefined } as unknown as Connection);
     const frame = Buffer.alloc(64 * 1024);
     for (let count = 0; count < 16; count++) link.write(frame);
     expect(onClose).not.toHaveBeenCalled();
