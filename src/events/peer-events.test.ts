@@ -2,7 +2,7 @@ import { PassThrough } from 'node:stream';
 import { afterEach, expect, test, vi } from 'vitest';
 import { EventLog } from './event-log.ts';
 import { EventReader } from './event-reader.ts';
-import { type Others, PeerEvents, tellEvents } from './peer-events.ts';
+import { type Others, PeerEvents, streamEvents } from './peer-events.ts';
 
 /** Replicas in one process, whose events pass through streams that a test can cut. */
 class World {
@@ -26,7 +26,7 @@ class World {
         if (log === undefined) throw new Error('nobody is there');
         const stream = new PassThrough();
         this.#streams.set(address, (this.#streams.get(address) ?? new Set()).add(stream));
-        tellEvents(log, new URLSearchParams(path.split('?')[1]).get('after'), stream);
+        streamEvents(log, new URLSearchParams(path.split('?')[1]).get('after'), stream);
         return stream;
       },
     };

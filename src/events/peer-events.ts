@@ -41,7 +41,7 @@ const LINES: EventFormat = {
  * Writes the own events of this replica to another one until the connection ends. Kept events after `after`
  * (an id) come first.
  */
-export function tellEvents(log: EventLog, after: string | null, to: Writable): void {
+export function streamEvents(log: EventLog, after: string | null, to: Writable): void {
   const { run } = log;
   const reader = new EventReader({
     log,

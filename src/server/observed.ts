@@ -8,7 +8,7 @@ import { LATEST } from '../core/urn.ts';
 import type { Finding } from '../doctor/checks.ts';
 import { EventLog } from '../events/event-log.ts';
 import { OwnerEvents } from '../events/owner-events.ts';
-import { EVENTS_PATH, PeerEvents, tellEvents as streamEvents } from '../events/peer-events.ts';
+import { EVENTS_PATH, PeerEvents, streamEvents } from '../events/peer-events.ts';
 import type { InstanceChange } from '../instances/changes.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
