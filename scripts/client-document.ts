@@ -95,6 +95,8 @@ const NAMES: Readonly<Record<string, string>> = {
   'getCode.200.package': 'CodePackage',
   'createBuild.200.build': 'Build',
   'putSecret.200.secret': 'Secret',
+  'listCalls.200.calls[]': 'CallRecord',
+  'getCall.200.call': 'CallDetails',
   'getCluster.200': 'Cluster',
   'getCluster.200.nodes[]': 'ClusterNode',
   'getSettings.200.settings[]': 'Setting',

@@ -53,6 +53,7 @@ const GENERATED: readonly Generated[] = [
   ...[
     '__init__',
     'agents',
+    'calls',
     'client',
     'code',
     'connection',

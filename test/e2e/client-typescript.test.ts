@@ -165,6 +165,25 @@ test('a create with a lost answer is repeated and makes only one agent', async (
   }
 });
 
+test('the history lists calls over pages with filters and returns one call', async () => {
+  await using agent = await rookery.agents.create({ code: codeOf('app', NODE) });
+  for (const name of ['Ada', 'Grace']) await agent.invoke({ name });
+  await agent.invoke({ fail: true }, { traceId: 'failed-in-history' }).catch(() => undefined);
+  const listed = async (options: client.CallQuery) => {
+    const found: client.wire.CallRecord[] = [];
+    for await (const call of rookery.calls.list({ agent: agent.id, ...options })) found.push(call);
+    return found;
+  };
+  await vi.waitFor(async () => expect(await listed({ limit: 1 })).toHaveLength(3), 20_000);
+  const [failed, ...others] = await listed({ outcome: 'error' });
+  expect(others).toEqual([]);
+  expect(failed).toMatchObject({ kind: 'agent', agent_id: agent.id, trace_id: 'failed-in-history' });
+  expect(await listed({ trace_id: 'failed-in-history', after: '1h' })).toEqual([failed]);
+  const [byText] = await listed({ text: 'Grace' });
+  expect(await rookery.calls.get(byText?.id ?? '')).toMatchObject({ ...byText, input: '{"name":"Grace"}' });
+  await expect(rookery.calls.get('unknown')).rejects.toMatchObject({ status: 404 });
+});
+
 test('an error is a RookeryError with code, message, status, trace id and advice', async () => {
   await using agent = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) });
   const failing = agent.invoke({ fail: true }, { traceId: 'told-by-the-caller' });

@@ -4,9 +4,11 @@ The proxy at `ROOKERY_LOSSY_ADDRESS` loses the answer of a create.
 """
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -124,6 +126,27 @@ class Waiting(WithCode):
                 agent.exec("sleep 60", timeout=0.05)
         with Rookery("http://127.0.0.1:1", retries=0) as nowhere, self.assertRaisesRegex(RookeryError, "cannot be reached"):
             nowhere.agents.get("x")
+
+    def test_the_history_lists_calls_over_pages_with_filters_and_returns_one_call(self) -> None:
+        with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
+            for name in ("Ada", "Grace"):
+                agent.invoke({"name": name})
+            with self.assertRaises(RookeryError):
+                agent.invoke({"fail": "on purpose"}, trace_id="failed-in-python")
+            ends = time.monotonic() + 60
+            while len(list(self.rookery.calls.list(agent=agent.id, page_size=1))) < 3 and time.monotonic() < ends:
+                time.sleep(0.05)
+            outcomes = [call["outcome"] for call in self.rookery.calls.list(agent=agent.id, page_size=1)]
+            self.assertEqual(sorted(outcomes), ["error", "ok", "ok"])
+            (failed,) = self.rookery.calls.list(agent=agent.id, outcome="error", after="1h")
+            self.assertEqual(failed["trace_id"], "failed-in-python")
+            self.assertEqual(list(self.rookery.calls.list(agent=agent.id, trace_id="failed-in-python")), [failed])
+            (grace,) = self.rookery.calls.list(agent=agent.id, text="Grace")
+            whole = self.rookery.calls.get(grace["id"])
+            self.assertEqual((whole["id"], json.loads(whole["input"])), (grace["id"], {"name": "Grace"}))
+        with self.assertRaises(RookeryError) as unknown:
+            self.rookery.calls.get("unknown")
+        self.assertEqual(unknown.exception.status, 404)
 
     def test_a_function(self) -> None:
         function = self.rookery.functions.register("pyadd", self.code, runtime=RUNTIME)

@@ -151,6 +151,47 @@ export type CallAccepted = {
   requestId: string;
 };
 
+export type CallDetails = {
+  /** The request id, which the handler sees as `request_id`. */
+  id: string;
+  kind: "agent" | "function";
+  /** The `instance_id` of an agent. */
+  agent_id?: string;
+  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
+  name?: string;
+  /** `0@<service>@<name>` */
+  function?: string;
+  version?: string;
+  /** Empty when the call got no instance. */
+  instance_id: string;
+  node_id: string;
+  mode: "sync" | "stream" | "async" | "lambda";
+  tenant: string;
+  /** The claim `name` of the token, else `jti`; empty without either. */
+  caller: string;
+  trace_id: string;
+  outcome: "ok" | "error";
+  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
+  error_code: string | null;
+  /** The text of a failure; viewers do not get it. */
+  error?: string;
+  start_time: string;
+  duration_ms: number;
+  queue_ms: number;
+  place_ms: number;
+  start_ms: number;
+  load_ms: number;
+  run_ms: number;
+  input_bytes: number;
+  output_bytes: number;
+  /** Its beginning, with hidden values replaced; not for viewers. */
+  input?: string;
+  /** As `input`; null for a failure. */
+  output?: string | null;
+  is_input_cut?: boolean;
+  is_output_cut?: boolean;
+};
+
 export type CallError = {
   code: number;
   message: string;
@@ -160,6 +201,41 @@ export type CallFailed = {
   code: 500;
   data: null;
   message: string;
+};
+
+export type CallRecord = {
+  /** The request id, which the handler sees as `request_id`. */
+  id: string;
+  kind: "agent" | "function";
+  /** The `instance_id` of an agent. */
+  agent_id?: string;
+  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
+  name?: string;
+  /** `0@<service>@<name>` */
+  function?: string;
+  version?: string;
+  /** Empty when the call got no instance. */
+  instance_id: string;
+  node_id: string;
+  mode: "sync" | "stream" | "async" | "lambda";
+  tenant: string;
+  /** The claim `name` of the token, else `jti`; empty without either. */
+  caller: string;
+  trace_id: string;
+  outcome: "ok" | "error";
+  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
+  error_code: string | null;
+  /** The text of a failure; viewers do not get it. */
+  error?: string;
+  start_time: string;
+  duration_ms: number;
+  queue_ms: number;
+  place_ms: number;
+  start_ms: number;
+  load_ms: number;
+  run_ms: number;
+  input_bytes: number;
+  output_bytes: number;
 };
 
 export type CallResult = {
@@ -579,48 +655,7 @@ export type GetBuildResponse = {
 
 export type GetCallResponse = {
   code: 200;
-  call: GetCallResponseCall;
-};
-
-export type GetCallResponseCall = {
-  /** The request id, which the handler sees as `request_id`. */
-  id: string;
-  kind: "agent" | "function";
-  /** The `instance_id` of an agent. */
-  agent_id?: string;
-  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
-  name?: string;
-  /** `0@<service>@<name>` */
-  function?: string;
-  version?: string;
-  /** Empty when the call got no instance. */
-  instance_id: string;
-  node_id: string;
-  mode: "sync" | "stream" | "async" | "lambda";
-  tenant: string;
-  /** The claim `name` of the token, else `jti`; empty without either. */
-  caller: string;
-  trace_id: string;
-  outcome: "ok" | "error";
-  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
-  error_code: string | null;
-  /** The text of a failure; viewers do not get it. */
-  error?: string;
-  start_time: string;
-  duration_ms: number;
-  queue_ms: number;
-  place_ms: number;
-  start_ms: number;
-  load_ms: number;
-  run_ms: number;
-  input_bytes: number;
-  output_bytes: number;
-  /** Its beginning, with hidden values replaced; not for viewers. */
-  input?: string;
-  /** As `input`; null for a failure. */
-  output?: string | null;
-  is_input_cut?: boolean;
-  is_output_cut?: boolean;
+  call: CallDetails;
 };
 
 export type GetFindingsResponse = {
@@ -755,43 +790,8 @@ export type ListBuildsResponse = {
 
 export type ListCallsResponse = {
   code: 200;
-  calls: ListCallsResponseCallsItem[];
+  calls: CallRecord[];
   next_cursor: string | null;
-};
-
-export type ListCallsResponseCallsItem = {
-  /** The request id, which the handler sees as `request_id`. */
-  id: string;
-  kind: "agent" | "function";
-  /** The `instance_id` of an agent. */
-  agent_id?: string;
-  /** `<namespace>/<name>` of an agent; empty when it was deleted early. */
-  name?: string;
-  /** `0@<service>@<name>` */
-  function?: string;
-  version?: string;
-  /** Empty when the call got no instance. */
-  instance_id: string;
-  node_id: string;
-  mode: "sync" | "stream" | "async" | "lambda";
-  tenant: string;
-  /** The claim `name` of the token, else `jti`; empty without either. */
-  caller: string;
-  trace_id: string;
-  outcome: "ok" | "error";
-  /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
-  error_code: string | null;
-  /** The text of a failure; viewers do not get it. */
-  error?: string;
-  start_time: string;
-  duration_ms: number;
-  queue_ms: number;
-  place_ms: number;
-  start_ms: number;
-  load_ms: number;
-  run_ms: number;
-  input_bytes: number;
-  output_bytes: number;
 };
 
 export type ListCodeResponse = {

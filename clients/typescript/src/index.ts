@@ -1,6 +1,7 @@
 /** The public exports of the TypeScript client, npm package `@rookery/client`. */
 export { Agent, type InvokeOptions, type LogOptions } from './agent.ts';
 export type { Agents, CreateOptions } from './agents.ts';
+export type { CallQuery, Calls } from './calls.ts';
 export type { Code } from './code.ts';
 export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';
 export { RookeryError, type RookeryErrorDetails } from './error.ts';

@@ -1,4 +1,5 @@
 import { Agents } from './agents.ts';
+import { Calls } from './calls.ts';
 import { Code } from './code.ts';
 import { type AnswerOf, type CallOptions, Connection, type OperationName, type RookeryOptions } from './connection.ts';
 import { Events } from './events.ts';
@@ -13,6 +14,7 @@ export class Rookery {
   readonly sandboxes: Sandboxes;
   readonly functions: Functions;
   readonly jobs: Jobs;
+  readonly calls: Calls;
   readonly secrets: Secrets;
   readonly events: Events;
   readonly code: Code;
@@ -25,6 +27,7 @@ export class Rookery {
     this.sandboxes = new Sandboxes(this.#connection);
     this.functions = new Functions(this.#connection, this.code);
     this.jobs = new Jobs(this.#connection, this.code);
+    this.calls = new Calls(this.#connection);
     this.secrets = new Secrets(this.#connection);
     this.events = new Events(this.#connection);
   }

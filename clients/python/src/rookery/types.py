@@ -177,6 +177,50 @@ class CallAccepted(TypedDict):
     requestId: str
 
 
+class _CallDetails(TypedDict):
+    id: str
+    """The request id, which the handler sees as `request_id`."""
+    kind: Literal["agent", "function"]
+    instance_id: str
+    """Empty when the call got no instance."""
+    node_id: str
+    mode: Literal["sync", "stream", "async", "lambda"]
+    tenant: str
+    caller: str
+    """The claim `name` of the token, else `jti`; empty without either."""
+    trace_id: str
+    outcome: Literal["ok", "error"]
+    error_code: Union[str, None]
+    """The number of a failure, or the word of a failure of the service, or `cancelled`."""
+    start_time: str
+    duration_ms: float
+    queue_ms: float
+    place_ms: float
+    start_ms: float
+    load_ms: float
+    run_ms: float
+    input_bytes: int
+    output_bytes: int
+
+
+class CallDetails(_CallDetails, total=False):
+    agent_id: str
+    """The `instance_id` of an agent."""
+    name: str
+    """`<namespace>/<name>` of an agent; empty when it was deleted early."""
+    function: str
+    """`0@<service>@<name>`"""
+    version: str
+    error: str
+    """The text of a failure; viewers do not get it."""
+    input: str
+    """Its beginning, with hidden values replaced; not for viewers."""
+    output: Union[str, None]
+    """As `input`; null for a failure."""
+    is_input_cut: bool
+    is_output_cut: bool
+
+
 class CallError(TypedDict):
     code: int
     message: str
@@ -186,6 +230,44 @@ class CallFailed(TypedDict):
     code: Literal[500]
     data: None
     message: str
+
+
+class _CallRecord(TypedDict):
+    id: str
+    """The request id, which the handler sees as `request_id`."""
+    kind: Literal["agent", "function"]
+    instance_id: str
+    """Empty when the call got no instance."""
+    node_id: str
+    mode: Literal["sync", "stream", "async", "lambda"]
+    tenant: str
+    caller: str
+    """The claim `name` of the token, else `jti`; empty without either."""
+    trace_id: str
+    outcome: Literal["ok", "error"]
+    error_code: Union[str, None]
+    """The number of a failure, or the word of a failure of the service, or `cancelled`."""
+    start_time: str
+    duration_ms: float
+    queue_ms: float
+    place_ms: float
+    start_ms: float
+    load_ms: float
+    run_ms: float
+    input_bytes: int
+    output_bytes: int
+
+
+class CallRecord(_CallRecord, total=False):
+    agent_id: str
+    """The `instance_id` of an agent."""
+    name: str
+    """`<namespace>/<name>` of an agent; empty when it was deleted early."""
+    function: str
+    """`0@<service>@<name>`"""
+    version: str
+    error: str
+    """The text of a failure; viewers do not get it."""
 
 
 class _CallResult(TypedDict):
@@ -654,51 +736,7 @@ class GetBuildResponse(TypedDict):
 
 class GetCallResponse(TypedDict):
     code: Literal[200]
-    call: GetCallResponseCall
-
-
-class _GetCallResponseCall(TypedDict):
-    id: str
-    """The request id, which the handler sees as `request_id`."""
-    kind: Literal["agent", "function"]
-    instance_id: str
-    """Empty when the call got no instance."""
-    node_id: str
-    mode: Literal["sync", "stream", "async", "lambda"]
-    tenant: str
-    caller: str
-    """The claim `name` of the token, else `jti`; empty without either."""
-    trace_id: str
-    outcome: Literal["ok", "error"]
-    error_code: Union[str, None]
-    """The number of a failure, or the word of a failure of the service, or `cancelled`."""
-    start_time: str
-    duration_ms: float
-    queue_ms: float
-    place_ms: float
-    start_ms: float
-    load_ms: float
-    run_ms: float
-    input_bytes: int
-    output_bytes: int
-
-
-class GetCallResponseCall(_GetCallResponseCall, total=False):
-    agent_id: str
-    """The `instance_id` of an agent."""
-    name: str
-    """`<namespace>/<name>` of an agent; empty when it was deleted early."""
-    function: str
-    """`0@<service>@<name>`"""
-    version: str
-    error: str
-    """The text of a failure; viewers do not get it."""
-    input: str
-    """Its beginning, with hidden values replaced; not for viewers."""
-    output: Union[str, None]
-    """As `input`; null for a failure."""
-    is_input_cut: bool
-    is_output_cut: bool
+    call: CallDetails
 
 
 class GetFindingsResponse(TypedDict):
@@ -839,46 +877,8 @@ class ListBuildsResponse(TypedDict):
 
 class ListCallsResponse(TypedDict):
     code: Literal[200]
-    calls: List[ListCallsResponseCallsItem]
+    calls: List[CallRecord]
     next_cursor: Union[str, None]
-
-
-class _ListCallsResponseCallsItem(TypedDict):
-    id: str
-    """The request id, which the handler sees as `request_id`."""
-    kind: Literal["agent", "function"]
-    instance_id: str
-    """Empty when the call got no instance."""
-    node_id: str
-    mode: Literal["sync", "stream", "async", "lambda"]
-    tenant: str
-    caller: str
-    """The claim `name` of the token, else `jti`; empty without either."""
-    trace_id: str
-    outcome: Literal["ok", "error"]
-    error_code: Union[str, None]
-    """The number of a failure, or the word of a failure of the service, or `cancelled`."""
-    start_time: str
-    duration_ms: float
-    queue_ms: float
-    place_ms: float
-    start_ms: float
-    load_ms: float
-    run_ms: float
-    input_bytes: int
-    output_bytes: int
-
-
-class ListCallsResponseCallsItem(_ListCallsResponseCallsItem, total=False):
-    agent_id: str
-    """The `instance_id` of an agent."""
-    name: str
-    """`<namespace>/<name>` of an agent; empty when it was deleted early."""
-    function: str
-    """`0@<service>@<name>`"""
-    version: str
-    error: str
-    """The text of a failure; viewers do not get it."""
 
 
 class ListCodeResponse(TypedDict):

@@ -8,6 +8,7 @@ from typing import Any, AsyncIterator, List, Optional, Sequence
 from .. import types as wire
 from .._wire import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Event, EventReader, Request, read_settings
 from .agents import AsyncAgents
+from .calls import AsyncCalls
 from .code import AsyncCode
 from .connection import AsyncConnection
 from .functions import AsyncFunctions
@@ -42,6 +43,7 @@ class AsyncRookery:
         self.sandboxes = AsyncSandboxes(self._connection)
         self.functions = AsyncFunctions(self._connection, self.code)
         self.jobs = AsyncJobs(self._connection, self.code)
+        self.calls = AsyncCalls(self._connection)
         self.secrets = AsyncSecrets(self._connection)
         self.events = AsyncEvents(self._connection)
 

@@ -9,6 +9,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 from .. import types as wire
 from .._wire import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Event, EventReader, Request, read_settings
 from .agents import Agents
+from .calls import Calls
 from .code import Code
 from .connection import Connection
 from .functions import Functions
@@ -43,6 +44,7 @@ class Rookery:
         self.sandboxes = Sandboxes(self._connection)
         self.functions = Functions(self._connection, self.code)
         self.jobs = Jobs(self._connection, self.code)
+        self.calls = Calls(self._connection)
         self.secrets = Secrets(self._connection)
         self.events = Events(self._connection)
 
