@@ -1,35 +1,13 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import type { Served } from '../../scripts/served.ts';
-import { startPostgres, type TestPostgres } from '../parts/postgres.ts';
-import { ServedReplicas } from '../parts/served-replicas.ts';
+import { threeReplicas } from '../parts/three-replicas.ts';
 import { describeWith } from '../probe.ts';
 
-const WAIT = { timeout: 60_000, interval: 100 };
-
 describeWith(['postgres'], 'MCP on three replicas', () => {
-  let postgres: TestPostgres;
-  let replicas: ServedReplicas;
-  const directory = mkdtempSync(join(tmpdir(), 'rookery-mcp-'));
-
-  beforeAll(async () => {
-    writeFileSync(join(directory, 'main.py'), 'def echo(event, context):\n    return event\n');
-    postgres = await startPostgres();
-    replicas = await ServedReplicas.start(await postgres.database(), 3);
-    for (const { frontendUrl } of replicas.all) {
-      const nodes = async () =>
-        ((await (await fetch(`${frontendUrl}/api/cluster`)).json()) as { nodes: unknown }).nodes;
-      await vi.waitFor(async () => expect(await nodes()).toHaveLength(3), WAIT);
-    }
-  }, 180_000);
-  afterAll(async () => {
-    await replicas?.[Symbol.asyncDispose]();
-    await postgres?.close();
-    rmSync(directory, { recursive: true, force: true });
-  }, 120_000);
+  const replicas = threeReplicas('rookery-mcp-');
 
   async function call({ frontendUrl }: Served, name: string, input: object) {
     const answer = await fetch(`${frontendUrl}/mcp`, {
@@ -42,7 +20,9 @@ describeWith(['postgres'], 'MCP on three replicas', () => {
   }
 
   test('every replica calls every function and works on every sandbox', { timeout: 120_000 }, async () => {
-    const [first] = replicas.all as [Served];
+    const { all, directory } = replicas;
+    const [first] = all;
+    writeFileSync(join(directory, 'main.py'), 'def echo(event, context):\n    return event\n');
     const runtime = `python${(await findInterpreters()).at(-1)?.version}`;
     const names = ['a', 'b', 'c', 'd'];
     for (const name of names) {
@@ -54,16 +34,16 @@ describeWith(['postgres'], 'MCP on three replicas', () => {
         }),
       });
     }
-    for (const replica of replicas.all) {
+    for (const replica of all) {
       for (const name of names) {
         const answer = await call(replica, `svc_${name}`, { name });
         expect(answer).toMatchObject({ status: 200, result: { structuredContent: { name } } });
       }
     }
-    for (const maker of replicas.all) {
+    for (const maker of all) {
       const made = await call(maker, 'sandbox_create', {});
       const sandbox_id = made.result?.structuredContent?.sandbox_id;
-      for (const replica of replicas.all) {
+      for (const replica of all) {
         const ran = await call(replica, 'sandbox_run', { sandbox_id, command: 'echo hi >> f; cat f | wc -l' });
         expect(ran).toMatchObject({ status: 200, result: { structuredContent: { exit_code: 0 } } });
       }
