@@ -41,5 +41,5 @@ export const ENVIRONMENT_NAMES = {
 /** Replaces an environment's value for callers that may not see it. */
 export const MASK = '***';
 
-/** Fields whose values are environments, anywhere in an answer. */
-export const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment']);
+/** Fields whose values are environments, anywhere in an answer. Clients of AWS get `Environment`. */
+export const ENVIRONMENTS: ReadonlySet<string> = new Set(['env_vars', 'environment', 'Environment']);

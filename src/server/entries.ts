@@ -181,7 +181,7 @@ function frontendOptions(
       },
     }),
     service: serviceOptions(config, parts),
-    lambda: { registry: registry.functions, keys: parts.awsKeys },
+    lambda: { registry: registry.functions, packages, keys: parts.awsKeys },
     mcp: registry.functions,
   };
 }

@@ -1,4 +1,4 @@
-import { SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
+import { META_CODES, SERVICE_CODES, USER_CODES } from '../../core/codes.ts';
 import { type ErrorCode, ServiceError } from '../../core/error.ts';
 import { type ErrorAnswer, retryAfter } from '../../http/answer.ts';
 import type { HeaderList } from '../../http/hot/exchange.ts';
@@ -42,6 +42,30 @@ export function refusalOf(error: unknown): LambdaRefusal | null {
   const [status, type] = error.number === SERVICE_CODES.waitedTooLong.code ? BUSY : (REFUSALS[error.code] ?? []);
   if (status === undefined || type === undefined) return null;
   return { status, type, message: error.message, retryAfterSeconds: error.retryAfterSeconds };
+}
+
+/** Refusals of changes by the number of the error. */
+const CHANGE_REFUSALS: ReadonlyMap<number, readonly [status: number, type: string]> = new Map([
+  [META_CODES.exists.code, [409, 'ResourceConflictException']],
+  [META_CODES.duplicateVersion.code, [409, 'ResourceConflictException']],
+  [META_CODES.staleRevision.code, [412, 'PreconditionFailedException']],
+  [META_CODES.tooManyVersions.code, [400, 'CodeStorageExceededException']],
+  [META_CODES.invalid.code, [400, 'InvalidParameterValueException']],
+  [413, [413, 'RequestTooLargeException']],
+]);
+
+/**
+ * Returns the refusal that an error of a change or a read of the function `sentName` means. null: the service
+ * failed.
+ */
+export function changeRefusalOf(error: unknown, sentName: string): LambdaRefusal | null {
+  if (!(error instanceof ServiceError)) return refusalOf(error);
+  if (error.code === 'not_found') {
+    return { status: 404, type: 'ResourceNotFoundException', message: `Function not found: ${sentName}` };
+  }
+  const [status, type] = CHANGE_REFUSALS.get(error.number ?? 0) ?? [];
+  if (status === undefined || type === undefined) return refusalOf(error);
+  return { status, type, message: error.message };
 }
 
 /** Returns the answer of a refusal. Clients read the type from the header, or else from `code`. */

@@ -17,13 +17,19 @@ const registry = {
       .map(name => JSON.stringify(recordOf(name))),
   get: async (_tenant: string, name: string, version: string) => {
     if (!NAMES.includes(name)) throw notFound(`function [${name}] is not found. check input parameters`);
-    return { version, spec: recordOf(name) };
+    return { ...recordOf(name), version, publishTime: '', spec: { ...recordOf(name), tags: null } };
   },
 } as unknown as LambdaRoutesOptions['registry'];
 
 function recordOf(name: string) {
   return {
     ...{ name, runtime: 'python3.11', handler: 'app.main', memory: 512, timeout: 3, description: '' },
+    ...{
+      environment: { OWN: 'a', KEY: { secret: 'of-mine' } },
+      storageType: 'local',
+      codePath: '/code',
+      versionDesc: '',
+    },
     ...{ createTime: '2026-01-01 00:00:00.000 UTC', updateTime: '', revisionId: '1', versionNumber: '$latest' },
   };
 }
@@ -39,7 +45,7 @@ function bed() {
     },
   } as unknown as AsyncCalls;
   const frontend = testFrontend({
-    lambda: { registry, keys: memoryAwsKeys() },
+    lambda: { registry, packages: { find: async () => null }, keys: memoryAwsKeys() },
     service: {
       functions: harness.invoker,
       asyncCalls,
@@ -160,6 +166,8 @@ describe('functions as clients of Lambda list them', () => {
     const fields = {
       ...{ FunctionName: 'svc@hello', Runtime: 'python3.11', Handler: 'app.main', MemorySize: 512, Timeout: 3 },
       FunctionArn: expect.stringMatching(/:function:svc@hello$/),
+      ...{ LastModified: '2026-01-01T00:00:00.000+0000', LastUpdateStatus: 'Successful' },
+      Environment: { Variables: { OWN: 'a', KEY: '{{resolve:secretsmanager:of-mine}}' } },
     };
     expect((await it.send('GET', '/svc@hello')).body).toMatchObject({ Configuration: fields });
     expect((await it.send('GET', '/svc@hello/configuration')).body).toMatchObject(fields);

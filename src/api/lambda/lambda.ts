@@ -15,6 +15,7 @@ import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
+import type { RouteOptions } from './configuration.ts';
 import {
   functionError,
   instanceError,
@@ -24,15 +25,17 @@ import {
   refusalHeaders,
   refusalOf,
 } from './failures.ts';
-import { addLambdaLists, type LambdaRegistry, type RouteOptions } from './functions.ts';
+import { addLambdaLists, type FunctionReads } from './functions.ts';
 import type { AwsKeyStore } from './key-routes.ts';
 import { readLogTail } from './log-tail.ts';
 import { signatureGates } from './signature-gate.ts';
+import { addVersionChanges, type VersionChanges } from './versions.ts';
 
 export interface LambdaRoutesOptions {
   readonly functions: FunctionInvoker;
   readonly asyncCalls: AsyncCalls;
-  readonly registry: LambdaRegistry;
+  readonly registry: FunctionReads['registry'] & VersionChanges;
+  readonly packages: FunctionReads['packages'];
   /** Keys that sign requests. */
   readonly keys: AwsKeyStore;
   /** The verifier of tokens. null: authentication is off, and any keys are accepted. */
@@ -85,7 +88,8 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
     { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations, { livesWith: PASSED_ON }) },
     (request, reply) => new Invocation(Exchange.ofRouter(request, reply), request, options).start(),
   );
-  addLambdaLists(app, LAMBDA_FUNCTIONS, options.registry, optionsOf);
+  addLambdaLists(app, LAMBDA_FUNCTIONS, options, optionsOf);
+  addVersionChanges(app, LAMBDA_FUNCTIONS, options.registry, optionsOf);
 }
 
 /** An invocation and its answer. */
