@@ -8,7 +8,7 @@ import { isAllowed } from '../instances/state.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { findAgentIds, listAgentsWithSandbox, listSandboxIds } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { AgentCreates } from './agent-creates.ts';
@@ -276,7 +276,7 @@ export class Agents implements AgentInstances {
     return this.#idle.counted(id, driver.access(handle));
   }
 
-  async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>> {
+  async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks> {
     const record = await this.#records.flushedRecord(tenant, id);
     const { sandboxType, handle } = record;
     if (handle === null) throw noSandbox(id);

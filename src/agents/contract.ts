@@ -3,7 +3,7 @@ import type { Instance, InstanceSpec, InstanceStatus, Labels } from '../core/ins
 import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { ExecRequest, ExecResult, LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 
 /**
  * Operations on agent instances, for the HTTP entries. A method with a tenant treats another tenant's
@@ -99,7 +99,7 @@ export interface AgentInstances {
   resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance>;
 
   /** Returns the log of the sandbox, also for a FAILED instance, whose logs are kept until it is deleted. */
-  logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<AsyncIterable<Buffer>>;
+  logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks>;
 
   /**
    * Returns the end of the log of an earlier run: 1 is the run before. Fails with `not_found` if it is not

@@ -3,12 +3,15 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { messageOf } from '../core/error.ts';
 import { type ParametersOf, readParameters, type Sent } from '../core/parameter.ts';
 import { answerController, onTokenEnd } from '../http/access/caller.ts';
-import type { LogRequest } from '../sandbox/driver.ts';
+import { endsWithin } from '../lib/deadline.ts';
+import type { LogChunks, LogRequest } from '../sandbox/driver.ts';
 import { badQuery, flag, integer, parsed } from './query.ts';
 
 export const TEXT = 'text/plain; charset=utf-8';
 const EVENTS = 'text/event-stream';
 const HEARTBEAT_MS = 15_000;
+/** Longest wait for a log to open. A node of Kubernetes may answer only with the first line. */
+const OPEN_MS = 1_000;
 
 /**
  * Answers requests for logs.
@@ -30,13 +33,13 @@ export class LogAnswers {
 
   /**
    * Sends the chunks that `read` yields as text. Before the first byte, failures become ordinary error
-   * answers.
+   * answers. A followed log opens before the head is sent, so that a client that has the head misses no line.
    */
   async send(
     request: FastifyRequest,
     reply: FastifyReply,
     wanted: LogRequest,
-    read: (signal: AbortSignal) => Promise<AsyncIterable<Buffer>>,
+    read: (signal: AbortSignal) => Promise<LogChunks>,
   ): Promise<FastifyReply> {
     const controller = answerController(reply.raw);
     this.#open.add(controller);
@@ -53,9 +56,10 @@ export class LogAnswers {
     reply: FastifyReply,
     wanted: LogRequest,
     signal: AbortSignal,
-    read: (signal: AbortSignal) => Promise<AsyncIterable<Buffer>>,
+    read: (signal: AbortSignal) => Promise<LogChunks>,
   ): Promise<FastifyReply> {
     const chunks = await read(signal);
+    if (wanted.follow && chunks.open !== undefined) await endsWithin(chunks.open(), OPEN_MS, signal);
     reply.hijack();
     const { raw } = reply;
     for (const [name, value] of Object.entries(reply.getHeaders())) if (value !== undefined) raw.setHeader(name, value);

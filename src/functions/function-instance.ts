@@ -2,7 +2,7 @@ import type { Lease } from '../core/lease.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { CallError } from '../runtime/protocol.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { FunctionDefinition } from './catalog.ts';
 import type { GroupKey } from './policy.ts';
 
@@ -28,7 +28,7 @@ export interface FunctionInstance {
   call(call: Call): Promise<CallOutcome>;
   credit(callId: number, bytes: number): void;
   /** Returns the output of the user's code, like `SandboxDriver.logs`. */
-  logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
+  logs(request: LogRequest, signal: AbortSignal): LogChunks;
   /** Returns the current resource usage of its sandbox, like `SandboxDriver.stats`. */
   stats?(): Promise<SandboxStats>;
   /** Returns the access to its sandbox; undefined when its driver has none. */

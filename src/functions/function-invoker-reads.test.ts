@@ -2,6 +2,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { settle } from '../../test/fakes/fake-clock.ts';
 import { call, FakeInstance, InvokerHarness, running, URN } from '../../test/functions/harness.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
+import type { LogRequest } from '../sandbox/driver.ts';
 
 describe('access to an instance', () => {
   it('access returns the sandbox access of an instance to its tenant, and null for other tenants and ids', async () => {
@@ -51,6 +52,26 @@ describe('logs of a function', () => {
     await settle();
     leaving.abort();
     expect(await text).toBe('[i1] line of i1\n[i1] another\n');
+  });
+
+  it('open opens the logs of running instances, and those of later instances are read whole', async () => {
+    const harness = new InvokerHarness();
+    const { instance } = await running(harness);
+    const leaving = new AbortController();
+    const followed = { ...request, tail: 0, follow: true };
+    using opened = vi.spyOn(FakeInstance.prototype, 'logs');
+    const tails = () => opened.mock.calls.map(args => (args as unknown as [LogRequest])[0].tail);
+    const log = await harness.invoker.logs(URN, null, followed, leaving.signal);
+    expect(tails()).toEqual([]);
+    await log.open?.();
+    expect(tails()).toEqual([0]);
+    const text = textOf(log);
+    const later = await running(harness);
+    await settle();
+    expect(tails()).toEqual([0, null]);
+    leaving.abort();
+    expect(await text).toContain('[i2] line of i2');
+    for (const each of [instance, later.instance]) each.calls[0]?.finish();
   });
 
   describe('a reader that has ended', () => {

@@ -7,7 +7,7 @@ import { parseUrn } from '../core/urn.ts';
 import type { Log } from '../lib/log.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import {
   type ActiveVersion,
   ActiveVersions,
@@ -252,15 +252,15 @@ export class FunctionInvoker {
   /**
    * Returns the output of a version's code: that of a single instance unchanged, or that of all. Lines of all
    * instances begin with the first 8 characters of the instance's id. `tail` counts for each instance. With
-   * `follow` the output continues until `signal` aborts, and includes instances that start later. Fails as
-   * `check` does, and with `not_found` (200404) for an unknown instance.
+   * `follow` the output continues until `signal` aborts, and has the whole output of instances that start
+   * later. Fails as `check` does, and with `not_found` (200404) for an unknown instance.
    */
   async logs(
     urn: string,
     tenant: string | null,
     request: LogRequest & { readonly instanceId: string | null },
     signal: AbortSignal,
-  ): Promise<AsyncIterable<Buffer>> {
+  ): Promise<LogChunks> {
     const { fn } = await this.#find(urn, tenant);
     const instances = () => this.instances(fn.urn).map(({ instance }) => instance);
     if (request.instanceId !== null) {

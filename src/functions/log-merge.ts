@@ -2,7 +2,8 @@ import { once } from 'node:events';
 import { resourceExhausted } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { HeldBytes, type Holder } from '../lib/budgets.ts';
-import type { LogRequest } from '../sandbox/driver.ts';
+import { OPENED, OpenedLog } from '../lib/opened-log.ts';
+import type { LogChunks, LogRequest } from '../sandbox/driver.ts';
 import type { FunctionInstance } from './function-instance.ts';
 
 const NEWLINE = 0x0a;
@@ -106,15 +107,26 @@ export async function* joinedLogs(
   request: LogRequest,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
-  for (const instance of instances) yield* linesOf(instance, request, signal);
+  for (const instance of instances) yield* prefixed(instance.logs(request, signal), prefixOf(instance));
 }
 
 /**
  * Returns the merged output of several instances until `signal` aborts. `onStarted` subscribes to further
- * instances and returns the function that unsubscribes. The first read takes `instances` and subscribes, and
- * the end of the reader unsubscribes.
+ * instances and returns the function that unsubscribes. `open`, or the first read, takes `instances` and
+ * subscribes, and the end of the reader unsubscribes.
  */
-export async function* followedLogs(
+export function followedLogs(
+  ...parts: [
+    instances: () => readonly FunctionInstance[],
+    request: LogRequest,
+    signal: AbortSignal,
+    onStarted: (add: (instance: FunctionInstance) => void) => () => void,
+  ]
+): LogChunks {
+  return new OpenedLog(() => followed(...parts));
+}
+
+async function* followed(
   instances: () => readonly FunctionInstance[],
   request: LogRequest,
   signal: AbortSignal,
@@ -122,18 +134,26 @@ export async function* followedLogs(
 ): AsyncGenerator<Buffer> {
   if (signal.aborted) return;
   const merge = new LogMerge(signal);
-  const add = (instance: FunctionInstance) => merge.add(linesOf(instance, request, signal));
-  for (const instance of instances()) add(instance);
-  const unsubscribe = onStarted(add);
+  const add = (instance: FunctionInstance, wanted: LogRequest) => {
+    const log = instance.logs(wanted, signal);
+    merge.add(prefixed(log, prefixOf(instance)));
+    return log;
+  };
+  const opened = instances().map(instance => add(instance, request).open?.());
+  // All output of an instance that starts later is new to the reader.
+  const unsubscribe = onStarted(instance => void add(instance, { ...request, tail: null }));
   try {
+    // The log of an instance that has ended meanwhile may fail.
+    await Promise.allSettled(opened);
+    yield OPENED;
     yield* merge.read();
   } finally {
     unsubscribe();
   }
 }
 
-function linesOf(instance: FunctionInstance, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
-  return prefixed(instance.logs(request, signal), `[${instance.id.slice(0, 8)}] `);
+function prefixOf({ id }: FunctionInstance): string {
+  return `[${id.slice(0, 8)}] `;
 }
 
 /**

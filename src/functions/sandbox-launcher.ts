@@ -21,7 +21,7 @@ import type { Log } from '../lib/log.ts';
 import { newSecret } from '../lib/random-ids.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
-import type { LogRequest, SandboxStats } from '../sandbox/driver.ts';
+import type { LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import type { FunctionDefinition } from './catalog.ts';
 import { CodeFailure, type FunctionInstance, type InstanceLauncher, type StartTimings } from './function-instance.ts';
@@ -291,7 +291,7 @@ class LiveFunctionInstance implements FunctionInstance {
     this.#live.credit(callId, bytes);
   }
 
-  logs(request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+  logs(request: LogRequest, signal: AbortSignal): LogChunks {
     return this.#live.driver.logs(this.#live.handle, request, signal);
   }
 

@@ -97,7 +97,7 @@ export interface SandboxDriver {
    * longer than `LIMITS.logLineBytes` may be split. With `follow`, reading continues until the sandbox ends
    * or `signal` aborts, without polling.
    */
-  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer>;
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): LogChunks;
 
   /**
    * Freezes all processes of a running sandbox, with their memory. A sandbox that is paused already counts as
@@ -334,6 +334,15 @@ export interface SandboxStats {
   readonly memoryBytes: number;
   readonly cpuMicros: number;
   readonly processes: number;
+}
+
+/** Output in chunks. */
+export interface LogChunks extends AsyncIterable<Buffer> {
+  /**
+   * Fixes where reading begins: output after that is part of the log. The caller must read afterwards.
+   * Absent, or not called: reading fixes it.
+   */
+  open?(): Promise<void>;
 }
 
 export interface LogRequest {

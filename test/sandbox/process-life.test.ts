@@ -155,6 +155,20 @@ describe('the process driver', { timeout: 120_000 }, () => {
     expect(text).toBe('line 0\n');
   });
 
+  test('a followed log without earlier lines has every line that is printed after it was opened', async () => {
+    const { handle, channel } = await startWith('print_lines');
+    await call(channel, { from: 0, to: 2 });
+    const lines = driver.logs(handle, { tail: 0, sinceMs: null, follow: true }, AbortSignal.timeout(WAIT_MS));
+    // The lines before may reach the file late.
+    await expect.poll(() => logText(driver, handle), { timeout: WAIT_MS }).toBe('line 0\nline 1\n');
+    await lines.open?.();
+    await call(channel, { from: 2, to: 3 });
+    await driver.stop(handle, 10_000);
+    const chunks: Buffer[] = [];
+    for await (const chunk of lines) chunks.push(Buffer.from(chunk));
+    expect(Buffer.concat(chunks).toString()).toBe('line 2\n');
+  });
+
   test('zygotes end without residue when their server ends cleanly', async () => {
     const own = new ProcessFixture();
     const next = own.driver();

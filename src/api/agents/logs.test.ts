@@ -1,8 +1,11 @@
 import { once } from 'node:events';
-import { describe, expect, test } from 'vitest';
+import { ServerResponse } from 'node:http';
+import { describe, expect, test, vi } from 'vitest';
 import { deferred } from '../../../test/http/deferred.ts';
 import { SPEC, type TestFrontend, testFrontend } from '../../../test/http/frontend.ts';
 import { newInstance } from '../../../test/http/memory-instances.ts';
+import { failedPrecondition } from '../../core/error.ts';
+import { OPENED, OpenedLog } from '../../lib/opened-log.ts';
 
 const AGENT = newInstance(SPEC);
 const URL_OF_IT = `/api/agent/${AGENT.id}/logs`;
@@ -130,6 +133,32 @@ describe('a log over a real connection', () => {
     const answer = await fetch(`${url}${URL_OF_IT}?follow=true`, { signal: leave.signal });
     expect(answer.status).toBe(200);
     leave.abort();
+  });
+
+  test('a followed log is opened before its head is sent', async () => {
+    await using frontend = frontendWithLogs();
+    using sent = vi.spyOn(ServerResponse.prototype, 'flushHeaders');
+    let headsAtOpen = Number.NaN;
+    frontend.instances.onLogs = () =>
+      new OpenedLog(async function* () {
+        headsAtOpen = sent.mock.calls.length;
+        yield OPENED;
+        yield Buffer.from('first\n');
+      });
+    const url = await frontend.listen();
+    expect(await (await fetch(`${url}${URL_OF_IT}?follow=true&tail=0`)).text()).toBe('first\n');
+    expect(headsAtOpen).toBe(0);
+    expect(sent).toHaveBeenCalledOnce();
+  });
+
+  test('a followed log that cannot be opened is answered with its error', async () => {
+    await using frontend = frontendWithLogs();
+    frontend.instances.onLogs = () =>
+      new OpenedLog(async function* () {
+        yield await Promise.reject(failedPrecondition('the disk is gone'));
+      });
+    const answer = await frontend.send({ url: `${URL_OF_IT}?follow=true` });
+    expect(answer).toMatchObject({ status: 409, body: { message: 'the disk is gone' } });
   });
 
   test('a followed log ends cleanly when the server closes', async () => {

@@ -6,6 +6,7 @@ import { failedPrecondition, messageOf, type ServiceError, unavailable } from '.
 import type { HostPathPolicy } from '../../core/host-path.ts';
 import { Counter } from '../../lib/counter.ts';
 import { within } from '../../lib/deadline.ts';
+import { OpenedLog } from '../../lib/opened-log.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -14,6 +15,7 @@ import type {
   ExecResult,
   ExitResult,
   ListedSandbox,
+  LogChunks,
   LogRequest,
   ProbeResult,
   SandboxDriver,
@@ -249,7 +251,11 @@ export class DockerDriver implements SandboxDriver {
     return await readStats(engine, this.#containerOf(handle));
   }
 
-  async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): LogChunks {
+    return new OpenedLog(() => this.#readLogs(handle, request, signal));
+  }
+
+  async *#readLogs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncGenerator<Buffer> {
     const { container } = readHandle(handle);
     if (container === '') return;
     const { engine } = await this.#open();

@@ -64,6 +64,7 @@ async function* readTail(
 
 /**
  * Yields the log of a container as lines, or as pieces of long lines. Yields nothing for a removed container.
+ * Otherwise the first value is empty: the daemon answers when it has fixed where its reading begins.
  */
 async function* linesOf(
   engine: Engine,
@@ -74,6 +75,7 @@ async function* linesOf(
 ): AsyncIterable<readonly Buffer[]> {
   const stream = await open(engine, container, request, request.tail);
   if (stream === null) return;
+  yield [];
   for await (const frames of framesOf(stream, signal)) {
     const pieces = frames.flatMap(frame => lines.push(frame));
     if (pieces.length > 0) yield pieces;

@@ -12,6 +12,7 @@ import {
 import type { PortMapping, SandboxType } from '../../core/instance.ts';
 import { withDeadline, within } from '../../lib/deadline.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
+import { OpenedLog } from '../../lib/opened-log.ts';
 import { outputText } from '../../lib/output-text.ts';
 import { forEachOf } from '../../lib/parallel.ts';
 import type { Removals } from '../../lib/removals.ts';
@@ -23,6 +24,7 @@ import {
   type ExecResult,
   type ExitResult,
   type ListedSandbox,
+  type LogChunks,
   type LogRequest,
   type ProbeResult,
   type SandboxDriver,
@@ -263,10 +265,9 @@ export abstract class HostDriver implements SandboxDriver {
     return await askStats(await this.#connectRunning(handle));
   }
 
-  async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
-    const sandbox = readHandle(handle);
-    const ended = request.follow ? this.#exitOf(handle) : Promise.resolve();
-    yield* readLogs(sandbox.directory, request, ended, signal);
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): LogChunks {
+    const ended = () => (request.follow ? this.#exitOf(handle) : Promise.resolve());
+    return new OpenedLog(() => readLogs(readHandle(handle).directory, request, ended(), signal));
   }
 
   access(handle: SandboxHandle): SandboxAccess {

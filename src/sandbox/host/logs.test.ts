@@ -7,6 +7,7 @@ import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
 import { MEBIBYTE } from '../../core/units.ts';
+import { OpenedLog } from '../../lib/opened-log.ts';
 import type { LogRequest } from '../driver.ts';
 import { readLogs } from './logs.ts';
 
@@ -93,6 +94,23 @@ describe('readLogs', () => {
     );
   });
 
+  test('an opened log without earlier lines has each line that is written before it is read', async () => {
+    write('log', line('before'));
+    const request = { tail: 0, sinceMs: null, follow: true };
+    const end = new AbortController();
+    const log = new OpenedLog(() => readLogs(directory, request, NEVER, end.signal));
+    await log.open();
+    appendFileSync(join(directory, 'log'), line('after'));
+    renameSync(join(directory, 'log'), join(directory, 'log.1'));
+    write('log', line('rotated'));
+    let seen = '';
+    for await (const chunk of log) {
+      seen += chunk;
+      if (seen.includes('rotated')) break;
+    }
+    expect(seen).toBe('after\nrotated\n');
+  });
+
   test('readLogs follows a log over rotations without losing or repeating a line, and ends with the sandbox', async () => {
     write('log', line('0'));
     let end: () => void = () => undefined;
@@ -148,7 +166,7 @@ describe('readLogs', () => {
     collectGarbage();
     const perReader = (process.memoryUsage().arrayBuffers - before) / readers;
     gone.abort();
-    await Promise.all(following.map(each => each.return?.()));
+    await Promise.all(following.map(each => each.return(undefined)));
     expect(perReader).toBeLessThan(3 * LIMITS.logChunkBytes + LIMITS.logLineBytes);
   });
 });

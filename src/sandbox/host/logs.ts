@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { LIMITS } from '../../core/limits.ts';
 import { pause } from '../../lib/backoff.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
+import { OPENED } from '../../lib/opened-log.ts';
 import { TickLimiter } from '../../lib/tick-limiter.ts';
 import { type DirectoryWatch, watchDirectory } from '../../lib/watch-directory.ts';
 import type { LogRequest } from '../driver.ts';
@@ -43,14 +44,14 @@ const turns = new TickLimiter(CHUNKS_IN_A_TURN);
 /**
  * Reads the lines of a sandbox's log. A removed sandbox has no lines.
  * With `follow`, file system events wake the reader, until `ended` settles and all is read, or `signal`
- * aborts. Each chunk is valid then until the next one is requested.
+ * aborts. Each chunk is valid then until the next one is requested. The first chunk is `OPENED`.
  */
 export async function* readLogs(
   directory: string,
   request: LogRequest,
   ended: Promise<unknown>,
   signal: AbortSignal,
-): AsyncIterable<Buffer> {
+): AsyncGenerator<Buffer> {
   const changes = request.follow ? new Changes(directory, ended, signal) : null;
   const files = await openAll(directory);
   try {
@@ -58,6 +59,7 @@ export async function* readLogs(
     const memory = request.follow ? Buffer.allocUnsafeSlow(CHUNK_BYTES) : null;
     const reading: Reading = { lines, memory, signal };
     const first = request.tail === null ? 0 : await skipToTail(files, request.tail);
+    yield OPENED;
     for (const file of files.slice(first)) yield* readFile(file, reading);
     while (changes !== null && !signal.aborted) {
       // Read before the last read of the files: they then contain everything written before the end.

@@ -4,12 +4,14 @@ import type { V1Pod, V1ReplicaSet } from '@kubernetes/client-node';
 import { failedPrecondition, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import type { SandboxFacts } from '../../core/instance.ts';
 import { endsWithin, within } from '../../lib/deadline.ts';
+import { OpenedLog } from '../../lib/opened-log.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
   ExecRequest,
   ExecResult,
   ExitResult,
   ListedSandbox,
+  LogChunks,
   LogRequest,
   ProbeResult,
   SandboxDriver,
@@ -288,7 +290,11 @@ export class KubernetesDriver implements SandboxDriver {
     return await this.#running(handle).manager.stats();
   }
 
-  async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
+  logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): LogChunks {
+    return new OpenedLog(() => this.#readLogs(handle, request, signal));
+  }
+
+  async *#readLogs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncGenerator<Buffer> {
     const sandbox = readHandle(handle);
     this.#assertOpen();
     const path = this.#sandboxPods.pathOf(sandbox.pod);

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { onAbort } from '../../lib/linked-signal.ts';
+import { OPENED } from '../../lib/opened-log.ts';
 import type { LogRequest } from '../driver.ts';
 import { type KubernetesApi, statusOf } from './cluster.ts';
 import type { PodSandbox } from './pod-sandbox.ts';
@@ -14,7 +15,8 @@ const SECOND_MS = 1000;
 
 /**
  * Yields the lines of a pod's main container, as the node keeps them. A claimed pod yields only lines after
- * the claim; earlier lines belong to another instance. A removed pod has no lines.
+ * the claim; earlier lines belong to another instance. A removed pod has no lines. Some nodes answer only
+ * with the first line, so that `OPENED` comes late.
  */
 export async function* readLogs(
   cluster: KubernetesApi,
@@ -23,7 +25,7 @@ export async function* readLogs(
   { tail, sinceMs, follow }: LogRequest,
   ended: (signal: AbortSignal) => Promise<unknown>,
   signal: AbortSignal,
-): AsyncIterable<Buffer> {
+): AsyncGenerator<Buffer> {
   if (signal.aborted || (tail === 0 && !follow)) return;
   const fromMs = Math.max(sinceMs ?? 0, sandbox.claimedAtMs);
   const query = {
@@ -54,6 +56,7 @@ export async function* readLogs(
     );
   }
   try {
+    yield OPENED;
     for await (const lines of wholeLines(stream)) {
       const wanted = fromMs > 0 ? withoutTimes(lines, fromMs) : lines;
       if (wanted.length > 0) yield wanted;
