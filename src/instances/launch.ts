@@ -33,6 +33,8 @@ export interface Launching {
   readonly init: Init;
   /** Measures the steps of the start. */
   readonly stages: ServerTiming | undefined;
+  /** Called when the sandbox has started, before its runtime connects. */
+  readonly started: () => void;
 }
 
 export interface Launched {
@@ -50,7 +52,7 @@ export interface Launched {
  * reject.
  */
 export async function launch(
-  { driver, spec, init, stages }: Launching,
+  { driver, spec, init, stages, started: hasStarted }: Launching,
   signal: AbortSignal,
   discard: (handle: SandboxHandle) => Promise<void>,
 ): Promise<Launched> {
@@ -58,6 +60,7 @@ export async function launch(
   const isSmall = (init.durable?.state?.length ?? 0) <= EARLY_STATE_CHARS;
   const started = await startSandbox(driver, isSmall ? { ...spec, init } : spec, signal, discard);
   stages?.endWith('start', started.stages ?? {});
+  hasStarted();
   const startedMs = performance.now();
   let channel: Channel | undefined;
   try {

@@ -12,6 +12,12 @@ export class RecordRefused extends Error {
   }
 }
 
+/**
+ * Time after which a sandbox that has not started gets its record, so that lists show it. Before, the record
+ * waits: its flush to disk delays the mounts of a sandbox by 0.7 ms, a tenth of a create.
+ */
+const SLOW_START_MS = 20;
+
 interface Options {
   readonly createTimeoutMs: number;
   /** Removes a sandbox. Must not reject. */
@@ -19,20 +25,24 @@ interface Options {
 }
 
 /**
- * Starts the sandbox and inserts the record, at the same time if `start.insert` is given. Fails after both
- * have ended, with `RecordRefused`, the failure of the insert, or that of the start. No sandbox is left then.
+ * Starts the sandbox, and inserts the record meanwhile if `start.insert` is given. Fails after both have
+ * ended, with `RecordRefused`, the failure of the insert, or that of the start. No sandbox is left then.
  */
 export async function startWithRecord(start: Start, signal: AbortSignal, options: Options): Promise<Launched> {
-  if (start.insert === undefined) return await startSandbox(start, signal, options);
+  const { insert } = start;
+  if (insert === undefined) return await startSandbox(start, signal, options, () => undefined);
   const { controller, unlink } = linkedTo(signal);
-  // The start comes first: it waits for other processes most of the time, and an insert into SQLite does not.
-  const starting = startSandbox(start, controller.signal, options);
-  const inserted = start.insert().then(isWritten => {
-    if (!isWritten) throw new RecordRefused();
-  });
-  inserted.catch(error => controller.abort(error));
+  let inserted: Promise<void> | undefined;
+  const begin = () => {
+    clearTimeout(timer);
+    inserted ??= insert().then(isWritten => {
+      if (!isWritten) throw new RecordRefused();
+    });
+    inserted.catch(error => controller.abort(error));
+  };
+  const timer = setTimeout(begin, SLOW_START_MS);
   try {
-    const launched = await starting;
+    const launched = await startSandbox(start, controller.signal, options, begin);
     try {
       await inserted;
       return launched;
@@ -46,6 +56,7 @@ export async function startWithRecord(start: Start, signal: AbortSignal, options
     await inserted;
     throw error;
   } finally {
+    clearTimeout(timer);
     unlink();
   }
 }
@@ -54,9 +65,10 @@ async function startSandbox(
   { driver, sandbox, init, stages }: Start,
   signal: AbortSignal,
   { createTimeoutMs, discard }: Options,
+  started: () => void,
 ): Promise<Launched> {
   const budgetMs = driver.startBudgetMs?.(sandbox, createTimeoutMs) ?? createTimeoutMs;
   const late = () => deadlineExceeded(`the instance did not start within ${budgetMs / 1000} s`);
-  const begin = (budget: AbortSignal) => launch({ driver, spec: sandbox, init, stages }, budget, discard);
+  const begin = (budget: AbortSignal) => launch({ driver, spec: sandbox, init, stages, started }, budget, discard);
   return await withDeadline(budgetMs, begin, signal, late);
 }

@@ -223,10 +223,11 @@ test('an instance is listed as CREATING, rejects calls and can be deleted while 
   harness.driver.faults.startGate = held.opened;
   const create = harness.create('a');
   const failed = expect(create).rejects.toThrow('the instance was deleted while it was starting');
-  await vi.waitFor(() => expect(harness.driver.starts).toHaveLength(1));
-  const { instances } = await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null });
-  expect(instances).toMatchObject([{ status: 'CREATING' }]);
-  const id = instances[0]?.id as string;
+  await vi.waitFor(async () => {
+    const { instances } = await harness.agents.list({ tenant: TENANT, limit: 10, cursor: null });
+    expect(instances).toMatchObject([{ status: 'CREATING' }]);
+  });
+  const id = harness.driver.starts[0]?.instanceId as string;
   await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'not_found' });
   await harness.agents.delete(TENANT, id, null);
   await failed;

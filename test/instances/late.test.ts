@@ -152,7 +152,7 @@ describe('a paused server that shares its database with another server', () => {
     Object.assign(bed.driver.faults, { startGate: held.opened, obeysAbort: false });
     const create = bed.createAgent();
     create.catch(() => undefined);
-    await vi.waitFor(() => expect(bed.driver.starts).toHaveLength(1));
+    await vi.waitFor(async () => expect(await bed.rows()).toHaveLength(1));
     await bed.startServer();
     expect(await bed.rows()).toEqual([]);
     held.open();
