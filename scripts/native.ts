@@ -73,7 +73,9 @@ export async function buildMissingNative(): Promise<void> {
     (await build(program, ['-static'], filesOf('src', '.c'))) &&
     (await build(library, ['-shared', '-fPIC'], [...filesOf('fork', '.c'), SHARED]));
   if (isBuilt) return;
-  console.log(`what starts sandboxes is not there for ${machine()} yet: install a C compiler (gcc), and build again`);
+  console.log(
+    `the program that starts sandboxes is missing for ${machine()} yet: install a C compiler (gcc), and build again`,
+  );
 }
 
 /** Compiles a file unless it exists. Returns false if the compiler fails. */

@@ -64,7 +64,7 @@ export class Served {
    * the server's output.
    */
   static async start(options: ServeOptions = {}): Promise<Served> {
-    if (!existsSync(MAIN)) throw new Error('dist/main.js is not there: run `npm run build` first');
+    if (!existsSync(MAIN)) throw new Error('dist/main.js does not exist: run `npm run build` first');
     const dataDir = options.dataDir ?? mkdtempSync(join(tmpdir(), 'rookery-'));
     const [program = process.execPath, ...args] = [
       ...(options.under ?? []),

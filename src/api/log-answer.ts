@@ -82,7 +82,7 @@ export class LogAnswers {
         return reply;
       }
       // The status was already sent, so only a broken connection can show that lines are missing.
-      request.failure = `the log broke off: ${messageOf(error)}`;
+      request.failure = `the log was interrupted: ${messageOf(error)}`;
       raw.destroy();
     }
     return reply;

@@ -22,7 +22,7 @@ function directoryOf(files: Readonly<Record<string, string>>): string {
 
 async function read(reader: typeof readPythonManifest, directory: string): Promise<Manifest | null> {
   const opened = await openPath(directory);
-  if (opened === null) throw new Error('it is not there');
+  if (opened === null) throw new Error('it does not exist');
   try {
     return await reader(opened);
   } finally {

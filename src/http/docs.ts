@@ -129,7 +129,7 @@ export const errors = {
   400: errorDocs('The request is wrong, or what is at the path is not what is needed; the message says why.'),
   403: errorDocs('The role is not enough, or the sandbox’s user may not do this.'),
   404: errorDocs('`instance not found: <id>`, or there is nothing at the path.'),
-  409: errorDocs('The instance is in a state in which this cannot be done, or something is there already.'),
+  409: errorDocs('The instance is in a state in which this cannot be done, or the target already exists.'),
   429: errorDocs('Too much is open in this sandbox, or its disk has no room.'),
   503: errorDocs('What runs the sandbox does not answer.'),
   504: errorDocs('It took too long.'),

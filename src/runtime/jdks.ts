@@ -71,7 +71,7 @@ export function findRuntimeJar(from: string = dirname(fileURLToPath(import.meta.
     if (parent === directory) break;
     directory = parent;
   }
-  return `${join(...JAR)} is not there: build it with \`mvn -B -DskipTests package\` in runtimes/java of the installation`;
+  return `${join(...JAR)} does not exist: build it with \`mvn -B -DskipTests package\` in runtimes/java of the installation`;
 }
 
 /** Resolves links: a `bin` directory may contain only a link to the Java. */

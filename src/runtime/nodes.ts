@@ -84,7 +84,7 @@ export function findNodeRuntime(from: string = dirname(fileURLToPath(import.meta
       runtime = { main, directories: [dirname(main), dirname(dirname(typescript))] };
       return runtime;
     }
-    if (directory === dirname(directory)) return `${join(...RUNTIME)} is not there: the installation is not complete`;
+    if (directory === dirname(directory)) return `${join(...RUNTIME)} does not exist: the installation is not complete`;
   }
 }
 

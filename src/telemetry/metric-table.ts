@@ -136,7 +136,7 @@ export const METRICS = {
     help: 'Requests that this replica forwarded to the replica that owns their instance, function or job.',
     labels: {
       result:
-        '`answered`, `not_here` (it had moved), `unreachable` (nothing was sent), `broken` (the other replica broke off) or `caller_left`',
+        '`answered`, `not_here` (it had moved), `unreachable` (nothing was sent), `broken` (the connection to the other replica ended early) or `caller_left`',
     },
   },
   rookery_forward_seconds: {

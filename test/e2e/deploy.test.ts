@@ -221,7 +221,7 @@ describe('rookery init', () => {
     expect(await cli('init', 'http', app)).toMatchObject({ code: 0 });
     expect(await cli('init', 'python', app)).toMatchObject({
       code: 2,
-      err: expect.stringContaining('is there already'),
+      err: expect.stringContaining('already exists'),
     });
     expect(await deploy()).toMatchObject({ code: 0 });
     expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!' });

@@ -324,7 +324,7 @@ describeWith(['root', 'namespaces'], 'a bootstrap that does not serve', () => {
 
   test('a code directory without a bootstrap is refused with the missing path', async () => {
     expect(await refusal('none', { codePath: '/code/missing' })).toMatch(
-      /deploy dir is empty: \/code\/missing is not there/,
+      /deploy dir is empty: \/code\/missing does not exist/,
     );
     expect(await refusal('no-bootstrap', { codePath: '/code/empty' })).toMatch(
       /^failed to create agent: there is no program \/code\/empty\/bootstrap; runtime http starts this executable file/,

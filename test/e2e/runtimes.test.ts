@@ -254,7 +254,7 @@ describe.each(['go', 'posix-custom-runtime'])('a program that cannot serve: %s',
   test('a code path that is missing, empty or relative is refused with "deploy dir is empty"', async () => {
     mkdirSync(join(bed.codeDir, 'nothing'), { recursive: true });
     const missing = await refusal('missing', 'app', { runtime, codePath: '/code/missing' });
-    expect(missing).toMatch(/^failed to create agent: deploy dir is empty: \/code\/missing is not there/);
+    expect(missing).toMatch(/^failed to create agent: deploy dir is empty: \/code\/missing does not exist/);
     const empty = await refusal('empty', 'app', { runtime, codePath: '/code/nothing' });
     expect(empty).toBe('failed to create agent: deploy dir is empty: there is nothing in /code/nothing');
     const relative = await refusal('relative', 'app', { runtime, codePath: '' });

@@ -120,7 +120,7 @@ async function ofJob(
     found = await client.ask('GET', path);
   }
   const runs = runsOf(join(marksDir, job.id));
-  if (found?.status === 404 && !job.acked) return runs === 0 ? [] : [`${job.id} ran, and is not there`];
+  if (found?.status === 404 && !job.acked) return runs === 0 ? [] : [`${job.id} ran, and its record is missing`];
   const problems = runs === 1 ? [] : [`${job.id} ran ${runs} times`];
   const status = job.exitCode === 0 ? 'SUCCEEDED' : 'FAILED';
   if (found?.body.status !== status || found.body.driver_exit_code !== job.exitCode) {

@@ -501,7 +501,7 @@ describeWith(['docker'], 'containers', () => {
     });
 
     test.each([
-      ['the directory is missing', exec(), null, /^deploy dir is empty: \/app is not there/],
+      ['the directory is missing', exec(), null, /^deploy dir is empty: \/app does not exist/],
       ['the directory is empty', exec(), {}, /^deploy dir is empty: there is nothing in \/app$/],
       ['the program is missing', exec('missing'), { app: 'x' }, /^there is no program \/app\/missing$/],
       [

@@ -357,7 +357,7 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
       const loading: typeof failures = [
         ['no handler is 4201', () => initOf(''), 4201, 'empty user call code'],
         [
-          'a code directory that is not there is 4001',
+          'a code directory that does not exist is 4001',
           () => initOf(entries.echo, { codePath: '/nowhere' }),
           4001,
           '/nowhere',

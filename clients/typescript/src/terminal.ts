@@ -70,7 +70,7 @@ export class Terminal implements AsyncIterable<Output> {
     const [code, reason] = await this.#closed;
     if (this.returncode === null && code !== NORMAL) {
       this.#signal?.throwIfAborted();
-      throw new RookeryError(`the terminal broke off: ${reason || `code ${code}`}`);
+      throw new RookeryError(`the terminal was interrupted: ${reason || `code ${code}`}`);
     }
   }
 

@@ -58,9 +58,9 @@ static void make_entry(int connection, const char *path, const struct owner *own
         if (number != EEXIST)
             refuse_error(connection, number, path, "made");
         if (fstatat(above, name, &about, 0) == 0 && S_ISDIR(about.st_mode))
-            refuse(connection, "already_exists", "%s is there already", shown(path));
+            refuse(connection, "already_exists", "%s already exists", shown(path));
         else
-            refuse(connection, "invalid_request", "%s is there already and is not a directory", shown(path));
+            refuse(connection, "invalid_request", "%s already exists and is not a directory", shown(path));
         return;
     }
     int made = openat(above, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -18,7 +18,7 @@ static void check_directory(const char *path)
     DIR *directory = opendir(path);
     if (directory == NULL) {
         if (errno == ENOENT || errno == ENOTDIR)
-            fail_start(AS_ASKED, "deploy dir is empty: %s is not there; mount the code with target %s", path, path);
+            fail_start(AS_ASKED, "deploy dir is empty: %s does not exist; mount the code with target %s", path, path);
         /* The directory may be searchable but not readable. */
         return;
     }

@@ -263,7 +263,7 @@ static void make_parents(int connection, char *path, mode_t mode)
             int number = errno;
             /* An existing file is no obstacle, even a read-only one. */
             if (number == EEXIST && !is_directory(path)) {
-                refuse(connection, "already_exists", "%s is there already and is no directory", shown(path));
+                refuse(connection, "already_exists", "%s already exists and is not a directory", shown(path));
                 _exit(0);
             }
             if (number != EEXIST && !is_directory(path))
@@ -288,7 +288,7 @@ void make_directory(int connection, const char *path, const struct json *request
     if (mkdir(made, mode) < 0) {
         if (errno == EEXIST) {
             if (!is_recursive || !is_directory(made)) {
-                refuse(connection, "already_exists", "%s is there already", shown(made));
+                refuse(connection, "already_exists", "%s already exists", shown(made));
                 return;
             }
         } else if ((errno != ENOENT && errno != ENOTDIR) || !is_recursive) {

@@ -16,7 +16,7 @@ bool add_facts(struct buffer *target, int directory, const char *name, const cha
 /* Appends the facts that `about` already has. */
 void add_known_facts(struct buffer *target, const struct stat *about, const char *path);
 const char *kind_of(mode_t mode);
-/* A user of /etc/passwd, with its name and home; the number and "/" if it is not there. */
+/* A user of /etc/passwd, with its name and home; the number and "/" if it does not exist. */
 struct listed_user {
     const char *name, *home;
 };

@@ -514,5 +514,5 @@ def main():
     try:
         manager = Manager(options, own_env, _filter_calls())
     except keys.NoKeys as error:
-        sys.exit("the keys of this pod are not there, as after a restart of its container: %s" % error)
+        sys.exit("the keys of this pod are missing, as after a restart of its container: %s" % error)
     manager.run()

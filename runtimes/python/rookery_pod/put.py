@@ -80,7 +80,7 @@ class _Stream:
             if not self._left:
                 frame = frames.read(self._connection, _LARGEST)
                 if frame is None:
-                    raise frames.FrameError("the archive broke off")
+                    raise frames.FrameError("the archive was interrupted")
                 self._left, self._has_ended = memoryview(frame), not frame
             parts.append(self._left[:size])
             self._left = self._left[size:]

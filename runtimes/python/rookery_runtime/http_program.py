@@ -215,7 +215,7 @@ def _why_not_executed(path, error):
             return 'the loader that it was linked with is not here: it was built for another system'
         name = re.split(b'[ \t\n]', first[2:].lstrip(b' \t'), 1)[0]
         shown = name.decode('utf-8', 'backslashreplace').replace('\r', '\\r')
-        return 'its first line names %s, which is not there%s' % (shown, _hint_of_line_ends(path))
+        return 'its first line names %s, which does not exist%s' % (shown, _hint_of_line_ends(path))
     if getattr(error, 'errno', None) == errno.ENOEXEC:
         return 'it is neither a program of this machine nor a script whose first line names its interpreter'
     # Before Python 3.8 the text of an error of a child's exec ends with its path.

@@ -13,7 +13,7 @@ def check(command):
     try:
         is_empty = not os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
-        raise StartFailure("deploy dir is empty: %s is not there; mount the code with target %s" % (directory, directory))
+        raise StartFailure("deploy dir is empty: %s does not exist; mount the code with target %s" % (directory, directory))
     except OSError:
         # The directory may be entered but not listed.
         is_empty = False

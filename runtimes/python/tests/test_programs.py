@@ -26,13 +26,13 @@ class CannotBeExecuted(unittest.TestCase):
         return text[len(start):]
 
     def test_a_missing_interpreter_is_named_and_windows_line_ends_are_said(self):
-        line_ends = 'which is not there (Windows line ends)'
+        line_ends = 'which does not exist (Windows line ends)'
         for content, reason in (
                 (b'#!/bin/sh\r\necho x\r\n', 'its first line names /bin/sh\\r, ' + line_ends),
                 (b'#! /bin/sh\r\n', 'its first line names /bin/sh\\r, ' + line_ends),
-                (b'#!/nowhere/python3\nprint(1)\n', 'its first line names /nowhere/python3, which is not there'),
+                (b'#!/nowhere/python3\nprint(1)\n', 'its first line names /nowhere/python3, which does not exist'),
                 (b'#!/nowhere/python3 -u\r\n', 'its first line names /nowhere/python3, ' + line_ends),
-                (b'#!/nowhere/\xff\n', 'its first line names /nowhere/\\xff, which is not there')):
+                (b'#!/nowhere/\xff\n', 'its first line names /nowhere/\\xff, which does not exist')):
             self.assertEqual(self.reason(content), reason)
 
     def test_other_failures_name_the_reason_of_the_system(self):

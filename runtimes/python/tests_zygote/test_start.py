@@ -385,7 +385,7 @@ class Targets(Starting):
         command = {'kind': 'exec', 'argv': ['/file'], 'deployDir': '/deep'}
         self.assertEqual(self.ask(command=command)['message'], '/file is not an executable file')
         for directory, message in (
-            ('deep', "codePath must be an absolute path inside the sandbox, not 'deep'"), ('/none', '/none is not there'),
+            ('deep', "codePath must be an absolute path inside the sandbox, not 'deep'"), ('/none', '/none does not exist'),
             ('/etc', 'there is nothing in /etc'),
         ):
             self.end()

@@ -194,7 +194,7 @@ async function sendBytes(
   try {
     await pipeline(file.read(start, end), new Exactly(end - start), raw);
   } catch (error) {
-    request.failure = `the download broke off: ${messageOf(error)}`;
+    request.failure = `the download was interrupted: ${messageOf(error)}`;
     raw.destroy();
   }
 }

@@ -139,7 +139,7 @@ export const MKDIR_QUERY = {
     null,
     (text, name) => readMode(text, wrong => badQuery(name, MODE_TEXT, wrong)),
   ),
-  recursive: flag('Its parents too; one that is there already is no failure.'),
+  recursive: flag('Its parents too; an existing one is no failure.'),
 };
 
 /** The longest timeout of any function. The instance's own limit is smaller or equal. */

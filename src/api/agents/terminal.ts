@@ -76,7 +76,7 @@ async function serve(socket: WebSocket, request: FastifyRequest, { exec, hasTerm
   } catch (error) {
     exec.kill();
     if (signal.aborted) return;
-    request.failure = `the command broke off: ${messageOf(error)}`;
+    request.failure = `the command was interrupted: ${messageOf(error)}`;
     close(socket, CLOSE.fault, messageOf(error));
   }
 }

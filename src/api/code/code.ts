@@ -126,7 +126,7 @@ export const CODE_DOCS = {
     operationId: 'putCode',
     summary: 'Upload code',
     description:
-      'A tar.gz or a zip, whose SHA-256 is its name. It is kept once for each tenant, and used as `code://<sha256>`: as the source of a mount of an agent, or as `codePath` of a function with `storageType: package`. One that is there already is not read again.',
+      'A tar.gz or a zip, whose SHA-256 is its name. It is kept once for each tenant, and used as `code://<sha256>`: as the source of a mount of an agent, or as `codePath` of a function with `storageType: package`. One that already exists is not read again.',
     params: bySha256,
     consumes: ['application/octet-stream'],
     body: Type.Unsafe({ type: 'string', format: 'binary' }),

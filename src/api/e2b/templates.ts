@@ -132,7 +132,11 @@ function buildHandlers({ templates, builds, packages, key }: TemplateRoutesOptio
     const build = await find(request);
     const offset = Number(new URLSearchParams(queryOf(request.raw.url ?? '')).get('logsOffset') ?? 0);
     if (!Number.isInteger(offset) || offset < 0) throw invalidRequest('invalid query: logsOffset must be 0 or more');
-    const lost = { status: 'error', reason: 'the build broke off: the service was restarted', step: 'base' } as const;
+    const lost = {
+      status: 'error',
+      reason: 'the build was interrupted: the service was restarted',
+      step: 'base',
+    } as const;
     const shown = builds.isLost(build) ? { ...build, ...lost } : build;
     const reason = shown.status === 'error' ? { reason: { message: shown.reason, step: shown.step } } : {};
     const logEntries = builds.log(build, offset, MAX_LOG_ENTRIES);

@@ -299,8 +299,8 @@ async function serve(socket: WebSocket, request: TailRequest, jobs: Jobs, signal
     close(socket, CLOSE.normal);
   } catch (error) {
     if (signal.aborted) return;
-    request.failure = `the log broke off: ${messageOf(error)}`;
-    close(socket, CLOSE.fault, 'the log broke off');
+    request.failure = `the log was interrupted: ${messageOf(error)}`;
+    close(socket, CLOSE.fault, 'the log was interrupted');
   }
 }
 

@@ -56,7 +56,7 @@ export async function runCell(
     }
   } catch (error) {
     if (late.aborted) throw deadlineExceeded(`The cell was interrupted: it did not end within ${timeoutMs / 1000} s.`);
-    throw error instanceof ServiceError ? error : unavailable('the code interpreter broke off', { cause: error });
+    throw error instanceof ServiceError ? error : unavailable('the code interpreter was interrupted', { cause: error });
   }
 }
 

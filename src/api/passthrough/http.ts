@@ -134,7 +134,7 @@ function passAnswer(
   reply.hijack();
   const broken = (error?: Error) => {
     if (outer.writableFinished) return;
-    request.failure ??= `the answer from the sandbox broke off: ${error ? messageOf(error) : 'it was cut short'}`;
+    request.failure ??= `the answer from the sandbox was interrupted: ${error ? messageOf(error) : 'it was cut short'}`;
     outer.destroy();
   };
   outer.on('error', broken);

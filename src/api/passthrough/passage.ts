@@ -179,7 +179,7 @@ export async function serveTunnel(socket: WebSocket, request: FastifyRequest, tu
     close(socket, CLOSE.normal);
   } catch (error) {
     if (signal.aborted) return;
-    request.failure = `the byte channel broke off: ${messageOf(error)}`;
+    request.failure = `the byte channel was interrupted: ${messageOf(error)}`;
     close(socket, CLOSE.fault, messageOf(error));
   }
 }

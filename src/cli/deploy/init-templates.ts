@@ -214,7 +214,7 @@ export async function writeTemplate(io: Io, template: TemplateName, given: strin
   for (const [file] of entries) {
     const found = await lstat(join(directory, file)).catch(() => null);
     if (found !== null)
-      throw usageError(`${join(given, file)} is there already: nothing was written. Name another directory.`);
+      throw usageError(`${join(given, file)} already exists: nothing was written. Name another directory.`);
   }
   await mkdir(directory, { recursive: true });
   for (const [file, content] of entries) {

@@ -123,7 +123,7 @@ const COLUMNS = [
   { title: 'NAME', text: ({ name }: Secret) => name },
   { title: 'AGE', text: (secret: Secret) => age(secret.created_at) },
   { title: 'WRITTEN', text: (secret: Secret) => age(secret.updated_at) },
-  { title: '', text: ({ readable }: Secret) => (readable ? '' : 'its key is not there: set it again') },
+  { title: '', text: ({ readable }: Secret) => (readable ? '' : 'its key is missing: set it again') },
 ];
 
 function pathOf(name: string): string {

@@ -300,7 +300,7 @@ export class ContainerStarter {
 
   async #explainExit({ spec, orders }: Attempt, id: string, exit: ExitResult): Promise<Error> {
     if (orders !== null && exit.code === EXIT_OTHER_PYTHON) return new OtherProgram('it is of another version');
-    if (orders !== null && exit.code === EXIT_NOT_FOUND) return new OtherProgram('it is not there');
+    if (orders !== null && exit.code === EXIT_NOT_FOUND) return new OtherProgram('it does not exist');
     return failedPrecondition(await explainEnd(this.#options.engine, id, spec, exit));
   }
 

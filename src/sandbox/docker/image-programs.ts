@@ -70,7 +70,7 @@ export class ImagePrograms {
   async #pulled(image: string, signal: AbortSignal): Promise<string> {
     await this.#images.pull(image, signal);
     const id = await this.#idOf(image);
-    if (id === null) throw failedPrecondition(`image ${image} was pulled and is not there`);
+    if (id === null) throw failedPrecondition(`image ${image} was pulled and does not exist afterwards`);
     return id;
   }
 

@@ -33,8 +33,8 @@ const withoutPython = (command: RuntimeCommand, targets: readonly string[], look
 };
 
 test('missingPython names the image and the interpreters that were tried', () => {
-  expect(withoutPython({ kind: 'python', version: '3.9' }, ['/code'], ['python3.9: it is not there'])).toBe(
-    'invalid function: runtime python3.9 is not available: image img:1 has no Python 3.9 (python3.9: it is not there)',
+  expect(withoutPython({ kind: 'python', version: '3.9' }, ['/code'], ['python3.9: it does not exist'])).toBe(
+    'invalid function: runtime python3.9 is not available: image img:1 has no Python 3.9 (python3.9: it does not exist)',
   );
   expect(withoutPython({ kind: 'http', argv: [], deployDir: '' }, [], [])).toMatch(
     /^invalid function: image img:1 has no Python 3, which what speaks HTTP to its server needs/,
@@ -43,7 +43,7 @@ test('missingPython names the image and the interpreters that were tried', () =>
 
 test('missingPython names the mounts that may hide the Python of the image', () => {
   const targets = ['/usr/', '/usr/local/bin', '/lib64', '/usr/share', '/library/x', '/code'];
-  expect(withoutPython({ kind: 'python', version: '3.9' }, targets, ['python3.9: it is not there'])).toContain(
-    '(python3.9: it is not there; a mount hides what the image has at /usr/, /usr/local/bin, /lib64)',
+  expect(withoutPython({ kind: 'python', version: '3.9' }, targets, ['python3.9: it does not exist'])).toContain(
+    '(python3.9: it does not exist; a mount hides what the image has at /usr/, /usr/local/bin, /lib64)',
   );
 });

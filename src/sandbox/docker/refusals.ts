@@ -66,7 +66,7 @@ async function programProblem(
   }
   const directory = await statInside(engine, container, deployDir);
   if (!directory?.isDirectory) {
-    return `deploy dir is empty: ${deployDir} is not there; mount the code with target ${deployDir}`;
+    return `deploy dir is empty: ${deployDir} does not exist; mount the code with target ${deployDir}`;
   }
   if (!(await hasEntries(engine, container, deployDir))) return `deploy dir is empty: there is nothing in ${deployDir}`;
   const file = await statInside(engine, container, program);

@@ -37,7 +37,7 @@ export async function upload(
   } catch (error) {
     content.destroy();
     if (error instanceof ServiceError) throw error;
-    throw unavailable(`the content of ${path} broke off: ${messageOf(error)}`, { cause: error });
+    throw unavailable(`the content of ${path} was interrupted: ${messageOf(error)}`, { cause: error });
   }
 }
 

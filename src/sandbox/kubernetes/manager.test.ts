@@ -147,7 +147,7 @@ test('an order that cannot be met fails with the reason, and the next order is a
   });
   const empty = pod.order({ command: { kind: 'exec', argv: ['/nowhere/main'], deployDir: '/nowhere' } });
   await expect(pod.manager.start(empty, signal())).rejects.toMatchObject({
-    message: 'deploy dir is empty: /nowhere is not there; mount the code with target /nowhere',
+    message: 'deploy dir is empty: /nowhere does not exist; mount the code with target /nowhere',
   });
   await live(pod);
 });

@@ -45,7 +45,7 @@ class AsyncTerminal:
                     yield Output("stderr" if message[:1] == STDERR else "stdout", message[1:])
         except ConnectionClosedError as error:
             if self.returncode is None:
-                raise RookeryError("the terminal broke off: %s" % error) from error
+                raise RookeryError("the terminal was interrupted: %s" % error) from error
 
     async def wait(self) -> Optional[int]:
         """Discards the remaining output and returns the exit code.

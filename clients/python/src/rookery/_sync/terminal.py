@@ -46,7 +46,7 @@ class Terminal:
                     yield Output("stderr" if message[:1] == STDERR else "stdout", message[1:])
         except ConnectionClosedError as error:
             if self.returncode is None:
-                raise RookeryError("the terminal broke off: %s" % error) from error
+                raise RookeryError("the terminal was interrupted: %s" % error) from error
 
     def wait(self) -> Optional[int]:
         """Discards the remaining output and returns the exit code.

@@ -87,7 +87,7 @@ abstract class UnixSockets {
                 Path jar = lib.resolve(library + "-" + LIBRARY_VERSION + ".jar");
                 if (!jar.toFile().isFile()) {
                     throw new IOException("Java " + System.getProperty("java.version") + " has no unix sockets, and "
-                            + jar + ", which has them, is not there: build the runtime's jar again");
+                            + jar + ", which has them, does not exist: build the runtime's jar again");
                 }
                 urls.add(url(jar));
             }
