@@ -83,6 +83,7 @@ const NAMES: Readonly<Record<string, string>> = {
   'listAgents.200.instances[].restart_policy': 'StoredRestartPolicy',
   'deleteAgent.200': 'Deleted',
   'listFiles.200.files[]': 'FileEntry',
+  'statFile.200.file': 'FileFacts',
   'linkAgent.request': 'LinkRequest',
   'linkAgent.200': 'Link',
   'invokeFunction.202': 'CallAccepted',

@@ -57,6 +57,7 @@ const GENERATED: readonly Generated[] = [
     'client',
     'code',
     'connection',
+    'files',
     'functions',
     'jobs',
     'processes',

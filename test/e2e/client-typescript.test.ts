@@ -107,6 +107,45 @@ test('an agent from a directory supports calls, commands, files, a terminal, log
   await expect(agent.refresh()).rejects.toMatchObject({ name: 'RookeryError', status: 404, code: 404 });
 });
 
+test('files of a sandbox are described, renamed, removed and watched', async () => {
+  const sandbox = await rookery.sandboxes.create();
+  const { files } = sandbox;
+  await files.makeDirectory('/tmp/dir', { mode: '700' });
+  expect(await files.stat('/tmp/dir')).toMatchObject({ type: 'directory', mode: '0700', path: '/tmp/dir' });
+
+  const changes = await files.watch('/tmp/dir', { recursive: true, facts: true });
+  const next = async (isWanted: (change: client.FileChange) => boolean) => {
+    for (;;) {
+      const change = await reading.next();
+      if (change.done === true || isWanted(change.value)) return change.value;
+    }
+  };
+  const reading = changes[Symbol.asyncIterator]();
+  await files.write('/tmp/dir/first', 'four');
+  expect(await next(({ name, file }) => name === 'first' && file !== undefined)).toMatchObject({ file: { size: 4 } });
+  expect(await files.rename('/tmp/dir/first', '/tmp/dir/new/second')).toMatchObject({ name: 'second', size: 4 });
+  expect(await next(({ type, name }) => type === 'rename' && name === 'first')).toEqual({
+    type: 'rename',
+    name: 'first',
+  });
+  const last = next(() => false);
+  changes.close();
+  expect(await last).toBeUndefined();
+
+  expect([await files.exists('/tmp/dir/first'), await files.exists('/tmp/dir/new/second')]).toEqual([false, true]);
+  for (const _ of ['removed', 'already removed']) await files.remove('/tmp/dir');
+  expect(await files.exists('/tmp/dir/new/second')).toBe(false);
+  expect(await files.stat('.', { user: 'root' })).toMatchObject({ path: '/root' });
+  await expect(files.stat('/tmp/dir')).rejects.toMatchObject({ name: 'RookeryError', status: 404 });
+  await expect(files.watch('/etc/passwd')).rejects.toThrow('is not a directory');
+  const leaving = new AbortController();
+  const left = await files.watch('/tmp', { signal: leaving.signal });
+  leaving.abort();
+  await expect(left[Symbol.asyncIterator]().next()).rejects.toThrow('abort');
+  await sandbox.kill();
+  await expect(files.exists('/tmp')).rejects.toMatchObject({ status: 404 });
+});
+
 test('an agent has labels and an end, and keeps its memory in a pause', async () => {
   const labels = { client: 'typescript' };
   const code = codeOf('app', NODE);

@@ -84,6 +84,35 @@ class Waiting(WithCode):
             agent.refresh()
         self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
 
+    def test_files_are_described_renamed_removed_and_watched(self) -> None:
+        with self.rookery.sandboxes.create() as sandbox:
+            files = sandbox.files
+            files.make_directory("/tmp/dir", mode="700")
+            facts = files.stat("/tmp/dir")
+            self.assertEqual((facts["type"], facts["mode"], facts["path"]), ("directory", "0700", "/tmp/dir"))
+            with files.watch("/tmp/dir", recursive=True, facts=True) as changes:
+                files.write("/tmp/dir/first", "four")
+                change = next(one for one in changes if one.name == "first" and one.file)
+                self.assertEqual(change.file["size"], 4)
+                moved = files.rename("/tmp/dir/first", "/tmp/dir/new/second")
+                self.assertEqual((moved["name"], moved["size"]), ("second", 4))
+                seen = next(one for one in changes if one.type == "rename" and one.name == "first")
+                self.assertIsNone(seen.file)
+            self.assertEqual(list(changes), [])
+            self.assertEqual((files.exists("/tmp/dir/first"), files.exists("/tmp/dir/new/second")), (False, True))
+            for _ in ("removed", "already removed"):
+                files.remove("/tmp/dir")
+            self.assertFalse(files.exists("/tmp/dir/new/second"))
+            self.assertEqual(files.stat(".", user="root")["path"], "/root")
+            with self.assertRaises(RookeryError) as absent:
+                files.stat("/tmp/dir")
+            self.assertEqual(absent.exception.status, 404)
+            with self.assertRaisesRegex(RookeryError, "is not a directory"):
+                files.watch("/etc/passwd")
+        with self.assertRaises(RookeryError) as gone:
+            files.exists("/tmp")
+        self.assertEqual(gone.exception.status, 404)
+
     def test_an_agent_has_labels_and_an_end_and_keeps_its_memory_in_a_pause(self) -> None:
         labels = {"client": "python"}
         agent = self.rookery.agents.create(self.code, runtime=RUNTIME, labels=labels, ttl_seconds=3600)
@@ -182,6 +211,12 @@ class Awaited(WithCode, unittest.IsolatedAsyncioTestCase):
                 async with await agent.terminal("echo $((6 * 7))", cols=100) as terminal:
                     shown = b"".join([piece.data async for piece in terminal])
                     self.assertEqual((shown, terminal.returncode), (b"42\r\n", 0))
+                async with await agent.files.watch("/tmp") as changes:
+                    await agent.files.make_directory("/tmp/made")
+                    async for change in changes:
+                        if change.name == "made":
+                            break
+                self.assertTrue(await agent.files.exists("/tmp/made"))
             function = await rookery.functions.register("pyasync", self.code, runtime=RUNTIME)
             self.assertEqual([piece async for piece in function.stream({"words": ["one"]})], ["one", "end"])
             await function.delete()

@@ -2,7 +2,33 @@ import { randomUUID } from 'node:crypto';
 import { basename } from 'node:path/posix';
 import { Readable } from 'node:stream';
 import type { Connection, RequestOptions } from './connection.ts';
-import type { FileEntry } from './generated.ts';
+import { RookeryError } from './error.ts';
+import type { FileEntry, FileFacts } from './generated.ts';
+import { serverEvents } from './server-events.ts';
+
+export interface FileOptions extends RequestOptions {
+  /**
+   * An account of the sandbox. Relative paths then start at its home, and the rights are those of root
+   * inside. Default: the user and the working directory of the agent's code.
+   */
+  readonly user?: string;
+}
+
+export interface WatchOptions extends FileOptions {
+  /** Also changes in its directories, also in those that are made later. */
+  readonly recursive?: boolean;
+  /** Changes have `file` where the file exists. */
+  readonly facts?: boolean;
+}
+
+/** A change in a watched directory. */
+export interface FileChange {
+  /** `rename` has the old name; a `create` with the new name follows. */
+  readonly type: 'create' | 'write' | 'chmod' | 'remove' | 'rename';
+  /** Path below the watched directory. */
+  readonly name: string;
+  readonly file?: FileFacts;
+}
 
 /** Files in the sandbox of an agent. Relative paths start at the sandbox's working directory. */
 export class Files {
@@ -79,9 +105,105 @@ export class Files {
     return files;
   }
 
-  /** Creates a directory and its parents. Succeeds if the directory exists. */
-  async makeDirectory(path: string, options: RequestOptions = {}): Promise<void> {
-    const query = { path, recursive: true };
+  /**
+   * Creates a directory and its parents. Succeeds if the directory exists. `mode` has the permission bits of
+   * a new directory in octal, by default `755`.
+   */
+  async makeDirectory(
+    path: string,
+    { mode, ...options }: RequestOptions & { readonly mode?: string } = {},
+  ): Promise<void> {
+    const query = { path, recursive: true, mode };
     await this.#connection.call('makeDirectory', { ...options, params: this.#params, query, mayRepeat: true });
+  }
+
+  /**
+   * Returns the type, size, mode, time and owner of a file or directory. Does not follow a symbolic link at
+   * the end of `path`. Fails with status 404 if nothing exists there.
+   */
+  async stat(path: string, { user, ...options }: FileOptions = {}): Promise<FileFacts> {
+    const query = { path, user };
+    return (await this.#connection.call('statFile', { ...options, params: this.#params, query })).file;
+  }
+
+  /** Returns true if a file, directory or symbolic link exists at `path`. */
+  async exists(path: string, options: FileOptions = {}): Promise<boolean> {
+    try {
+      await this.stat(path, options);
+      return true;
+    } catch (error) {
+      if (!(error instanceof RookeryError) || error.status !== 404) throw error;
+    }
+    // The status is 404 without the agent, too.
+    const { user: _, ...request } = options;
+    await this.#connection.call('getAgent', { ...request, params: this.#params });
+    return false;
+  }
+
+  /**
+   * Renames a file or directory and returns its new facts. Makes missing directories of the new path, and
+   * replaces a file there.
+   */
+  async rename(from: string, to: string, { user, ...options }: FileOptions = {}): Promise<FileFacts> {
+    const query = { from, to, user };
+    return (await this.#connection.call('renameFile', { ...options, params: this.#params, query })).file;
+  }
+
+  /** Removes a file, or a directory with all that is in it. Succeeds if nothing exists at `path`. */
+  async remove(path: string, { user, ...options }: FileOptions = {}): Promise<void> {
+    await this.#connection.call('removeFile', { ...options, params: this.#params, query: { path, user } });
+  }
+
+  /**
+   * Starts to watch a directory, and resolves when every further change is noticed. The watch ends with
+   * `close`, `signal`, or the end of an iteration over it.
+   */
+  async watch(path: string, { recursive, facts, user, ...options }: WatchOptions = {}): Promise<FileWatch> {
+    const query = { path, recursive, facts, user };
+    const answer = await this.#connection.readable('watchFiles', {
+      ...options,
+      params: this.#params,
+      query,
+      headers: { accept: 'text/event-stream' },
+      isUnbounded: true,
+    });
+    return new FileWatch(answer);
+  }
+}
+
+/** The changes in a directory. */
+export class FileWatch implements AsyncIterable<FileChange> {
+  readonly #answer: Readable;
+  #isClosed = false;
+
+  /** @internal */
+  constructor(answer: Readable) {
+    this.#answer = answer;
+  }
+
+  /**
+   * Yields the changes until the service ends the watch or it is closed. Fails with `RookeryError` if the
+   * connection breaks, or with the reason if the sandbox ends the watch.
+   */
+  async *[Symbol.asyncIterator](): AsyncGenerator<FileChange> {
+    try {
+      for await (const { type, data } of serverEvents(this.#answer)) {
+        const change = JSON.parse(data);
+        if (type === 'error') throw new RookeryError(`the watch ended: ${change.message}`);
+        yield change;
+      }
+    } catch (error) {
+      if (!this.#isClosed) throw error;
+    }
+  }
+
+  /** Ends the watch. */
+  close(): void {
+    this.#isClosed = true;
+    this.#answer.destroy();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
   }
 }

@@ -490,6 +490,31 @@ export type FileEntry = {
   modified_at: string;
 };
 
+export type FileFacts = {
+  /** Absolute, inside. */
+  path: string;
+  name: string;
+  type: "file" | "directory" | "symlink" | "other";
+  /** Bytes. */
+  size: number;
+  /** Octal, such as `0644`. */
+  mode: string;
+  modified_at: string;
+  /** Its name in the sandbox, or its number. */
+  owner: string;
+  group: string;
+  /** Its attributes whose names begin with `user.e2b.`, without that. */
+  metadata: Record<string, string>;
+  target?: FileFactsTarget;
+};
+
+/** Only of a symbolic link: where it leads. */
+export type FileFactsTarget = {
+  path: string;
+  /** null: it does not exist. */
+  type: "file" | "directory" | "symlink" | "other" | null;
+};
+
 export type Finding = {
   name: string;
   status: "ok" | "warn" | "fail";
@@ -1325,32 +1350,7 @@ export type StartProcessResponse = {
 
 export type StatFileResponse = {
   code: 200;
-  file: StatFileResponseFile;
-};
-
-export type StatFileResponseFile = {
-  /** Absolute, inside. */
-  path: string;
-  name: string;
-  type: "file" | "directory" | "symlink" | "other";
-  /** Bytes. */
-  size: number;
-  /** Octal, such as `0644`. */
-  mode: string;
-  modified_at: string;
-  /** Its name in the sandbox, or its number. */
-  owner: string;
-  group: string;
-  /** Its attributes whose names begin with `user.e2b.`, without that. */
-  metadata: Record<string, string>;
-  target?: StatFileResponseFileTarget;
-};
-
-/** Only of a symbolic link: where it leads. */
-export type StatFileResponseFileTarget = {
-  path: string;
-  /** null: it does not exist. */
-  type: "file" | "directory" | "symlink" | "other" | null;
+  file: FileFacts;
 };
 
 export type StopJobResponse = {

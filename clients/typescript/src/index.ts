@@ -6,7 +6,7 @@ export type { Code } from './code.ts';
 export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';
 export { RookeryError, type RookeryErrorDetails } from './error.ts';
 export type { EventOptions, Events, RookeryEvent } from './events.ts';
-export type { Files } from './files.ts';
+export { type FileChange, type FileOptions, type Files, FileWatch, type WatchOptions } from './files.ts';
 export {
   AsyncCall,
   type CallFunctionOptions,

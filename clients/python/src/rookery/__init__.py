@@ -2,21 +2,24 @@
 
 from ._async.agents import AsyncAgent
 from ._async.client import AsyncRookery
+from ._async.files import AsyncFileWatch
 from ._async.functions import AsyncCall, AsyncFunction
 from ._async.sandboxes import AsyncSandbox
 from ._async.terminal import AsyncTerminal
 from ._error import RookeryError
 from ._sync.agents import Agent
 from ._sync.client import Rookery
+from ._sync.files import FileWatch
 from ._sync.functions import Call, Function
 from ._sync.sandboxes import Sandbox
 from ._sync.terminal import Terminal
-from ._wire import CodeRun, Event, Output
+from ._wire import CodeRun, Event, FileChange, Output
 
 __all__ = [
     "Agent",
     "AsyncAgent",
     "AsyncCall",
+    "AsyncFileWatch",
     "AsyncFunction",
     "AsyncRookery",
     "AsyncSandbox",
@@ -24,6 +27,8 @@ __all__ = [
     "Call",
     "CodeRun",
     "Event",
+    "FileChange",
+    "FileWatch",
     "Function",
     "Output",
     "Rookery",

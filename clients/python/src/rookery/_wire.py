@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, urlsplit
 
 from ._error import RookeryError, Unreachable
-from .types import PATHS
+from .types import PATHS, FileFacts
 
 #: Types that httpx accepts as query values.
 Primitive = Union[str, int, float, bool, None]
@@ -107,6 +107,18 @@ class Output:
 
     stream: str
     data: bytes
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A change in a watched directory."""
+
+    type: str
+    """`create`, `write`, `chmod`, `remove` or `rename` (the old name; `create` has the new one)."""
+    name: str
+    """Path below the watched directory."""
+    file: Optional[FileFacts] = None
+    """Facts of the file, with `facts` where the file exists."""
 
 
 @dataclass(frozen=True)

@@ -552,6 +552,35 @@ class FileEntry(_FileEntry, total=False):
     """Only where the path is not UTF-8: `path` and `name` have U+FFFD for each byte that is none, and no request can name the file."""
 
 
+class _FileFacts(TypedDict):
+    path: str
+    """Absolute, inside."""
+    name: str
+    type: Literal["file", "directory", "symlink", "other"]
+    size: int
+    """Bytes."""
+    mode: str
+    """Octal, such as `0644`."""
+    modified_at: str
+    owner: str
+    """Its name in the sandbox, or its number."""
+    group: str
+    metadata: Dict[str, str]
+    """Its attributes whose names begin with `user.e2b.`, without that."""
+
+
+class FileFacts(_FileFacts, total=False):
+    target: FileFactsTarget
+
+
+class FileFactsTarget(TypedDict):
+    """Only of a symbolic link: where it leads."""
+
+    path: str
+    type: Union[Literal["file", "directory", "symlink", "other"], None]
+    """null: it does not exist."""
+
+
 class Finding(TypedDict):
     name: str
     status: Union[Literal["ok"], Literal["warn"], Literal["fail"]]
@@ -1462,36 +1491,7 @@ class StartProcessResponse(TypedDict):
 
 class StatFileResponse(TypedDict):
     code: Literal[200]
-    file: StatFileResponseFile
-
-
-class _StatFileResponseFile(TypedDict):
-    path: str
-    """Absolute, inside."""
-    name: str
-    type: Literal["file", "directory", "symlink", "other"]
-    size: int
-    """Bytes."""
-    mode: str
-    """Octal, such as `0644`."""
-    modified_at: str
-    owner: str
-    """Its name in the sandbox, or its number."""
-    group: str
-    metadata: Dict[str, str]
-    """Its attributes whose names begin with `user.e2b.`, without that."""
-
-
-class StatFileResponseFile(_StatFileResponseFile, total=False):
-    target: StatFileResponseFileTarget
-
-
-class StatFileResponseFileTarget(TypedDict):
-    """Only of a symbolic link: where it leads."""
-
-    path: str
-    type: Union[Literal["file", "directory", "symlink", "other"], None]
-    """null: it does not exist."""
+    file: FileFacts
 
 
 class StopJobResponse(TypedDict):

@@ -10,9 +10,10 @@ from urllib.parse import urlencode
 from .. import types as wire
 from .._error import RookeryError
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
-from .._wire import Request, given, multipart
+from .._wire import Request, given
 from .code import AsyncCode
 from .connection import AsyncConnection
+from .files import AsyncFiles
 from .processes import AsyncProcesses
 from .terminal import AsyncTerminal, open_terminal
 
@@ -339,58 +340,3 @@ class AsyncAgent:
     async def __aexit__(self, *_: object) -> None:
         """Deletes the agent."""
         await self.delete()
-
-
-class AsyncFiles:
-    """Files in the sandbox of an agent. Relative paths start at the sandbox's working directory."""
-
-    def __init__(self, connection: AsyncConnection, params: Mapping[str, str]) -> None:
-        self._connection = connection
-        self._params = params
-
-    async def read(self, path: str) -> bytes:
-        """Returns the content of a file.
-
-        Keeps all bytes in memory: use `read_chunks` for large files. Fails with `RookeryError` if `path` is not a
-        readable file.
-        """
-        return await self._connection.read(Request("downloadFile", self._params, {"path": path}))
-
-    def read_chunks(self, path: str) -> AsyncIterator[bytes]:
-        """Yields the content of a file in chunks, for large files."""
-        return self._connection.chunks(Request("downloadFile", self._params, {"path": path}))
-
-    async def write(self, path: str, data: Union[str, bytes], *, mode: Optional[str] = None) -> None:
-        """Writes a file. The service replaces an existing file atomically after all data has arrived.
-
-        `mode` has the permission bits in octal (`755`). Default: the bits of the existing file, otherwise
-        `644`.
-        """
-        content_type, content = multipart(path, data.encode() if isinstance(data, str) else data, mode)
-        await self._connection.call(
-            Request(
-                "uploadFile",
-                self._params,
-                content=content,
-                content_type=content_type,
-                may_repeat=True,
-                is_unbounded=True,
-            )
-        )
-
-    async def list(
-        self, path: str, *, recursive: bool = False, max_depth: Optional[int] = None
-    ) -> List[wire.FileEntry]:
-        """Returns the entries of a directory, ordered by path.
-
-        With `recursive` it also returns the entries of inner directories, down to `max_depth` levels: 1 to 64, by
-        default 64. It does not follow symbolic links.
-        """
-        query = {"path": path, "recursive": recursive, "max_depth": max_depth}
-        files: List[wire.FileEntry] = (await self._connection.call(Request("listFiles", self._params, query)))["files"]
-        return files
-
-    async def make_directory(self, path: str) -> None:
-        """Creates a directory and its parents. Succeeds if the directory exists."""
-        query = {"path": path, "recursive": True}
-        await self._connection.call(Request("makeDirectory", self._params, query, may_repeat=True))

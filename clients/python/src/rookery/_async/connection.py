@@ -52,7 +52,7 @@ class AsyncConnection:
     async def chunks(self, request: Request) -> AsyncIterator[bytes]:
         response = await self._send(request)
         assert response is not None
-        async for chunk in self._bytes(response):
+        async for chunk in _bytes(response):
             yield chunk
 
     async def follow(
@@ -102,11 +102,11 @@ class AsyncConnection:
         """Yields the bytes of the log from an answer. Fails if the answer ends before the log does."""
         try:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                async for chunk in self._bytes(response):
+                async for chunk in _bytes(response):
                     yield chunk
                 return
             lines, events = LineReader(), EventReader()
-            async for chunk in self._bytes(response):
+            async for chunk in _bytes(response):
                 for line in lines.take(chunk):
                     for _, kind, data in events.take(line.rstrip("\r")):
                         if kind == "end":
@@ -117,22 +117,15 @@ class AsyncConnection:
         finally:
             await response.aclose()
 
-    async def _bytes(self, response: httpx.Response) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in response.aiter_bytes():
-                yield chunk
-        except httpx.TransportError as error:
-            raise Unreachable("the connection broke: %s" % error, has_begun=True) from error
-        finally:
-            await response.aclose()
-
     async def lines(self, request: Request) -> AsyncIterator[str]:
-        reader = LineReader()
-        async for chunk in self.chunks(request):
-            for line in reader.take(chunk):
-                yield line
-        for line in reader.end():
+        async for line in _lines(self.chunks(request)):
             yield line
+
+    async def open(self, request: Request) -> AsyncAnswer:
+        """Returns the answer when it has begun. The caller must close it."""
+        response = await self._send(request)
+        assert response is not None
+        return AsyncAnswer(response)
 
     async def web_socket(self, request: Request) -> ClientConnection:
         url = httpx.URL(self.url + request.path, params=request.query_pairs)
@@ -194,6 +187,39 @@ class AsyncConnection:
 
     def _unreachable(self, error: Exception, has_begun: bool) -> Unreachable:
         return Unreachable("%s cannot be reached: %s" % (self.url, error), has_begun)
+
+
+class AsyncAnswer:
+    """An answer that has begun, and whose body arrives over time."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+
+    async def lines(self) -> AsyncIterator[str]:
+        async for line in _lines(_bytes(self._response)):
+            yield line
+
+    async def close(self) -> None:
+        await self._response.aclose()
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    reader = LineReader()
+    async for chunk in chunks:
+        for line in reader.take(chunk):
+            yield line
+    for line in reader.end():
+        yield line
+
+
+async def _bytes(response: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+    except (httpx.TransportError, httpx.StreamError) as error:
+        raise Unreachable("the connection broke: %s" % error, has_begun=True) from error
+    finally:
+        await response.aclose()
 
 
 async def _read(response: httpx.Response) -> bytes:

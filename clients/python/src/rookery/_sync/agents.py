@@ -11,9 +11,10 @@ from urllib.parse import urlencode
 from .. import types as wire
 from .._error import RookeryError
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
-from .._wire import Request, given, multipart
+from .._wire import Request, given
 from .code import Code
 from .connection import Connection
+from .files import Files
 from .processes import Processes
 from .terminal import Terminal, open_terminal
 
@@ -340,58 +341,3 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         """Deletes the agent."""
         self.delete()
-
-
-class Files:
-    """Files in the sandbox of an agent. Relative paths start at the sandbox's working directory."""
-
-    def __init__(self, connection: Connection, params: Mapping[str, str]) -> None:
-        self._connection = connection
-        self._params = params
-
-    def read(self, path: str) -> bytes:
-        """Returns the content of a file.
-
-        Keeps all bytes in memory: use `read_chunks` for large files. Fails with `RookeryError` if `path` is not a
-        readable file.
-        """
-        return self._connection.read(Request("downloadFile", self._params, {"path": path}))
-
-    def read_chunks(self, path: str) -> Iterator[bytes]:
-        """Yields the content of a file in chunks, for large files."""
-        return self._connection.chunks(Request("downloadFile", self._params, {"path": path}))
-
-    def write(self, path: str, data: Union[str, bytes], *, mode: Optional[str] = None) -> None:
-        """Writes a file. The service replaces an existing file atomically after all data has arrived.
-
-        `mode` has the permission bits in octal (`755`). Default: the bits of the existing file, otherwise
-        `644`.
-        """
-        content_type, content = multipart(path, data.encode() if isinstance(data, str) else data, mode)
-        self._connection.call(
-            Request(
-                "uploadFile",
-                self._params,
-                content=content,
-                content_type=content_type,
-                may_repeat=True,
-                is_unbounded=True,
-            )
-        )
-
-    def list(
-        self, path: str, *, recursive: bool = False, max_depth: Optional[int] = None
-    ) -> List[wire.FileEntry]:
-        """Returns the entries of a directory, ordered by path.
-
-        With `recursive` it also returns the entries of inner directories, down to `max_depth` levels: 1 to 64, by
-        default 64. It does not follow symbolic links.
-        """
-        query = {"path": path, "recursive": recursive, "max_depth": max_depth}
-        files: List[wire.FileEntry] = (self._connection.call(Request("listFiles", self._params, query)))["files"]
-        return files
-
-    def make_directory(self, path: str) -> None:
-        """Creates a directory and its parents. Succeeds if the directory exists."""
-        query = {"path": path, "recursive": True}
-        self._connection.call(Request("makeDirectory", self._params, query, may_repeat=True))

@@ -53,7 +53,7 @@ class Connection:
     def chunks(self, request: Request) -> Iterator[bytes]:
         response = self._send(request)
         assert response is not None
-        for chunk in self._bytes(response):
+        for chunk in _bytes(response):
             yield chunk
 
     def follow(
@@ -103,11 +103,11 @@ class Connection:
         """Yields the bytes of the log from an answer. Fails if the answer ends before the log does."""
         try:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                for chunk in self._bytes(response):
+                for chunk in _bytes(response):
                     yield chunk
                 return
             lines, events = LineReader(), EventReader()
-            for chunk in self._bytes(response):
+            for chunk in _bytes(response):
                 for line in lines.take(chunk):
                     for _, kind, data in events.take(line.rstrip("\r")):
                         if kind == "end":
@@ -118,22 +118,15 @@ class Connection:
         finally:
             response.close()
 
-    def _bytes(self, response: httpx.Response) -> Iterator[bytes]:
-        try:
-            for chunk in response.iter_bytes():
-                yield chunk
-        except httpx.TransportError as error:
-            raise Unreachable("the connection broke: %s" % error, has_begun=True) from error
-        finally:
-            response.close()
-
     def lines(self, request: Request) -> Iterator[str]:
-        reader = LineReader()
-        for chunk in self.chunks(request):
-            for line in reader.take(chunk):
-                yield line
-        for line in reader.end():
+        for line in _lines(self.chunks(request)):
             yield line
+
+    def open(self, request: Request) -> Answer:
+        """Returns the answer when it has begun. The caller must close it."""
+        response = self._send(request)
+        assert response is not None
+        return Answer(response)
 
     def web_socket(self, request: Request) -> ClientConnection:
         url = httpx.URL(self.url + request.path, params=request.query_pairs)
@@ -195,6 +188,39 @@ class Connection:
 
     def _unreachable(self, error: Exception, has_begun: bool) -> Unreachable:
         return Unreachable("%s cannot be reached: %s" % (self.url, error), has_begun)
+
+
+class Answer:
+    """An answer that has begun, and whose body arrives over time."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+
+    def lines(self) -> Iterator[str]:
+        for line in _lines(_bytes(self._response)):
+            yield line
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
+    reader = LineReader()
+    for chunk in chunks:
+        for line in reader.take(chunk):
+            yield line
+    for line in reader.end():
+        yield line
+
+
+def _bytes(response: httpx.Response) -> Iterator[bytes]:
+    try:
+        for chunk in response.iter_bytes():
+            yield chunk
+    except (httpx.TransportError, httpx.StreamError) as error:
+        raise Unreachable("the connection broke: %s" % error, has_begun=True) from error
+    finally:
+        response.close()
 
 
 def _read(response: httpx.Response) -> bytes:
