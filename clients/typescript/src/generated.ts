@@ -16,6 +16,8 @@ export type Agent = {
   handler: string;
   codePath: string;
   httpProfile?: string;
+  extendedHandler?: AgentExtendedHandler;
+  dependencies?: string;
   urn?: string;
   rootfs: AgentRootfs;
   ports: string[];
@@ -96,6 +98,11 @@ export type AgentExpose = {
   port: number;
   /** Who may come: `token`, `link` (a token or a signed link), `public`. */
   access?: "token" | "link" | "public";
+};
+
+export type AgentExtendedHandler = {
+  initializer: string;
+  pre_stop: string;
 };
 
 export type AgentResources = {
@@ -633,7 +640,7 @@ export type FunctionVersion = {
   objectId: string;
   s3CodePath: StoredS3CodePath | null;
   handler: string;
-  extendedHandler: StoredFunctionHooks;
+  extendedHandler: AgentExtendedHandler;
   extendedTimeout: StoredFunctionHookTimeouts;
   layers: unknown[] | null;
   cpu: number;
@@ -1366,11 +1373,6 @@ export type StoredAutoScaleConfig = {
 export type StoredFunctionHookTimeouts = {
   initializer: number;
   pre_stop: number;
-};
-
-export type StoredFunctionHooks = {
-  initializer: string;
-  pre_stop: string;
 };
 
 export type StoredFunctionRootfs = {

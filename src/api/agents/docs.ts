@@ -61,6 +61,8 @@ const AgentInstance = Type.Object({
   handler: Type.String(),
   codePath: Type.String(),
   httpProfile: Type.Optional(Type.String()),
+  extendedHandler: Type.Optional(Type.Object({ initializer: Type.String(), pre_stop: Type.String() })),
+  dependencies: Type.Optional(Type.String()),
   urn: Type.Optional(Type.String()),
   rootfs: Type.Object({
     type: Type.Enum(['host', 'image']),

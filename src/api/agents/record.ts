@@ -51,6 +51,10 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     handler: spec.handler,
     codePath: spec.codePath,
     ...(spec.httpProfile !== undefined && { httpProfile: spec.httpProfile }),
+    ...((spec.initializer !== '' || spec.preStop !== '') && {
+      extendedHandler: { initializer: spec.initializer, pre_stop: spec.preStop },
+    }),
+    ...(spec.dependencies && { dependencies: spec.dependencies }),
     ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),
     ...(spec.template !== undefined && { template: spec.template }),
     rootfs: {

@@ -51,7 +51,7 @@ export async function invokeAgent(
  * Returns the text of `data` exactly as the handler's runtime wrote it. Parsing and serializing again could
  * change its numbers.
  */
-function resultOf(text: string): string {
+export function resultOf(text: string): string {
   const match = /^\{"code":200,"data":(.*),"message":""\}$/s.exec(text);
   if (match?.[1] !== undefined) return match[1];
   return JSON.stringify((JSON.parse(text) as { data?: unknown }).data ?? null);

@@ -4,6 +4,7 @@ import { addClientOptions, Client, type ClientOptions } from '../shared/client.t
 import { usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { age, type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
+import { type Call, findCall, inWords, targetOf } from './records.ts';
 
 interface ListOptions extends ClientOptions {
   readonly agent?: string;
@@ -17,36 +18,6 @@ interface ListOptions extends ClientOptions {
   readonly limit: string;
   readonly json?: boolean;
   readonly quiet?: boolean;
-}
-
-/** A call of `GET /api/calls`. Viewers get no texts. */
-interface Call {
-  readonly id: string;
-  readonly kind: 'agent' | 'function';
-  readonly agent_id?: string;
-  readonly name?: string;
-  readonly function?: string;
-  readonly version?: string;
-  readonly instance_id: string;
-  readonly mode: string;
-  readonly caller: string;
-  readonly trace_id: string;
-  readonly outcome: 'ok' | 'error';
-  readonly error_code: string | null;
-  readonly error?: string;
-  readonly start_time: string;
-  readonly duration_ms: number;
-  readonly queue_ms: number;
-  readonly place_ms: number;
-  readonly start_ms: number;
-  readonly load_ms: number;
-  readonly run_ms: number;
-  readonly input_bytes: number;
-  readonly output_bytes: number;
-  readonly input?: string;
-  readonly output?: string | null;
-  readonly is_input_cut?: boolean;
-  readonly is_output_cut?: boolean;
 }
 
 /** Calls that one request asks for. */
@@ -79,7 +50,8 @@ export function registerCalls(program: Command, { io }: Context): void {
 }
 
 /** Adds `rookery call show`, which prints a call. */
-export function registerCall(program: Command, { io }: Context): void {
+export function registerCall(program: Command, context: Context): void {
+  const { io } = context;
   const call = program.command('call').summary('look at a call').description('Calls that the history has recorded.');
   const show = call
     .command('show')
@@ -89,6 +61,26 @@ export function registerCall(program: Command, { io }: Context): void {
     .option('--json', 'print JSON')
     .action(async (id, options) => showCall(io, id, options));
   addClientOptions(show);
+  const replay = call
+    .command('replay')
+    .summary('run a recorded call again and compare the answers')
+    .description(
+      'Runs the recorded input again and prints the recorded and the new answer side by side. The exit code is 1 when they differ.\n\n' +
+        'A call of a function runs on the latest version, or on --version. A call of an agent runs on a temporary copy of the agent, which is deleted afterwards.\n\n' +
+        '  rookery call replay 0b0c… --version v2\n' +
+        '  rookery call replay 0b0c… --code ./repaired',
+    )
+    .argument('<call>', 'its id, or the id of an asynchronous call')
+    .option('--version <version>', 'the version of the function; default: the latest')
+    .option('--code <directory>', 'code that the copy of the agent runs; default: that of the agent')
+    .option('--upload', 'upload the directory also to a service on this machine')
+    .option('--allow-writes', 'let the copy share directories that the agent may write')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { replayCall } = await import('./replay.ts');
+      context.exitCode = await replayCall(io, id, options);
+    });
+  addClientOptions(replay);
 }
 
 async function listCalls(io: Io, options: ListOptions): Promise<void> {
@@ -136,18 +128,9 @@ const COLUMNS: readonly Column<Call>[] = [
   { title: 'ERROR', text: ({ error = '' }) => error.split('\n', 1)[0] ?? '', isFlexible: true, gives: 'first' },
 ];
 
-function targetOf({ kind, name, agent_id, function: functionName = '', version }: Call): string {
-  if (kind === 'agent') return name || (agent_id ?? '');
-  return `${functionName.replace(/^0@/, '')}:${version}`;
-}
-
-function inWords(ms: number): string {
-  return ms < 1000 ? `${ms.toFixed(1)}ms` : `${(ms / 1000).toFixed(2)}s`;
-}
-
 async function showCall(io: Io, id: string, options: ClientOptions & { readonly json?: boolean }): Promise<void> {
   const client = await Client.open(options, io);
-  const call = (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;
+  const call = await findCall(client, id);
   if (options.json === true) {
     printJson(io, call);
     return;

@@ -33,6 +33,8 @@ class Agent(_Agent, total=False):
     status_reason: str
     """Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer)."""
     httpProfile: str
+    extendedHandler: AgentExtendedHandler
+    dependencies: str
     urn: str
     expose: AgentAddress
     restart_policy: StoredRestartPolicy
@@ -119,6 +121,11 @@ class AgentExpose(_AgentExpose, total=False):
 
     access: Literal["token", "link", "public"]
     """Who may come: `token`, `link` (a token or a signed link), `public`."""
+
+
+class AgentExtendedHandler(TypedDict):
+    initializer: str
+    pre_stop: str
 
 
 class AgentResources(TypedDict):
@@ -713,7 +720,7 @@ class _FunctionVersion(TypedDict):
     objectId: str
     s3CodePath: Union[StoredS3CodePath, None]
     handler: str
-    extendedHandler: StoredFunctionHooks
+    extendedHandler: AgentExtendedHandler
     extendedTimeout: StoredFunctionHookTimeouts
     layers: Union[List[Any], None]
     cpu: int
@@ -1507,11 +1514,6 @@ class StoredAutoScaleConfig(TypedDict):
 class StoredFunctionHookTimeouts(TypedDict):
     initializer: int
     pre_stop: int
-
-
-class StoredFunctionHooks(TypedDict):
-    initializer: str
-    pre_stop: str
 
 
 class StoredFunctionRootfs(TypedDict):

@@ -1,0 +1,47 @@
+import type { Client } from '../shared/client.ts';
+
+/** A call of `GET /api/calls`. Viewers get no texts. */
+export interface Call {
+  readonly id: string;
+  readonly kind: 'agent' | 'function';
+  readonly agent_id?: string;
+  readonly name?: string;
+  readonly function?: string;
+  readonly version?: string;
+  readonly instance_id: string;
+  readonly mode: string;
+  readonly caller: string;
+  readonly trace_id: string;
+  readonly outcome: 'ok' | 'error';
+  readonly error_code: string | null;
+  readonly error?: string;
+  readonly start_time: string;
+  readonly duration_ms: number;
+  readonly queue_ms: number;
+  readonly place_ms: number;
+  readonly start_ms: number;
+  readonly load_ms: number;
+  readonly run_ms: number;
+  readonly input_bytes: number;
+  readonly output_bytes: number;
+  readonly input?: string;
+  readonly output?: string | null;
+  readonly is_input_cut?: boolean;
+  readonly is_output_cut?: boolean;
+}
+
+/** Returns the name of what the call ran: `default/hello`, `demo@hello:v1`. */
+export function targetOf({ kind, name, agent_id, function: functionName = '', version }: Call): string {
+  if (kind === 'agent') return name || (agent_id ?? '');
+  return `${functionName.replace(/^0@/, '')}:${version}`;
+}
+
+/** Returns milliseconds as text: `3.1ms`, `2.50s`. */
+export function inWords(ms: number): string {
+  return ms < 1000 ? `${ms.toFixed(1)}ms` : `${(ms / 1000).toFixed(2)}s`;
+}
+
+/** Returns a recorded call. Fails if the history does not have it. */
+export async function findCall(client: Client, id: string): Promise<Call> {
+  return (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;
+}
