@@ -33,7 +33,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           mountPolicy: SHADOW,
           findPath: SHADOW,
           service: SHADOW,
-          lambda: { registry: SHADOW, packages: SHADOW, keys: SHADOW },
+          lambda: { registry: SHADOW, code: SHADOW, canChange: true, keys: SHADOW },
           jobs: SHADOW,
           code: SHADOW,
           builds: SHADOW,

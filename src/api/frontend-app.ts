@@ -55,7 +55,7 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   /** The function service. Absent: this entry has no functions. */
   readonly service?: FunctionRoutesOptions;
   /** The registry and keys for clients of AWS Lambda. Absent: this entry does not serve them. */
-  readonly lambda?: Pick<LambdaRoutesOptions, 'registry' | 'packages' | 'keys'>;
+  readonly lambda?: Pick<LambdaRoutesOptions, 'registry' | 'code' | 'canChange' | 'keys'>;
   /** The registry, for MCP clients. Absent: their tools are those for sandboxes. */
   readonly mcp?: NonNullable<McpRoutesOptions['functions']>['registry'];
   /** Jobs. Absent: this entry has no jobs. */

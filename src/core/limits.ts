@@ -7,6 +7,8 @@ export const LIMITS = {
   requestBodyBytes: 1024 * 1024,
   /** Invoke bodies. */
   invokeBodyBytes: 6 * 1024 * 1024,
+  /** A zip that a client of AWS Lambda sends in a request. */
+  lambdaZipBytes: 50 * 1024 * 1024,
   /** The largest result of a handler, as JSON. */
   responseBodyBytes: 6 * 1024 * 1024,
   /** D: nested arrays and objects in an event and in a result. */

@@ -181,7 +181,12 @@ function frontendOptions(
       },
     }),
     service: serviceOptions(config, parts),
-    lambda: { registry: registry.functions, packages, keys: parts.awsKeys },
+    lambda: {
+      registry: registry.functions,
+      code: { packages, unpacker: codeStore },
+      canChange: config.meta.enabled,
+      keys: parts.awsKeys,
+    },
     mcp: registry.functions,
   };
 }

@@ -102,6 +102,41 @@ show((await client.send(new sdk.ListFunctionsCommand({}))).Functions.map(each =>
     expect(signature).toEqual(['InvalidSignatureException', 403, expect.stringContaining('does not match')]);
   }, 120_000);
 
+  test('a developer changes functions, a user does not, and a viewer gets masked variables', async () => {
+    const zipped = `
+import io, zipfile
+out = io.BytesIO()
+with zipfile.ZipFile(out, 'w') as archive:
+    archive.writestr('app.py', 'def main(event, context): return 1')
+wanted = {'Runtime': 'python3.12', 'Handler': 'app.main', 'Role': 'any', 'Code': {'ZipFile': out.getvalue()}}
+variables = {'Variables': {'OWN': 'private'}}
+`;
+    const changed = await boto3(
+      served.frontendUrl,
+      await keyOf('changes'),
+      `${zipped}
+show(client.create_function(FunctionName='mine', Environment=variables, **wanted)['Environment'])
+show(client.publish_version(FunctionName='mine')['Version'])`,
+    );
+    expect(changed).toEqual([{ Variables: { OWN: 'private' } }, '1']);
+    const refused = await boto3(
+      served.frontendUrl,
+      await keyOf('changes', 'user'),
+      `${zipped}
+show(failure(client.create_function, FunctionName='other', **wanted))
+show(failure(client.update_function_code, FunctionName='mine', ZipFile=out.getvalue()))
+show(failure(client.delete_function, FunctionName='mine'))`,
+    );
+    expect(refused).toEqual(Array(3).fill(['AccessDeniedException', 403, expect.stringContaining('user')]));
+    const masked = await boto3(
+      served.frontendUrl,
+      await keyOf('changes', 'viewer'),
+      `show(client.get_function_configuration(FunctionName='mine')['Environment'])
+show([each['Environment'] for each in client.list_functions()['Functions']])`,
+    );
+    expect(masked).toEqual([{ Variables: { OWN: '***' } }, [{ Variables: { OWN: '***' } }]]);
+  }, 120_000);
+
   test('the key of another tenant sees nothing, and a deleted key opens nothing', async () => {
     const key = await keyOf('other');
     const source = `show([each['FunctionName'] for each in client.list_functions()['Functions']])`;

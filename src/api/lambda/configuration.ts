@@ -1,5 +1,7 @@
 import type { FastifyContextConfig, FastifyReply, FastifyRequest, RouteShorthandOptions } from 'fastify';
+import type { CodePackages } from '../../code/code-packages.ts';
 import { parseCodeUrl } from '../../core/code-package.ts';
+import type { FunctionVersion } from '../../core/function.ts';
 import {
   type LambdaFunction,
   lambdaArn,
@@ -99,6 +101,21 @@ export function toConfiguration(fn: FunctionFacts, codeSize?: number): object {
     LastUpdateStatus: 'Successful',
     PackageType: 'Zip',
   };
+}
+
+/** Returns the facts of a version that was read to run it. */
+export function factsOf({ spec, ...fn }: FunctionVersion): FunctionFacts {
+  return { ...spec, ...fn, versionNumber: fn.version, Published: fn.publishTime };
+}
+
+/** Reads the size of code. */
+export type SizeReads = Pick<CodePackages, 'find'>;
+
+/** Returns the configuration of a version with the size of its code, if the code is a package. */
+export async function describeFunction(fn: FunctionFacts, tenant: string, packages: SizeReads): Promise<object> {
+  const sha256 = fn.storageType === 'package' ? parseCodeUrl(fn.codePath) : null;
+  const found = sha256 === null ? null : await packages.find(tenant, sha256);
+  return toConfiguration(fn, found?.bytes);
 }
 
 /** Converts a time of a record, `2026-11-20 10:00:00.000 UTC`. */

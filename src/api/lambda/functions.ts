@@ -1,16 +1,17 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import type { CodePackages } from '../../code/code-packages.ts';
-import { codePackageOf } from '../../core/function.ts';
 import { readLambdaName } from '../../core/lambda-name.ts';
 import { LATEST } from '../../core/urn.ts';
 import type { FunctionRegistry } from '../../registry/functions.ts';
 import {
   answering,
   type ByName,
+  describeFunction,
   type FunctionFacts,
+  factsOf,
   invalidValue,
   type RouteOptions,
   readNamed,
+  type SizeReads,
   toConfiguration,
 } from './configuration.ts';
 import { addVersionList } from './versions.ts';
@@ -20,7 +21,7 @@ const PAGE = { default: 50, max: 10_000 };
 
 export interface FunctionReads {
   readonly registry: Pick<FunctionRegistry, 'get' | 'latestByName' | 'versions'>;
-  readonly packages: Pick<CodePackages, 'find'>;
+  readonly packages: SizeReads;
 }
 
 /** Adds the routes that list and describe functions and their versions. */
@@ -48,11 +49,10 @@ export function addLambdaLists(
   );
   const described = async (request: FastifyRequest<ByName>) => {
     const { name, version } = readNamed(request);
-    const { spec, ...fn } = await registry.get(request.tenant, name, version ?? LATEST);
-    const sha256 = codePackageOf(spec);
-    const found = sha256 === null ? null : await packages.find(request.tenant, sha256);
-    const facts = { ...spec, ...fn, versionNumber: fn.version, Published: fn.publishTime };
-    return { Configuration: toConfiguration(facts, found?.bytes), ...(spec.tags !== null && { Tags: spec.tags }) };
+    const fn = await registry.get(request.tenant, name, version ?? LATEST);
+    const { tags } = fn.spec;
+    const Configuration = await describeFunction(factsOf(fn), request.tenant, packages);
+    return { Configuration, ...(tags !== null && { Tags: tags }) };
   };
   const one = `${path}/:name`;
   app.get<ByName>(one, optionsOf('read', one), (request, reply) => answering(reply, () => described(request)));

@@ -34,8 +34,10 @@ function recordOf(name: string) {
   };
 }
 
+const code = { packages: { find: async () => null } } as unknown as LambdaRoutesOptions['code'];
+
 /** Creates a frontend whose functions run on fake instances. */
-function bed() {
+function bed({ canChange = true } = {}) {
   const harness = new InvokerHarness();
   const submitted: AsyncSubmission[] = [];
   const asyncCalls = {
@@ -45,7 +47,7 @@ function bed() {
     },
   } as unknown as AsyncCalls;
   const frontend = testFrontend({
-    lambda: { registry, packages: { find: async () => null }, keys: memoryAwsKeys() },
+    lambda: { registry, code, canChange, keys: memoryAwsKeys() },
     service: {
       functions: harness.invoker,
       asyncCalls,
@@ -55,8 +57,12 @@ function bed() {
       tracer: { start: () => null },
     },
   });
-  const send = (method: 'GET' | 'POST', path: string, headers: Record<string, string> = {}, payload = '') =>
-    frontend.send({ method, url: LAMBDA_FUNCTIONS + path, headers: { host: 'localhost', ...headers }, payload });
+  const send = (
+    method: 'GET' | 'POST' | 'PUT' | 'DELETE',
+    path: string,
+    headers: Record<string, string> = {},
+    payload = '',
+  ) => frontend.send({ method, url: LAMBDA_FUNCTIONS + path, headers: { host: 'localhost', ...headers }, payload });
   /** Invokes a function and applies `end` to its running call. */
   const call = async (path: string, end: (running: FakeInstance['calls'][number]) => void, payload = '{}') => {
     const answer = send('POST', path, {}, payload);
@@ -186,5 +192,21 @@ describe('functions as clients of Lambda list them', () => {
     await using it = bed();
     const { status, body } = await it.send('GET', '/unknown');
     expect({ status, body }).toMatchObject({ status: 404, body: { Message: 'Function not found: unknown' } });
+  });
+});
+
+describe('changes of functions by clients of Lambda', () => {
+  test('an entry without the meta_service changes nothing and says so', async () => {
+    await using it = bed({ canChange: false });
+    for (const [method, path] of [
+      ['POST', ''],
+      ['PUT', '/a/code'],
+      ['DELETE', '/a'],
+      ['POST', '/a/versions'],
+    ] as const) {
+      const { status, headers, body } = await it.send(method, path, {}, '{}');
+      expect({ status, type: headers['x-amzn-errortype'] }).toEqual({ status: 404, type: 'UnknownOperationException' });
+      expect(body).toMatchObject({ Message: expect.stringContaining(`${method} /lambda/`) });
+    }
   });
 });

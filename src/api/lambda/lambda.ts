@@ -15,6 +15,7 @@ import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
+import { addFunctionChanges, type FunctionChangesOptions } from './changes.ts';
 import type { RouteOptions } from './configuration.ts';
 import {
   functionError,
@@ -28,14 +29,16 @@ import {
 import { addLambdaLists, type FunctionReads } from './functions.ts';
 import type { AwsKeyStore } from './key-routes.ts';
 import { readLogTail } from './log-tail.ts';
-import { signatureGates } from './signature-gate.ts';
-import { addVersionChanges, type VersionChanges } from './versions.ts';
+import { sendLambdaRefusal, signatureGates } from './signature-gate.ts';
+import { addVersionChanges } from './versions.ts';
 
 export interface LambdaRoutesOptions {
   readonly functions: FunctionInvoker;
   readonly asyncCalls: AsyncCalls;
-  readonly registry: FunctionReads['registry'] & VersionChanges;
-  readonly packages: FunctionReads['packages'];
+  readonly registry: FunctionReads['registry'] & FunctionChangesOptions['registry'];
+  readonly code: FunctionChangesOptions['code'];
+  /** True if this entry also changes functions. */
+  readonly canChange: boolean;
   /** Keys that sign requests. */
   readonly keys: AwsKeyStore;
   /** The verifier of tokens. null: authentication is off, and any keys are accepted. */
@@ -88,8 +91,25 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
     { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations, { livesWith: PASSED_ON }) },
     (request, reply) => new Invocation(Exchange.ofRouter(request, reply), request, options).start(),
   );
-  addLambdaLists(app, LAMBDA_FUNCTIONS, options, optionsOf);
-  addVersionChanges(app, LAMBDA_FUNCTIONS, options.registry, optionsOf);
+  const { registry, code, canChange } = options;
+  addLambdaLists(app, LAMBDA_FUNCTIONS, { registry, packages: code.packages }, optionsOf);
+  if (canChange) {
+    addFunctionChanges(app, LAMBDA_FUNCTIONS, { registry, code }, optionsOf);
+    addVersionChanges(app, LAMBDA_FUNCTIONS, registry, optionsOf);
+  }
+  addUnknownOperations(app, optionsOf);
+}
+
+/** Adds the answer to operations that this API does not have. Clients would not show another one. */
+function addUnknownOperations(app: FastifyInstance, optionsOf: RouteOptions): void {
+  const url = `${LAMBDA_PREFIX}/*`;
+  const refusal = { status: 404, type: 'UnknownOperationException' };
+  app.all(url, optionsOf('read', url), (request, reply) =>
+    sendLambdaRefusal(reply, {
+      ...refusal,
+      message: `${request.method} ${request.url.split('?')[0]} is no operation of this service: docs/guides/lambda.md lists them`,
+    }),
+  );
 }
 
 /** An invocation and its answer. */

@@ -1,7 +1,49 @@
-import { failAtFirst, readBody } from '../../core/json.ts';
-import { text } from '../../core/kind.ts';
-import { LIMITS } from '../../core/limits.ts';
-import { type ObjectKind, object, optional } from '../../core/shape.ts';
+import { variables } from '../../core/environment.ts';
+import { FUNCTION_FIELDS } from '../../core/function.ts';
+import { failAtFirst, isJsonObject, type JsonObject, readBody } from '../../core/json.ts';
+import { boolean, type Kind, kindOf, oneOf, text, wrongAt } from '../../core/kind.ts';
+import { type Fields, kept, type ObjectKind, object, optional, required } from '../../core/shape.ts';
+
+/** Settings of a function, as CreateFunction and UpdateFunctionConfiguration have them. */
+export interface FunctionSettings {
+  /** `''`: not sent. */
+  readonly Runtime: string;
+  readonly Handler: string;
+  /** MB. */
+  readonly MemorySize: number;
+  /** Seconds. */
+  readonly Timeout: number;
+  readonly Description: string;
+  readonly Environment: { readonly Variables: Readonly<Record<string, string>> };
+}
+
+/** The place of the code. Empty texts: not sent. */
+export interface CodeRequest {
+  /** The bytes of a zip. null: not sent. */
+  readonly ZipFile: Buffer | null;
+  readonly S3Bucket: string;
+  readonly ImageUri: string;
+}
+
+export interface CreateRequest extends FunctionSettings {
+  readonly FunctionName: string;
+  readonly Code: CodeRequest;
+  readonly Publish: boolean;
+  readonly PackageType: string;
+  readonly Tags: Readonly<Record<string, string>> | null;
+}
+
+export interface ConfigurationRequest extends Partial<FunctionSettings> {
+  /** `''`: any revision. */
+  readonly RevisionId: string;
+}
+
+export interface CodeUpdateRequest extends CodeRequest {
+  readonly Publish: boolean;
+  readonly DryRun: boolean;
+  /** `''`: any revision. */
+  readonly RevisionId: string;
+}
 
 /** The body of PublishVersion. Empty texts: not sent. */
 export interface VersionRequest {
@@ -10,23 +52,117 @@ export interface VersionRequest {
   readonly CodeSha256: string;
 }
 
-const description = text({ maxChars: LIMITS.functionDescriptionChars });
 const shortText = text({ maxChars: 1024 });
+const RUNTIME = /^(python3\.\d{1,2}|nodejs\d{1,2}\.x|provided(\.al2|\.al2023)?|lambda)$/;
+const RUNTIME_SHAPE =
+  'python3.*, nodejs*.x or provided.al2023, because code of other languages needs a bootstrap and provided.al2023';
+
+const SETTINGS: Fields<FunctionSettings> = {
+  Runtime: optional(text({ pattern: RUNTIME, shape: RUNTIME_SHAPE }), ''),
+  Handler: optional(FUNCTION_FIELDS.handler.kind, ''),
+  MemorySize: optional(FUNCTION_FIELDS.memory.kind, 128),
+  Timeout: optional(FUNCTION_FIELDS.timeout.kind, 3),
+  Description: optional(FUNCTION_FIELDS.description.kind, ''),
+  Environment: optional(object({ Variables: optional(variables(text()), {}) }), { Variables: {} }),
+};
+
+const CODE_FIELDS: Fields<CodeRequest> = {
+  ZipFile: optional<Buffer | null>(base64(), null),
+  S3Bucket: optional(shortText, ''),
+  ImageUri: optional(shortText, ''),
+};
+
+const CREATE = settable(
+  object<CreateRequest>({
+    FunctionName: required(text({ required: true })),
+    ...SETTINGS,
+    Code: required(object(CODE_FIELDS)),
+    Publish: optional(boolean, false),
+    PackageType: optional(oneOf(['', 'Zip', 'Image']), ''),
+    Tags: optional<CreateRequest['Tags']>(FUNCTION_FIELDS.tags.kind as Kind<CreateRequest['Tags']>, null),
+  }),
+);
+
+const CONFIGURATION = settable(
+  object<ConfigurationRequest>({
+    ...kept(SETTINGS),
+    RevisionId: optional(shortText, ''),
+  } as Fields<ConfigurationRequest>),
+);
+
+const CODE_UPDATE = object<CodeUpdateRequest>({
+  ...CODE_FIELDS,
+  Publish: optional(boolean, false),
+  DryRun: optional(boolean, false),
+  RevisionId: optional(shortText, ''),
+});
 
 const VERSION = object<VersionRequest>({
-  Description: optional(description, ''),
+  Description: optional(FUNCTION_FIELDS.description.kind, ''),
   RevisionId: optional(shortText, ''),
   CodeSha256: optional(shortText, ''),
 });
+
+export function readCreateRequest(body: unknown): CreateRequest {
+  return readRequest(CREATE, body);
+}
+
+export function readConfigurationRequest(body: unknown): ConfigurationRequest {
+  return readRequest(CONFIGURATION, body);
+}
+
+export function readCodeUpdate(body: unknown): CodeUpdateRequest {
+  return readRequest(CODE_UPDATE, body);
+}
 
 export function readVersionRequest(body: unknown): VersionRequest {
   return readRequest(VERSION, body);
 }
 
 /** Reads a body, which clients leave out if they send no field. Fails with the first problem. */
-function readRequest<T>(kind: ObjectKind<T>, body: unknown): T {
+function readRequest<T>(kind: Kind<T>, body: unknown): T {
   const bytes = body as Buffer | undefined;
   const sent = bytes === undefined || bytes.length === 0 ? {} : readBody(bytes);
   // Without a value, `failAtFirst` has thrown.
   return kind.read(sent, '', failAtFirst) as T;
+}
+
+/** Fields of AWS Lambda that change what code does or who may run it, and that this service does not have. */
+const UNSUPPORTED = [
+  'Layers',
+  'VpcConfig',
+  'FileSystemConfigs',
+  'ImageConfig',
+  'DeadLetterConfig',
+  'CodeSigningConfigArn',
+  'DurableConfig',
+  'CapacityProviderConfig',
+  'TenancyConfig',
+];
+
+/** Refuses unsupported fields that have a value. Clients also send them empty. */
+function settable<T>(kind: ObjectKind<T>): Kind<T> {
+  return {
+    ...kind,
+    read(value, path, problem) {
+      for (const name of UNSUPPORTED) {
+        if (hasValue((value as JsonObject)[name])) return wrongAt(name, 'is not supported: leave it out', problem);
+      }
+      return kind.read(value, path, problem);
+    },
+  };
+}
+
+function hasValue(value: unknown): boolean {
+  if (Array.isArray(value)) return value.some(hasValue);
+  return isJsonObject(value) ? Object.values(value).some(hasValue) : Boolean(value);
+}
+
+/** Bytes in Base64. The decoder skips other characters, so a shorter result shows that there are some. */
+function base64(): Kind<Buffer> {
+  return kindOf({ type: 'string', format: 'byte' }, (value, path, problem) => {
+    const bytes = typeof value === 'string' ? Buffer.from(value, 'base64') : null;
+    if (bytes !== null && bytes.length === Buffer.byteLength(value as string, 'base64')) return bytes;
+    return wrongAt(path, 'must be a zip in Base64', problem);
+  });
 }

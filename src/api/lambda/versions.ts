@@ -4,7 +4,7 @@ import { ServiceError } from '../../core/error.ts';
 import { LAMBDA_LATEST } from '../../core/lambda-name.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { LATEST } from '../../core/urn.ts';
-import { functionNotFound, staleRevision } from '../../registry/errors.ts';
+import { functionNotFound, staleRevision, tooManyVersions } from '../../registry/errors.ts';
 import type { FunctionRegistry } from '../../registry/functions.ts';
 import {
   answering,
@@ -102,6 +102,12 @@ export async function publishVersion(
 }
 
 const RACES: readonly number[] = [META_CODES.staleRevision.code, META_CODES.duplicateVersion.code];
+
+/** Fails if the function has as many published versions as it may. */
+export async function checkVersionFits(registry: VersionReads, tenant: string, name: string): Promise<void> {
+  const { published } = await versionsOf(registry, tenant, name);
+  if (published.length >= LIMITS.publishedVersions) throw tooManyVersions(LIMITS.publishedVersions);
+}
 
 /** Fails if the client expects other code than the function has. `expected` is empty if it expects none. */
 function checkCode(latest: FunctionFacts, expected: string): void {

@@ -91,7 +91,7 @@ test('token create --e2b prints an API key that the service made', async () => {
 
 test('token create --aws prints a key that the service made, as variables of a shell', async () => {
   const keys = memoryAwsKeys();
-  const lambda = { keys, registry: null as never, packages: null as never };
+  const lambda = { keys, registry: null as never, code: {} as never, canChange: false };
   await using frontend = testFrontend({ service: { functions: null, asyncCalls: null } as never, lambda });
   const environment = { ROOKERY_ADDRESS: await frontend.listen() };
   const ran = await cli(['token', 'create', '--aws', '--tenant', 'acme', '--role', 'user'], { environment });
