@@ -29,8 +29,8 @@ END
 `;
 
 /**
- * Defines `invoke`, which returns the payload and the kind of failure, `zipped`, which makes a zip of files
- * by name or of a directory, and `create`.
+ * Functions of the Python programs below. `invoke` returns the payload and the kind of failure. `zipped`
+ * makes a zip of files by name, or of a directory.
  */
 const HELPERS = `
 import io, os, zipfile
