@@ -160,11 +160,17 @@ export const LOG_QUERY = {
     description: 'The last n lines; of several instances, of each one.',
   }),
   since: parsed<number | null>(MOMENT, null, (text, name) => readMoment(text, name, Date.now())),
+  until: parsed<number | null>(
+    { ...MOMENT, description: 'Lines before this moment; not with `follow`.' },
+    null,
+    (text, name) => readMoment(text, name, Date.now()),
+  ),
   follow: flag('Go on until the caller leaves; of a function, with instances that start later.'),
 };
 
 /** Fails with `invalid_request`. */
 export function readLogRequest(query: Sent): LogRequest {
-  const { tail, since, follow } = readParameters<ParametersOf<typeof LOG_QUERY>>(LOG_QUERY, query);
-  return { tail, sinceMs: since, follow };
+  const { tail, since, until, follow } = readParameters<ParametersOf<typeof LOG_QUERY>>(LOG_QUERY, query);
+  if (until !== null && follow) throw badQuery('until', 'absent beside follow', String(query.until));
+  return { tail, sinceMs: since, ...(until !== null && { untilMs: until }), follow };
 }

@@ -350,6 +350,8 @@ export interface LogRequest {
   readonly tail: number | null;
   /** Earliest time of a line; null: no bound. */
   readonly sinceMs: number | null;
+  /** Time before which the lines were written. Absent: no bound. Not with `follow`. */
+  readonly untilMs?: number;
   readonly follow: boolean;
 }
 

@@ -1,4 +1,6 @@
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { ROOT, run } from '../../scripts/command.ts';
 import { Bed } from './agents.ts';
 
 const CODE = `
@@ -6,6 +8,9 @@ def echo(event, context):
     return event
 def seen(event, context):
     return context.traceparent
+def talk(event, context):
+    print(event['say'], flush=True)
+    context.getLogger().warning('logged')
 def fail(event, context):
     raise ValueError('no')
 `;
@@ -30,6 +35,7 @@ describe('the history of calls', { timeout: 180_000 }, () => {
     for (const [name, runtime] of [
       ['echo', bed.runtime],
       ['seen', bed.runtime],
+      ['talk', bed.runtime],
       ['fail', bed.runtime],
       ['node-fail', 'nodejs'],
     ] as const) {
@@ -92,6 +98,44 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       const modes = (await list(`trace_id=${trace}`)).map(({ mode }) => mode);
       expect(modes).toEqual(['lambda', 'sync']);
     }, WAIT);
+  });
+
+  test('call show prints the lines of a call, and marks those that another call may have printed', async () => {
+    const talker = await bed.create('talker', 'code.talk');
+    const shown = async (trace: string) => {
+      const { id } = await callOf(trace);
+      const { frontendUrl, metaUrl } = bed.server;
+      const args = ['call', 'show', id, '--json', '--address', frontendUrl, '--meta-address', metaUrl];
+      const { code, output } = await run(process.execPath, [join(ROOT, 'dist/main.js'), ...args], { capture: true });
+      expect(code).toBe(0);
+      return (JSON.parse(output) as { log: { lines: readonly { text: string; is_certain: boolean }[] } | null }).log;
+    };
+    let round = 0;
+    // A busy machine may bring a line to the log too late for its call.
+    await vi.waitFor(async () => {
+      const trace = `talk-${++round}`;
+      await bed.invoke(talker, { say: 'before' });
+      await bed.invoke(talker, { say: `word ${trace}` }, { headers: { 'x-trace-id': trace } });
+      expect((await shown(trace))?.lines).toContainEqual({ text: `word ${trace}`, is_certain: true });
+    }, WAIT);
+    await vi.waitFor(async () => {
+      const trace = `several-${++round}`;
+      await invoke('talk', { say: 'any' }, { 'x-trace-id': trace });
+      const lines = (await shown(trace))?.lines;
+      expect(lines).toContainEqual({ text: 'any', is_certain: false });
+      expect(lines).toContainEqual({ text: expect.stringContaining(trace), is_certain: true });
+    }, WAIT);
+    const text = await vi.waitFor(async () => {
+      await bed.invoke(talker, { say: 'printed' }, { headers: { 'x-trace-id': `text-${++round}` } });
+      const { id } = await callOf(`text-${round}`);
+      const args = ['call', 'show', id, '--address', bed.server.frontendUrl];
+      const { output } = await run(process.execPath, [join(ROOT, 'dist/main.js'), ...args], { capture: true });
+      expect(output).toContain('printed\n');
+      return output;
+    }, WAIT);
+    expect(text).toMatch(/\nlog:\n(.*\n)*printed\n/);
+    expect((await bed.ask('DELETE', `/api/agent/${talker}`)).status).toBe(200);
+    expect(await shown(`text-${round}`)).toBeNull();
   });
 
   test('a call to an unknown agent leaves no record', async () => {

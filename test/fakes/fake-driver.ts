@@ -312,7 +312,8 @@ export class FakeDriver implements SandboxDriver {
     const onLine = (line: string) => fresh.push(line);
     events.on('line', onLine);
     try {
-      const since = lines.filter(({ atMs }) => request.sinceMs === null || atMs >= request.sinceMs);
+      const { sinceMs, untilMs = Number.POSITIVE_INFINITY } = request;
+      const since = lines.filter(({ atMs }) => (sinceMs === null || atMs >= sinceMs) && atMs < untilMs);
       const kept = request.tail === null ? since : since.slice(Math.max(0, since.length - request.tail));
       for (const { text } of kept) yield Buffer.from(`${text}\n`);
       while (request.follow) {

@@ -9,6 +9,7 @@ import { Channel } from '../../src/runtime/channel.ts';
 import type {
   DriverCapabilities,
   ExecRequest,
+  LogRequest,
   SandboxDriver,
   SandboxHandle,
   SandboxSpec,
@@ -460,7 +461,7 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
         expect(await logs(driver, handle, { tail: 5000 })).toHaveLength(1000);
       });
 
-      test('logs with since omit older lines', async () => {
+      test('logs with since omit older lines, and logs with until newer ones', async () => {
         const { handle, channel } = await startWith(under.entries.printLines);
         await call(channel, { from: 0, to: 10 });
         await expect.poll(() => logs(driver, handle), { timeout: WAIT_MS }).toHaveLength(10);
@@ -471,6 +472,8 @@ export function describeDriver(name: string, create: () => Promise<DriverUnderTe
           .poll(() => logs(driver, handle, { sinceMs }), { timeout: WAIT_MS })
           .toEqual(['line 10', 'line 11']);
         expect(await logs(driver, handle, { sinceMs: Date.now() + 60_000 })).toEqual([]);
+        expect(await logs(driver, handle, { untilMs: sinceMs })).toEqual((await logs(driver, handle)).slice(0, 10));
+        expect(await logs(driver, handle, { sinceMs, untilMs: sinceMs })).toEqual([]);
       });
 
       test('logs with follow return lines as they arrive and end with the sandbox', async () => {
@@ -740,10 +743,10 @@ function command(argv: readonly string[]): ExecRequest {
 async function logs(
   driver: SandboxDriver,
   handle: SandboxHandle,
-  request: { tail?: number; sinceMs?: number } = {},
+  { tail = null, sinceMs = null, ...rest }: Partial<LogRequest> = {},
 ): Promise<string[]> {
   const chunks: Buffer[] = [];
-  const whole = { tail: request.tail ?? null, sinceMs: request.sinceMs ?? null, follow: false };
+  const whole = { tail, sinceMs, ...rest, follow: false };
   for await (const chunk of driver.logs(handle, whole, AbortSignal.timeout(WAIT_MS))) chunks.push(chunk);
   const text = Buffer.concat(chunks).toString();
   return text === '' ? [] : text.trimEnd().split('\n');

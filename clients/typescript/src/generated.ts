@@ -1562,7 +1562,7 @@ export interface Operations {
   };
   agentLogs: {
     params: { instanceId: string };
-    query: { tail?: number | undefined; since?: string | undefined; follow?: boolean | undefined; previous?: number | undefined };
+    query: { tail?: number | undefined; since?: string | undefined; until?: string | undefined; follow?: boolean | undefined; previous?: number | undefined };
     body: undefined;
     answer: unknown;
   };
@@ -1742,7 +1742,7 @@ export interface Operations {
   };
   readFunctionLogs: {
     params: { urn: string };
-    query: { instance?: string | undefined; tail?: number | undefined; since?: string | undefined; follow?: boolean | undefined };
+    query: { instance?: string | undefined; tail?: number | undefined; since?: string | undefined; until?: string | undefined; follow?: boolean | undefined };
     body: undefined;
     answer: unknown;
   };

@@ -185,9 +185,9 @@ export function addLogsRoute(app: FastifyInstance, instances: AgentInstances): v
   );
 }
 
-/** Refuses `since` and `follow` with `previous`, because stored logs have no times and do not grow. */
+/** Refuses bounds of time and `follow` with `previous`: stored logs have no times and do not grow. */
 function withoutMore(query: Sent): Sent {
-  for (const name of ['since', 'follow']) {
+  for (const name of ['since', 'until', 'follow']) {
     if (![undefined, '', 'false'].includes(query[name] as string | undefined)) {
       throw badQuery(name, 'absent beside previous', String(query[name]));
     }

@@ -60,6 +60,7 @@ describe('the query of a log request', () => {
     ['?tail=100&follow=false', { tail: 100, follow: false }],
     ['?since=2026-01-02T03:04:05Z', { sinceMs: Date.UTC(2026, 0, 2, 3, 4, 5) }],
     ['?since=2026-01-02T03:04:05.250%2B02:00', { sinceMs: Date.UTC(2026, 0, 2, 1, 4, 5, 250) }],
+    ['?until=2026-01-02T03:04:05Z', { sinceMs: null, untilMs: Date.UTC(2026, 0, 2, 3, 4, 5), follow: false }],
     ['?since=2026-01-02T03:04:05+02:00', { sinceMs: Date.UTC(2026, 0, 2, 1, 4, 5) }],
   ])('a log request reads the query "%s"', async (query, expected) => {
     await using frontend = frontendWithLogs();
@@ -90,6 +91,8 @@ describe('the query of a log request', () => {
     ['since=2026-13-45T00:00:00Z', 'since must be a moment'],
     ['since=2026-01-02', 'since must be a moment'],
     ['since=10', 'since must be a moment'],
+    ['until=later', 'until must be a moment (RFC 3339) or a duration like 10m, got "later"'],
+    ['until=10m&follow=true', 'until must be absent beside follow, got "10m"'],
     ['follow=yes', 'follow must be true or false, got "yes"'],
   ])('a log request with ?%s is answered 400', async (query, message) => {
     await using frontend = frontendWithLogs();

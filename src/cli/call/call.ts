@@ -4,6 +4,7 @@ import { addClientOptions, Client, type ClientOptions } from '../shared/client.t
 import { usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { age, type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
+import { type CallLog, readCallLog } from './call-log.ts';
 import { type Call, findCall, inWords, targetOf } from './records.ts';
 
 interface ListOptions extends ClientOptions {
@@ -56,7 +57,9 @@ export function registerCall(program: Command, context: Context): void {
   const show = call
     .command('show')
     .summary('show a call')
-    .description('Shows a call with its stages, its input and its output.')
+    .description(
+      'Shows a call with its stages, its input, its output, and the lines that its instance printed meanwhile.',
+    )
     .argument('<call>', 'its id, or the id of an asynchronous call')
     .option('--json', 'print JSON')
     .action(async (id, options) => showCall(io, id, options));
@@ -131,8 +134,9 @@ const COLUMNS: readonly Column<Call>[] = [
 async function showCall(io: Io, id: string, options: ClientOptions & { readonly json?: boolean }): Promise<void> {
   const client = await Client.open(options, io);
   const call = await findCall(client, id);
+  const log = await readCallLog(client, call);
   if (options.json === true) {
-    printJson(io, call);
+    printJson(io, { ...call, log });
     return;
   }
   const stages = (['queue', 'place', 'start', 'load', 'run'] as const)
@@ -153,6 +157,18 @@ async function showCall(io: Io, id: string, options: ClientOptions & { readonly 
   ]);
   printBody(io, 'input', call.input, call.is_input_cut === true, call.input_bytes);
   printBody(io, 'output', call.output ?? undefined, call.is_output_cut === true, call.output_bytes);
+  if (log !== null) printLog(io, log);
+}
+
+/** Marks lines that another call may have printed with `?`. */
+function printLog(io: Io, { lines, is_cut: isCut }: CallLog): void {
+  if (lines.length === 0) return;
+  const isMixed = lines.some(line => !line.is_certain);
+  io.out.write(`\nlog${isMixed ? ' (another call of the instance may have printed lines with ?)' : ''}:\n`);
+  for (const { text, is_certain: isCertain } of lines) {
+    io.out.write(`${isMixed ? (isCertain ? '  ' : '? ') : ''}${printable(text)}\n`);
+  }
+  if (isCut) io.out.write('(the instance printed more)\n');
 }
 
 function printBody(io: Io, title: string, text: string | undefined, isCut: boolean, bytes: number): void {

@@ -86,7 +86,7 @@ async function* linesOf(
 async function open(
   engine: Engine,
   container: string,
-  { follow, sinceMs }: LogRequest,
+  { follow, sinceMs, untilMs }: LogRequest,
   tail: number | null,
 ): Promise<Readable | null> {
   const options = {
@@ -95,6 +95,7 @@ async function open(
     follow,
     tail: tail === null ? 'all' : String(tail),
     ...(sinceMs === null ? {} : { since: (sinceMs / 1000).toFixed(3) }),
+    ...(untilMs === undefined ? {} : { until: (untilMs / 1000).toFixed(3) }),
   };
   try {
     // The library streams only requests with `follow`, so dial directly. The wire format is the same.

@@ -60,6 +60,12 @@ describe('LogLines', () => {
     expect(lines.push(Buffer.from(all)).toString()).toBe('2\n3\n');
   });
 
+  test('LogLines omits lines from the end of the requested time on', () => {
+    const all = [1, 2, 3, 4].map(atMs => stored(atMs, `${atMs}\n`)).join('');
+    expect(new LogLines(2, 4).push(Buffer.from(all)).toString()).toBe('2\n3\n');
+    expect(new LogLines(null, 2).push(Buffer.from(all)).toString()).toBe('1\n');
+  });
+
   describe('LogLines with a line above the limit', () => {
     const size = 16 * 1024;
     const long = 'x'.repeat(5 * LIMITS.logLineBytes);

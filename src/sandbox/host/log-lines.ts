@@ -12,14 +12,15 @@ export function continuesLine(start: Buffer): boolean {
 }
 
 /**
- * Removes the prefixes from stored lines, and drops lines that are too old. `rookery_zygote/logfile.py` has
- * the format.
+ * Removes the prefixes from stored lines, and drops lines that are too old or too new.
+ * `rookery_zygote/logfile.py` has the format.
  *
  * A line longer than `LIMITS.logLineBytes` is returned in pieces. Otherwise an endless line would be buffered
  * for each reader.
  */
 export class LogLines {
   readonly #sinceMs: number | null;
+  readonly #untilMs: number;
   /** Parts of an unfinished line, including its prefix if it began here. */
   #parts: Buffer[] = [];
   #partBytes = 0;
@@ -27,8 +28,9 @@ export class LogLines {
   #begun: 'shown' | 'left out' | null = null;
   #isFileStart = false;
 
-  constructor(sinceMs: number | null) {
+  constructor(sinceMs: number | null, untilMs = Number.POSITIVE_INFINITY) {
     this.#sinceMs = sinceMs;
+    this.#untilMs = untilMs;
   }
 
   /** Announces that the next bytes are the beginning of a file. */
@@ -106,7 +108,9 @@ export class LogLines {
   }
 
   #isShown(line: Buffer, at: number): boolean {
-    return this.#sinceMs === null || Number(line.toString('latin1', at, at + PREFIX_BYTES - 1)) >= this.#sinceMs;
+    if (this.#sinceMs === null && this.#untilMs === Number.POSITIVE_INFINITY) return true;
+    const atMs = Number(line.toString('latin1', at, at + PREFIX_BYTES - 1));
+    return atMs >= (this.#sinceMs ?? 0) && atMs < this.#untilMs;
   }
 }
 

@@ -55,7 +55,7 @@ export async function* readLogs(
   const changes = request.follow ? new Changes(directory, ended, signal) : null;
   const files = await openAll(directory);
   try {
-    const lines = new LogLines(request.sinceMs);
+    const lines = new LogLines(request.sinceMs, request.untilMs);
     const memory = request.follow ? Buffer.allocUnsafeSlow(CHUNK_BYTES) : null;
     const reading: Reading = { lines, memory, signal };
     const first = request.tail === null ? 0 : await skipToTail(files, request.tail);

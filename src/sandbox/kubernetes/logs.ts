@@ -22,18 +22,19 @@ export async function* readLogs(
   cluster: KubernetesApi,
   path: string,
   sandbox: PodSandbox,
-  { tail, sinceMs, follow }: LogRequest,
+  { tail, sinceMs, untilMs = Number.POSITIVE_INFINITY, follow }: LogRequest,
   ended: (signal: AbortSignal) => Promise<unknown>,
   signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
   if (signal.aborted || (tail === 0 && !follow)) return;
   const fromMs = Math.max(sinceMs ?? 0, sandbox.claimedAtMs);
+  const isTimed = fromMs > 0 || untilMs !== Number.POSITIVE_INFINITY;
   const query = {
     container: MAIN_CONTAINER,
     ...(follow && { follow }),
     ...(tail !== null && { tailLines: tail }),
+    ...(isTimed && { timestamps: true }),
     ...(fromMs > 0 && {
-      timestamps: true,
       sinceTime: new Date(Math.floor(fromMs / SECOND_MS) * SECOND_MS).toISOString().replace(/\.\d+Z$/, 'Z'),
     }),
   };
@@ -58,7 +59,7 @@ export async function* readLogs(
   try {
     yield OPENED;
     for await (const lines of wholeLines(stream)) {
-      const wanted = fromMs > 0 ? withoutTimes(lines, fromMs) : lines;
+      const wanted = isTimed ? withoutTimes(lines, fromMs, untilMs) : lines;
       if (wanted.length > 0) yield wanted;
       if (signal.aborted) return;
     }
@@ -87,8 +88,8 @@ async function* wholeLines(stream: IncomingMessage): AsyncIterable<Buffer> {
   if (rest.length > 0) yield Buffer.concat([...rest, Buffer.from('\n')]);
 }
 
-/** Returns the lines at or after a time, without their timestamps. */
-function withoutTimes(lines: Buffer, fromMs: number): Buffer {
+/** Returns the lines at or after a time and before another, without their timestamps. */
+function withoutTimes(lines: Buffer, fromMs: number, untilMs: number): Buffer {
   const kept: Buffer[] = [];
   for (let from = 0; from < lines.length; ) {
     const end = lines.indexOf(NEWLINE, from) + 1;
@@ -96,7 +97,7 @@ function withoutTimes(lines: Buffer, fromMs: number): Buffer {
     const isTimed = space !== -1 && space < end;
     const atMs = isTimed ? Date.parse(lines.toString('latin1', from, space)) : Number.NaN;
     // A line without a timestamp continues a line that was too long.
-    if (!(atMs < fromMs)) kept.push(lines.subarray(Number.isNaN(atMs) ? from : space + 1, end));
+    if (!(atMs < fromMs || atMs >= untilMs)) kept.push(lines.subarray(Number.isNaN(atMs) ? from : space + 1, end));
     from = end;
   }
   return Buffer.concat(kept);
