@@ -59,8 +59,8 @@ export class AgentDeletes {
       const record = known ?? (await this.#records.find(id));
       if (record === null) return;
       // Remove the earlier logs first, because the reconciler does not remove them. A first sandbox has no
-      // earlier logs.
-      if (record.epoch > 1) await previousLogs?.remove(id);
+      // earlier logs, unless it slept.
+      if (record.epoch > 1 || record.pausedAtMs > 0) await previousLogs?.remove(id);
       await this.#end(record, graceMs, stages);
       release(record);
     } catch (error) {
@@ -71,11 +71,12 @@ export class AgentDeletes {
   }
 
   /**
-   * Deletes the record of a FAILED agent whose node is lost. After its return, the node removes the sandbox.
+   * Deletes the record of a FAILED or SLEEPING agent of a lost node. The node then removes the sandbox.
    */
   async discard(record: InstanceRecord): Promise<void> {
     const { instances, isLost } = this.#options;
-    const isGoing = record.status === 'FAILED' && isLost?.(record.nodeId) === true;
+    const isEnded = record.status === 'FAILED' || record.status === 'SLEEPING';
+    const isGoing = isEnded && isLost?.(record.nodeId) === true;
     if (!isGoing) throw nodeNotAnswering(record.id);
     if (!(await instances.rows.endElsewhere(record, 'discarded'))) throw instanceNotFound(record.id);
   }

@@ -17,7 +17,7 @@ export interface AgentIdleOptions {
   readonly log: Log;
   /** Returns the running agent; undefined: it is paused, has ended or is deleted. */
   readonly live: (id: string) => LiveInstance | undefined;
-  /** Deletes or pauses an agent, as its create says. */
+  /** Deletes, pauses or puts an agent to sleep, as its create says. */
   readonly expire: (id: string) => Promise<void>;
 }
 
@@ -34,14 +34,20 @@ export class AgentIdle {
     this.#options = options;
   }
 
-  /** Watches an agent that runs, if it has an idle time. An earlier watch ends. */
-  watch({ id, spec }: { readonly id: string; readonly spec: Pick<InstanceSpec, 'idleMs' | 'httpProfile'> }): void {
+  /** Watches an agent that runs, if it has an idle time or is durable. An earlier watch ends. */
+  watch({ id, spec }: { readonly id: string; readonly spec: IdleSpec }): void {
     this.cancel(id);
-    if (spec.idleMs === undefined || this.#isClosed) return;
-    const { idleMs, httpProfile: profile } = spec;
+    const idleMs = idleTimeOf(spec);
+    if (idleMs === undefined || this.#isClosed) return;
+    const { httpProfile: profile } = spec;
     const use = { idleMs, profile, open: 0, usedMs: performance.now(), calls: 0, cancel: () => undefined };
     this.#options.table.set(id, { use });
-    this.#wait(id, use);
+    if (Number.isFinite(idleMs)) this.#wait(id, use);
+  }
+
+  /** Returns the number of open commands, streams and other accesses of an agent that is watched. */
+  openAccesses(id: string): number {
+    return this.#options.table.get(id)?.use?.open ?? 0;
   }
 
   /** Ends the watch of an agent that is deleted or paused. */
@@ -95,6 +101,23 @@ export class AgentIdle {
       this.#wait(id, use);
     }
   }
+}
+
+type IdleSpec = Pick<InstanceSpec, 'idleMs' | 'httpProfile' | 'durable' | 'ports'>;
+
+/** Returns true if the agent sleeps at the end of its idle time. */
+export function sleepsWhenIdle({ idleMs, durable }: Pick<InstanceSpec, 'idleMs' | 'durable'>): boolean {
+  return durable !== undefined && idleMs === undefined;
+}
+
+/**
+ * Returns the idle time of an agent, infinite if its uses are only counted; undefined: they are not. An agent
+ * with published ports never sleeps by itself, because a connection to a published port cannot wake it.
+ */
+function idleTimeOf({ idleMs, durable, ports }: IdleSpec): number | undefined {
+  if (idleMs !== undefined || durable === undefined) return idleMs;
+  const { sleepMs = 0 } = durable;
+  return sleepMs === 0 || ports.length > 0 ? Number.POSITIVE_INFINITY : sleepMs;
 }
 
 async function usedDuring<T>(use: AgentUse, access: () => Promise<T>): Promise<T> {

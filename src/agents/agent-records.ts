@@ -115,7 +115,8 @@ export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): I
     status: stored.status,
     statusReason: stored.statusReason,
     loadError: stored.loadError,
-    restarts: stored.epoch - 1,
+    restarts: stored.epoch - 1 - stored.wakes,
+    ...(stored.wakes > 0 && { wakes: stored.wakes }),
     restartAtMs: stored.status === 'FAILED' ? stored.restartAtMs : 0,
     createdAtMs: stored.createdAtMs,
     startedAtMs: stored.startedAtMs,
@@ -124,6 +125,7 @@ export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): I
     expiresAtMs: stored.expiresAtMs,
     onExpiry: spec.onExpiry ?? 'delete',
     pausedAtMs: stored.status === 'PAUSED' ? stored.pausedAtMs : 0,
+    ...(stored.status === 'SLEEPING' && { sleptAtMs: stored.pausedAtMs }),
     sandbox: stored.sandbox,
   };
 }

@@ -6,6 +6,7 @@ import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { isAllowed } from '../instances/state.ts';
 import { timeoutSignal } from '../lib/deadline.ts';
+import type { WakeReason } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { graceOf } from './agent-deletes.ts';
@@ -17,6 +18,14 @@ import { isBeing } from './refusals.ts';
 
 /** Bound of reading the log of a sandbox before the sandbox is removed. */
 const KEEP_LOG_MS = 5_000;
+
+/** Cause of a restart. Both absent: a request. */
+export interface RestartCause {
+  /** The record for which the policy planned the restart; a newer epoch refuses the restart. */
+  readonly planned?: StoredInstance;
+  /** The use that wakes a sleeping agent. */
+  readonly reason?: WakeReason;
+}
 
 /** Restarts of agents, by a client or by their policy. The old sandbox ends, and the next epoch begins. */
 export class AgentRestarts {
@@ -37,27 +46,30 @@ export class AgentRestarts {
     this.#cancelPolicy = cancelPolicy;
   }
 
-  /**
-   * Restarts an agent. `planned`: the record for which the policy planned the restart; a newer epoch refuses
-   * it.
-   */
-  async restart(id: string, signal: AbortSignal, planned?: StoredInstance): Promise<Instance> {
+  /** Restarts an agent, or wakes a sleeping one. A sleeping agent for which there is no room stays asleep. */
+  async restart(id: string, signal: AbortSignal, { planned, reason }: RestartCause = {}): Promise<Instance> {
     const record = await this.#records.find(id);
     if (record === null || (planned !== undefined && record.epoch !== planned.epoch)) throw instanceNotFound(id);
     if (!isAllowed(record.status, 'restart')) throw await this.#whyNoRestart(id);
     // A restart by a client resets the restart counter of the policy.
     const { restartsInRow, restartAtMs } = planned ?? { restartsInRow: 0, restartAtMs: 0 };
-    const expiresAtMs = record.status === 'PAUSED' ? resumedExpiry(record, this.#now()) : record.expiresAtMs;
-    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs };
+    const expiresAtMs = this.#expiryOf(record);
+    const wakes = record.wakes + (record.status === 'SLEEPING' ? 1 : 0);
+    const next = { ...record, epoch: record.epoch + 1, restartsInRow, restartAtMs, expiresAtMs, wakes };
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
-    const reason = record.status === 'FAILED' ? 'crash' : 'request';
-    const start = await this.#starts.startOf(next, toInstance(record).spec, reason);
+    const why = record.status === 'FAILED' ? 'crash' : (reason ?? 'request');
+    const start = await this.#starts.startOf(next, toInstance(record).spec, why);
+    const refusal = record.status === 'SLEEPING' ? this.#starts.reservations.refusal(next) : undefined;
+    if (refusal !== undefined) {
+      await this.#starts.code.undo(next);
+      throw refusal;
+    }
     await this.#recordNext(record, next, signal);
     if (planned === undefined) this.#cancelPolicy(id);
     try {
       // Keep the log after the stop, because earlier output may still be on its way into the log.
       await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
-        stopped: (driver, handle) => this.#storeLog(driver, handle),
+        stopped: (driver, handle) => this.storeLog(driver, handle),
       });
     } catch (error) {
       await this.#starts.code.undo(next);
@@ -71,12 +83,21 @@ export class AgentRestarts {
     return await this.#starts.bringUp({ ...next, handle: null }, start, signal);
   }
 
+  /** Returns the end of the agent after the start. A sleep does not stop the time to live, unlike a pause. */
+  #expiryOf(record: InstanceRecord): number {
+    const nowMs = this.#now();
+    const { status, expiresAtMs, ttlMs } = record;
+    if (status === 'PAUSED') return resumedExpiry(record, nowMs);
+    // The end has come during the sleep, when there was nothing to pause.
+    return status === 'SLEEPING' && expiresAtMs > 0 && expiresAtMs <= nowMs ? nowMs + ttlMs : expiresAtMs;
+  }
+
   /**
    * Records the next epoch. Rejects if the agent may not be restarted, and releases the code placed for
    * `next`.
    */
   async #recordNext(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
-    const { epoch, restartsInRow, restartAtMs, expiresAtMs } = next;
+    const { epoch, restartsInRow, restartAtMs, expiresAtMs, wakes } = next;
     try {
       signal.throwIfAborted();
       const hasBegun = await this.#instances.move(record, 'restart', {
@@ -84,6 +105,7 @@ export class AgentRestarts {
         restartsInRow,
         restartAtMs,
         expiresAtMs,
+        wakes,
       });
       if (!hasBegun) throw await this.#whyNoRestart(record.id);
     } catch (error) {
@@ -96,7 +118,7 @@ export class AgentRestarts {
   }
 
   /** Keeps the log of a sandbox that is about to be removed. Never rejects. */
-  async #storeLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
+  async storeLog(driver: SandboxDriver, handle: SandboxHandle): Promise<void> {
     const request = { tail: LIMITS.previousLogs.lines, sinceMs: null, follow: false };
     await this.#options.previousLogs?.store(handle.instanceId, async () =>
       driver.logs(handle, request, timeoutSignal(KEEP_LOG_MS)),

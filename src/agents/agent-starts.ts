@@ -19,7 +19,7 @@ import { AgentTable } from './agent-table.ts';
 import { Operations } from './operations.ts';
 import type { AgentsOptions } from './options.ts';
 import { serverStopping, tooManyStarting } from './refusals.ts';
-import { AgentStates } from './states.ts';
+import { AgentStates, type StartedRef } from './states.ts';
 
 /** Parts that all starts of agents share: code, reservations and running operations. */
 export class AgentStarts {
@@ -50,7 +50,7 @@ export class AgentStarts {
   }
 
   /** Returns how to start the agent. Fails if this installation cannot run it at all. */
-  async startOf(ref: InstanceRef, spec: InstanceSpec, reason: WakeReason = 'request'): Promise<Start> {
+  async startOf(ref: StartedRef, spec: InstanceSpec, reason: WakeReason = 'request'): Promise<Start> {
     const driver = await this.#options.drivers(spec.sandboxType);
     if (spec.onExpiry === 'pause') assertPauses(driver);
     const identity = { id: ref.id, secret: newSecret() };

@@ -5,7 +5,7 @@ import type { InstanceRef } from '../storage/queries/instances.ts';
 
 /** Long operation that changes an instance as a whole. */
 export interface Operation {
-  readonly kind: 'create' | 'restart' | 'pause' | 'resume' | 'delete';
+  readonly kind: 'create' | 'restart' | 'pause' | 'resume' | 'sleep' | 'delete';
   readonly abort: AbortController;
   /** Resulting instance; undefined after a delete. */
   readonly done: Promise<Instance | undefined>;

@@ -2,24 +2,31 @@ import { failedPrecondition, type ServiceError } from '../core/error.ts';
 import type { Instance } from '../core/instance.ts';
 import { CallLimiter } from '../instances/call-limiter.ts';
 import type { Instances } from '../instances/instances.ts';
-import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound, openCallsFull, tooManyWaiting } from '../instances/refusals.ts';
 import { isAllowed } from '../instances/state.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
-import { type Call, type CallOutcome, waitedSince, withinTimeOf } from '../runtime/call.ts';
+import { type Call, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { findAgentIds, listAgentsWithSandbox, listSandboxIds } from '../storage/queries/agents.ts';
-import type { StoredInstance } from '../storage/queries/instances.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
-import { AgentIdle } from './agent-idle.ts';
+import { AgentIdle, sleepsWhenIdle } from './agent-idle.ts';
 import { AgentPauses } from './agent-pauses.ts';
 import { AgentRecords, toInstance } from './agent-records.ts';
-import { AgentRestarts } from './agent-restarts.ts';
+import { AgentRestarts, type RestartCause } from './agent-restarts.ts';
+import { AgentSleeps } from './agent-sleeps.ts';
 import { AgentStarts } from './agent-starts.ts';
-import type { AgentInstances, CreateInstance, ExpiryChange, InstanceQuery, ResumedInstance } from './contract.ts';
+import type {
+  AgentInstances,
+  AgentOutcome,
+  CreateInstance,
+  ExpiryChange,
+  InstanceQuery,
+  ResumedInstance,
+  WokenInstance,
+} from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
 import {
@@ -32,7 +39,7 @@ import {
   notRunning,
   serverStopping,
 } from './refusals.ts';
-import { AgentWakes } from './wakes.ts';
+import { AgentWakes, type Reached, type Use } from './wakes.ts';
 
 /**
  * Agents of this node: their names, the order of their operations, and the access to them. Storage decides
@@ -52,6 +59,7 @@ export class Agents implements AgentInstances {
   readonly #idle: AgentIdle;
   readonly #policy: PolicyRestarts;
   readonly #wakes: AgentWakes;
+  readonly #sleeps: AgentSleeps;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
@@ -70,7 +78,7 @@ export class Agents implements AgentInstances {
       ...options,
       table: this.#starts.table,
       now: options.now ?? Date.now,
-      restart: record => this.#restart(record.id, record),
+      restart: record => this.#restart(record.id, { planned: record }),
       isBusy: id => this.#starts.operations.of(id) !== undefined,
       refusal: () => this.#starts.refusal(),
     });
@@ -86,14 +94,23 @@ export class Agents implements AgentInstances {
       live: id => this.#instances.live('agent', id),
       expire: async id => {
         const record = await this.#records.find(id);
-        if (record !== null) await this.#expire(toInstance(record));
+        if (record === null) return;
+        if (sleepsWhenIdle(toInstance(record).spec)) await this.sleep(record.tenant, id);
+        else await this.#expire(toInstance(record));
       },
+    });
+    this.#sleeps = new AgentSleeps(options, {
+      starts: this.#starts,
+      records: this.#records,
+      openAccesses: id => this.#idle.openAccesses(id),
+      storeLog: (driver, handle) => this.#restarts.storeLog(driver, handle),
+      stopped: id => this.#idle.cancel(id),
     });
     this.#wakes = new AgentWakes({
       starts: this.#starts,
       records: this.#records,
       live: id => this.#instances.live('agent', id),
-      restart: id => this.#restart(id),
+      restart: (id, reason) => this.#restart(id, { reason }),
     });
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
@@ -164,7 +181,7 @@ export class Agents implements AgentInstances {
     return instance;
   }
 
-  invoke(tenant: string, id: string, call: Call): Promise<CallOutcome> {
+  invoke(tenant: string, id: string, call: Call): Promise<AgentOutcome> {
     const live = this.#instances.live('agent', id);
     if (live !== undefined && live.tenant === tenant && !this.#starts.isStopping) return live.call(call);
     return this.#invokeMissing(tenant, id, call);
@@ -235,10 +252,9 @@ export class Agents implements AgentInstances {
     return await this.#restart(id);
   }
 
-  /** Restarts an agent; `planned` is the record for which its policy planned the restart. */
-  async #restart(id: string, planned?: StoredInstance): Promise<Instance> {
+  async #restart(id: string, cause?: RestartCause): Promise<Instance> {
     const { operations } = this.#starts;
-    const instance = await operations.run(id, 'restart', signal => this.#restarts.restart(id, signal, planned));
+    const instance = await operations.run(id, 'restart', signal => this.#restarts.restart(id, signal, cause));
     this.#expiries.schedule(instance);
     this.#idle.watch(instance);
     return instance;
@@ -259,18 +275,36 @@ export class Agents implements AgentInstances {
     return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
   }
 
+  async sleep(tenant: string, id: string): Promise<Instance> {
+    return await this.#sleeps.sleep(tenant, id);
+  }
+
+  async wake(tenant: string, id: string): Promise<WokenInstance> {
+    const { status } = await this.#records.flushedRecord(tenant, id);
+    if (status === 'PAUSED') {
+      const { instance, resumed } = await this.resume(tenant, id);
+      return { instance, woken: resumed };
+    }
+    const { woke } = await this.#running(tenant, id, { reason: 'request' });
+    return { instance: await this.#records.get(tenant, id), woken: woke !== undefined };
+  }
+
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
-    const { driver, handle } = await this.#running(tenant, id);
+    const { driver, handle } = (await this.#running(tenant, id, { reason: 'exec' })).live;
     return await this.#idle.during(id, () => driver.exec(handle, request, signal));
   }
 
   async stats(tenant: string, id: string): Promise<SandboxStats> {
-    const { driver, handle } = await this.#running(tenant, id);
+    if (this.#instances.live('agent', id) === undefined) {
+      const { status } = await this.#records.flushedRecord(tenant, id);
+      if (status === 'SLEEPING') return { memoryBytes: 0, cpuMicros: 0, processes: 0, isAsleep: true };
+    }
+    const { driver, handle } = (await this.#running(tenant, id, { reason: 'access' })).live;
     return await driver.stats(handle);
   }
 
   async access(tenant: string, id: string): Promise<SandboxAccess> {
-    const { driver, handle } = await this.#running(tenant, id);
+    const { driver, handle } = (await this.#running(tenant, id, { reason: 'access' })).live;
     if (driver.access === undefined)
       throw failedPrecondition(`sandboxes of type ${driver.name} have no files or ports`);
     return this.#idle.counted(id, driver.access(handle));
@@ -278,7 +312,8 @@ export class Agents implements AgentInstances {
 
   async logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks> {
     const record = await this.#records.flushedRecord(tenant, id);
-    const { sandboxType, handle } = record;
+    const { sandboxType, handle, status } = record;
+    if (status === 'SLEEPING') return logOf((await this.#options.previousLogs?.read(id, 1, request.tail)) ?? '');
     if (handle === null) throw noSandbox(id);
     this.#records.assertHere(record);
     const driver = await this.#options.drivers(sandboxType);
@@ -300,17 +335,19 @@ export class Agents implements AgentInstances {
     this.#idle.cancel(id);
   }
 
-  /** Ends an agent whose time is over. A FAILED agent has nothing to pause. */
+  /** Ends an agent whose time is over. A FAILED or SLEEPING agent has nothing to pause. */
   async #expire({ id, spec, status, onExpiry }: Instance): Promise<void> {
+    if (onExpiry === 'pause' && status === 'SLEEPING') return;
     if (onExpiry === 'pause' && status !== 'FAILED') await this.pause(spec.tenant, id);
     // A sandbox without code has nothing to finish, and its client expects its end at once.
     else await this.delete(spec.tenant, id, spec.template === undefined ? null : 0);
   }
 
-  async #running(tenant: string, id: string): Promise<LiveInstance> {
-    const live = this.#instances.live('agent', id) ?? (await this.#adoptMissing(tenant, id, () => notRunning(id)));
-    if (live.tenant !== tenant) throw instanceNotFound(id);
-    return live;
+  async #running(tenant: string, id: string, use: Use): Promise<Reached> {
+    const live = this.#instances.live('agent', id);
+    const reached = live === undefined ? await this.#adoptMissing(tenant, id, use, () => notRunning(id)) : { live };
+    if (reached.live.tenant !== tenant) throw instanceNotFound(id);
+    return reached;
   }
 
   /**
@@ -337,45 +374,55 @@ export class Agents implements AgentInstances {
   }
 
   /** Calls an agent that is not live yet. Time spent adopting counts against the call's timeout. */
-  async #invokeMissing(tenant: string, id: string, call: Call): Promise<CallOutcome> {
+  async #invokeMissing(tenant: string, id: string, call: Call): Promise<AgentOutcome> {
     if (this.#starts.isStopping) throw serverStopping();
     const sinceMs = performance.now();
     const { openCallBytes } = this.#options.ledger;
     const bodyBytes = call.body.length;
     if (!openCallBytes.fits(tenant, bodyBytes)) throw openCallsFull();
-    const adopted = this.#adoptMissing(tenant, id, failedBecause =>
+    const use = { reason: 'call', isBarred: call.mayWake === false } as const;
+    const adopted = this.#adoptMissing(tenant, id, use, failedBecause =>
       failedBecause === undefined ? instanceNotFound(id) : instanceFailed(id, failedBecause),
     );
-    let live: LiveInstance;
+    let reached: Reached;
     openCallBytes.acquire(tenant, bodyBytes);
     try {
-      live = await withinTimeOf(call, adopted);
+      reached = await withinTimeOf(call, adopted);
     } finally {
       openCallBytes.release(tenant, bodyBytes);
     }
-    return await live.call(waitedSince(sinceMs, call));
+    const { live, woke } = reached;
+    const outcome = await live.call(waitedSince(sinceMs, call));
+    return woke === undefined ? outcome : { ...outcome, woke };
   }
 
   /** Adopts an agent that is RUNNING in storage and not live in this process yet. */
   async #adoptMissing(
     tenant: string,
     id: string,
+    use: Use,
     notThere: (failedBecause?: string) => ServiceError,
-  ): Promise<LiveInstance> {
+  ): Promise<Reached> {
+    await this.#wakes.sleepEnded(id);
     const record = await this.#records.flushedRecord(tenant, id);
     const { status, statusReason, restartAtMs } = record;
     if (status === 'PAUSED') throw isPaused(id);
-    if (this.#wakes.canWake(record)) return (await this.#wakes.wake(record)) ?? fail(notThere());
+    if (this.#wakes.canWake(record)) return (await this.#wakes.wake(record, use)) ?? fail(notThere());
     if (status === 'FAILED') throw notThere(statusReason + startsAgain(restartAtMs));
     if (status !== 'RUNNING') throw notThere();
     this.#records.assertHere(record);
     const live = await this.#instances.adopt(record);
-    if (live !== undefined) return live;
+    if (live !== undefined) return { live };
     if (this.#starts.isStopping) throw serverStopping();
-    // The sandbox of an earlier server was found dead.
+    // The sandbox of an earlier server was found dead, or the agent falls asleep.
     const now = await this.#records.find(id);
-    return (now !== null && this.#wakes.canWake(now) && (await this.#wakes.wake(now))) || fail(notThere());
+    return (now !== null && this.#wakes.canWake(now) && (await this.#wakes.wake(now, use))) || fail(notThere());
   }
+}
+
+/** Yields the kept log of a sleeping agent, which has no other. */
+async function* logOf(text: string): AsyncGenerator<Buffer> {
+  if (text !== '') yield Buffer.from(text);
 }
 
 function fail(error: ServiceError): never {

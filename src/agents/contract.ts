@@ -2,6 +2,7 @@ import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus, Labels } from '../core/instance.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Call, CallOutcome } from '../runtime/call.ts';
+import type { WakeReason } from '../runtime/protocol.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 
@@ -22,14 +23,16 @@ export interface AgentInstances {
   create(request: CreateInstance): Promise<Instance>;
 
   /**
-   * Runs one call of the handler. `Call` defines order, bounds and cancellation. The smaller of
-   * `call.timeoutMs` and the instance's `callTimeoutMs` applies. Fails with
-   * - `not_found`, also for an instance that is not RUNNING;
+   * Runs one call of the handler. A durable instance that is SLEEPING or FAILED is started first. `Call`
+   * defines order, bounds and cancellation. The smaller of `call.timeoutMs` and the instance's
+   * `callTimeoutMs` applies. Fails with
+   * - `Asleep` for a SLEEPING instance if `call.mayWake` is false;
+   * - `not_found`, also for another instance that is not RUNNING;
    * - `resource_exhausted` (`too many calls are waiting`, with `retryAfterSeconds`);
    * - `deadline_exceeded` (`timed out after <n> s`);
    * - `unavailable` (`instance exited: <exit code or signal>`, or the client disconnected).
    */
-  invoke(tenant: string, id: string, call: Call): Promise<CallOutcome>;
+  invoke(tenant: string, id: string, call: Call): Promise<AgentOutcome>;
 
   /**
    * Returns the error with which `invoke` would now refuse any call. undefined: a call may succeed, or this
@@ -98,6 +101,20 @@ export interface AgentInstances {
    */
   resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance>;
 
+  /**
+   * Removes the sandbox of a durable instance that runs or is PAUSED; it is SLEEPING then. Its next use
+   * starts it with its saved state. pre_stop does not run. Returns a SLEEPING instance unchanged. Fails with
+   * `failed_precondition` if it is in use (body `{awake_because}`), is not durable or does not run, and with
+   * `already_exists` while another operation changes it.
+   */
+  sleep(tenant: string, id: string): Promise<Instance>;
+
+  /**
+   * Starts a durable instance that is SLEEPING or FAILED, and continues a PAUSED one. Concurrent wakes and
+   * uses share one start. Fails as `restart` does, and with `failed_precondition` if it cannot wake.
+   */
+  wake(tenant: string, id: string): Promise<WokenInstance>;
+
   /** Returns the log of the sandbox, also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks>;
 
@@ -132,6 +149,18 @@ export interface ResumedInstance {
   /** False: the instance was running. */
   readonly resumed: boolean;
 }
+
+export interface WokenInstance {
+  readonly instance: Instance;
+  /** False: the instance was running. */
+  readonly woken: boolean;
+}
+
+/** Outcome of a call. */
+export type AgentOutcome = CallOutcome & {
+  /** Reason of the start that the call caused or waited for. Absent: the instance was running. */
+  readonly woke?: WakeReason;
+};
 
 export interface InstanceQuery {
   readonly tenant: string;

@@ -1,4 +1,12 @@
-import { Away, alreadyExists, failedPrecondition, notFound, resourceExhausted, unavailable } from '../core/error.ts';
+import {
+  Asleep,
+  Away,
+  alreadyExists,
+  failedPrecondition,
+  notFound,
+  resourceExhausted,
+  unavailable,
+} from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
 
 /** Refusals of agents. Each text is written once. */
@@ -37,6 +45,19 @@ export const notRunning = (id: string) => failedPrecondition(`instance ${id} is 
 export const isPaused = (id: string) =>
   failedPrecondition(`instance ${id} is paused; POST /api/agent/${id}/resume (rookery agent resume) continues it`);
 
+/** Refuses a request with `X-Rookery-Wake: never` for a SLEEPING agent. */
+export const isAsleep = (id: string) => new Asleep(`instance ${id} is asleep`);
+
+/** Refuses to put an agent without saved state to sleep. */
+export const notDurable = (id: string) =>
+  failedPrecondition(`instance ${id} is not durable: only an agent that was created with "durable" sleeps`);
+
+/** Refuses to put an agent to sleep that is in use. `because`: its uses. */
+export const isInUse = (id: string, because: readonly string[]) =>
+  failedPrecondition(`instance ${id} is in use (${because.join(', ')}); try again when it is idle`, {
+    body: { awake_because: because },
+  });
+
 export const alreadyPaused = (id: string) => alreadyExists(`instance ${id} is already paused`);
 
 const DOING = {
@@ -44,6 +65,7 @@ const DOING = {
   restart: 'restarted',
   pause: 'paused',
   resume: 'resumed',
+  sleep: 'put to sleep',
   delete: 'deleted',
 } as const;
 

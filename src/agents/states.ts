@@ -19,6 +19,9 @@ export interface AgentStatesOptions {
   readonly now?: () => number;
 }
 
+/** Sandbox that is about to start, with the state of its record before. */
+export type StartedRef = InstanceRef & Partial<Pick<StoredInstance, 'status' | 'pausedAtMs'>>;
+
 /** The saved states of durable agents. */
 export class AgentStates {
   readonly #options: AgentStatesOptions;
@@ -28,8 +31,9 @@ export class AgentStates {
   }
 
   /** Returns what a runtime gets at its start; undefined: the agent is not durable. */
-  async initOf({ id, epoch }: InstanceRef, spec: InstanceSpec, reason: WakeReason): Promise<InitDurable | undefined> {
+  async initOf(ref: StartedRef, spec: InstanceSpec, reason: WakeReason): Promise<InitDurable | undefined> {
     const { durable } = spec;
+    const { id, epoch, status, pausedAtMs = 0 } = ref;
     if (durable === undefined) return undefined;
     const saved = epoch === 1 ? null : await findAgentState(this.#options.database, id);
     const version = saved?.version ?? 0;
@@ -41,7 +45,7 @@ export class AgentStates {
       wake: {
         reason: epoch === 1 ? 'created' : reason,
         count: epoch - 1,
-        slept_at: null,
+        slept_at: status === 'SLEEPING' ? new Date(pausedAtMs).toISOString() : null,
         saved_at: saved && new Date(saved.savedAtMs).toISOString(),
         state_version: version,
       },
@@ -96,6 +100,10 @@ class Saver implements AgentSaver, StateSaver {
 
   get pending(): Promise<void> | undefined {
     return this.#failure === undefined ? (this.#next ?? this.#writing) : Promise.reject(this.#failure);
+  }
+
+  get saving(): Promise<void> | undefined {
+    return (this.#next ?? this.#writing)?.catch(() => undefined);
   }
 
   bind(channel: Channel, reset: (why: string) => void): void {

@@ -1,18 +1,32 @@
 import type { Instance } from '../core/instance.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
+import type { WakeReason } from '../runtime/protocol.ts';
 import { type AgentRecords, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
-import { isBeing } from './refusals.ts';
+import { isAsleep, isBeing } from './refusals.ts';
+
+/** Live agent, and the reason of the start that its use has caused or waited for. */
+export interface Reached {
+  readonly live: LiveInstance;
+  readonly woke?: WakeReason;
+}
+
+/** Use of an agent that is not live. */
+export interface Use {
+  readonly reason: WakeReason;
+  /** True if a sleeping agent must stay asleep. */
+  readonly isBarred?: boolean;
+}
 
 interface AgentWakesOptions {
   readonly starts: AgentStarts;
   readonly records: AgentRecords;
   readonly live: (id: string) => LiveInstance | undefined;
-  readonly restart: (id: string) => Promise<Instance>;
+  readonly restart: (id: string, reason: WakeReason) => Promise<Instance>;
 }
 
-/** Starts durable agents that have ended, with their saved state, when a client uses them. */
+/** Starts durable agents that have ended or sleep, with their saved state, when a client uses them. */
 export class AgentWakes {
   readonly #options: AgentWakesOptions;
 
@@ -22,28 +36,39 @@ export class AgentWakes {
 
   /** Returns true if a use of the agent starts it, or waits for the start that runs. */
   canWake(record: InstanceRecord): boolean {
-    const isStarting = this.#options.starts.operations.of(record.id)?.kind === 'restart';
-    if (record.status !== 'FAILED' && !isStarting) return false;
+    const doing = this.#options.starts.operations.of(record.id)?.kind;
+    const isChanging = doing === 'restart' || doing === 'sleep';
+    if (record.status !== 'FAILED' && record.status !== 'SLEEPING' && !isChanging) return false;
     return toInstance(record).spec.durable !== undefined;
   }
 
   /**
    * Starts the agent and returns its live instance; undefined: it has ended again. All concurrent callers
-   * share one start and continue in their order. Fails as a restart does.
+   * share one start and continue in their order. Fails as a restart does, or with `Asleep`.
    */
-  async wake(record: InstanceRecord): Promise<LiveInstance | undefined> {
+  async wake(record: InstanceRecord, { reason, isBarred }: Use): Promise<Reached | undefined> {
+    if (isBarred && record.status === 'SLEEPING') throw isAsleep(record.id);
     const { starts, records, live, restart } = this.#options;
     const { id } = record;
     records.assertHere(record);
+    await this.sleepEnded(id);
+    if (live(id) === undefined) {
+      const before = starts.operations.of(id);
+      if (before === undefined) {
+        starts.assertMayStart();
+        // Each caller, this one too, waits for the operation itself, so that they continue in their order.
+        restart(id, reason).catch(() => undefined);
+      } else if (before.kind !== 'restart') throw isBeing(before.kind, id);
+      await starts.operations.of(id)?.done;
+    }
     const found = live(id);
-    if (found !== undefined) return found;
-    const before = starts.operations.of(id);
-    if (before === undefined) {
-      starts.assertMayStart();
-      // Each caller, this one too, waits for the operation itself, so that they continue in their order.
-      restart(id).catch(() => undefined);
-    } else if (before.kind !== 'restart') throw isBeing(before.kind, id);
-    await starts.operations.of(id)?.done;
-    return live(id);
+    return found && { live: found, woke: record.status === 'FAILED' ? 'crash' : reason };
+  }
+
+  /** Resolves when the agent is not falling asleep, or not any more. Never rejects. */
+  async sleepEnded(id: string): Promise<void> {
+    const { operations } = this.#options.starts;
+    for (let doing = operations.of(id); doing?.kind === 'sleep'; doing = operations.of(id))
+      await doing.done.catch(() => undefined);
   }
 }

@@ -11,6 +11,7 @@ import { addFileEntryRoutes } from './agents/file-entries.ts';
 import { addFileRoutes } from './agents/files.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
 import { addProcessRoutes } from './agents/processes.ts';
+import { addWakeBar } from './agents/sleep.ts';
 import { addTerminalRoute } from './agents/terminal.ts';
 import { addBuildRoutes, type BuildRoutesOptions } from './builds/builds.ts';
 import { addCallRoutes, type CallRoutesOptions } from './calls/calls.ts';
@@ -98,6 +99,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   // Must run before the routes with `websocket: true` are added, because the plugin handles them.
   addWebSockets(app);
   app.register(async scope => {
+    addWakeBar(scope, options.instances);
     addInvokeRoute(scope, options);
     addAgentRoutes(scope, options);
     addLogsRoute(scope, options.instances);

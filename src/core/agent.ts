@@ -1,7 +1,7 @@
 import { addressProblem, EXPOSE, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
-import { type Durable, durable } from './durable.ts';
+import { type Durable, durable, withSleep } from './durable.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
@@ -213,6 +213,7 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
     throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
   if (durable && template !== '')
     throw invalidRequest('invalid request body: durable: a sandbox without code has no state; leave out template');
+  const ends = lifetimeOf(lifetime);
   const request = {
     ...{
       tenant,
@@ -222,11 +223,11 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
       envVars: env_vars,
       mounts: mounts.map(withPackage),
     },
-    ...lifetimeOf(lifetime),
+    ...ends,
     ...(replace && { replaces: true }),
     ...(restart_policy && { restartPolicy: restart_policy }),
     ...(expose && { expose }),
-    ...(durable && { durable }),
+    ...(durable && { durable: withSleep(durable, ends.idleMs) }),
   };
   // A request with a `runtime_spec` ignores `urn`.
   if (inline === undefined) return { ...request, mode: 'registered', urn: form.read('urn').urn };

@@ -76,6 +76,13 @@ export class Away extends ServiceError {
   }
 }
 
+/** Refuses a request that must not wake its sleeping agent. Calls answer 409 too. */
+export class Asleep extends ServiceError {
+  constructor(message: string) {
+    super('failed_precondition', message);
+  }
+}
+
 /** Reports that a durable agent's state could not be saved: the call changed nothing. Answered with 503. */
 export class StateUnsaved extends Away {}
 

@@ -112,8 +112,9 @@ export type OwnerKind = 'agent' | 'function' | 'job' | 'build';
 /**
  * States: `CREATING → RUNNING → STOPPING → removed`, or `RUNNING → FAILED` when the sandbox
  * exits on its own. `PAUSED`: the sandbox exists, and none of its processes runs until the resume.
+ * `SLEEPING`: a durable agent has no sandbox, and its next use starts one with the saved state.
  */
-export type InstanceStatus = 'CREATING' | 'RUNNING' | 'PAUSED' | 'STOPPING' | 'FAILED';
+export type InstanceStatus = 'CREATING' | 'RUNNING' | 'PAUSED' | 'SLEEPING' | 'STOPPING' | 'FAILED';
 
 /** An instance as all components except its driver see it. */
 export interface Instance {
@@ -125,7 +126,10 @@ export interface Instance {
   readonly statusReason: string;
   /** Reason why the code could not be loaded, which every call reports. `''`: the code was loaded. */
   readonly loadError: string;
+  /** Number of restarts, without the starts that ended a sleep. */
   readonly restarts: number;
+  /** Number of starts that ended a sleep. Absent: none. */
+  readonly wakes?: number;
   /** Time of the next start by the policy of a FAILED instance; 0: none. */
   readonly restartAtMs: number;
   readonly createdAtMs: number;
@@ -138,6 +142,8 @@ export interface Instance {
   readonly onExpiry: OnExpiry;
   /** Start of the pause; 0: the instance is not PAUSED. */
   readonly pausedAtMs: number;
+  /** Start of the sleep. Absent: the instance is not SLEEPING. */
+  readonly sleptAtMs?: number;
   /** The saved state. Absent: the agent is not durable, or the instance was not read from storage. */
   readonly savedState?: SavedState;
   readonly sandbox: SandboxFacts;

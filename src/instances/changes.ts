@@ -20,10 +20,13 @@ export type NotifyChange = (change: InstanceChange) => void;
 /** Members that all changes of an instance have in common. */
 export type ChangeIdentity = Omit<InstanceChange, 'kind' | 'reason'>;
 
-const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind']>> = {
+/** `null`: the event is not published, because thousands of agents may sleep and wake all the time. */
+const KINDS: Readonly<Record<LastingEvent | FinalEvent, InstanceChange['kind'] | null>> = {
   started: 'ready',
   paused: 'paused',
   resumed: 'resumed',
+  slept: null,
+  emptied: null,
   forgotten: 'ended',
   startFailed: 'failed',
   exited: 'failed',
@@ -56,6 +59,7 @@ export function changesOf(
   reason: string,
 ): readonly Pick<InstanceChange, 'kind' | 'reason'>[] {
   const kind = KINDS[event];
+  if (kind === null) return [];
   if (event !== 'forgotten') return [{ kind, reason }];
   const ended = { kind, reason: '' };
   // A start that failed without leaving an instance has no other event with its reason.

@@ -15,6 +15,7 @@ import { RunnerRegistry } from './registry.ts';
 import { Removals } from './removals.ts';
 import { type InstanceRecord, InstanceRows } from './rows.ts';
 import type { Ending, Launched, RunnerParts } from './runner.ts';
+import { putToSleep, type Sleep } from './sleeping.ts';
 import type { Start } from './start.ts';
 import type { FinalEvent, LastingEvent } from './state.ts';
 
@@ -191,6 +192,7 @@ export class Instances {
       ttlMs,
       expiresAtMs: 0,
       pausedAtMs: 0,
+      wakes: 0,
     };
   }
 
@@ -275,6 +277,11 @@ export class Instances {
   /** Continues a PAUSED instance, which ends at `expiresAtMs` then. See `resumeInstance`. */
   resume(record: InstanceRecord, expiresAtMs: number): Promise<void> {
     return resumeInstance(this.#registry.of(record.id), record, expiresAtMs, this.#parts);
+  }
+
+  /** Puts a RUNNING or PAUSED instance to sleep. See `putToSleep`. */
+  sleep(record: InstanceRecord, sleep: Sleep): Promise<void> {
+    return putToSleep(this.#registry.of(record.id), record, sleep, this.#parts);
   }
 
   /**

@@ -110,6 +110,11 @@ export class LiveInstance {
     return this.#channel.inFlight;
   }
 
+  /** Resolves when every accepted save of the state was tried; undefined: none is pending. Never rejects. */
+  get saving(): Promise<void> | undefined {
+    return this.#saver?.saving;
+  }
+
   /** Returns the number of calls that the instance has taken in this process. */
   get callsBegun(): number {
     return this.#callsBegun;

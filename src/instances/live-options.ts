@@ -12,6 +12,8 @@ export const STATE_LOST = 'instance exited: its last change of the state was not
 export interface AgentSaver {
   /** Saves what arrives over `channel`. `reset` ends the sandbox. */
   bind(channel: Channel, reset: (why: string) => void): void;
+  /** Resolves when every accepted save was tried; undefined: none is pending. Never rejects. */
+  readonly saving: Promise<void> | undefined;
   /** Returns true if the runtime has the saved state and no other. */
   agrees(hello: Channel['hello']): Promise<boolean>;
 }

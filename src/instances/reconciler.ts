@@ -193,7 +193,10 @@ export class Reconciler {
     const rows = new Map(known.map(row => [row.id, row]));
     const ended = await this.#endedIn(sandboxes, rows);
     for (const row of ended) rows.set(row.id, row);
-    const remains = ended.filter(({ id }) => sandboxes.get(id)?.some(({ running }) => running));
+    const remains = ended.filter(
+      ({ id, status }) =>
+        sandboxes.get(id)?.some(({ running }) => running) || (status === 'SLEEPING' && sandboxes.has(id)),
+    );
     await forEachOf([...known, ...remains], PARALLEL, async row => {
       try {
         await this.#reconcileInstance(driver, row, sandboxes.get(row.id) ?? []);
@@ -242,6 +245,13 @@ export class Reconciler {
           await this.#registry.of(id).writer.end(now, 'forgotten');
         }
         this.#removed(now);
+        return;
+      case 'SLEEPING':
+        // The service ended before it had removed the sandbox.
+        await this.#removeAll(driver, now, listed);
+        await this.#registry.of(id).writer.move(now, 'emptied', { handle: null });
+        this.#removed(now);
+        this.#registry.of(id).writer.forget();
         return;
       case 'STOPPING':
         await this.#removeAll(driver, now, listed);

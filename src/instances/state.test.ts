@@ -6,17 +6,20 @@ const EVENTS = [
   'started',
   'forgotten',
   'startFailed',
+  'slept',
+  'emptied',
   'exited',
   'restart',
   'end',
   'removed',
   'discarded',
 ] as const satisfies InstanceEvent[];
-const STATES = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'GONE'] as const satisfies InstanceState[];
+const STATES = ['CREATING', 'RUNNING', 'SLEEPING', 'STOPPING', 'FAILED', 'GONE'] as const satisfies InstanceState[];
 
 const ALLOWED: Partial<Record<InstanceState, Partial<Record<InstanceEvent, InstanceState>>>> = {
   CREATING: { started: 'RUNNING', forgotten: 'GONE', startFailed: 'FAILED', end: 'STOPPING' },
-  RUNNING: { exited: 'FAILED', restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  RUNNING: { slept: 'SLEEPING', exited: 'FAILED', restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
+  SLEEPING: { emptied: 'SLEEPING', restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
   FAILED: { restart: 'CREATING', end: 'STOPPING', discarded: 'GONE' },
   STOPPING: { removed: 'GONE', discarded: 'GONE' },
 };
@@ -44,6 +47,6 @@ test('random events lead only to allowed states, and no event is allowed in stat
   );
 });
 
-test('event end is allowed in CREATING, RUNNING and FAILED only', () => {
-  expect(STATES.filter(state => isAllowed(state, 'end'))).toEqual(['CREATING', 'RUNNING', 'FAILED']);
+test('event end is allowed in CREATING, RUNNING, SLEEPING and FAILED only', () => {
+  expect(STATES.filter(state => isAllowed(state, 'end'))).toEqual(['CREATING', 'RUNNING', 'SLEEPING', 'FAILED']);
 });

@@ -14,6 +14,10 @@ export type InstanceEvent =
   /** The processes of the sandbox stand still, or are about to. */
   | 'paused'
   | 'resumed'
+  /** The instance sleeps, and its sandbox is about to be removed. */
+  | 'slept'
+  /** The sandbox of a sleeping instance is removed. */
+  | 'emptied'
   /** The sandbox ended by itself or is unreachable. */
   | 'exited'
   /** The instance gets another sandbox, with the next epoch. */
@@ -32,11 +36,13 @@ const TRANSITIONS = {
   startFailed: { from: ['CREATING'], to: 'FAILED' },
   paused: { from: ['RUNNING'], to: 'PAUSED' },
   resumed: { from: ['PAUSED'], to: 'RUNNING' },
+  slept: { from: ['RUNNING', 'PAUSED'], to: 'SLEEPING' },
+  emptied: { from: ['SLEEPING'], to: 'SLEEPING' },
   exited: { from: ['RUNNING', 'PAUSED'], to: 'FAILED' },
-  restart: { from: ['RUNNING', 'PAUSED', 'FAILED'], to: 'CREATING' },
-  end: { from: ['CREATING', 'RUNNING', 'PAUSED', 'FAILED'], to: 'STOPPING' },
+  restart: { from: ['RUNNING', 'PAUSED', 'SLEEPING', 'FAILED'], to: 'CREATING' },
+  end: { from: ['CREATING', 'RUNNING', 'PAUSED', 'SLEEPING', 'FAILED'], to: 'STOPPING' },
   removed: { from: ['STOPPING'], to: 'GONE' },
-  discarded: { from: ['RUNNING', 'FAILED', 'STOPPING'], to: 'GONE' },
+  discarded: { from: ['RUNNING', 'SLEEPING', 'FAILED', 'STOPPING'], to: 'GONE' },
 } as const satisfies Record<InstanceEvent, { from: readonly InstanceStatus[]; to: InstanceState }>;
 
 export type LastingEvent = Exclude<InstanceEvent, FinalEvent>;

@@ -13,6 +13,8 @@ export interface Call {
   readonly timeoutMs: number;
   /** The part of `timeoutMs` that had passed before this call, in whole milliseconds. Absent: none. */
   readonly waitedMs?: number;
+  /** False: a sleeping agent stays asleep, and the call fails. Absent: the call wakes it. */
+  readonly mayWake?: boolean;
   /**
    * Aborts when the client disconnects: the call is abandoned.
    * An interrupt (`signal.reason === 'interrupt'`) is sent to the code instead, and its answer is awaited.

@@ -126,7 +126,7 @@ export interface Wake {
   state_version: number;
 }
 
-export type WakeReason = 'created' | 'request' | 'crash';
+export type WakeReason = 'created' | 'request' | 'crash' | 'call' | 'exec' | 'access';
 
 export interface InitOk {
   /** Duration of loading the module. */

@@ -334,6 +334,8 @@ export interface SandboxStats {
   readonly memoryBytes: number;
   readonly cpuMicros: number;
   readonly processes: number;
+  /** True if the agent sleeps: there is no sandbox. */
+  readonly isAsleep?: true;
 }
 
 /** Output in chunks. */

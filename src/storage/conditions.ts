@@ -7,17 +7,17 @@ import type { InstanceStatus, OwnerKind } from '../core/instance.ts';
  */
 
 /**
- * Selects the records that may have a sandbox: all except ended agents. Work of every start and every
+ * Selects the records that may have a sandbox: all except ended and sleeping agents. Every start and every
  * reconciler pass uses this condition, so that it does not grow with the number of records.
  */
-export const MAY_HAVE_SANDBOX = sql<boolean>`(owner_kind <> 'agent' or status <> 'FAILED')`;
+export const MAY_HAVE_SANDBOX = sql<boolean>`(owner_kind <> 'agent' or status not in ('FAILED', 'SLEEPING'))`;
 
 /** Returns true for the records that `MAY_HAVE_SANDBOX` selects. */
 export function mayHaveSandbox(record: {
   readonly owner: { readonly kind: OwnerKind };
   readonly status: InstanceStatus;
 }): boolean {
-  return record.owner.kind !== 'agent' || record.status !== 'FAILED';
+  return record.owner.kind !== 'agent' || !['FAILED', 'SLEEPING'].includes(record.status);
 }
 
 /** Selects the records of agents. */

@@ -54,8 +54,10 @@ export interface InstanceTable {
   ttl_ms: Generated<number>;
   /** The end of an agent; 0: none. Without effect while the agent is PAUSED. */
   expires_at_ms: Generated<number>;
-  /** The start of the last pause; 0 after a resume. */
+  /** The start of the last pause or sleep; 0 after a resume. */
   paused_at_ms: Generated<number>;
+  /** Number of starts that ended a sleep. */
+  wakes: Generated<number>;
 }
 
 /**

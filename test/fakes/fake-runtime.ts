@@ -166,6 +166,8 @@ export class FakeRuntime {
       runtime: 'fake',
       sdk: 'fake/1',
       state: this.#status,
+      durable: 1,
+      ...(this.#init?.durable && { stateVersion: this.#init.durable.version }),
       ...(this.#failure && { error: this.#failure }),
     };
     socket.write(encodeFrame(FRAME.HELLO_OK, 0, JSON.stringify(answer)));

@@ -5,6 +5,7 @@ import type {
   ExpiryChange,
   InstanceQuery,
   ResumedInstance,
+  WokenInstance,
 } from '../../src/agents/contract.ts';
 import {
   alreadyPaused,
@@ -13,6 +14,7 @@ import {
   keyUsed,
   nameTaken,
   noPreviousRun,
+  notDurable,
   notRunning,
 } from '../../src/agents/refusals.ts';
 import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
@@ -182,6 +184,20 @@ export class MemoryInstances implements AgentInstances {
     if (!resumed) this.#running(tenant, id);
     const instance = this.put({ ...found, status: 'RUNNING', pausedAtMs: 0 });
     return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
+  }
+
+  async sleep(tenant: string, id: string): Promise<Instance> {
+    const found = this.#find(tenant, id);
+    if (found.spec.durable === undefined) throw notDurable(id);
+    if (found.status === 'SLEEPING') return found;
+    this.#running(tenant, id);
+    return this.put({ ...found, status: 'SLEEPING', sleptAtMs: Date.now() });
+  }
+
+  async wake(tenant: string, id: string): Promise<WokenInstance> {
+    const { sleptAtMs: _sleptAtMs, ...found } = this.#find(tenant, id);
+    if (found.status !== 'SLEEPING') this.#running(tenant, id);
+    return { instance: this.put({ ...found, status: 'RUNNING' }), woken: found.status === 'SLEEPING' };
   }
 
   async exec(tenant: string, id: string, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {

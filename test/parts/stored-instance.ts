@@ -30,6 +30,7 @@ export function storedInstance(changes: Partial<StoredInstance> = {}): StoredIns
     ttlMs: 0,
     expiresAtMs: 0,
     pausedAtMs: 0,
+    wakes: 0,
     ...changes,
   };
 }

@@ -58,6 +58,7 @@ export function describeStoredAgents(title: string, explain: string, open: () =>
       await insert('failed-job', { ...owned('job'), status: 'FAILED' });
       const planned = await insert('planned', { status: 'FAILED' });
       await updateInstance(database, planned, ['FAILED'], { restartAtMs: 5 });
+      await insert('sleeping', { status: 'SLEEPING' });
       const expiring = await insert('expiring', { status: 'FAILED' });
       await updateInstance(database, expiring, ['FAILED'], { expiresAtMs: 5 });
       await sql`analyze instances`.execute(database);
@@ -87,7 +88,7 @@ export function describeStoredAgents(title: string, explain: string, open: () =>
 
     const idsOf = (rows: readonly { readonly id: string }[]) => rows.map(({ id }) => id).sort();
 
-    test('the records that may have a sandbox are all except ended agents', async () => {
+    test('the records that may have a sandbox are all except ended and sleeping agents', async () => {
       const expected = ['failed-job', 'function', 'paused', 'running'];
       expect(idsOf(await listInstancesWithSandbox(database, NODE))).toEqual(expected);
       expect((await listIdsWithSandbox(database, NODE)).toSorted()).toEqual(expected);

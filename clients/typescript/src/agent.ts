@@ -170,6 +170,21 @@ export class Agent {
     return resumed;
   }
 
+  /**
+   * Removes the sandbox of a durable agent that is idle and keeps its saved state. The next use of the agent
+   * starts it. Fails with 409 while the agent is in use.
+   */
+  async sleep(options: RequestOptions = {}): Promise<void> {
+    this.record = (await this.#connection.call('sleepAgent', { ...options, ...this.#params })).instance;
+  }
+
+  /** Starts a sleeping agent with its saved state. Returns false if the agent was running. */
+  async wake(options: RequestOptions = {}): Promise<boolean> {
+    const { instance, woken } = await this.#connection.call('wakeAgent', { ...options, ...this.#params });
+    this.record = instance;
+    return woken;
+  }
+
   /** Runs `pre_stop`, then stops the agent and removes its sandbox. */
   async delete(options: RequestOptions = {}): Promise<void> {
     await this.#connection.call('deleteAgent', { ...options, ...this.#params, isUnbounded: true });

@@ -4,7 +4,7 @@ export type Agent = {
   namespace: string;
   name: string;
   tenant: string;
-  status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED";
+  status: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | "SLEEPING";
   /** Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer). */
   status_reason?: string;
   sandbox_type: string;
@@ -68,6 +68,10 @@ export type AgentDurable = {
   saved_at?: string;
   /** Number of starts after the first. */
   wakes: number;
+  /** Time without use until it sleeps; 0: only on request. */
+  sleep_after_seconds: number;
+  /** Only of a SLEEPING one. */
+  slept_at?: string;
 };
 
 export type AgentExecRequest = {
@@ -130,6 +134,8 @@ export type AgentStatsResponse = {
   /** Time on processors since the sandbox started. */
   cpu_micros: number;
   processes: number;
+  /** Only of a SLEEPING agent, which uses nothing. */
+  asleep?: true;
 };
 
 export type AutoScaleConfig = {
@@ -343,8 +349,6 @@ export type CreateAgentRequest = {
 
 export type CreateAgentRequestDurable = {
   /** Has no effect yet. */
-  sleep_after_seconds?: unknown;
-  /** Has no effect yet. */
   pause_after_seconds?: unknown;
   /** Has no effect yet. */
   save?: unknown;
@@ -360,6 +364,8 @@ export type CreateAgentRequestDurable = {
   wake_on?: unknown;
   /** Has no effect yet. */
   max_awake_seconds?: unknown;
+  /** It sleeps after this time without a call, a command or other access; 0: only on request. With `idle_seconds` the default is 0. */
+  sleep_after_seconds?: number;
 };
 
 export type CreateApiKeyRequest = {
@@ -612,6 +618,8 @@ export type FunctionStatsResponseInstancesItem = {
   /** Time on processors since the sandbox started. */
   cpu_micros: number;
   processes: number;
+  /** Only of a SLEEPING agent, which uses nothing. */
+  asleep?: true;
 };
 
 export type FunctionVersion = {
@@ -1329,6 +1337,13 @@ export type SignalProcessResponse = {
   code: 200;
 };
 
+export type SleepAgentError409 = {
+  code: 409;
+  message: string;
+  /** What uses it: `call 2`, `access 1`. Only of an agent in use. */
+  awake_because?: string[];
+};
+
 export type StartProcessRequest = {
   /** A text is run by `/bin/sh -c`, a list is an argument vector. */
   command: string | string[];
@@ -1501,6 +1516,13 @@ export type UploadFileResponse = {
   size: number;
 };
 
+export type WakeAgentResponse = {
+  code: 200;
+  /** false: it was running. */
+  woken: boolean;
+  instance: Agent;
+};
+
 export type WasDeleted = {
   deleted: true;
 };
@@ -1520,7 +1542,7 @@ export interface Operations {
   };
   listAgents: {
     params: object;
-    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | undefined; label?: string[] | undefined; template?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
+    query: { namespace?: string | undefined; name?: string | undefined; status?: "CREATING" | "RUNNING" | "STOPPING" | "FAILED" | "PAUSED" | "SLEEPING" | undefined; label?: string[] | undefined; template?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
     body: undefined;
     answer: ListAgentsResponse;
   };
@@ -1553,6 +1575,18 @@ export interface Operations {
     query: object;
     body: undefined;
     answer: ResumeAgentResponse;
+  };
+  sleepAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: GetAgentResponse;
+  };
+  wakeAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: WakeAgentResponse;
   };
   restartAgent: {
     params: { instanceId: string };
@@ -2081,6 +2115,8 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   setAgentTtl: ['PUT', '/api/agent/{instanceId}/ttl'],
   pauseAgent: ['POST', '/api/agent/{instanceId}/pause'],
   resumeAgent: ['POST', '/api/agent/{instanceId}/resume'],
+  sleepAgent: ['POST', '/api/agent/{instanceId}/sleep'],
+  wakeAgent: ['POST', '/api/agent/{instanceId}/wake'],
   restartAgent: ['POST', '/api/agent/{instanceId}/restart'],
   agentLogs: ['GET', '/api/agent/{instanceId}/logs'],
   agentExec: ['POST', '/api/agent/{instanceId}/exec'],

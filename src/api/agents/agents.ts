@@ -1,8 +1,7 @@
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { Type } from 'typebox';
 import type { AgentInstances } from '../../agents/contract.ts';
 import { EXEC, readExec } from '../../core/exec.ts';
-import type { Instance } from '../../core/instance.ts';
 import { AGENT_TTL, readTtl } from '../../core/lifetime.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { readParameters, type Sent } from '../../core/parameter.ts';
@@ -20,7 +19,8 @@ import { STATS, toStatsView } from '../stats-view.ts';
 import { addCreateRoute, type CreateRouteOptions } from './create.ts';
 import { AGENT_DOCS } from './docs.ts';
 import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './parameters.ts';
-import { agentRecord, createdRecord } from './record.ts';
+import { agentRecord, createdRecord, type RecordFor } from './record.ts';
+import { addSleepRoutes } from './sleep.ts';
 
 export interface AgentRoutesOptions extends CreateRouteOptions {
   readonly instances: AgentInstances;
@@ -31,8 +31,6 @@ interface ById {
   Params: { instanceId: string };
   Querystring: Sent;
 }
-
-type RecordFor = (request: Pick<FastifyRequest, 'headers'>, instance: Instance) => Record<string, unknown>;
 
 /** Adds the routes that create, get, list, delete and restart agent instances. */
 export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions): void {
@@ -59,6 +57,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
 
   addDeleteRoute(app, options);
   addLifetimeRoutes(app, options, recordFor);
+  addSleepRoutes(app, instances, recordFor);
 
   app.post<ById>(
     '/api/agent/:instanceId/restart',

@@ -108,11 +108,16 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
   return spec;
 }
 
+const SLEEPS_ON_REQUEST =
+  'durable: it sleeps only on request, because a connection to a published port cannot wake it; use expose instead of ports';
+
 /** Returns warnings about the members of `durable`. */
-function stateWarnings({ body }: FastifyRequest, { durable }: InstanceSpec): readonly string[] {
+function stateWarnings({ body }: FastifyRequest, { durable, ports }: InstanceSpec): readonly string[] {
   if (durable === undefined) return [];
   const parsed = parseJson(body as Buffer);
-  return parsed.ok && isJsonObject(parsed.value) ? durableWarnings(parsed.value) : [];
+  const warnings = parsed.ok && isJsonObject(parsed.value) ? durableWarnings(parsed.value) : [];
+  const isIgnored = ports.length > 0 && (durable.sleepMs ?? 0) > 0;
+  return isIgnored ? [...warnings, SLEEPS_ON_REQUEST] : warnings;
 }
 
 function checkTemplate(name: string | undefined): void {

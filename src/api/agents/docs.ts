@@ -46,7 +46,7 @@ const AgentInstance = Type.Object({
   namespace: Type.String(),
   name: Type.String(),
   tenant: Type.String(),
-  status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED']),
+  status: Type.Enum(['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED', 'SLEEPING']),
   status_reason: Type.Optional(
     Type.String({
       description: 'Why the agent is FAILED. For a RUNNING agent, why its state is unknown (its node does not answer).',
@@ -121,6 +121,8 @@ const AgentInstance = Type.Object({
         state_version: Type.Integer({ description: 'Number of saves.' }),
         saved_at: Type.Optional(Type.String({ format: 'date-time' })),
         wakes: Type.Integer({ description: 'Number of starts after the first.' }),
+        sleep_after_seconds: Type.Number({ description: 'Time without use until it sleeps; 0: only on request.' }),
+        slept_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a SLEEPING one.' })),
       },
       { title: 'AgentDurable', description: 'Only of a durable agent.' },
     ),
@@ -282,9 +284,15 @@ export const AGENT_DOCS = {
     headers: describeParameters(INVOKE_HEADERS),
     body: Type.Unknown({ description: 'Any JSON.' }),
     response: {
-      200: json('What the handler returned.', Invoked),
+      200: {
+        ...json('What the handler returned.', Invoked),
+        headers: {
+          'X-Rookery-Woke': Type.String({ description: 'Only if the call waited for a start: `call` or `crash`.' }),
+        },
+      },
       400: errorDocs('`failed to build invoke request: …`'),
       ...unknown,
+      409: errorDocs('`instance <id> is asleep`, with `X-Rookery-Wake: never`.'),
       429: {
         ...errorDocs('`invoke failed: too many calls are waiting`'),
         headers: { 'Retry-After': Type.Integer({ description: 'Seconds.' }) },

@@ -1,7 +1,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
-import type { AgentInstances } from '../../agents/contract.ts';
-import { invalidRequest, loggable, messageOf, ServiceError, StateUnsaved } from '../../core/error.ts';
+import type { AgentInstances, AgentOutcome } from '../../agents/contract.ts';
+import { Asleep, invalidRequest, loggable, messageOf, ServiceError, StateUnsaved } from '../../core/error.ts';
 import type { CallSink } from '../../core/finished-call.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
@@ -88,6 +88,7 @@ function invoke(exchange: Exchange, instanceId: string, options: InvokeRouteOpti
     },
     body,
     timeoutMs,
+    mayWake: INVOKE_HEADERS.mayWake.read(headers),
     waitedMs: exchange.waitedMs,
     signal,
   };
@@ -159,18 +160,17 @@ function record(sink: CallSink, exchange: Exchange, agentId: string, ended: Ende
   });
 }
 
-function answer(exchange: Exchange, outcome: CallOutcome, span: Span | null): void {
+function answer(exchange: Exchange, outcome: AgentOutcome, span: Span | null): void {
+  const woke = outcome.woke === undefined ? undefined : ['X-Rookery-Woke', outcome.woke];
   if (outcome.ok) {
     span?.end();
-    exchange.answer(200, envelope(outcome.data));
+    exchange.answer(200, envelope(outcome.data), woke);
     return;
   }
   const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
   span?.end(loggable(message));
-  exchange.fail(new ServiceError('execution_failed', message), {
-    status: 500,
-    body: { code: 500, data: null, message },
-  });
+  const answered = { status: 500, body: { code: 500, data: null, message } };
+  exchange.fail(new ServiceError('execution_failed', message), answered, woke);
 }
 
 /**
@@ -184,7 +184,8 @@ function envelope(data: Buffer): string | Buffer {
 
 /**
  * Answers a failure of the platform.
- * 404, 400 and 429 have their own texts; every other failure is 500 `invoke failed: <err>`.
+ * 404, 400, 429 and the 409 of an agent that stays asleep have their own texts. Every other failure is 500
+ * `invoke failed: <err>`.
  */
 function refuse(exchange: Exchange, error: unknown): void {
   const known =
@@ -193,7 +194,7 @@ function refuse(exchange: Exchange, error: unknown): void {
       : new ServiceError('internal', `internal error, the log has it under trace id ${exchange.traceId}`, {
           cause: error,
         });
-  if (known.code === 'not_found') {
+  if (known.code === 'not_found' || known instanceof Asleep) {
     exchange.fail(known, frontendErrors(known));
     return;
   }

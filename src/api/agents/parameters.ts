@@ -8,8 +8,8 @@ import type { OpenExecRequest } from '../../sandbox/access.ts';
 import { anyText, badQuery, flag, integer, parsed, required } from '../query.ts';
 import { MODE_PATTERN, MODE_TEXT, pathProblem, readMode } from './files-upload.ts';
 
-/** The specification fixes the text of a refusal, which lacks PAUSED. */
-const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED'];
+/** The specification fixes the text of a refusal, which lacks PAUSED and SLEEPING. */
+const STATUSES: readonly InstanceStatus[] = ['CREATING', 'RUNNING', 'STOPPING', 'FAILED', 'PAUSED', 'SLEEPING'];
 const CURSOR = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /** The query of an agent's log, in addition to `LOG_QUERY`. */
@@ -155,6 +155,15 @@ export const INVOKE_HEADERS = {
         throw invalidRequest(`the header ${name} must be a positive integer, got "${text}"`);
       }
       return Math.min(Number(text), LONGEST_CALL_MS);
+    },
+  ),
+  mayWake: new Header(
+    'X-Rookery-Wake',
+    { enum: ['never'], description: '`never`: a sleeping agent stays asleep, and the request fails with 409.' },
+    true,
+    (text, name) => {
+      if (text !== 'never') throw invalidRequest(`the header ${name} must be never, got "${text}"`);
+      return false;
     },
   ),
 };

@@ -1,8 +1,12 @@
+import type { FastifyRequest } from 'fastify';
 import { addressPath } from '../../core/address.ts';
 import type { Instance } from '../../core/instance.ts';
 import { formatPort } from '../../core/instance.ts';
 import { shownPolicy } from '../../core/restart-policy.ts';
 import { withWarnings } from '../../http/answer.ts';
+
+/** Builds the record of an instance for the host name of a request. */
+export type RecordFor = (request: Pick<FastifyRequest, 'headers'>, instance: Instance) => Record<string, unknown>;
 
 /** Builds the answer to a create and a restart: the id and the warnings. */
 export function createdRecord({ id, sandbox }: Instance, warnings: readonly string[] = []): object {
@@ -21,14 +25,16 @@ function lifetimeRecord({ spec, labels, expiresAtMs, onExpiry, pausedAtMs }: Ins
 }
 
 /** Builds the member about the state of a durable agent. */
-function durableRecord({ spec, savedState, restarts }: Instance): Record<string, unknown> {
+function durableRecord({ spec, savedState, restarts, wakes = 0, sleptAtMs }: Instance): Record<string, unknown> {
   const { version = 0, bytes = 0, savedAtMs = 0 } = savedState ?? {};
   return {
     schema: spec.durable?.schema,
     state_bytes: bytes,
     state_version: version,
     ...(savedAtMs > 0 && { saved_at: new Date(savedAtMs).toISOString() }),
-    wakes: restarts,
+    wakes: restarts + wakes,
+    sleep_after_seconds: (spec.durable?.sleepMs ?? 0) / 1000,
+    ...(sleptAtMs !== undefined && { slept_at: new Date(sleptAtMs).toISOString() }),
   };
 }
 

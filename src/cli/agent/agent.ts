@@ -87,6 +87,7 @@ function addCreate(agent: Command, context: Context): void {
     .option('--idle <time>', 'how long it may stand unused: 10m')
     .option('--on-expiry <action>', 'delete or pause at the end of --ttl or --idle; else delete')
     .option('--durable', 'save context.state before each answer; it survives crashes and restarts')
+    .option('--sleep-after <time>', 'put a durable agent to sleep after this idle time; 0: only on request; else 60s')
     .option('--label <name=value>', 'a label for lists; may be repeated', append)
     .option('--urn <urn>', 'create it from a registered function instead')
     .option('--idempotency-key <key>', 'the same key and request give the same agent')
@@ -122,7 +123,7 @@ function addList(agent: Command, { io }: Context): void {
     .description('Lists the agents of the tenant.')
     .option('-n, --namespace <namespace>', 'only those of this namespace')
     .option('--name <name>', 'only the one of this name')
-    .option('--status <status>', 'CREATING, RUNNING, PAUSED, STOPPING or FAILED')
+    .option('--status <status>', 'CREATING, RUNNING, PAUSED, SLEEPING, STOPPING or FAILED')
     .option('--label <name=value>', 'only those with this label; may be repeated', append)
     .option('--limit <count>', 'at most so many', '1000')
     .option('-w, --watch', 'print it again at each change, until Ctrl-C')
@@ -180,6 +181,12 @@ function addPauses(agent: Command, { io }: Context): void {
       'Freezes all processes of an agent and keeps their memory. Its time to live stands still.',
     ],
     ['resume', 'resume paused agents', 'Continues the processes of a paused agent.'],
+    [
+      'sleep',
+      'put durable agents to sleep',
+      'Removes the sandbox of a durable agent that is idle. Its next call starts it with its saved state.',
+    ],
+    ['wake', 'wake sleeping agents', 'Starts a sleeping agent with its saved state.'],
   ] as const;
   for (const [action, summary, description] of actions)
     addAgentCommand(agent, action)

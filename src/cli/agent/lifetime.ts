@@ -13,19 +13,32 @@ export interface LifetimeOptions {
   readonly idle?: string;
   readonly onExpiry?: string;
   readonly durable?: boolean;
+  readonly sleepAfter?: string;
 }
 
 /** Returns the fields of a create that the options set. */
-export function lifetimeFields({ label, ttl, idle, onExpiry, durable }: LifetimeOptions): Record<string, unknown> {
+export function lifetimeFields({
+  label,
+  ttl,
+  idle,
+  onExpiry,
+  durable,
+  sleepAfter,
+}: LifetimeOptions): Record<string, unknown> {
   if (onExpiry !== undefined && onExpiry !== 'delete' && onExpiry !== 'pause')
     throw usageError(`--on-expiry must be delete or pause, not ${JSON.stringify(onExpiry)}.`);
+  if (sleepAfter !== undefined && durable !== true) throw usageError('--sleep-after needs --durable.');
   return {
     ...(label === undefined ? {} : { labels: parsePairs(label, '--label') }),
     ...(ttl === undefined ? {} : { ttl_seconds: parseDurationMs(ttl, '--ttl') / 1000 }),
     ...(idle === undefined ? {} : { idle_seconds: parseDurationMs(idle, '--idle') / 1000 }),
     ...(onExpiry === undefined ? {} : { on_expiry: onExpiry }),
-    ...(durable === true && { durable }),
+    ...(durable === true && { durable: sleepAfter === undefined || sleepFields(sleepAfter) }),
   };
+}
+
+function sleepFields(time: string): Record<string, unknown> {
+  return { sleep_after_seconds: time === '0' ? 0 : parseDurationMs(time, '--sleep-after') / 1000 };
 }
 
 interface ForAgents extends ClientOptions {
@@ -33,10 +46,10 @@ interface ForAgents extends ClientOptions {
   readonly json?: boolean;
 }
 
-/** Pauses or resumes agents, in the order of the arguments. One failure does not stop the others. */
+/** Runs the action on each agent, in the order of the arguments. One failure does not stop the others. */
 export async function changeAgents(
   io: Io,
-  action: 'pause' | 'resume',
+  action: 'pause' | 'resume' | 'sleep' | 'wake',
   agents: readonly string[],
   options: ForAgents,
 ): Promise<void> {

@@ -136,6 +136,7 @@ test('migration 0005 keeps all fields of an agent, with the epoch from restarts 
     ttlMs: 0,
     expiresAtMs: 0,
     pausedAtMs: 0,
+    wakes: 0,
     restartsInRow: 0,
   });
   expect(await findAgentByIdempotencyKey(database, TENANT, 'k')).toEqual({ stored: a, requestHash: 'h' });

@@ -19,6 +19,7 @@ import * as templates from './0018-templates.ts';
 import * as indexesOfAgents from './0019-indexes-of-agents.ts';
 import * as agentStates from './0020-agent-states.ts';
 import * as calls from './0021-calls.ts';
+import * as sleepingAgents from './0022-sleeping-agents.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -56,4 +57,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0019-indexes-of-agents': indexesOfAgents,
   '0020-agent-states': agentStates,
   '0021-calls': calls,
+  '0022-sleeping-agents': sleepingAgents,
 };

@@ -42,8 +42,10 @@ export interface StoredInstance {
   readonly ttlMs: number;
   /** End of the agent; 0: none, or the agent has not started yet. */
   readonly expiresAtMs: number;
-  /** Start of the pause; meaningful in the state PAUSED only. */
+  /** Start of the pause or of the sleep; meaningful in the states PAUSED and SLEEPING only. */
   readonly pausedAtMs: number;
+  /** Number of starts that ended a sleep. */
+  readonly wakes: number;
 }
 
 /** A particular sandbox of an instance: the target of a change. */
@@ -83,10 +85,14 @@ export interface InstancePatch {
   readonly ttlMs?: number;
   readonly expiresAtMs?: number;
   readonly pausedAtMs?: number;
+  readonly wakes?: number;
 }
 
 /** A record to insert. */
-type NewRow = Omit<Selectable<InstanceTable>, 'restarts_in_row' | 'restart_at_ms' | 'expires_at_ms' | 'paused_at_ms'>;
+type NewRow = Omit<
+  Selectable<InstanceTable>,
+  'restarts_in_row' | 'restart_at_ms' | 'expires_at_ms' | 'paused_at_ms' | 'wakes'
+>;
 
 const insertPrepared = prepare((db, p: NewRow) =>
   db
@@ -334,6 +340,7 @@ export function toStored(row: Selectable<InstanceTable>): StoredInstance {
     ttlMs: Number(row.ttl_ms),
     expiresAtMs: Number(row.expires_at_ms),
     pausedAtMs: Number(row.paused_at_ms),
+    wakes: Number(row.wakes),
   };
 }
 
@@ -353,5 +360,6 @@ function toColumns(patch: InstancePatch) {
     ttl_ms: patch.ttlMs,
     expires_at_ms: patch.expiresAtMs,
     paused_at_ms: patch.pausedAtMs,
+    wakes: patch.wakes,
   };
 }

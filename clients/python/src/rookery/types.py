@@ -9,7 +9,7 @@ class _Agent(TypedDict):
     namespace: str
     name: str
     tenant: str
-    status: Literal["CREATING", "RUNNING", "STOPPING", "FAILED", "PAUSED"]
+    status: Literal["CREATING", "RUNNING", "STOPPING", "FAILED", "PAUSED", "SLEEPING"]
     sandbox_type: str
     sandbox_id: str
     node_id: str
@@ -75,12 +75,16 @@ class _AgentDurable(TypedDict):
     """Number of saves."""
     wakes: int
     """Number of starts after the first."""
+    sleep_after_seconds: float
+    """Time without use until it sleeps; 0: only on request."""
 
 
 class AgentDurable(_AgentDurable, total=False):
     """Only of a durable agent."""
 
     saved_at: str
+    slept_at: str
+    """Only of a SLEEPING one."""
 
 
 class _AgentExecRequest(TypedDict):
@@ -151,11 +155,16 @@ class AgentStarted(_AgentStarted, total=False):
     """Fields of the body that were ignored, and what else the caller should know."""
 
 
-class AgentStatsResponse(TypedDict):
+class _AgentStatsResponse(TypedDict):
     memory_bytes: int
     cpu_micros: int
     """Time on processors since the sandbox started."""
     processes: int
+
+
+class AgentStatsResponse(_AgentStatsResponse, total=False):
+    asleep: Literal[True]
+    """Only of a SLEEPING agent, which uses nothing."""
 
 
 class AutoScaleConfig(TypedDict, total=False):
@@ -380,8 +389,6 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
 
 
 class CreateAgentRequestDurable(TypedDict, total=False):
-    sleep_after_seconds: Any
-    """Has no effect yet."""
     pause_after_seconds: Any
     """Has no effect yet."""
     save: Any
@@ -398,6 +405,8 @@ class CreateAgentRequestDurable(TypedDict, total=False):
     """Has no effect yet."""
     max_awake_seconds: Any
     """Has no effect yet."""
+    sleep_after_seconds: float
+    """It sleeps after this time without a call, a command or other access; 0: only on request. With `idle_seconds` the default is 0."""
 
 
 class CreateApiKeyRequest(TypedDict, total=False):
@@ -688,12 +697,17 @@ class FunctionStatsResponse(TypedDict):
     instances: List[FunctionStatsResponseInstancesItem]
 
 
-class FunctionStatsResponseInstancesItem(TypedDict):
+class _FunctionStatsResponseInstancesItem(TypedDict):
     instance_id: str
     memory_bytes: int
     cpu_micros: int
     """Time on processors since the sandbox started."""
     processes: int
+
+
+class FunctionStatsResponseInstancesItem(_FunctionStatsResponseInstancesItem, total=False):
+    asleep: Literal[True]
+    """Only of a SLEEPING agent, which uses nothing."""
 
 
 class _FunctionVersion(TypedDict):
@@ -1467,6 +1481,16 @@ class SignalProcessResponse(TypedDict):
     code: Literal[200]
 
 
+class _SleepAgentError409(TypedDict):
+    code: Literal[409]
+    message: str
+
+
+class SleepAgentError409(_SleepAgentError409, total=False):
+    awake_because: List[str]
+    """What uses it: `call 2`, `access 1`. Only of an agent in use."""
+
+
 class _StartProcessRequest(TypedDict):
     command: Union[str, List[str]]
     """A text is run by `/bin/sh -c`, a list is an argument vector."""
@@ -1654,6 +1678,13 @@ class UploadFileResponse(TypedDict):
     size: int
 
 
+class WakeAgentResponse(TypedDict):
+    code: Literal[200]
+    woken: bool
+    """false: it was running."""
+    instance: Agent
+
+
 class WasDeleted(TypedDict):
     deleted: Literal[True]
 
@@ -1668,6 +1699,8 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "setAgentTtl": ("PUT", "/api/agent/{instanceId}/ttl"),
     "pauseAgent": ("POST", "/api/agent/{instanceId}/pause"),
     "resumeAgent": ("POST", "/api/agent/{instanceId}/resume"),
+    "sleepAgent": ("POST", "/api/agent/{instanceId}/sleep"),
+    "wakeAgent": ("POST", "/api/agent/{instanceId}/wake"),
     "restartAgent": ("POST", "/api/agent/{instanceId}/restart"),
     "agentLogs": ("GET", "/api/agent/{instanceId}/logs"),
     "agentExec": ("POST", "/api/agent/{instanceId}/exec"),

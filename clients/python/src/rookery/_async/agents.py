@@ -326,6 +326,20 @@ class AsyncAgent:
         resumed: bool = answer["resumed"]
         return resumed
 
+    async def sleep(self) -> None:
+        """Removes the sandbox of a durable agent that is idle and keeps its saved state.
+
+        The next use of the agent starts it. Fails with 409 while the agent is in use.
+        """
+        self.record = (await self._connection.call(Request("sleepAgent", self._params)))["instance"]
+
+    async def wake(self) -> bool:
+        """Starts a sleeping agent with its saved state. Returns False if the agent was running."""
+        answer = await self._connection.call(Request("wakeAgent", self._params))
+        self.record = answer["instance"]
+        woken: bool = answer["woken"]
+        return woken
+
     async def delete(self) -> None:
         """Runs `pre_stop`, then ends and removes the sandbox and its files.
 

@@ -327,6 +327,20 @@ class Agent:
         resumed: bool = answer["resumed"]
         return resumed
 
+    def sleep(self) -> None:
+        """Removes the sandbox of a durable agent that is idle and keeps its saved state.
+
+        The next use of the agent starts it. Fails with 409 while the agent is in use.
+        """
+        self.record = (self._connection.call(Request("sleepAgent", self._params)))["instance"]
+
+    def wake(self) -> bool:
+        """Starts a sleeping agent with its saved state. Returns False if the agent was running."""
+        answer = self._connection.call(Request("wakeAgent", self._params))
+        self.record = answer["instance"]
+        woken: bool = answer["woken"]
+        return woken
+
     def delete(self) -> None:
         """Runs `pre_stop`, then ends and removes the sandbox and its files.
 

@@ -1,0 +1,89 @@
+import type { Instance } from '../core/instance.ts';
+import type { Instances } from '../instances/instances.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
+import { instanceNotFound } from '../instances/refusals.ts';
+import type { InstanceRecord } from '../instances/rows.ts';
+import { type AgentRecords, toInstance } from './agent-records.ts';
+import type { AgentStarts } from './agent-starts.ts';
+import type { AgentsOptions } from './options.ts';
+import { isBeing, isInUse, notDurable, notRunning, serverStopping } from './refusals.ts';
+
+export interface AgentSleepsParts {
+  readonly starts: AgentStarts;
+  readonly records: AgentRecords;
+  /** Returns the number of open commands, streams and other accesses. */
+  readonly openAccesses: (id: string) => number;
+  /** Stores the log of a sandbox that is about to be removed. Never rejects. */
+  readonly storeLog: Parameters<Instances['sleep']>[1]['stopped'];
+  /** Called when the agent takes no calls any more. */
+  readonly stopped: (id: string) => void;
+}
+
+/** Puts durable agents to sleep: their sandboxes are removed, and a record with the saved state remains. */
+export class AgentSleeps {
+  readonly #instances: Instances;
+  readonly #now: () => number;
+  readonly #parts: AgentSleepsParts;
+
+  constructor(options: AgentsOptions, parts: AgentSleepsParts) {
+    this.#instances = options.instances;
+    this.#now = options.now ?? Date.now;
+    this.#parts = parts;
+  }
+
+  /** See `AgentInstances.sleep`. */
+  async sleep(tenant: string, id: string): Promise<Instance> {
+    const { starts, records } = this.#parts;
+    const running = starts.operations.of(id);
+    if (running?.kind === 'sleep') await running.done.catch(() => undefined);
+    if (starts.isStopping) throw serverStopping();
+    const record = await records.flushedRecord(tenant, id);
+    records.assertHere(record);
+    if (record.status === 'STOPPING') throw instanceNotFound(id);
+    if (toInstance(record).spec.durable === undefined) throw notDurable(id);
+    const before = starts.operations.of(id);
+    if (before !== undefined) throw isBeing(before.kind, id);
+    if (record.status === 'SLEEPING') return await records.get(tenant, id);
+    if (record.status !== 'PAUSED') await this.#assertRuns(record);
+    const busy = starts.operations.of(id);
+    if (busy !== undefined) throw isBeing(busy.kind, id);
+    return await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record));
+  }
+
+  /** Fails with `failed_precondition` unless the agent runs. The sandbox in its record may be dead. */
+  async #assertRuns(record: InstanceRecord): Promise<LiveInstance> {
+    const live = this.#instances.live('agent', record.id);
+    const found = live ?? (record.status === 'RUNNING' ? await this.#instances.adopt(record) : undefined);
+    if (found === undefined) throw notRunning(record.id);
+    return found;
+  }
+
+  async #putToSleep(record: InstanceRecord): Promise<Instance> {
+    const { id, tenant } = record;
+    const { starts, records, storeLog, stopped } = this.#parts;
+    try {
+      await this.#instances.sleep(record, {
+        sleptAtMs: this.#now(),
+        assertIdle: () => this.#assertIdle(record),
+        stopped: storeLog,
+      });
+      starts.release(record);
+    } finally {
+      if (this.#instances.live('agent', id) === undefined) stopped(id);
+    }
+    return await records.get(tenant, id);
+  }
+
+  #assertIdle({ id, status }: InstanceRecord): void {
+    if (status === 'PAUSED') return;
+    const live = this.#instances.live('agent', id);
+    if (live === undefined) throw notRunning(id);
+    const because = [countOf('call', live.inFlight), countOf('access', this.#parts.openAccesses(id))].flat();
+    if (because.length > 0) throw isInUse(id, because);
+  }
+}
+
+/** Returns a use as `awake_because` names it; nothing if there is none. */
+function countOf(use: string, count: number): readonly string[] {
+  return count === 0 ? [] : [`${use} ${count}`];
+}

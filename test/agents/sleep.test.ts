@@ -1,0 +1,226 @@
+import { expect, test, vi } from 'vitest';
+import { unavailable } from '../../src/core/error.ts';
+import type { InstanceSpec } from '../../src/core/instance.ts';
+import { CODE, fakePackages, gate, Harness, ledgerOf, TENANT } from './harness.ts';
+
+/** Creates one durable agent on a machine that has room for no other. */
+async function one(changes: Partial<InstanceSpec> = {}) {
+  const { packages, users } = fakePackages();
+  const ledger = ledgerOf(1);
+  const harness = await Harness.open({ packages, ledger });
+  harness.driver.handlers.set('wake', (_event, { init }) => init.durable?.wake.reason);
+  const begun = gate();
+  const waits = gate();
+  harness.driver.handlers.set('wait', async () => {
+    begun.open();
+    await waits.opened;
+    return 'done';
+  });
+  const id = await harness.create('a', { handler: 'count', mounts: [CODE], durable: { schema: 1 }, ...changes });
+  const { agents, driver } = harness;
+  return {
+    harness,
+    agents,
+    driver,
+    id,
+    /** Resolves when the handler `wait` runs, which ends with `endWait`. */
+    waiting: begun.opened,
+    endWait: waits.open,
+    [Symbol.asyncDispose]: () => harness[Symbol.asyncDispose](),
+    held: () => ({ code: users.size, memoryMb: ledger.reservations.by.agent.memoryMb }),
+    status: async () => (await agents.get(TENANT, id)).status,
+  };
+}
+
+const NOTHING = { code: 0, memoryMb: 0 };
+const ALL = { code: 1, memoryMb: 128 };
+
+test('a sleeping agent has no sandbox, no reservation and no code, and its next call starts it', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id, held } = bed;
+  expect(held()).toEqual(ALL);
+  expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING', sleptAtMs: expect.any(Number) });
+  expect(driver.instanceIds).toEqual([]);
+  expect(held()).toEqual(NOTHING);
+  expect(agents.liveInstances).toBe(0);
+  expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+  expect(await harness.invoke(id)).toMatchObject({ ok: true, woke: 'call' });
+  expect(await harness.invoke(id)).not.toHaveProperty('woke');
+  expect(await agents.get(TENANT, id)).toMatchObject({ status: 'RUNNING', restarts: 0, wakes: 1 });
+  expect(held()).toEqual(ALL);
+});
+
+test('a record counts restarts without wakes', async () => {
+  await using bed = await one();
+  const { agents, id } = bed;
+  await agents.restart(TENANT, id);
+  await agents.sleep(TENANT, id);
+  await agents.wake(TENANT, id);
+  await agents.sleep(TENANT, id);
+  await agents.restart(TENANT, id);
+  expect(await agents.get(TENANT, id)).toMatchObject({ restarts: 1, wakes: 2 });
+});
+
+test('a wake tells the code its reason, and a wake of a running agent starts nothing', async () => {
+  await using bed = await one({ handler: 'wake' });
+  const { harness, agents, id } = bed;
+  expect(await harness.value(id)).toBe('created');
+  await agents.sleep(TENANT, id);
+  expect(await agents.wake(TENANT, id)).toMatchObject({ woken: true, instance: { status: 'RUNNING' } });
+  expect(await agents.wake(TENANT, id)).toMatchObject({ woken: false });
+  expect(await harness.value(id)).toBe('request');
+  await agents.sleep(TENANT, id);
+  expect(await harness.value(id)).toBe('call');
+});
+
+test('concurrent uses of a sleeping agent share one start', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  await agents.sleep(TENANT, id);
+  const calls = Array.from({ length: 20 }, () => harness.value(id));
+  await Promise.all([agents.wake(TENANT, id), agents.access(TENANT, id), ...calls]);
+  expect(driver.starts).toHaveLength(2);
+});
+
+test('calls that arrive while the agent falls asleep wait and wake it', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  const { opened, open } = gate();
+  driver.faults.removeGate = opened;
+  const sleep = agents.sleep(TENANT, id);
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'));
+  const calls = [harness.value(id), harness.value(id)];
+  open();
+  expect(await sleep).toMatchObject({ id });
+  expect(await Promise.all(calls)).toEqual([1, 2]);
+  expect(driver.starts).toHaveLength(2);
+});
+
+test('an agent that is in use is not put to sleep, and the refusal names the uses', async () => {
+  await using bed = await one({ handler: 'wait' });
+  const { harness, agents, id } = bed;
+  const call = harness.value(id);
+  await bed.waiting;
+  await expect(agents.sleep(TENANT, id)).rejects.toMatchObject({
+    code: 'failed_precondition',
+    body: { awake_because: ['call 1'] },
+  });
+  bed.endWait();
+  expect(await call).toBe('done');
+  expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+});
+
+test('a call that must not wake fails, and the agent stays asleep', async () => {
+  await using bed = await one();
+  const { harness, agents, id } = bed;
+  await agents.sleep(TENANT, id);
+  await expect(harness.invoke(id, {}, { mayWake: false })).rejects.toThrow(`instance ${id} is asleep`);
+  expect(await bed.status()).toBe('SLEEPING');
+});
+
+test('an agent that is not durable, that has failed or of another tenant is not put to sleep', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  await expect(agents.sleep('other', id)).rejects.toMatchObject({ code: 'not_found' });
+  await expect(agents.wake('other', id)).rejects.toMatchObject({ code: 'not_found' });
+  driver.kill(id);
+  await vi.waitFor(async () => expect(await bed.status()).toBe('FAILED'));
+  await expect(agents.sleep(TENANT, id)).rejects.toThrow('is not running');
+  await agents.delete(TENANT, id, null);
+  const plain = await harness.create('plain');
+  await expect(agents.sleep(TENANT, plain)).rejects.toThrow('is not durable');
+});
+
+test('a paused agent can be put to sleep', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id, held } = bed;
+  await agents.pause(TENANT, id);
+  expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING', pausedAtMs: 0 });
+  expect(driver.instanceIds).toEqual([]);
+  expect(held()).toEqual(NOTHING);
+  expect(await harness.value(id)).toBe(1);
+});
+
+test('a sleeping agent is deleted without a start', async () => {
+  await using bed = await one();
+  const { agents, driver, id } = bed;
+  await agents.sleep(TENANT, id);
+  await agents.delete(TENANT, id, null);
+  expect(driver.starts).toHaveLength(1);
+  await expect(agents.get(TENANT, id)).rejects.toMatchObject({ code: 'not_found' });
+});
+
+test('a sleeping agent stays asleep when the service restarts', async () => {
+  await using bed = await one();
+  const { harness, id, agents } = bed;
+  await agents.sleep(TENANT, id);
+  await harness.restartServer();
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+  expect(await harness.value(id)).toBe(1);
+});
+
+test('the next service removes the sandbox of an agent whose sleep was interrupted', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  driver.faults.removeFailures = 1;
+  await expect(agents.sleep(TENANT, id)).rejects.toThrow();
+  expect(await bed.status()).toBe('SLEEPING');
+  expect(driver.instanceIds).toEqual([id]);
+  await harness.restartServer();
+  expect(driver.instanceIds).toEqual([]);
+  expect(await harness.agents.get(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+});
+
+test('a wake removes what an interrupted sleep has left', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id, held } = bed;
+  driver.faults.removeFailures = 1;
+  await expect(agents.sleep(TENANT, id)).rejects.toThrow();
+  expect(await harness.value(id)).toBe(1);
+  expect(driver.instanceIds).toEqual([id]);
+  await agents.sleep(TENANT, id);
+  expect(held()).toEqual(NOTHING);
+});
+
+test('a sleeping agent for which there is no room stays asleep', async () => {
+  await using bed = await one();
+  const { harness, agents, id } = bed;
+  await agents.sleep(TENANT, id);
+  const other = await harness.create('b');
+  await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+  expect(await bed.status()).toBe('SLEEPING');
+  await agents.delete(TENANT, other, null);
+  expect(await harness.value(id)).toBe(1);
+});
+
+test('a wake whose sandbox does not start leaves the agent FAILED, and the next call starts it', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id, held } = bed;
+  await agents.sleep(TENANT, id);
+  driver.faults.startError = unavailable('no start');
+  await expect(harness.invoke(id)).rejects.toThrow('no start');
+  expect(await bed.status()).toBe('FAILED');
+  expect(held()).toEqual(NOTHING);
+  driver.faults.startError = undefined;
+  expect(await harness.invoke(id)).toMatchObject({ ok: true, woke: 'crash' });
+});
+
+test('an agent without use falls asleep after its time, and again after a wake', async () => {
+  await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
+  const { harness, id } = bed;
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+  await harness.value(id);
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+});
+
+test('an agent with an open command is not put to sleep', async () => {
+  await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
+  const { agents, id } = bed;
+  const access = await agents.access(TENANT, id);
+  const command = { argv: ['sleep'], workingDir: '', env: {}, terminal: null };
+  const running = await access.openExec(command, new AbortController().signal);
+  await expect(agents.sleep(TENANT, id)).rejects.toMatchObject({ body: { awake_because: ['access 1'] } });
+  running.kill();
+  await running.ended;
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+});
