@@ -133,6 +133,19 @@ export async function findNpm(
   return null;
 }
 
+/** Returns the environment for pip, uv and npm in a sandbox that uses the host's `python3` and `npm`. */
+export async function indexEnvironment(
+  environment: Environment,
+  settings: IndexSettings,
+): Promise<Record<string, string>> {
+  const [python, npm] = await Promise.all([
+    pythonIndexEnvironment('python3', environment, settings),
+    // Commands that do not use npm work without it.
+    findNpm('/usr/bin/node', environment, settings).catch(() => null),
+  ]);
+  return { ...python, ...npm?.env };
+}
+
 const npmRegistries = new Map<string, Promise<string>>();
 
 function npmRegistryOf(node: string, cli: string, environment: Environment): Promise<string> {

@@ -6,7 +6,7 @@ import { createFrontend, type FrontendOptions, type SharedEntryOptions } from '.
 import { addMetaRoutes, createMeta } from '../api/meta-app.ts';
 import type { HistoryRoutesOptions } from '../api/metrics/history.ts';
 import { metaErrors } from '../api/registry/requests.ts';
-import { pythonIndexEnvironment } from '../builds/tools.ts';
+import { indexEnvironment } from '../builds/tools.ts';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
 import type { Cluster } from '../cluster/contract.ts';
 import { clusterStatus } from '../cluster/replicas.ts';
@@ -201,7 +201,7 @@ function templateOptions(
     templates,
     packages,
     files: new SingleFiles({ packages, unpacker: codeStore, directory: join(dataDir.path, 'template-files') }),
-    pipEnvironment: () => pythonIndexEnvironment('python3', environment, { pythonIndex, npmRegistry }),
+    indexEnvironment: () => indexEnvironment(environment, { pythonIndex, npmRegistry }),
     timeoutMs: timeoutSeconds * 1000,
   };
 }

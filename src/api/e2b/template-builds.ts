@@ -25,8 +25,8 @@ export interface TemplateBuildsOptions {
   readonly templates: Templates;
   readonly files: SingleFiles;
   readonly packages: Pick<CodePackages, 'find' | 'maxBytes'>;
-  /** Returns the variables by which pip finds its index. */
-  readonly pipEnvironment: () => Promise<Readonly<Record<string, string>>>;
+  /** Returns the variables by which pip and npm find their indexes. */
+  readonly indexEnvironment: () => Promise<Readonly<Record<string, string>>>;
   /** Bound of a build, milliseconds. */
   readonly timeoutMs: number;
 }
@@ -253,13 +253,13 @@ export class TemplateBuilds {
     say: (step: string, message: string, level?: BuildLogEntry['level']) => void,
     signal: AbortSignal,
   ): Promise<{ readonly sha256: string; readonly spec: TemplateSpec }> {
-    const { instances, pipEnvironment } = this.#options;
+    const { instances, indexEnvironment } = this.#options;
     const { tenant, start, from, sandbox } = plan;
     say('base', `begins with the template ${start.fromTemplate || DEFAULT_TEMPLATE}`);
     const { id } = await instances.create({ spec: sandbox });
     try {
       const access = await instances.access(tenant, id);
-      const buildEnv = { ...(await pipEnvironment()), PIP_NO_CACHE_DIR: '1', PIP_ROOT_USER_ACTION: 'ignore' };
+      const buildEnv = { ...(await indexEnvironment()), PIP_NO_CACHE_DIR: '1', PIP_ROOT_USER_ACTION: 'ignore' };
       const sandboxEnv = await variablesOf(access, signal);
       let state: StepState = from;
       for (const [index, step] of start.steps.entries()) {
