@@ -45,8 +45,15 @@ test('runs a command as the current user with the variables of the template', as
 test('fails with the last line of the output, and names the host for packages of the system', async () => {
   const failed = run(stepOf('RUN', 'false', 'root'), STATE, { output: 'first\nno way\n\n', code: 7 });
   await expect(failed).rejects.toThrow('the command exited with status 7: no way');
-  const apt = run(stepOf('RUN', 'apt-get update && apt-get install x'), STATE, { code: 100 });
+  const apt = run(stepOf('RUN', 'apt-get update && apt-get install no-such-package-x'), STATE, { code: 100 });
   await expect(apt).rejects.toThrow('/usr belongs to the host');
+  await expect(apt).rejects.toThrow('install them on the host (missing there: no-such-package-x)');
+});
+
+test('fails with the reason of npm, which is above the name of its log file', async () => {
+  const output = 'npm error code E404\nnpm error 404 no x\nnpm error A complete log of this run can be found in: /x\n';
+  const failed = run(stepOf('RUN', 'npm install x'), STATE, { output, code: 1 });
+  await expect(failed).rejects.toThrow(/status 1: npm error code E404; npm error 404 no x$/);
 });
 
 test('keeps directory, user and variables for later steps', async () => {
@@ -66,6 +73,7 @@ test('copies as root for the owner, and keeps the slash of a target', async () =
 
 test('describes a step in one line', () => {
   expect(describeStep(stepOf('RUN', 'a\n  b', ''))).toBe('RUN a b');
+  expect(describeStep(stepOf('RUN', 'pip install x', 'root'))).toBe('RUN pip install x');
   expect(describeStep(stepOf('RUN', 'x'.repeat(500))).length).toBe(200);
 });
 

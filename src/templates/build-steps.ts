@@ -5,6 +5,7 @@ import { failedPrecondition } from '../core/error.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import { FILES_NAME } from './built.ts';
 import { describeEnd, runCommand } from './command.ts';
+import { missingOnHost, systemPackagesOf } from './system-packages.ts';
 
 /** Settings that the steps so far have made. */
 export interface StepState {
@@ -35,6 +36,7 @@ export async function runStep(step: TemplateStep, state: StepState, context: Ste
   const [first = '', second = ''] = step.args;
   switch (step.type) {
     case 'RUN':
+      if (await isOnHost(first, context)) return state;
       await run({ script: first, state, context, user: second || state.user });
       return state;
     case 'COPY':
@@ -56,9 +58,10 @@ export async function runStep(step: TemplateStep, state: StepState, context: Ste
   }
 }
 
-/** Describes a step in one line, as the log shows it. */
+/** Describes a step in one line, as the log shows it. The user of a command would look like an argument. */
 export function describeStep({ type, args }: TemplateStep): string {
-  return `${type} ${args.filter(arg => arg !== '').join(' ')}`.replaceAll(/\s+/g, ' ').slice(0, MAX_TITLE_CHARS);
+  const shown = type === 'RUN' ? args.slice(0, 1) : args;
+  return `${type} ${shown.filter(arg => arg !== '').join(' ')}`.replaceAll(/\s+/g, ' ').slice(0, MAX_TITLE_CHARS);
 }
 
 const MAX_TITLE_CHARS = 200;
@@ -66,6 +69,24 @@ const MAX_TITLE_CHARS = 200;
 const SYSTEM_PACKAGES = /(^|[\s;&|(])(apt|apt-get|aptitude|dpkg|apk|yum|dnf)\s/;
 const NO_SYSTEM_PACKAGES =
   'packages of the system cannot be installed into this sandbox, because /usr belongs to the host: install them on the host';
+
+/**
+ * Returns true if a command only installs packages of the system that the host has: `/usr` is that of the
+ * host, so nothing is left to do.
+ */
+async function isOnHost(script: string, { line }: StepContext): Promise<boolean> {
+  const wanted = systemPackagesOf(script);
+  if (wanted.length === 0 || (await missingOnHost(wanted)).length > 0) return false;
+  line(`nothing to do, because /usr belongs to the host, which has ${wanted.join(', ')}`, 'stdout');
+  return true;
+}
+
+/** Returns the packages that the host lacks, as the end of a message; `''` if it is not known. */
+async function describeMissing(script: string): Promise<string> {
+  const wanted = systemPackagesOf(script);
+  const missing = wanted.length === 0 ? [] : await missingOnHost(wanted);
+  return missing.length === 0 ? '' : ` (missing there: ${missing.join(', ')})`;
+}
 
 interface Run {
   readonly script: string;
@@ -87,8 +108,8 @@ async function run({ script, args, state, context, user }: Run): Promise<void> {
   lines.stdout.end();
   lines.stderr.end();
   if (end.code === 0) return;
-  const hint = SYSTEM_PACKAGES.test(script) ? `; ${NO_SYSTEM_PACKAGES}` : '';
-  const said = [lines.stderr.last || lines.stdout.last].filter(text => text !== '').map(text => `: ${text}`);
+  const hint = SYSTEM_PACKAGES.test(script) ? `; ${NO_SYSTEM_PACKAGES}${await describeMissing(script)}` : '';
+  const said = [lines.stderr.reason || lines.stdout.reason].filter(text => text !== '').map(text => `: ${text}`);
   throw failedPrecondition(`the command ${describeEnd(end)}${said.join('')}${hint}`);
 }
 
@@ -153,16 +174,25 @@ export function expand(value: string, known: Readonly<Record<string, string>>): 
 }
 
 const MAX_LINE_CHARS = 4096;
+const KEPT_LINES = 6;
+const NPM_LOG_FILE = /^npm (error|ERR!) A complete log of this run can be found in/;
 
 /** Cuts output into lines. */
 class Lines {
-  last = '';
   #rest = '';
+  /** Last lines that are not blank. */
+  #last: readonly string[] = [];
   readonly #decoder = new StringDecoder('utf8');
   readonly #line: (text: string) => void;
 
   constructor(line: (text: string) => void) {
     this.#line = line;
+  }
+
+  /** The last line, or the last lines of npm, which ends with the name of a file inside. */
+  get reason(): string {
+    const last = this.#last.at(-1) ?? '';
+    return NPM_LOG_FILE.test(last) ? this.#last.slice(0, -1).join('; ') : last;
   }
 
   add(data: Buffer): void {
@@ -181,7 +211,7 @@ class Lines {
   }
 
   #report(text: string): void {
-    if (text.trim() !== '') this.last = text.slice(0, MAX_LINE_CHARS);
+    if (text.trim() !== '') this.#last = [...this.#last, text.slice(0, MAX_LINE_CHARS)].slice(-KEPT_LINES);
     if (text !== '') this.#line(text.slice(0, MAX_LINE_CHARS));
   }
 }

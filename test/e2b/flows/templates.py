@@ -164,6 +164,17 @@ def tags():
         Sandbox.create(name + ":v1")
 
 
+@check("packages of the system that the host has need no installation")
+def on_host():
+    name = name_of("system")
+    said = []
+    template = base().apt_install(["bash", "coreutils"], no_install_recommends=True).run_cmd("bash -c 'echo done' > done")
+    Template.build(template, name, on_build_logs=lambda entry: said.append(str(entry)))
+    assert any("nothing to do, because /usr belongs to the host, which has bash, coreutils" in text for text in said), said
+    with made(name) as sandbox:
+        assert sandbox.files.read("done") == "done\n"
+
+
 @check("a step that fails names itself and its output")
 def fails():
     name = name_of("broken")
@@ -172,6 +183,8 @@ def fails():
     assert not Template.exists(name)
     with raises(BuildException, text="packages of the system cannot be installed"):
         Template.build(base().apt_install("a-package-that-no-host-has"), name)
+    with raises(BuildException, text="install them on the host (missing there: no-host-has-this)"):
+        Template.build(base().apt_install(["bash", "no-host-has-this"]), name)
     with raises(BuildException, text="the start command exited with status 4"):
         Template.build(base().set_start_cmd("exit 4", wait_for_port(8124)), name)
     with raises(BuildException, text="step 1 (USER nobody-knows) failed"):
