@@ -447,17 +447,6 @@ describeWith(['docker'], 'containers', () => {
     expect(await lines(1)).toEqual(['b']);
   });
 
-  test('a followed log without earlier lines has every line that is printed after it was opened', async () => {
-    const { channel, handle } = await startWith('behaviours.attempt');
-    const lines = driver.logs(handle, { tail: 0, sinceMs: null, follow: true }, signal());
-    await lines.open?.();
-    await evaluate(channel, `print('first', flush=True)`);
-    for await (const chunk of lines) {
-      expect(chunk.toString()).toBe('first\n');
-      break;
-    }
-  });
-
   test('a command does not see the secret that opens the runtime', async () => {
     const code = directory({ app: program('socket') });
     const mounts = [{ source: code, target: '/app', readonly: true }, runtimeMount];

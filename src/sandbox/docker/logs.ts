@@ -64,7 +64,8 @@ async function* readTail(
 
 /**
  * Yields the log of a container as lines, or as pieces of long lines. Yields nothing for a removed container.
- * Otherwise the first value is empty: the daemon answers when it has fixed where its reading begins.
+ * Otherwise the first value is empty: a daemon since version 23 answers when it has fixed where its reading
+ * begins.
  */
 async function* linesOf(
   engine: Engine,
