@@ -71,7 +71,11 @@ export class AgentIdle {
   /** Returns an access whose operations count as use. */
   counted(id: string, access: SandboxAccess): SandboxAccess {
     const useOf = () => this.#options.table.get(id)?.use;
-    return useOf() === undefined ? access : countedAccess(access, useOf);
+    const use = useOf();
+    if (use === undefined) return access;
+    // Otherwise the agent could end before the first operation.
+    use.usedMs = performance.now();
+    return countedAccess(access, useOf);
   }
 
   #wait(id: string, use: AgentUse): void {

@@ -214,7 +214,7 @@ test('an agent without use falls asleep after its time, and again after a wake',
 });
 
 test('an agent with an open command is not put to sleep', async () => {
-  await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
+  await using bed = await one();
   const { agents, id } = bed;
   const access = await agents.access(TENANT, id);
   const command = { argv: ['sleep'], workingDir: '', env: {}, terminal: null };
@@ -222,5 +222,5 @@ test('an agent with an open command is not put to sleep', async () => {
   await expect(agents.sleep(TENANT, id)).rejects.toMatchObject({ body: { awake_because: ['access 1'] } });
   running.kill();
   await running.ended;
-  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+  await vi.waitFor(async () => expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' }));
 });

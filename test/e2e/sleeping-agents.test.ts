@@ -54,7 +54,7 @@ test('an agent that sleeps has no process, and its next call starts it with its 
   const log = await request(`${bed.server.frontendUrl}/api/agent/${id}/logs`);
   expect(await log.body.text()).toContain('count 2');
   expect(await bed.ask('GET', `/api/agent/${id}/stats`)).toMatchObject({ body: { memory_bytes: 0, asleep: true } });
-  expect(await bed.ask('GET', '/api/agent?status=SLEEPING')).toMatchObject({
+  expect(await bed.ask('GET', '/api/agent?name=sleeper&status=SLEEPING')).toMatchObject({
     body: { instances: [{ instance_id: id }] },
   });
   const { durable } = asleep as { durable: { slept_at: string } };
@@ -109,7 +109,8 @@ test('a sleeping agent stays asleep when the service is killed, and an agent wit
   expect(isProcess(pid)).toBe(false);
   expect([await count(id), await count(idle)]).toEqual([2, 2]);
   await vi.waitFor(async () => expect(await recordOf(idle)).toMatchObject({ status: 'SLEEPING' }), WAIT);
-  expect(await bed.ask('POST', `/api/agent/${idle}/wake`)).toMatchObject({
+  await sleep(id);
+  expect(await bed.ask('POST', `/api/agent/${id}/wake`)).toMatchObject({
     status: 200,
     body: { woken: true, instance: { status: 'RUNNING' } },
   });
