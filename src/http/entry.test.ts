@@ -83,6 +83,8 @@ describe('every entry', () => {
       'post /api/agent/{instanceId}/processes/{process}/signal',
       'post /api/agent/{instanceId}/restart',
       'post /api/agent/{instanceId}/resume',
+      'post /api/agent/{instanceId}/sleep',
+      'post /api/agent/{instanceId}/wake',
       'post /api/e2b/keys',
       'post /serverless/v1/http/{*}',
       'put /api/agent/{instanceId}/ttl',

@@ -52,6 +52,8 @@ export async function startWithRecord(start: Start, signal: AbortSignal, options
       throw error;
     }
   } catch (error) {
+    // A start that fails early gets its record too: events give the reason when the record is undone.
+    begin();
     // The failure of the insert is the cause of an aborted start.
     await inserted;
     throw error;
