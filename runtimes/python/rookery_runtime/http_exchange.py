@@ -62,14 +62,15 @@ class Connection(http.client.HTTPConnection):
         """
         Sends a request and returns the response, whose body is not read yet.
 
-        Never sends a request twice. If the server has closed the connection, a new one is opened before
-        sending.
+        Never sends a request twice. Opens a new connection first if the server has closed this one or has sent
+        data without a request, or if the last call was cancelled before its answer had been read to the end.
         """
-        if self.sock is not None:
-            if self.sock.is_readable():
-                self.close()  # the server has closed it, or sent data without a request
-            else:
-                self.sock.spare = _SPARE_BYTES
+        sock = self.sock
+        if sock is not None and sock.is_free and not sock.is_readable():
+            sock.spare = _SPARE_BYTES
+            sock.is_free = False
+        else:
+            self.close()
         self.request('POST', path, body, headers)
         response = self.getresponse()
         _check(response)
@@ -91,6 +92,7 @@ def read_pieces(response):
     if missing:
         # http.client reports this only for a body that is read in one call.
         raise http.client.IncompleteRead(b'', missing)
+    response.wire.is_free = True
 
 
 def length_of(response):
@@ -175,6 +177,8 @@ class _Socket(socket.socket):
     def __init__(self, deadline):
         socket.socket.__init__(self, socket.AF_INET, socket.SOCK_STREAM)
         self.spare = _SPARE_BYTES
+        #: True while no answer is due: the last one has been read to its end.
+        self.is_free = False
         self._deadline = deadline
         # Uses poll because `select` accepts no descriptor above 1023.
         self._reads = select.poll()

@@ -235,6 +235,20 @@ class Answers(unittest.TestCase):
         self.assertEqual(self.call(once(OK + b'Content-Length: 1\r\n\r\n1'), keeps=True, calls=5), 1)
         self.assertEqual(self.server.connections, 1)
 
+    def test_a_call_succeeds_after_a_cancelled_call_whose_answer_was_not_read(self):
+        server = Server(once(OK + b'Content-Length: 1\r\n\r\n1'))
+        server.keeps = True
+        self.addCleanup(server.close)
+        connection = http_exchange.Connection(server.address)
+        self.addCleanup(connection.close)
+        for _ in range(3):
+            # The body arrives with the head, so the connection has nothing to read that shows the rest.
+            response = connection.post('/', b'{}', {})
+        self.assertEqual(b''.join(http_exchange.read_pieces(response)), b'1')
+        self.assertEqual(server.connections, 3)
+        connection.post('/', b'{}', {})
+        self.assertEqual(server.connections, 3)
+
 
 class Health(unittest.TestCase):
     def look(self, say):
