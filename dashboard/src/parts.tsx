@@ -24,6 +24,7 @@ const TONES: Readonly<Record<string, string>> = {
   completed: 'good',
   ok: 'good',
   PAUSED: 'busy',
+  SLEEPING: 'busy',
   CREATING: 'busy',
   PENDING: 'busy',
   created: 'busy',

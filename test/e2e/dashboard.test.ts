@@ -226,6 +226,20 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
+  it('the dashboard shows a sleeping agent, finds it by its status, and wakes it', async () => {
+    const id = await bed.create('sleeper', 'main.echo', {}, { durable: true });
+    expect((await bed.ask('POST', `/api/agent/${id}/sleep`)).status).toBe(200);
+    await using opened = await open('agents');
+    const { page, complaints } = opened;
+    await page.getByLabel('Status').selectOption('SLEEPING');
+    await page.getByRole('link', { name: 'sleeper' }).click();
+    await page.getByText('SLEEPING', { exact: true }).waitFor();
+    await page.getByRole('button', { name: 'Wake' }).click();
+    await page.getByText('RUNNING', { exact: true }).waitFor();
+    expect(complaints).toEqual([]);
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+
   it('the dashboard finds a failed call, shows its input and error, and leads to its agent', async () => {
     const id = await bed.create('broken', 'main.fail');
     await bed.invoke(id, { order: 17, password: 'hidden' });

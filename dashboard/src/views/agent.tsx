@@ -56,7 +56,7 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
         <Status text={agentStatus(value)} />
         {may('write') ? (
           <>
-            <PauseOrResume agent={value} changed={reload} />
+            <StateAction agent={value} changed={reload} />
             <Action
               text="Restart"
               work={async () => {
@@ -87,17 +87,24 @@ export function AgentView({ id, part }: { readonly id: string; readonly part: st
   );
 }
 
-function PauseOrResume({ agent, changed }: { readonly agent: Agent; readonly changed: () => void }) {
+/** Button of an agent by its state: the label, and the operation. */
+const STATE_ACTIONS = {
+  RUNNING: ['Pause', 'pauseAgent'],
+  PAUSED: ['Resume', 'resumeAgent'],
+  SLEEPING: ['Wake', 'wakeAgent'],
+} as const;
+
+function StateAction({ agent, changed }: { readonly agent: Agent; readonly changed: () => void }) {
   const { status } = agent;
-  if (status !== 'RUNNING' && status !== 'PAUSED') return null;
-  const isPaused = status === 'PAUSED';
+  if (!(status in STATE_ACTIONS)) return null;
+  const [text, operation] = STATE_ACTIONS[status as keyof typeof STATE_ACTIONS];
   const params = { instanceId: agent.instance_id };
   return (
     <Action
       key={status}
-      text={isPaused ? 'Resume' : 'Pause'}
+      text={text}
       work={async () => {
-        await call(isPaused ? 'resumeAgent' : 'pauseAgent', { params });
+        await call(operation, { params });
         changed();
       }}
     />
@@ -115,7 +122,7 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return (
         // The log ends with a run of the agent, and the next run continues it.
         <LogFollower
-          key={agent.restarts}
+          key={`${agent.restarts}-${agent.durable?.wakes ?? 0}`}
           path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
           label="Log"
         />

@@ -55,7 +55,7 @@ export function AgentsView() {
           label="Status"
           value={status}
           onInput={setStatus}
-          options={['', 'RUNNING', 'PAUSED', 'CREATING', 'STOPPING', 'FAILED']}
+          options={['', 'RUNNING', 'PAUSED', 'SLEEPING', 'CREATING', 'STOPPING', 'FAILED']}
         />
         <Shown rows={rows} of={value} />
       </div>
