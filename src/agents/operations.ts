@@ -7,7 +7,7 @@ export class Operations {
   readonly #lock: (id: string) => () => void;
   #starts = 0;
 
-  /** `hold` locks an instance against other parts until the returned function is called. */
+  /** `lock` locks an instance against other parts until the returned function is called. */
   constructor(table: AgentTable, lock: (id: string) => () => void) {
     this.#table = table;
     this.#lock = lock;
