@@ -78,7 +78,10 @@ export class AgentSleeps {
     if (status === 'PAUSED') return;
     const live = this.#instances.live('agent', id);
     if (live === undefined) throw notRunning(id);
-    const because = [countOf('call', live.inFlight), countOf('access', this.#parts.openAccesses(id))].flat();
+    // Code may save at any time, so an agent that saves again counts as used.
+    const saves = live.saving === undefined ? 0 : 1;
+    const accesses = this.#parts.openAccesses(id);
+    const because = [countOf('call', live.inFlight), countOf('access', accesses), countOf('save', saves)].flat();
     if (because.length > 0) throw isInUse(id, because);
   }
 }

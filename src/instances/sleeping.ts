@@ -28,7 +28,7 @@ export async function putToSleep(
 ): Promise<void> {
   const { handle } = record;
   const driver = await parts.drivers(record.sandboxType);
-  for (let saving = runner.live?.saving; saving !== undefined; saving = runner.live?.saving) await saving;
+  await runner.live?.saving;
   assertIdle();
   const live = runner.removeLive();
   try {

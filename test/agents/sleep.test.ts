@@ -1,6 +1,7 @@
 import { expect, test, vi } from 'vitest';
 import { unavailable } from '../../src/core/error.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
+import { LiveInstance } from '../../src/instances/live-instance.ts';
 import { CODE, fakePackages, gate, Harness, ledgerOf, TENANT } from './harness.ts';
 
 /** Creates one durable agent on a machine that has room for no other. */
@@ -107,6 +108,16 @@ test('an agent that is in use is not put to sleep, and the refusal names the use
   });
   bed.endWait();
   expect(await call).toBe('done');
+  expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+});
+
+test('an agent whose code saves all the time is in use', async () => {
+  await using bed = await one();
+  const { agents, id } = bed;
+  const saving = vi.spyOn(LiveInstance.prototype, 'saving', 'get').mockReturnValue(Promise.resolve());
+  await expect(agents.sleep(TENANT, id)).rejects.toMatchObject({ body: { awake_because: ['save 1'] } });
+  expect(await bed.status()).toBe('RUNNING');
+  saving.mockRestore();
   expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
 });
 

@@ -1340,7 +1340,7 @@ export type SignalProcessResponse = {
 export type SleepAgentError409 = {
   code: 409;
   message: string;
-  /** What uses it: `call 2`, `access 1`. Only of an agent in use. */
+  /** What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use. */
   awake_because?: string[];
 };
 

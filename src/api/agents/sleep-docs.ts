@@ -18,7 +18,9 @@ const AgentInUse = Type.Object({
   code: Type.Literal(409),
   message: Type.String(),
   awake_because: Type.Optional(
-    Type.Array(Type.String(), { description: 'What uses it: `call 2`, `access 1`. Only of an agent in use.' }),
+    Type.Array(Type.String(), {
+      description: 'What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use.',
+    }),
   ),
 });
 

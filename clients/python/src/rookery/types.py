@@ -1488,7 +1488,7 @@ class _SleepAgentError409(TypedDict):
 
 class SleepAgentError409(_SleepAgentError409, total=False):
     awake_because: List[str]
-    """What uses it: `call 2`, `access 1`. Only of an agent in use."""
+    """What uses it: `call 2`, `access 1`, `save 1`. Only of an agent in use."""
 
 
 class _StartProcessRequest(TypedDict):
