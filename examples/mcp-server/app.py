@@ -4,10 +4,9 @@ import socket
 import threading
 import time
 
-from mcp.server.fastmcp import FastMCP
+from mcp.server import MCPServer
 
-# Listens on all addresses. The service checks the token of each request before it forwards the request.
-mcp = FastMCP('notes', host='0.0.0.0', port=8000, stateless_http=True, json_response=True)
+mcp = MCPServer('notes')
 notes = []
 
 
@@ -24,8 +23,13 @@ def recall(word: str) -> str:
     return '\n'.join(note for note in notes if word.lower() in note.lower()) or 'Nothing.'
 
 
+def serve():
+    # Listens on all addresses. The service checks the token of each request before it forwards the request.
+    mcp.run('streamable-http', host='0.0.0.0', port=8000, stateless_http=True, json_response=True)
+
+
 def initialize(context):
-    threading.Thread(target=mcp.run, args=('streamable-http',), daemon=True).start()
+    threading.Thread(target=serve, daemon=True).start()
     # Waits until the server accepts connections, because the create returns after the initializer.
     while True:
         try:

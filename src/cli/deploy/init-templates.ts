@@ -48,10 +48,9 @@ import socket
 import threading
 import time
 
-from mcp.server.fastmcp import FastMCP
+from mcp.server import MCPServer
 
-# Every request stands for itself: it may reach the server anew after a restart. 0.0.0.0: the address is checked by the service in front.
-mcp = FastMCP('server', host='0.0.0.0', port=8000, stateless_http=True, json_response=True)
+mcp = MCPServer('server')
 
 
 @mcp.tool()
@@ -60,8 +59,13 @@ def greet(name: str) -> str:
     return 'Hello, %s!' % name
 
 
+def serve():
+    # Every request stands for itself: it may reach the server anew after a restart. 0.0.0.0: the address is checked by the service in front.
+    mcp.run('streamable-http', host='0.0.0.0', port=8000, stateless_http=True, json_response=True)
+
+
 def initialize(context):
-    threading.Thread(target=mcp.run, args=('streamable-http',), daemon=True).start()
+    threading.Thread(target=serve, daemon=True).start()
     # Whoever comes after the create finds it listening.
     while True:
         try:
@@ -175,7 +179,7 @@ const TEMPLATES: Readonly<Record<TemplateName, Template>> = {
     files: (name, python) => ({
       'rookery.yaml': deployment(name, { runtime: python, fields: MCP_FIELDS, memory: 512 }),
       'app.py': MCP,
-      'requirements.txt': 'mcp>=1.10,<2\n',
+      'requirements.txt': 'mcp>=2,<3\n',
       '.rookeryignore': IGNORE,
     }),
   },
