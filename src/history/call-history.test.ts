@@ -29,6 +29,7 @@ function historyOf(options: Partial<CallHistoryOptions> = {}): CallHistory & { r
     nodeId: 'node-1',
     bodyBytes: 64,
     redaction: new Redaction(['password']),
+    secretsOf: async () => [],
     nameOfAgent: id => `default/${id}`,
     rules: { slowMs: 1000, perSecond: 1000 },
     keepMs: 1_000_000,
@@ -69,6 +70,27 @@ function tests(): void {
       started_at_ms: call.endedAtMs - 2,
     });
     await expect(reader.get('another', call.id)).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  test('the values of secrets are in no text of a record', async () => {
+    const tenant = newTenant();
+    const history = historyOf({ secretsOf: async of => (of === tenant ? ['hunter2'] : []) });
+    const returned = finishedCall({ tenant, input: Buffer.from('"hunter2"'), output: Buffer.from('["hunter2"]') });
+    const failed = finishedCall({ tenant, code: '4002', output: null, error: 'cannot use hunter2' });
+    for (const call of [returned, failed]) history.sink.push(call);
+    await history.flush();
+    const reader = new CallReader(stores.database);
+    expect(await reader.get(tenant, returned.id)).toMatchObject({ input: '"[redacted]"', output: '["[redacted]"]' });
+    expect(await reader.get(tenant, failed.id)).toMatchObject({ error: 'cannot use [redacted]' });
+  });
+
+  test('calls whose secrets cannot be read are not recorded', async () => {
+    const tenant = newTenant();
+    const history = historyOf({ secretsOf: () => Promise.reject(unavailable('the database is away')) });
+    history.sink.push(finishedCall({ tenant }));
+    await history.flush();
+    expect(history.counts).toEqual({ written: 0, dropped: 0, failed: 1 });
+    expect(history.warnings).toEqual(['cannot record calls']);
   });
 
   test('large bodies are cut at a whole character, and their lengths are kept', async () => {

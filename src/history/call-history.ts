@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { messageOf } from '../core/error.ts';
-import type { CallSink } from '../core/finished-call.ts';
+import type { CallSink, FinishedCall } from '../core/finished-call.ts';
 import { endsWithin } from '../lib/deadline.ts';
 import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
@@ -10,6 +10,7 @@ import type { CallTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { CallRing, type CallRules } from './call-ring.ts';
 import { type CallRowOptions, toCallRow } from './call-rows.ts';
+import { SecretValues } from './secret-values.ts';
 
 export interface CallHistoryOptions extends CallRowOptions {
   readonly database: Database;
@@ -17,6 +18,8 @@ export interface CallHistoryOptions extends CallRowOptions {
   readonly rules: CallRules;
   readonly keepMs: number;
   readonly maxBytesPerTenant: number;
+  /** Returns the values of a tenant's secrets, which no record shows. */
+  readonly secretsOf: (tenant: string) => Promise<Iterable<string>>;
   readonly log: Log;
   /** Returns epoch milliseconds; default: the system clock. */
   readonly now?: () => number;
@@ -117,17 +120,32 @@ export class CallHistory {
 
   async #write(): Promise<void> {
     const writes: Promise<void>[] = [];
-    let rows: CallTable[] = [];
-    for (let left = this.#ring.size; left > 0; left -= TURN_CALLS) {
-      for (const call of this.#ring.shiftMany(Math.min(left, TURN_CALLS))) rows.push(toCallRow(call, this.#options));
-      if (rows.length >= WRITE_CALLS) {
+    const secrets = new Map<string, SecretValues>();
+    for (let left = this.#ring.size; left > 0; left -= WRITE_CALLS) {
+      const calls = this.#ring.shiftMany(Math.min(left, WRITE_CALLS));
+      try {
+        const rows = await this.#rowsOf(calls, secrets);
         writes.push(this.#insert(rows));
-        rows = [];
+      } catch (error) {
+        this.#fail(calls.length, error);
       }
-      await nextTurn();
     }
-    if (rows.length > 0) writes.push(this.#insert(rows));
     await Promise.all(writes);
+  }
+
+  /** Returns the records of calls. `secrets`: those of the tenants so far. */
+  async #rowsOf(calls: readonly FinishedCall[], secrets: Map<string, SecretValues>): Promise<readonly CallTable[]> {
+    const rows: CallTable[] = [];
+    for (const call of calls) {
+      let known = secrets.get(call.tenant);
+      if (known === undefined) {
+        known = new SecretValues(await this.#options.secretsOf(call.tenant));
+        secrets.set(call.tenant, known);
+      }
+      rows.push(toCallRow(call, this.#options, known));
+      if (rows.length % TURN_CALLS === 0) await nextTurn();
+    }
+    return rows;
   }
 
   async #insert(rows: readonly CallTable[]): Promise<void> {
@@ -136,11 +154,15 @@ export class CallHistory {
       this.#written += rows.length;
       this.#hasFailed = false;
     } catch (error) {
-      this.#failed += rows.length;
-      // A full disk would fill the log too.
-      if (!this.#hasFailed) this.#options.log.warn({ reason: messageOf(error) }, 'cannot record calls');
-      this.#hasFailed = true;
+      this.#fail(rows.length, error);
     }
+  }
+
+  #fail(calls: number, error: unknown): void {
+    this.#failed += calls;
+    // A full disk would fill the log too.
+    if (!this.#hasFailed) this.#options.log.warn({ reason: messageOf(error) }, 'cannot record calls');
+    this.#hasFailed = true;
   }
 
   /** Deletes calls that are too old, and the oldest calls of tenants with too many bytes. Never rejects. */

@@ -2,6 +2,7 @@ import type { FinishedCall } from '../core/finished-call.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
 import type { CallTable } from '../storage/schema.ts';
 import type { Redaction } from './redaction.ts';
+import type { SecretValues } from './secret-values.ts';
 
 export interface CallRowOptions {
   readonly nodeId: string;
@@ -18,13 +19,18 @@ const MAX_CALLER_CHARS = 128;
 /** Bytes that a record and its index entries take beside its texts. */
 const ROW_BYTES = 700;
 
-/** Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting. */
-export function toCallRow(call: FinishedCall, options: CallRowOptions): CallTable {
+/**
+ * Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting.
+ * `secrets`: those of the call's tenant.
+ */
+export function toCallRow(call: FinishedCall, options: CallRowOptions, secrets: SecretValues): CallTable {
   const { redaction, bodyBytes } = options;
   const { input, output, stages, wholeBytes, endedAtMs, elapsedMs } = call;
-  const shownInput = redaction.json(beginningOf(input, bodyBytes));
-  const shownOutput = output === null ? '' : redaction.json(beginningOf(output, bodyBytes));
-  const error = redaction.text(call.error.slice(0, MAX_ERROR_CHARS));
+  const shown = (body: Buffer) => redaction.json(secrets.hide(beginningOf(body, bodyBytes), body.length > bodyBytes));
+  const shownInput = shown(input);
+  const shownOutput = output === null ? '' : shown(output);
+  const isErrorCut = call.error.length > MAX_ERROR_CHARS;
+  const error = redaction.text(secrets.hide(call.error.slice(0, MAX_ERROR_CHARS), isErrorCut));
   return {
     id: call.id,
     tenant: call.tenant,

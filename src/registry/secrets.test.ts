@@ -98,6 +98,19 @@ describe('a secret', () => {
     },
   );
 
+  test('the known values of a tenant are the current ones and earlier ones that were read', async () => {
+    const secrets = await secretsWith();
+    expect([...(await secrets.knownValues('t'))]).toEqual([]);
+    await secrets.put('t', 'a', 'never read');
+    await secrets.put('t', 'a', 'one');
+    await secrets.put('other', 'a', VALUE);
+    expect([...(await secrets.knownValues('t'))]).toEqual(['one']);
+    await secrets.put('t', 'a', 'two');
+    expect([...(await secrets.knownValues('t'))].toSorted()).toEqual(['one', 'two']);
+    await secrets.remove('t', 'a');
+    expect([...(await secrets.knownValues('t'))].toSorted()).toEqual(['one', 'two']);
+  });
+
   test('a missing secret is named', async () => {
     const secrets = await secretsWith();
     await secrets.put('t', 'a', VALUE);

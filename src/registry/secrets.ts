@@ -24,6 +24,7 @@ import {
   resealSecret,
   secretKeyIds,
 } from '../storage/queries/secrets.ts';
+import type { SecretTable } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { SecretKeys } from './secret-keys.ts';
 
@@ -56,6 +57,8 @@ const NO_KEY =
 const RESEAL_AT_ONCE = 200;
 /** Secrets that one line of the log names. */
 const MAX_NAMED = 10;
+/** Decrypted values of one tenant in memory: the current ones and as many earlier ones. */
+const MAX_OPENED = 2 * LIMITS.secretsPerTenant;
 
 /**
  * Secrets of tenants. Clients write values, and only the start of a sandbox reads them. The database has them
@@ -63,6 +66,8 @@ const MAX_NAMED = 10;
  */
 export class Secrets implements SecretSource {
   readonly #options: SecretsOptions;
+  /** Decrypted values by tenant and version. They stay after a value was replaced or deleted. */
+  readonly #opened = new Map<string, Map<string, string>>();
   #keys: SecretKeys | null = null;
   #making: Promise<SecretKeys> | undefined;
 
@@ -141,16 +146,40 @@ export class Secrets implements SecretSource {
     for (const name of names) {
       const row = rows.find(each => each.name === name);
       if (row === undefined) throw missing(name);
-      const value = this.#keys?.open(row, { keyId: row.key_id, sealed: row.sealed }) ?? null;
+      const value = this.#open(row);
       if (value === null) throw notOpened(name);
       values.set(name, value);
     }
     return values;
   }
 
+  /**
+   * Returns every value of a tenant that this service knows: the current ones, and earlier ones that it has
+   * read since its start, because an instance may still have them.
+   */
+  async knownValues(tenant: string): Promise<Iterable<string>> {
+    const { database } = this.#options;
+    const rows = await listSecrets(database, tenant);
+    const isNew = (row: SecretVersion) => this.#opened.get(tenant)?.has(versionOf(row)) !== true;
+    const names = rows.filter(isNew).map(({ name }) => name);
+    if (names.length > 0) for (const row of await findSecrets(database, tenant, names)) this.#open(row);
+    return this.#opened.get(tenant)?.values() ?? [];
+  }
+
   async check(tenant: string, names: readonly string[]): Promise<void> {
     const lacking = await this.#options.writes.write(lackingSecret, tenant, names);
     if (lacking !== null) throw missing(lacking);
+  }
+
+  /** Decrypts and remembers a value. Returns null if this service does not have its key. */
+  #open(row: SecretTable): string | null {
+    const value = this.#keys?.open(row, { keyId: row.key_id, sealed: row.sealed }) ?? null;
+    if (value === null) return null;
+    const opened = this.#opened.get(row.tenant) ?? new Map<string, string>();
+    this.#opened.set(row.tenant, opened);
+    if (opened.size >= MAX_OPENED) opened.delete(opened.keys().next().value as string);
+    opened.set(versionOf(row), value);
+    return value;
   }
 
   /** Returns advice on where to put a missing key. */
@@ -204,6 +233,13 @@ export class Secrets implements SecretSource {
       log.warn({ count: failed.size, secrets }, 'secrets cannot be decrypted; they keep their older key');
     }
   }
+}
+
+type SecretVersion = Pick<SecretTable, 'name' | 'updated_at_ms'>;
+
+/** Returns a text that differs between two values of a secret (`putSecret`). */
+function versionOf({ name, updated_at_ms }: SecretVersion): string {
+  return `${name} ${updated_at_ms}`;
 }
 
 function missing(name: string): ServiceError {

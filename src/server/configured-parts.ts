@@ -58,7 +58,7 @@ export async function createVerifier(
 /** Returns the history of calls; null: the settings keep none. */
 export function createCallHistory(
   { history }: Config,
-  parts: Pick<CallHistoryOptions, 'database' | 'writes' | 'nodeId' | 'nameOfAgent' | 'log'>,
+  parts: Pick<CallHistoryOptions, 'database' | 'writes' | 'nodeId' | 'nameOfAgent' | 'secretsOf' | 'log'>,
 ): CallHistory | null {
   const { days, tenantMb, slowMs, perSecond, bodyBytes, redact } = history;
   if (days === 0) return null;

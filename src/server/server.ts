@@ -248,6 +248,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const secrets = await createSecrets(config, logger, base);
   const callHistory = createCallHistory(config, {
     ...{ database, writes, nodeId, log: logger },
+    secretsOf: tenant => secrets.knownValues(tenant),
     nameOfAgent: id => {
       const live = instances.live('agent', id);
       const record = live && instances.recordOf(live);

@@ -53,6 +53,12 @@ async function register(name: string, environment: object = { KEY: REF }) {
     { meta: true },
   );
 }
+/** Returns the newest recorded call of an agent; null: there is none yet. */
+async function lastCallOf(id: string) {
+  const { body } = await bed.ask('GET', `/api/calls?agent=${id}&limit=1`);
+  const [newest] = body.calls as { id: string }[];
+  return newest === undefined ? null : (await bed.ask('GET', `/api/calls/${newest.id}`)).body.call;
+}
 const callFunction = (urn: unknown) =>
   bed.ask('POST', `/serverless/v1/functions/${encodeURIComponent(String(urn))}/invocations`, {});
 
@@ -148,6 +154,8 @@ describe('a secret in an environment', () => {
     await write();
     const id = await create('nowhere');
     expect(await seenBy(id)).toEqual([value, value]);
+    const shown = { output: '["[redacted]","[redacted]"]' };
+    await vi.waitFor(async () => expect(await lastCallOf(id)).toMatchObject(shown), WAIT);
     const failing = await bed.create('failing', 'app.fail', {}, { env_vars: { KEY: REF } });
     expect(JSON.stringify(await bed.invoke(failing))).not.toContain(value);
     await bed.ask('POST', '/api/jobs/', {

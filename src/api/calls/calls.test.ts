@@ -6,10 +6,12 @@ import type { FinishedCall } from '../../core/finished-call.ts';
 import { CallReader } from '../../history/call-reader.ts';
 import { toCallRow } from '../../history/call-rows.ts';
 import { Redaction } from '../../history/redaction.ts';
+import { SecretValues } from '../../history/secret-values.ts';
 import type { Role, TokenVerifier } from '../../http/access/credentials.ts';
 import { type Database, openDatabase } from '../../storage/database.ts';
 import { insertCalls } from '../../storage/queries/calls.ts';
 
+const NO_SECRETS = new SecretValues([]);
 const ROWS = { nodeId: 'n', bodyBytes: 4096, redaction: new Redaction(['password']), nameOfAgent: () => 'default/a' };
 
 /** Tokens of the form `<tenant>:<role>`. */
@@ -28,7 +30,7 @@ async function frontendWith(calls: readonly FinishedCall[]) {
   await database.transaction().execute(transaction =>
     insertCalls(
       transaction,
-      calls.map(call => toCallRow(call, ROWS)),
+      calls.map(call => toCallRow(call, ROWS, NO_SECRETS)),
     ),
   );
   const frontend = testFrontend({ history: { calls: new CallReader(database) }, auth: tokens });

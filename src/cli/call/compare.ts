@@ -25,7 +25,7 @@ const PARTS = ['outcome', 'error_code', 'error', 'output'] as const;
 /** Lines of an output or error that the table shows. */
 const MAX_LINES = 100;
 /** Text that the history shows in place of a hidden value. */
-export const HIDDEN = '"[redacted]"';
+export const HIDDEN = '[redacted]';
 
 /** Returns the answer of a record. */
 export function recordedAnswer(call: Call): Answer {
