@@ -8,7 +8,8 @@ import { boto3 } from './clients.ts';
 import { register, writeCode } from './functions.ts';
 
 const PYTHON = `
-import json, os, sys, time
+import json, logging, os, sys, time
+logging.getLogger().setLevel(logging.INFO)
 started = time.time()
 class Odd(Exception):
     pass
@@ -35,6 +36,7 @@ def handler(event, context):
     if kind == 'large':
         return 'x' * (7 * 1024 * 1024)
     print('printed', event)
+    logging.getLogger('own').info('logged %s for %s', event, context.identity.cognito_identity_id)
     return {'event': event, 'started': started}
 `;
 const NODE = `
@@ -210,6 +212,20 @@ show(invoke('streamed', {'do': 'raise'}))`);
         expect.objectContaining({ errorType, errorMessage: expect.stringContaining(message) }),
         'Unhandled',
       ]);
+    },
+    120_000,
+  );
+
+  test.each(['plain', 'ric'])(
+    'records of the Python function "%s" reach the log in the format of AWS Lambda',
+    async name => {
+      const [id, tail] = await run(`
+import base64
+answer = client.invoke(FunctionName='${name}', Payload='{"n": 1}', LogType='Tail')
+show(answer['ResponseMetadata']['RequestId'])
+show(base64.b64decode(answer['LogResult']).decode())`);
+      const time = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z/.source;
+      expect(tail).toMatch(new RegExp(`\\[INFO\\]\t${time}\t${id}\tlogged \\{'n': 1\\} for None\n`));
     },
     120_000,
   );

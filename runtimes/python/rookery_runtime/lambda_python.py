@@ -12,6 +12,7 @@ sys.path[0] = os.environ['LAMBDA_TASK_ROOT']
 import http.client
 import importlib
 import json
+import logging
 import time
 import traceback
 
@@ -31,12 +32,23 @@ class LambdaContext(object):
         self.memory_limit_in_mb = environment['AWS_LAMBDA_FUNCTION_MEMORY_SIZE']
         self.log_group_name = environment['AWS_LAMBDA_LOG_GROUP_NAME']
         self.log_stream_name = environment['AWS_LAMBDA_LOG_STREAM_NAME']
-        self.identity = None
+        self.identity = CognitoIdentity()
+        self.tenant_id = None
         self.client_context = None if client is None else ClientContext(json.loads(client))
         self._deadline_ms = int(headers['Lambda-Runtime-Deadline-Ms'])
 
     def get_remaining_time_in_millis(self):
         return max(0, self._deadline_ms - int(time.time() * 1000))
+
+    def log(self, message):
+        sys.stdout.write(str(message))
+
+
+class CognitoIdentity(object):
+    """The identity of the caller. Callers of this service have none."""
+
+    cognito_identity_id = None
+    cognito_identity_pool_id = None
 
 
 class ClientContext(object):
@@ -48,12 +60,35 @@ class ClientContext(object):
         self.client = sent.get('client')
 
 
+class _RequestIds(logging.Filter):
+    """Adds the id of the running request to records of the log."""
+
+    request_id = ''
+
+    def filter(self, record):
+        record.aws_request_id = self.request_id
+        return True
+
+
+def _log_to_stdout():
+    """Adds the handler of AWS Lambda to the root logger, which drops records below WARNING without one. Returns its filter."""
+    handler = logging.StreamHandler(sys.stdout)
+    formatter = logging.Formatter('[%(levelname)s]\t%(asctime)s.%(msecs)03dZ\t%(aws_request_id)s\t%(message)s', '%Y-%m-%dT%H:%M:%S')
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    ids = _RequestIds()
+    handler.addFilter(ids)
+    logging.getLogger().addHandler(handler)
+    return ids
+
+
 def _refuse(value):
     raise TypeError('Object of type %s is not JSON serializable' % type(value).__name__)
 
 
 def _main():
     connection = http.client.HTTPConnection(os.environ['AWS_LAMBDA_RUNTIME_API'])
+    ids = _log_to_stdout()
     try:
         handler = _load(os.environ['_HANDLER'])
     except BaseException as error:
@@ -66,7 +101,8 @@ def _main():
         connection.request('GET', _PREFIX + 'invocation/next')
         answer = connection.getresponse()
         body, headers = answer.read(), answer.headers
-        request = 'invocation/%s/' % headers['Lambda-Runtime-Aws-Request-Id']
+        ids.request_id = headers['Lambda-Runtime-Aws-Request-Id']
+        request = 'invocation/%s/' % ids.request_id
         os.environ['_X_AMZN_TRACE_ID'] = headers.get('Lambda-Runtime-Trace-Id', '')
         try:
             value = handler(json.loads(body.decode('utf-8')), LambdaContext(headers))
