@@ -31,7 +31,7 @@ export class SecretValues {
   }
 }
 
-/** Returns the value as it is, as JSON has it, as Python's JSON has it (ASCII only), and as Go's (no HTML). */
+/** Returns the value as it is, as JSON, as JSON of Python (ASCII only), and as JSON of Go (no HTML). */
 function formsOf(value: string): readonly string[] {
   const json = JSON.stringify(value).slice(1, -1);
   const ascii = json.replace(NON_ASCII, escaped);
