@@ -10,7 +10,7 @@ import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Database } from '../storage/database.ts';
 import { listAgentsOfNode } from '../storage/queries/agents.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
-import { type AgentRecords, toInstance } from './agent-records.ts';
+import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 import { nodeNotAnswering } from './refusals.ts';
 
@@ -82,29 +82,35 @@ export class AgentDeletes {
   }
 
   /**
-   * Deletes every agent of this node: those that are not being deleted yet with `one`. Retries failed
-   * removals a few times, because no reconciler pass follows a stop. Returns the number of agents that
-   * remain for the next start. Never rejects.
+   * Ends every agent of this node with the service: those that are not being deleted yet with `one`.
+   * Durable agents that have no sandbox stay. Retries failed ends a few times, because no reconciler pass
+   * follows a stop. Returns the number of agents that remain for the next start. Never rejects.
    */
-  async all(one: (agent: StoredInstance) => Promise<void>): Promise<number> {
-    const { database, nodeId, log } = this.#options;
+  async all(one: (agent: StoredInstance) => Promise<unknown>): Promise<number> {
+    const { log } = this.#options;
     let left: readonly StoredInstance[] = [];
     try {
       for (let failures = 0; failures <= DELETE_RETRIES; failures++) {
         if (failures > 0) await pause(backoffMs(DELETE_RETRY, failures));
-        left = await listAgentsOfNode(database, nodeId);
+        left = await this.#endingWithService();
         await forEachOf(left, PARALLEL_DELETES, async agent => {
           await (agent.status === 'STOPPING' ? this.tearDown(agent.id, 0) : one(agent)).catch(error => {
-            log.warn({ instanceId: agent.id, err: error }, 'delete of agent failed');
+            log.warn({ instanceId: agent.id, err: error }, 'end of agent failed');
           });
         });
-        left = await listAgentsOfNode(database, nodeId);
+        left = await this.#endingWithService();
         if (left.length === 0) return 0;
       }
     } catch (error) {
-      log.error({ err: error }, 'delete of all agents failed');
+      log.error({ err: error }, 'end of all agents failed');
     }
     return left.length;
+  }
+
+  async #endingWithService(): Promise<readonly StoredInstance[]> {
+    const { database, nodeId } = this.#options;
+    const all = await listAgentsOfNode(database, nodeId);
+    return all.filter(agent => !(agent.status === 'FAILED' && isDurable(agent)));
   }
 
   /** Ends the sandbox and deletes the record. Rejects if the record remains; then both are retried. */

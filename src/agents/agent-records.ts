@@ -106,6 +106,11 @@ export class AgentRecords {
   }
 }
 
+/** Returns true if the agent has a saved state, which its calls change. */
+export function isDurable({ spec }: Pick<StoredInstance, 'spec'>): boolean {
+  return (JSON.parse(spec) as InstanceSpec).durable !== undefined;
+}
+
 /** Returns the public view of an agent, without its handle and its secret. */
 export function toInstance(stored: Omit<StoredInstance, 'handle' | 'secret'>): Instance {
   const spec = JSON.parse(stored.spec) as InstanceSpec;

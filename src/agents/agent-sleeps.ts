@@ -3,7 +3,7 @@ import type { Instances } from '../instances/instances.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
-import { type AgentRecords, toInstance } from './agent-records.ts';
+import { type AgentRecords, isDurable } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { AgentsOptions } from './options.ts';
 import { isBeing, isInUse, notDurable, notRunning, serverStopping } from './refusals.ts';
@@ -40,7 +40,7 @@ export class AgentSleeps {
     const record = await records.flushedRecord(tenant, id);
     records.assertHere(record);
     if (record.status === 'STOPPING') throw instanceNotFound(id);
-    if (toInstance(record).spec.durable === undefined) throw notDurable(id);
+    if (!isDurable(record)) throw notDurable(id);
     const before = starts.operations.of(id);
     if (before !== undefined) throw isBeing(before.kind, id);
     if (record.status === 'SLEEPING') return await records.get(tenant, id);
@@ -48,6 +48,14 @@ export class AgentSleeps {
     const busy = starts.operations.of(id);
     if (busy !== undefined) throw isBeing(busy.kind, id);
     return await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record));
+  }
+
+  /** Puts a RUNNING or PAUSED durable agent to sleep while the service stops. Fails if it is in use. */
+  async sleepAtStop(id: string): Promise<void> {
+    const { starts, records } = this.#parts;
+    const record = await records.find(id);
+    if (record === null) return;
+    await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record));
   }
 
   /** Fails with `failed_precondition` unless the agent runs. The sandbox in its record may be dead. */

@@ -14,7 +14,7 @@ import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
 import { AgentIdle, sleepsWhenIdle } from './agent-idle.ts';
 import { AgentPauses } from './agent-pauses.ts';
-import { AgentRecords, toInstance } from './agent-records.ts';
+import { AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import { AgentRestarts, type RestartCause } from './agent-restarts.ts';
 import { AgentSleeps } from './agent-sleeps.ts';
 import { AgentStarts } from './agent-starts.ts';
@@ -156,7 +156,7 @@ export class Agents implements AgentInstances {
 
   /**
    * Refuses new work, gives open calls `graceMs` to end, and detaches the agents. Their sandboxes stay; with
-   * `stopAgents` they are deleted instead. Never rejects.
+   * `stopAgents` durable agents are put to sleep and others deleted instead. Never rejects.
    */
   async close({ stopAgents, graceMs }: { stopAgents: boolean; graceMs: number }): Promise<{ agentsLeft: number }> {
     this.#policy.close();
@@ -167,7 +167,9 @@ export class Agents implements AgentInstances {
     await Promise.all([this.#starts.operations.allEnded(), this.#limiter.idle(graceMs)]);
     await this.#instances.flushed();
     const agentsLeft = stopAgents
-      ? await this.#deletes.all(({ id, tenant }) => this.delete(tenant, id, null))
+      ? await this.#deletes.all(agent =>
+          isDurable(agent) ? this.#sleeps.sleepAtStop(agent.id) : this.delete(agent.tenant, agent.id, null),
+        )
       : this.liveInstances + unanswered;
     this.#instances.detach('agent', serverStopping().message);
     return { agentsLeft };

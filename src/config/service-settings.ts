@@ -162,7 +162,7 @@ export const SERVICE_SETTINGS = {
   }),
   stopAgents: boolean({
     default: false,
-    doc: 'Whether a stop of the service ends its agents and running jobs. Otherwise they continue, and the next start adopts them.',
+    doc: 'Whether a stop of the service ends its agents and running jobs; durable agents fall asleep. Otherwise they continue, and the next start adopts them.',
     example: 'true',
     flag: '--stop-agents',
   }),

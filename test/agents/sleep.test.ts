@@ -235,3 +235,36 @@ test('an agent with an open command is not put to sleep', async () => {
   await running.ended;
   await vi.waitFor(async () => expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' }));
 });
+
+test('close with stopAgents puts a durable agent to sleep, and deletes an agent that is not durable', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  const plain = await harness.create('plain', { mounts: [CODE], memoryMb: 0 });
+  expect(await agents.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
+  expect(driver.instanceIds).toEqual([]);
+  expect(await bed.status()).toBe('SLEEPING');
+  await expect(agents.get(TENANT, plain)).rejects.toThrow('instance not found');
+});
+
+test.each([
+  ['SLEEPING', async (bed: Awaited<ReturnType<typeof one>>) => await bed.agents.sleep(TENANT, bed.id)],
+  ['FAILED', async (bed: Awaited<ReturnType<typeof one>>) => bed.driver.kill(bed.id)],
+])('close with stopAgents keeps a durable agent that is %s', async (status, reach) => {
+  await using bed = await one();
+  await reach(bed);
+  await vi.waitFor(async () => expect(await bed.status()).toBe(status));
+  expect(await bed.agents.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
+  expect(await bed.status()).toBe(status);
+});
+
+test('close with stopAgents lets a durable agent run on that is in use', async () => {
+  await using bed = await one({ handler: 'wait' });
+  const { harness, agents, driver, id } = bed;
+  const call = harness.invoke(id);
+  await bed.waiting;
+  expect(await agents.close({ stopAgents: true, graceMs: 1 })).toEqual({ agentsLeft: 1 });
+  expect(driver.runningIds).toEqual([id]);
+  expect(await bed.status()).toBe('RUNNING');
+  bed.endWait();
+  await call.catch(() => undefined);
+});

@@ -161,9 +161,10 @@ export async function findAgentIds(
   return found;
 }
 
-/** Returns all agents of a node, including ended ones. */
+/** Returns all agents of a node except sleeping ones, including ended ones. */
 export async function listAgentsOfNode(database: Database, nodeId: string): Promise<StoredInstance[]> {
-  return (await agentsIn(database).where('node_id', '=', nodeId).execute()).map(toStored);
+  const rows = await agentsIn(database).where('node_id', '=', nodeId).where('status', '!=', 'SLEEPING').execute();
+  return rows.map(toStored);
 }
 
 /**
