@@ -238,7 +238,7 @@ test('an agent with an open command is not put to sleep', async () => {
 
 test('close with stopAgents puts a durable agent to sleep, and deletes an agent that is not durable', async () => {
   await using bed = await one();
-  const { harness, agents, driver, id } = bed;
+  const { harness, agents, driver } = bed;
   const plain = await harness.create('plain', { mounts: [CODE], memoryMb: 0 });
   expect(await agents.close({ stopAgents: true, graceMs: 1000 })).toEqual({ agentsLeft: 0 });
   expect(driver.instanceIds).toEqual([]);
