@@ -16,8 +16,8 @@ const SECTIONS: readonly { readonly where: NumericCode['where']; readonly title:
     where: 'user code',
     title: 'User code',
     intro:
-      'An agent answers `invoke failed: code=<n> err=<text>` with status 500; the function service answers the code, ' +
-      'and the header `X-Inner-Code`.',
+      'An agent answers `invoke failed: code=<n> err=<text>` with status 500; the function service answers the code. ' +
+      'Both have the code in the header `X-Inner-Code`.',
   },
   {
     where: 'function service',

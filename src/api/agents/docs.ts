@@ -297,7 +297,10 @@ export const AGENT_DOCS = {
         ...errorDocs('`invoke failed: too many calls are waiting`'),
         headers: { 'Retry-After': Type.Integer({ description: 'Seconds.' }) },
       },
-      500: json('`invoke failed: code=<n> err=<text>`, or `invoke failed: <err>`', InvokeFailed),
+      500: {
+        ...json('`invoke failed: code=<n> err=<text>`, or `invoke failed: <err>`', InvokeFailed),
+        headers: { 'X-Inner-Code': Type.Integer({ description: 'The code of a failure of user code.' }) },
+      },
     },
   },
   logs: {

@@ -87,6 +87,7 @@ describe('agent invoke: the error table', () => {
     const answer = await invoke(frontend, '{}');
     expect(answer.status).toBe(500);
     expect(answer.body).toEqual({ code: 500, data: null, message: `invoke failed: code=${code} err=${text}` });
+    expect(answer.headers['x-inner-code']).toBe(String(code));
   });
 
   test.each([
@@ -98,6 +99,7 @@ describe('agent invoke: the error table', () => {
     const answer = await invoke(frontend, '{}');
     expect(answer.status).toBe(500);
     expect(answer.body).toEqual({ code: 500, data: null, message: `invoke failed: ${error.message}` });
+    expect(answer.headers['x-inner-code']).toBe(error.code === 'deadline_exceeded' ? '4010' : undefined);
   });
 
   test('agent invoke answers 429 with Retry-After when too many calls wait', async () => {

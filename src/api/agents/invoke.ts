@@ -1,10 +1,12 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import type { AgentInstances, AgentOutcome } from '../../agents/contract.ts';
+import { USER_CODES } from '../../core/codes.ts';
 import { Asleep, invalidRequest, loggable, messageOf, ServiceError, StateUnsaved } from '../../core/error.ts';
 import type { CallSink } from '../../core/finished-call.ts';
 import { parseJson } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
+import { headerText } from '../../http/answer.ts';
 import { type Exchange, SMALL_ANSWER_BYTES } from '../../http/hot/exchange.ts';
 import { addHotRoute } from '../../http/hot/fast-path.ts';
 import { exceededBound, isJson } from '../../lib/json-bytes.ts';
@@ -33,6 +35,8 @@ export interface InvokeRouteOptions {
 const EMPTY_EVENT = Buffer.from('{}');
 const BEFORE_DATA = '{"code":200,"data":';
 const AFTER_DATA = ',"message":""}';
+/** Headers of the answer to a call that ran too long. */
+const TIMED_OUT = ['X-Inner-Code', String(USER_CODES.timedOut.code)];
 
 /**
  * Adds `POST /api/agent/{instanceId}/invoke`, a hot route.
@@ -170,7 +174,9 @@ function answer(exchange: Exchange, outcome: AgentOutcome, span: Span | null): v
   const message = `invoke failed: code=${outcome.code} err=${outcome.text}`;
   span?.end(loggable(message));
   const answered = { status: 500, body: { code: 500, data: null, message } };
-  exchange.fail(new ServiceError('execution_failed', message), answered, woke);
+  // The body has no code but 500, so clients tell the failures of a handler apart by the header.
+  const inner = ['X-Inner-Code', headerText(outcome.code)];
+  exchange.fail(new ServiceError('execution_failed', message), answered, woke ? [...inner, ...woke] : inner);
 }
 
 /**
@@ -207,7 +213,8 @@ function refuse(exchange: Exchange, error: unknown): void {
   if (known.code === 'resource_exhausted') exchange.fail(known, { status: 429, body: { code: 429, message } });
   else {
     const status = known instanceof StateUnsaved ? 503 : 500;
-    exchange.fail(known, { status, body: { code: status, data: null, message } });
+    const inner = known.code === 'deadline_exceeded' ? TIMED_OUT : undefined;
+    exchange.fail(known, { status, body: { code: status, data: null, message } }, inner);
   }
 }
 
