@@ -62,6 +62,7 @@ const NODE = {
 let calls = 0;
 export async function handle(event) {
   if (event.fail) throw new Error('asked to');
+  if (event.hang) await new Promise(() => {});
   console.log('called by ' + event.name);
   return { text: greeting(event.name), calls: ++calls, env: process.env.WORD };
 }`,
@@ -228,11 +229,14 @@ test('an error is a RookeryError with code, message, status, trace id and advice
   const failing = agent.invoke({ fail: true }, { traceId: 'told-by-the-caller' });
   const failure = (await failing.catch(error => error)) as client.RookeryError;
   expect(failure).toBeInstanceOf(published.RookeryError);
-  expect(failure).toMatchObject({ status: 500, code: 500, traceId: 'told-by-the-caller' });
+  expect(failure).toBeInstanceOf(published.ExecutionFailed);
+  expect(failure).toMatchObject({ status: 500, code: 500, innerCode: 4002, traceId: 'told-by-the-caller' });
+  await expect(agent.invoke({ hang: true }, { runMs: 50 })).rejects.toBeInstanceOf(published.Timeout);
   expect(failure.message).toContain('asked to');
 
   const taken = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) }).catch(error => error);
   expect(taken).toMatchObject({ status: 409, body: { instance_id: agent.id } });
+  expect(taken).toBeInstanceOf(published.Conflict);
 
   const nowhere = new published.Rookery({ url: 'http://127.0.0.1:1', retries: 0 });
   await expect(nowhere.agents.get('x')).rejects.toThrow('http://127.0.0.1:1 cannot be reached: nothing listens there');

@@ -12,9 +12,11 @@ import time
 import unittest
 from pathlib import Path
 
-from rookery import AsyncRookery, Rookery, RookeryError
+from rookery import AsyncRookery, Conflict, ExecutionFailed, NotFound, Rookery, RookeryError, Timeout, Unavailable
 
 HANDLER = """
+import time
+
 calls = 0
 
 def handle(event, context):
@@ -22,6 +24,8 @@ def handle(event, context):
     calls += 1
     if "fail" in event:
         raise ValueError(event["fail"])
+    if "sleep" in event:
+        time.sleep(event["sleep"])
     if "words" in event:
         stream = context.get_stream()
         for word in event["words"]:
@@ -80,7 +84,7 @@ class Waiting(WithCode):
         self.assertEqual(agent.invoke({"name": "Ada"})["calls"], 1)
         self.assertEqual(self.rookery.agents.get(agent.name).id, agent.id)
         agent.delete()
-        with self.assertRaises(RookeryError) as gone:
+        with self.assertRaises(NotFound) as gone:
             agent.refresh()
         self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
 
@@ -145,16 +149,26 @@ class Waiting(WithCode):
                 found = [one.id for one in self.rookery.agents.list(name="python-once", page_size=1)]
                 self.assertEqual(found, [agent.id])
 
-    def test_every_error_has_one_class_with_code_message_status_and_trace_id(self) -> None:
+    def test_every_error_has_the_class_of_its_code_with_code_message_status_and_trace_id(self) -> None:
         with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
-            with self.assertRaises(RookeryError) as failed:
+            with self.assertRaises(ExecutionFailed) as failed:
                 agent.invoke({"fail": "asked to"}, trace_id="told-by-the-caller")
+            self.assertIsInstance(failed.exception, RookeryError)
             self.assertIn("asked to", failed.exception.message)
             self.assertEqual((failed.exception.status, failed.exception.trace_id), (500, "told-by-the-caller"))
-            with self.assertRaisesRegex(RookeryError, "took longer than its timeout"):
+            self.assertEqual((failed.exception.code, failed.exception.inner_code), (500, 4002))
+            with self.assertRaises(Timeout) as late:
+                agent.invoke({"sleep": 60}, run_ms=50)
+            self.assertEqual((late.exception.status, late.exception.inner_code), (500, 4010))
+            with self.assertRaisesRegex(Timeout, "took longer than its timeout"):
                 agent.exec("sleep 60", timeout=0.05)
-        with Rookery("http://127.0.0.1:1", retries=0) as nowhere, self.assertRaisesRegex(RookeryError, "cannot be reached"):
+            with self.assertRaises(Conflict) as taken:
+                self.rookery.agents.create(self.code, runtime=RUNTIME, name=agent.name)
+            self.assertEqual((taken.exception.body or {})["instance_id"], agent.id)
+        with Rookery("http://127.0.0.1:1", retries=0) as nowhere, self.assertRaisesRegex(Unavailable, "cannot be reached"):
             nowhere.agents.get("x")
+        with self.assertRaisesRegex(NotFound, "there is no agent default/nobody"):
+            self.rookery.agents.get("nobody")
 
     def test_the_history_lists_calls_over_pages_with_filters_and_returns_one_call(self) -> None:
         with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
@@ -182,7 +196,7 @@ class Waiting(WithCode):
         self.assertEqual(function.invoke({"name": "Ada"})["text"], "Hello, Ada")
         self.assertEqual(list(function.stream({"words": ["one", "two"]})), ["one", "two", "end"])
         self.assertEqual(function.start({"name": "Ada"}).result()["text"], "Hello, Ada")
-        with self.assertRaises(RookeryError) as failed:
+        with self.assertRaises(ExecutionFailed) as failed:
             function.start({"fail": "later"}).result()
         self.assertEqual(failed.exception.code, 4002)
         version = function.publish("v1")
@@ -190,7 +204,7 @@ class Waiting(WithCode):
         self.assertIn(function.name, [one.name for one in self.rookery.functions.list()])
         version.delete()
         function.delete()
-        with self.assertRaises(RookeryError) as gone:
+        with self.assertRaises(NotFound) as gone:
             self.rookery.functions.get("pyadd")
         self.assertEqual(gone.exception.code, 4115)
 

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import os
+import pickle
+import re
 import tarfile
 import tempfile
 import threading
@@ -11,11 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import AsyncIterator, Callable, Iterator
 
+import rookery as package
 from rookery import Rookery, RookeryError
 from rookery._async.terminal import AsyncTerminal
-from rookery._error import Unreachable
+from rookery._error import FAILURE_OF_CODE, Unreachable, failure
 from rookery._pack import pack
-from rookery._wire import EventReader, LineReader, LogPosition, Request, retry_after, seconds_until
+from rookery._wire import EventReader, LineReader, LogPosition, Request, failure_of, retry_after, seconds_until
 
 
 def answer(status: int, code: "int | None" = None, message: str = "no", after: "float | None" = None) -> RookeryError:
@@ -48,6 +51,38 @@ class Retries(unittest.TestCase):
     def test_an_update_that_names_its_revision_is_not_repeated(self) -> None:
         repeated = [Request(name).repeats for name in ("getAgent", "putSecret", "updateFunction", "createAgent")]
         self.assertEqual(repeated, [True, True, False, False])
+
+
+class Failures(unittest.TestCase):
+    def test_the_table_of_classes_has_every_code_of_the_reference_and_no_other(self) -> None:
+        page = (Path(__file__).parents[3] / "docs/reference/errors.md").read_text(encoding="utf-8")
+        listed = [int(code) for code in re.findall(r"(?m)^\| (\d+) \|", page)]
+        self.assertGreater(len(listed), 20)
+        self.assertEqual(sorted(FAILURE_OF_CODE), sorted(listed))
+        refusals = re.search(r"(?m)^Refusals by an entry itself \((.*)\)", page)
+        assert refusals is not None
+        for status in re.findall(r"\b[345]\d\d\b", refusals.group(1)):
+            self.assertIsNot(type(failure("no", status=int(status), code=None)), RookeryError, status)
+
+    def test_the_code_of_an_answer_decides_on_the_class(self) -> None:
+        for status, code, header, kind in [
+            (500, 500, "4002", package.ExecutionFailed),
+            (500, 500, "4010", package.Timeout),
+            (500, 500, "", package.InternalError),
+            (200, 4115, "", package.NotFound),
+            (503, 150431, "", package.Unavailable),
+            (429, 77, "0", package.RateLimited),
+            (418, None, "", package.InvalidRequest),
+            (302, None, "", RookeryError),
+        ]:
+            content = b"{}" if code is None else b'{"code": %d, "message": "no"}' % code
+            error = failure_of(status, {"x-inner-code": header}, content)
+            self.assertIs(type(error), kind)
+            self.assertIsInstance(error, RookeryError)
+            self.assertEqual((error.status, error.code), (status, status if code is None else code))
+            self.assertEqual(error.inner_code, int(header or "0") or error.code)
+            copy = pickle.loads(pickle.dumps(error))
+            self.assertEqual((type(copy), str(copy), vars(copy)), (kind, str(error), vars(error)))
 
 
 class Streams(unittest.TestCase):

@@ -3,7 +3,7 @@ import { basename, resolve } from 'node:path';
 import { Agent } from './agent.ts';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
-import { RookeryError } from './error.ts';
+import { NotFound } from './failures.ts';
 import type { CreateAgentRequest, Mount, Operations } from './generated.ts';
 import { type RunOptions, runFields } from './runs.ts';
 
@@ -92,7 +92,7 @@ export class Agents {
     if (UUID.test(idOrName)) return await this.#read(idOrName, options);
     const { namespace = 'default' } = options;
     for await (const agent of this.list({ ...options, namespace, name: idOrName })) return agent;
-    throw new RookeryError(`there is no agent ${namespace}/${idOrName}`, { status: 404 });
+    throw new NotFound(`there is no agent ${namespace}/${idOrName}`, { status: 404 });
   }
 
   /** Yields the agents that match every filter, ordered by id. Each page is requested when it is needed. */

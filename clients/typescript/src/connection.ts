@@ -6,6 +6,7 @@ import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { WebSocket } from 'ws';
 import { RookeryError, usageError } from './error.ts';
+import { failureOf, Timeout, Unavailable } from './failures.ts';
 import { fileProblem } from './file-problem.ts';
 import { type Operations, PATHS } from './generated.ts';
 import { retryAfterMs, secondsUntil } from './retry.ts';
@@ -264,7 +265,7 @@ export class Connection {
         ? setTimeout(
             () => {
               // Without `cause`, so that the request is not retried.
-              late = new RookeryError('the request took longer than its timeout');
+              late = new Timeout('the request took longer than its timeout');
               request.destroy(late);
             },
             Math.min(LONGEST_TIMER_MS, Math.max(0, timeoutMs)),
@@ -294,7 +295,7 @@ export class Connection {
 
   #unreachable(cause: Error): RookeryError {
     const why = (cause as NodeJS.ErrnoException).code === 'ECONNREFUSED' ? 'nothing listens there' : cause.message;
-    return new RookeryError(`${this.url.origin} cannot be reached: ${why}`, { cause });
+    return new Unavailable(`${this.url.origin} cannot be reached: ${why}`, { cause });
   }
 }
 
@@ -303,7 +304,7 @@ async function* chunksOf(answer: IncomingMessage, signal: AbortSignal | undefine
     yield* answer as AsyncIterable<Buffer>;
   } catch (cause) {
     signal?.throwIfAborted();
-    throw new RookeryError(`the connection broke: ${(cause as Error).message}`, { cause });
+    throw new Unavailable(`the connection broke: ${(cause as Error).message}`, { cause });
   }
 }
 
@@ -324,13 +325,15 @@ function failure({ statusCode = 0, headers }: IncomingMessage, text: string): Ro
   const parsed = parseObject(text);
   const body = Array.isArray(parsed) ? undefined : parsed;
   const header = (name: string) => (typeof headers[name] === 'string' ? headers[name] : undefined);
-  return new RookeryError(
+  const inner = Number(header('x-inner-code') ?? 0);
+  return failureOf(
     typeof body?.message === 'string' && body.message !== ''
       ? body.message
       : `the service answered ${statusCode}: ${text.slice(0, 200)}`,
     {
       status: statusCode,
       code: typeof body?.code === 'number' ? body.code : statusCode,
+      innerCode: Number.isInteger(inner) && inner > 0 ? inner : undefined,
       traceId: header('x-trace-id'),
       advice: header('x-advice'),
       retryAfterSeconds: secondsUntil(header('retry-after')),

@@ -3,6 +3,11 @@ export interface RookeryErrorDetails {
   readonly status?: number;
   /** Error code from the answer's body (docs/reference/errors.md), otherwise the status. */
   readonly code?: number;
+  /**
+   * Code of the failure in user code (`X-Inner-Code`), where the answer of an agent has only 500 in `code`;
+   * otherwise `code`.
+   */
+  readonly innerCode?: number | undefined;
   /** Trace id of the request, by which the service's log can be searched. */
   readonly traceId?: string | undefined;
   /** Advice of the service on how to correct the request (`X-Advice`). */
@@ -14,11 +19,15 @@ export interface RookeryErrorDetails {
   readonly cause?: unknown;
 }
 
-/** Failure of any method of this client, except an abort by the caller's own `AbortSignal`. */
+/**
+ * Failure of any method of this client, except an abort by the caller's own `AbortSignal`. It has subclasses
+ * such as `NotFound`. `name` is the same in all of them: use `instanceof`.
+ */
 export class RookeryError extends Error {
   override readonly name = 'RookeryError';
   readonly status: number;
   readonly code: number;
+  readonly innerCode: number;
   readonly traceId: string | undefined;
   readonly advice: string | undefined;
   readonly retryAfterSeconds: number | undefined;
@@ -28,6 +37,7 @@ export class RookeryError extends Error {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
     this.status = details.status ?? 0;
     this.code = details.code ?? this.status;
+    this.innerCode = details.innerCode ?? this.code;
     this.traceId = details.traceId;
     this.advice = details.advice;
     this.retryAfterSeconds = details.retryAfterSeconds;

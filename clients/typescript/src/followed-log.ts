@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { CallOptions, Connection } from './connection.ts';
-import { RookeryError } from './error.ts';
+import { Unavailable } from './failures.ts';
 import { readLines } from './lines.ts';
 import { LogPosition } from './log-position.ts';
 import { retryAfterMs } from './retry.ts';
@@ -75,5 +75,5 @@ async function* contentOf(answer: { readonly type: string; readonly chunks: Asyn
     if (type === 'message') yield Buffer.from(data, 'base64');
   }
   const cause = new Error('it ended before the log');
-  throw new RookeryError(`the connection broke: ${cause.message}`, { cause });
+  throw new Unavailable(`the connection broke: ${cause.message}`, { cause });
 }

@@ -1,6 +1,7 @@
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
+import { failureOf } from './failures.ts';
 import { followLog } from './followed-log.ts';
 import type { FunctionInstance, FunctionVersion, Operations, RegisterFunctionRequest } from './generated.ts';
 import { untilThere } from './looks.ts';
@@ -242,7 +243,7 @@ export class AsyncCall {
       const { status, result, error } = await this.status(request);
       if (status === 'completed') return { value: result as T };
       if (status !== 'failed') return null;
-      throw new RookeryError(error?.message ?? 'the call failed', { status: 200, code: error?.code ?? 0 });
+      throw failureOf(error?.message ?? 'the call failed', { status: 200, code: error?.code ?? 0 });
     });
   }
 }
@@ -253,7 +254,7 @@ function requestOf({ signal, timeoutMs, traceId }: RequestOptions): RequestOptio
 
 function callFailure(data: string): RookeryError {
   const { code, message, trace_id: traceId } = JSON.parse(data) as { code: number; message: string; trace_id?: string };
-  return new RookeryError(message, { status: 200, code, traceId });
+  return failureOf(message, { status: 200, code, traceId });
 }
 
 /** Completes a name to `0@SERVICE@FUNCTION`, by the rules of the command line. URNs stay unchanged. */

@@ -6,6 +6,18 @@ export type { Code } from './code.ts';
 export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';
 export { RookeryError, type RookeryErrorDetails } from './error.ts';
 export type { EventOptions, Events, RookeryEvent } from './events.ts';
+export {
+  Conflict,
+  ExecutionFailed,
+  InternalError,
+  InvalidRequest,
+  NotFound,
+  PermissionDenied,
+  RateLimited,
+  Timeout,
+  Unauthenticated,
+  Unavailable,
+} from './failures.ts';
 export { type FileChange, type FileOptions, type Files, FileWatch, type WatchOptions } from './files.ts';
 export {
   AsyncCall,

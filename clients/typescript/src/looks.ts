@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestOptions } from './connection.ts';
-import { RookeryError } from './error.ts';
+import { Timeout } from './failures.ts';
 
 /** First and longest pause between two status requests, in milliseconds. */
 export interface Pauses {
@@ -12,7 +12,7 @@ const GROWTH = 1.5;
 
 /**
  * Calls `look` until it returns a value, and returns that value. `timeoutMs` limits all calls and pauses
- * together; without it the wait has no limit. Fails with `RookeryError` after `timeoutMs`.
+ * together; without it the wait has no limit. Fails with `Timeout` after `timeoutMs`.
  */
 export async function untilThere<T>(
   options: RequestOptions,
@@ -27,6 +27,6 @@ export async function untilThere<T>(
     if (found !== null) return found.value;
     const leftMs = endsAtMs - performance.now();
     await delay(Math.max(0, Math.min(pauseMs, leftMs)), undefined, signal === undefined ? {} : { signal });
-    if (leftMs <= pauseMs) throw new RookeryError('the wait took longer than its timeout');
+    if (leftMs <= pauseMs) throw new Timeout('the wait took longer than its timeout');
   }
 }

@@ -6,7 +6,19 @@ from ._async.files import AsyncFileWatch
 from ._async.functions import AsyncCall, AsyncFunction
 from ._async.sandboxes import AsyncSandbox
 from ._async.terminal import AsyncTerminal
-from ._error import RookeryError
+from ._error import (
+    Conflict,
+    ExecutionFailed,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    PermissionDenied,
+    RateLimited,
+    RookeryError,
+    Timeout,
+    Unauthenticated,
+    Unavailable,
+)
 from ._sync.agents import Agent
 from ._sync.client import Rookery
 from ._sync.files import FileWatch
@@ -26,13 +38,23 @@ __all__ = [
     "AsyncTerminal",
     "Call",
     "CodeRun",
+    "Conflict",
     "Event",
+    "ExecutionFailed",
     "FileChange",
     "FileWatch",
     "Function",
+    "InternalError",
+    "InvalidRequest",
+    "NotFound",
     "Output",
+    "PermissionDenied",
+    "RateLimited",
     "Rookery",
     "RookeryError",
     "Sandbox",
     "Terminal",
+    "Timeout",
+    "Unauthenticated",
+    "Unavailable",
 ]

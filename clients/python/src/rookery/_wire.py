@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote, urlsplit
 
-from ._error import RookeryError, Unreachable
+from ._error import RookeryError, Unreachable, failure
 from .types import PATHS, FileFacts
 
 #: Types that httpx accepts as query values.
@@ -40,7 +40,8 @@ STARTING = "the server is starting"
 @dataclass(frozen=True)
 class Settings:
     url: str
-    headers: Mapping[str, str]
+    #: Has the token, so the representation leaves it out.
+    headers: Mapping[str, str] = field(repr=False)
     timeout: float
     retries: int
 
@@ -204,10 +205,13 @@ def failure_of(status: int, headers: Mapping[str, str], content: bytes) -> Rooke
     body = parsed if isinstance(parsed, dict) else None
     message = (body or {}).get("message") or "the service answered %d: %s" % (status, text[:200])
     code = (body or {}).get("code")
-    return RookeryError(
+    inner = headers.get("x-inner-code", "")
+    return failure(
         str(message),
         status=status,
         code=code if isinstance(code, int) else None,
+        # `0` means success.
+        inner_code=int(inner) if re.fullmatch("[1-9][0-9]{0,8}", inner) else None,
         trace_id=headers.get("x-trace-id"),
         advice=headers.get("x-advice"),
         retry_after=seconds_until(headers.get("retry-after", "")),

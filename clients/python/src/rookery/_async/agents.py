@@ -8,7 +8,7 @@ from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, 
 from urllib.parse import urlencode
 
 from .. import types as wire
-from .._error import RookeryError
+from .._error import NotFound
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given
 from .code import AsyncCode
@@ -134,7 +134,7 @@ class AsyncAgents:
             return await self._read(id_or_name)
         async for agent in self.list(namespace=namespace, name=id_or_name):
             return agent
-        raise RookeryError("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
 
     async def list(
         self,

@@ -13,7 +13,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from .._error import RookeryError, Unreachable
+from .._error import RookeryError, Timeout, Unreachable
 from .._wire import EventReader, LineReader, LogPosition, Request, Settings, answer_of, failure_of, is_gone, retry_after
 
 CHUNK = 64 * 1024
@@ -181,7 +181,7 @@ class AsyncConnection:
         except NOTHING_SENT as error:
             raise self._unreachable(error, has_begun=False) from error
         except httpx.TimeoutException as error:
-            raise RookeryError("the request took longer than its timeout") from error
+            raise Timeout("the request took longer than its timeout") from error
         except httpx.TransportError as error:
             raise self._unreachable(error, has_begun=True) from error
 
@@ -226,7 +226,7 @@ async def _read(response: httpx.Response) -> bytes:
     try:
         return await response.aread()
     except httpx.TimeoutException as error:
-        raise RookeryError("the request took longer than its timeout") from error
+        raise Timeout("the request took longer than its timeout") from error
     except httpx.TransportError as error:
         raise Unreachable("the connection broke: %s" % error, has_begun=True) from error
     finally:

@@ -8,7 +8,7 @@ import os
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError
+from .._error import RookeryError, failure
 from .._runs import Environment, run_fields
 from .._wire import EventReader, Request, given, whole_name
 from .code import AsyncCode
@@ -202,9 +202,7 @@ class AsyncFunction:
             for _, kind, data in reader.take(line.rstrip("\r")):
                 if kind == "error":
                     told = json.loads(data)
-                    raise RookeryError(
-                        told["message"], status=200, code=told["code"], trace_id=told.get("trace_id")
-                    )
+                    raise failure(told["message"], status=200, code=told["code"], trace_id=told.get("trace_id"))
                 if data == "[DONE]":
                     return
                 yield data
@@ -296,6 +294,6 @@ class AsyncCall:
             if found["status"] == "completed":
                 return found.get("result")
             if found["status"] == "failed":
-                raise RookeryError(found["error"]["message"], status=200, code=found["error"]["code"])
+                raise failure(found["error"]["message"], status=200, code=found["error"]["code"])
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)

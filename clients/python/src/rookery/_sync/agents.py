@@ -9,7 +9,7 @@ from typing import Any, Iterator, Dict, List, Mapping, Optional, Sequence, Union
 from urllib.parse import urlencode
 
 from .. import types as wire
-from .._error import RookeryError
+from .._error import NotFound
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given
 from .code import Code
@@ -135,7 +135,7 @@ class Agents:
             return self._read(id_or_name)
         for agent in self.list(namespace=namespace, name=id_or_name):
             return agent
-        raise RookeryError("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
 
     def list(
         self,

@@ -9,7 +9,7 @@ import os
 from typing import Any, Iterator, Dict, List, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError
+from .._error import RookeryError, failure
 from .._runs import Environment, run_fields
 from .._wire import EventReader, Request, given, whole_name
 from .code import Code
@@ -203,9 +203,7 @@ class Function:
             for _, kind, data in reader.take(line.rstrip("\r")):
                 if kind == "error":
                     told = json.loads(data)
-                    raise RookeryError(
-                        told["message"], status=200, code=told["code"], trace_id=told.get("trace_id")
-                    )
+                    raise failure(told["message"], status=200, code=told["code"], trace_id=told.get("trace_id"))
                 if data == "[DONE]":
                     return
                 yield data
@@ -297,6 +295,6 @@ class Call:
             if found["status"] == "completed":
                 return found.get("result")
             if found["status"] == "failed":
-                raise RookeryError(found["error"]["message"], status=200, code=found["error"]["code"])
+                raise failure(found["error"]["message"], status=200, code=found["error"]["code"])
             time.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)
