@@ -33,9 +33,9 @@ export function integer<T>(range: Range, absent: T, schema: Schema = {}): Parame
   );
 }
 
-export function flag(description?: string): Parameter<boolean> {
-  const schema = { type: 'boolean', default: false, ...(description === undefined ? {} : { description }) };
-  return parsed(schema, false, (text, name) => {
+export function flag(description?: string, absent = false): Parameter<boolean> {
+  const schema = { type: 'boolean', default: absent, ...(description === undefined ? {} : { description }) };
+  return parsed(schema, absent, (text, name) => {
     if (text === 'true' || text === 'false') return text === 'true';
     throw badQuery(name, 'true or false', text);
   });

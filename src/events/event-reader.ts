@@ -46,6 +46,8 @@ export class EventReader {
    */
   #seen: SeenEvents | null = null;
   #isFull = false;
+  /** Position at which the stream ends. Null: it continues with new events. */
+  #last: EventPosition | null = null;
 
   constructor(options: EventReaderOptions) {
     this.#options = options;
@@ -55,9 +57,10 @@ export class EventReader {
     this.#endEvents = log.onEvents(() => this.#writePending());
   }
 
-  /** Begins with the `recent` newest wanted events. */
-  startWithRecent(recent: number): void {
+  /** Begins with the `recent` newest wanted events, and ends behind them unless `isFollowed`. */
+  startWithRecent(recent: number, isFollowed = true): void {
     const { log, format, isWanted } = this.#options;
+    if (!isFollowed) this.#last = log.end;
     for (let left = recent; left > 0; ) {
       const event = log.at(this.#place - 1);
       if (event === undefined) break;
@@ -98,7 +101,7 @@ export class EventReader {
   #writePending(): void {
     const { log, format } = this.#options;
     let text = '';
-    while (!this.#isFull && this.#place < log.end) {
+    while (!this.#isFull && this.#place < (this.#last ?? log.end)) {
       const event = log.at(this.#place);
       if (event === undefined) {
         this.#place = log.end;
@@ -114,6 +117,7 @@ export class EventReader {
     }
     if (text !== '') this.#write(text);
     if (this.#seen !== null && this.#place === log.end && this.#isPast(this.#seen)) this.#seen = null;
+    if (this.#last !== null && this.#place >= this.#last) this.end();
   }
 
   #textOf(event: LoggedEvent): string {

@@ -1884,7 +1884,7 @@ export interface Operations {
   };
   followEvents: {
     params: object;
-    query: { types?: string | undefined; recent?: number | undefined; metrics?: boolean | undefined };
+    query: { types?: string | undefined; recent?: number | undefined; follow?: boolean | undefined; metrics?: boolean | undefined };
     body: undefined;
     answer: unknown;
   };

@@ -42,6 +42,7 @@ const EVENTS_QUERY = {
   recent: integer({ min: 0, max: MAX_RECENT }, 0, {
     description: 'So many of the newest events first; with `Last-Event-ID` those after it instead.',
   }),
+  follow: flag('Whether the stream continues after the `recent` events; `false` ends it there.', true),
   metrics: flag('Also `metrics`, the newest point of the history, every 10 seconds; for whom `metrics.tenants` names.'),
 };
 
@@ -86,7 +87,10 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
       },
     },
     (request, reply) => {
-      const { types, metrics, recent } = readParameters<ParametersOf<typeof EVENTS_QUERY>>(EVENTS_QUERY, request.query);
+      const { types, metrics, recent, follow } = readParameters<ParametersOf<typeof EVENTS_QUERY>>(
+        EVENTS_QUERY,
+        request.query,
+      );
       const last = request.headers['last-event-id'];
       const { tenant } = request;
       const { raw } = reply;
@@ -115,7 +119,7 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
       onTokenEnd(request, raw, () => controller.abort());
       reader.offer(RETRY);
       if (typeof last !== 'string' || last === '') {
-        reader.startWithRecent(recent);
+        reader.startWithRecent(recent, follow);
         return;
       }
       const seen = log.seenBy(last);
