@@ -29,6 +29,7 @@ const NOUNS: Readonly<Record<string, () => Promise<Noun>>> = {
   diff: async () => ({ register: (await import('./deploy/deploy.ts')).registerDiff }),
   init: () => import('./deploy/init.ts'),
   cluster: () => import('./serve/cluster.ts'),
+  explain: () => import('./explain/explain.ts'),
   events: () => import('./events.ts'),
   calls: async () => ({ register: (await import('./call/call.ts')).registerCalls }),
   call: async () => ({ register: (await import('./call/call.ts')).registerCall }),

@@ -59,7 +59,12 @@ export interface Agent {
   readonly idle_seconds?: number;
   readonly on_expiry?: string;
   readonly paused_at?: string;
-  readonly durable?: { readonly state_bytes: number; readonly state_version: number; readonly saved_at?: string };
+  readonly durable?: {
+    readonly state_bytes: number;
+    readonly state_version: number;
+    readonly saved_at?: string;
+    readonly slept_at?: string;
+  };
   readonly expose?: Exposed;
   readonly resources?: { readonly cpu?: number; readonly memory?: number };
   readonly start_time?: string | null;
@@ -259,7 +264,7 @@ export async function tellLoadError(io: Io, client: Client, id: string): Promise
 }
 
 /** Returns the command that runs repaired code. A restart does not see repairs of uploaded code. */
-function restartOf({ rootfs, codePath }: Agent, again: string): string {
+export function restartOf({ rootfs, codePath }: Agent, again: string): string {
   const code = rootfs?.mounts?.find(({ target }) => target === codePath);
   return code !== undefined && isCodeUrl(code.source)
     ? `upload it: "rookery agent create ${again} …" with --replace (a restart runs the code that was uploaded before)`
@@ -317,7 +322,8 @@ function stateOf({ state_bytes, saved_at }: NonNullable<Agent['durable']>): stri
   return saved_at === undefined ? 'durable, nothing saved' : `durable, ${state_bytes} bytes, saved ${saved_at}`;
 }
 
-function policyOf({ restart_policy: given }: Agent): string | undefined {
+/** Returns the restart policy in words; undefined: the agent has none. */
+export function policyOf({ restart_policy: given }: Pick<Agent, 'restart_policy'>): string | undefined {
   if (given === undefined) return undefined;
   return given.max_restarts == null ? given.policy : `${given.policy}, at most ${given.max_restarts} in a row`;
 }

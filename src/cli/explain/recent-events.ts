@@ -1,0 +1,56 @@
+import { serverEvents } from '../../../clients/typescript/src/server-events.ts';
+import type { Client } from '../shared/client.ts';
+import { CliError } from '../shared/exit.ts';
+import type { Io } from '../shared/io.ts';
+import { printWarning } from '../shared/print.ts';
+
+/** The fields of an event that are used. A service of another version may omit fields. */
+export interface PastEvent {
+  readonly type: string;
+  readonly at?: string;
+  readonly instance_id?: string;
+  readonly namespace?: string;
+  readonly name?: string;
+  readonly function?: string;
+  readonly instances?: number;
+  readonly ready?: number;
+  readonly job?: string;
+  readonly status?: string;
+  readonly message?: string;
+  readonly reason?: string;
+}
+
+/** The largest number of events that the service returns. */
+const RECENT = 1000;
+/** A service of an older version does not end the stream. */
+const TIMEOUT_MS = 10_000;
+
+/**
+ * Returns the stored events of `types` that `isWanted` accepts, oldest first. Events only add to an
+ * explanation, so a failure is a warning.
+ */
+export async function readRecentEvents(
+  io: Io,
+  client: Client,
+  types: readonly string[],
+  isWanted: (event: PastEvent) => boolean,
+): Promise<readonly PastEvent[]> {
+  const query = new URLSearchParams({ recent: String(RECENT), follow: 'false', types: types.join(',') });
+  const found: PastEvent[] = [];
+  try {
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const answer = await client.stream('GET', `/api/events?${query}`, {
+      headers: { accept: 'text/event-stream' },
+      signal,
+    });
+    for await (const { type, data } of serverEvents(answer)) {
+      if (!types.includes(type)) continue;
+      const event = JSON.parse(data) as PastEvent;
+      if (isWanted(event)) found.push(event);
+    }
+  } catch (error) {
+    if (io.signal.aborted) throw new CliError('Interrupted.');
+    printWarning(io, `the events could not be read (${(error as Error).message})`);
+  }
+  return found;
+}
