@@ -78,6 +78,10 @@ test('an agent from a directory supports calls, commands, files, a terminal, log
   expect(await agent.invoke({ name: 'Ada' })).toEqual({ text: 'Hello, Ada', calls: 1, env: 'hidden' });
 
   expect(await agent.exec(['ls', '/code'])).toMatchObject({ returncode: 0, stdout: 'index.mjs\nlib\n' });
+  expect((await agent.exec('echo checked')).check().stdout).toBe('checked\n');
+  const failed = await agent.exec('echo went wrong >&2; exit 3');
+  expect(() => failed.check()).toThrow('the command ended with exit code 3: went wrong');
+  expect(() => failed.check()).toThrow(published.CommandFailed);
   await agent.files.makeDirectory('/tmp/in/side');
   await agent.files.write('/tmp/in/side/data', new Uint8Array([1, 2, 255]), { mode: '600' });
   expect([...(await agent.files.read('/tmp/in/side/data'))]).toEqual([1, 2, 255]);

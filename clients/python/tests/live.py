@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from rookery import AsyncRookery, Conflict, ExecutionFailed, NotFound, Rookery, RookeryError, Timeout, Unavailable
+from rookery import AsyncRookery, CommandFailed, Conflict, ExecutionFailed, NotFound, Rookery, RookeryError, Timeout, Unavailable
 
 HANDLER = """
 import time
@@ -63,6 +63,10 @@ class Waiting(WithCode):
 
         done = agent.exec("ls /code; echo $WORD")
         self.assertEqual((done["returncode"], done["stdout"]), (0, "handler.py\ninput\nhidden\n"))
+        self.assertEqual(agent.exec("echo checked").check().stdout, "checked\n")
+        with self.assertRaisesRegex(CommandFailed, "exit code 3: went wrong$") as failed:
+            agent.exec("echo went wrong >&2; exit 3").check()
+        self.assertEqual((failed.exception.returncode, failed.exception.stderr), (3, "went wrong\n"))
         agent.files.make_directory("/tmp/in/side")
         agent.files.write("/tmp/in/side/data", b"\x01\xff", mode="600")
         self.assertEqual(agent.files.read("/tmp/in/side/data"), b"\x01\xff")

@@ -85,6 +85,36 @@ class Failures(unittest.TestCase):
             self.assertEqual((type(copy), str(copy), vars(copy)), (kind, str(error), vars(error)))
 
 
+class Commands(unittest.TestCase):
+    def result(self, **change: object) -> package.CommandResult:
+        fields = {"returncode": 0, "stdout": "out", "stderr": "", "truncated": False, "timed_out": False}
+        return package.CommandResult({**fields, **change})
+
+    def test_check_returns_the_result_of_a_command_that_succeeded(self) -> None:
+        done = self.result()
+        self.assertIs(done.check(), done)
+        self.assertEqual((done["stdout"], done.stdout, done.timed_out), ("out", "out", False))
+        self.assertEqual(repr(done), "CommandResult(returncode=0, stdout='out', stderr='')")
+        cut = repr(self.result(stdout="a" * 101 + "b" * 101, truncated=True))
+        self.assertIn("stdout='%s\u2026%s', stderr='', truncated=True)" % ("a" * 100, "b" * 100), cut)
+
+    def test_check_fails_with_the_exit_code_and_the_end_of_the_error_output(self) -> None:
+        long = "first" + "x" * 3000 + "last"
+        for change, message in [
+            ({"returncode": 3, "stderr": "no such file\n"}, "the command ended with exit code 3: no such file"),
+            ({"returncode": 1}, "the command ended with exit code 1"),
+            ({"returncode": -1, "timed_out": True, "stderr": "slow"}, "the time limit ended the command: slow"),
+            ({"returncode": 2, "stderr": long}, "the command ended with exit code 2: \u2026%slast" % ("x" * 1996)),
+        ]:
+            result = self.result(**change)
+            with self.assertRaises(package.CommandFailed) as failed:
+                result.check()
+            error = failed.exception
+            self.assertIsInstance(error, package.ExecutionFailed)
+            self.assertEqual((str(error), error.returncode, error.stderr), (message, result.returncode, result.stderr))
+            self.assertEqual(pickle.loads(pickle.dumps(error)).result, result)
+
+
 class Streams(unittest.TestCase):
     def test_events_have_ids_types_and_lines(self) -> None:
         reader = EventReader()

@@ -1,7 +1,8 @@
+import { CommandResult } from './command-result.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { Files } from './files.ts';
 import { followLog } from './followed-log.ts';
-import type { AgentExecRequest, AgentExecResponse, Agent as AgentRecord, AgentStatsResponse } from './generated.ts';
+import type { AgentExecRequest, Agent as AgentRecord, AgentStatsResponse } from './generated.ts';
 import { Processes } from './processes.ts';
 import { openTerminal, type Terminal, type TerminalOptions } from './terminal.ts';
 
@@ -83,15 +84,17 @@ export class Agent {
   /**
    * Runs a command in the sandbox and returns its exit code and output. `/bin/sh -c` runs a string; a list is
    * an argument vector. The client stops waiting after `timeoutMs` milliseconds. The service kills the
-   * process group after `timeout` seconds.
+   * process group after `timeout` seconds. An exit code other than 0 is no failure of this method, but of
+   * `check()` of its result.
    */
   async exec(
     command: AgentExecRequest['command'],
     options: RequestOptions & Omit<AgentExecRequest, 'command'> = {},
-  ): Promise<AgentExecResponse> {
+  ): Promise<CommandResult> {
     const { signal, timeoutMs, traceId, ...rest } = options;
     const request = { signal, timeoutMs, traceId, isUnbounded: true };
-    return await this.#connection.call('agentExec', { ...request, ...this.#params, body: { command, ...rest } });
+    const body = { command, ...rest };
+    return new CommandResult(await this.#connection.call('agentExec', { ...request, ...this.#params, body }));
   }
 
   /**

@@ -3,6 +3,7 @@ export { Agent, type InvokeOptions, type LogOptions } from './agent.ts';
 export type { Agents, CreateOptions } from './agents.ts';
 export type { CallQuery, Calls } from './calls.ts';
 export type { Code } from './code.ts';
+export { CommandFailed, CommandResult } from './command-result.ts';
 export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';
 export { RookeryError, type RookeryErrorDetails } from './error.ts';
 export type { EventOptions, Events, RookeryEvent } from './events.ts';

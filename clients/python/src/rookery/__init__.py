@@ -19,6 +19,7 @@ from ._error import (
     Unauthenticated,
     Unavailable,
 )
+from ._results import CommandFailed, CommandResult
 from ._sync.agents import Agent
 from ._sync.client import Rookery
 from ._sync.files import FileWatch
@@ -38,6 +39,8 @@ __all__ = [
     "AsyncTerminal",
     "Call",
     "CodeRun",
+    "CommandFailed",
+    "CommandResult",
     "Conflict",
     "Event",
     "ExecutionFailed",

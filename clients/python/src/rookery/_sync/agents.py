@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from .. import types as wire
 from .._error import NotFound
+from .._results import CommandResult
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given
 from .code import Code
@@ -227,17 +228,17 @@ class Agent:
         stdin: Optional[str] = None,
         command_seconds: Optional[int] = None,
         timeout: Optional[float] = None,
-    ) -> wire.AgentExecResponse:
+    ) -> CommandResult:
         """Runs a command in the sandbox and returns its exit code and output.
 
         `/bin/sh -c` runs a string; a list is an argument vector. The service kills the process group after
-        `command_seconds` seconds. The client stops waiting after `timeout` seconds without an answer.
+        `command_seconds` seconds. The client stops waiting after `timeout` seconds without an answer. An exit
+        code other than 0 is no failure of this method, but of `check()` of its result.
         """
         words = command if isinstance(command, str) else list(command)
         body = {"command": words, **given(working_dir=working_dir, env=env, stdin=stdin, timeout=command_seconds)}
         request = Request("agentExec", self._params, body=body, timeout=timeout, is_unbounded=True)
-        answer: wire.AgentExecResponse = self._connection.call(request)
-        return answer
+        return CommandResult(self._connection.call(request))
 
     def terminal(
         self,
