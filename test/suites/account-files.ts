@@ -343,6 +343,18 @@ export function describeAccountFiles(name: string, create: () => Promise<DriverU
         expect(short(await eventsOf(watch))).toEqual(['create file', 'chmod file', 'write file']);
       });
 
+      test('a watch reports a written file by its name only, new or replaced', async () => {
+        const directory = await enter();
+        const watch = await watchOf(directory, true);
+        for (const content of ['new', 'replaced']) {
+          const body = Readable.from([Buffer.from(content)]);
+          await access.writeFile(`${directory}/file`, { mode: null }, body, signal());
+          expect(short(await eventsOf(watch))).toEqual(['create file']);
+        }
+        await put(`${directory}/#47`, 'content');
+        expect(short(await eventsOf(watch))).toEqual(['create #47', 'chmod #47', 'write #47']);
+      });
+
       test('a watch reports changes at once: directories, renames, modes and removals', async () => {
         const directory = await enter();
         await put(`${directory}/file`, 'x');

@@ -160,19 +160,32 @@ _Noreturn void fail_upload(struct upload *upload, int number)
     refuse_error(upload->connection, number, upload->path, "written");
 }
 
+#define TEMPORARY_HEAD ".rookery-"
+#define TEMPORARY_TAIL ".part"
+enum { RANDOM_BYTES = 8 };
+
+bool is_temporary(const char *name)
+{
+    size_t head = strlen(TEMPORARY_HEAD);
+    if (strncmp(name, TEMPORARY_HEAD, head) != 0)
+        return false;
+    const char *random = name + head;
+    return strspn(random, "0123456789abcdef") == 2 * RANDOM_BYTES && strcmp(random + 2 * RANDOM_BYTES, TEMPORARY_TAIL) == 0;
+}
+
 enum naming { CREATE, LINK };
 
 /* Gives the file an unused name beside its target. Returns false with errno. */
 static bool give_unused_name(struct new_file *file, enum naming naming)
 {
     for (int tries = 0; tries < TRIES_OF_NAMES; tries++) {
-        unsigned char random[8];
-        char name[sizeof file->upload.temporary], *at = name + sprintf(name, ".rookery-");
+        unsigned char random[RANDOM_BYTES];
+        char name[sizeof file->upload.temporary], *at = name + sprintf(name, TEMPORARY_HEAD);
         if (getrandom(random, sizeof random, 0) != sizeof random)
             return false;
         for (size_t index = 0; index < sizeof random; index++)
             at += sprintf(at, "%02x", random[index]);
-        strcpy(at, ".part");
+        strcpy(at, TEMPORARY_TAIL);
         int result;
         if (naming == CREATE) {
             result = openat(file->upload.parent, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);

@@ -23,6 +23,8 @@ void demand_regular(int connection, mode_t mode, const char *path);
  * `reads_unknown`: also of a file that reports no size but has content.
  */
 void read_file(int connection, const char *path, bool reads_unknown);
+/* True for the name of an upload's temporary file. */
+bool is_temporary(const char *name);
 /* Removes the temporary file. */
 void discard_upload(struct upload *upload);
 /* Discards the upload, and refuses the request with the reason of `number`. */

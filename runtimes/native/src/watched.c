@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "directories.h"
+#include "files.h"
 #include "reason.h"
 
 enum {
@@ -171,7 +172,7 @@ static bool enter(struct watched *watched, const char *name, bool reports)
     DIR *directory = descriptor < 0 ? NULL : fdopendir(descriptor);
     bool is_good = true;
     for (struct dirent *one; is_good && directory != NULL && (one = readdir(directory)) != NULL;) {
-        if (strcmp(one->d_name, ".") == 0 || strcmp(one->d_name, "..") == 0)
+        if (strcmp(one->d_name, ".") == 0 || strcmp(one->d_name, "..") == 0 || is_temporary(one->d_name))
             continue;
         if (!reports && one->d_type != DT_DIR && one->d_type != DT_UNKNOWN)
             continue;
@@ -214,6 +215,21 @@ static void appeared(struct watched *watched, const char *path, const struct ino
         watched->error = errno;
 }
 
+/*
+ * True for an upload's file without a name, which the kernel reports by its inode: `#47`. A user's file may
+ * have such a name, and then exists.
+ */
+static bool is_unnamed(const struct watched *watched, const char *name, const char *path)
+{
+    if (name[0] != '#' || name[1] == '\0' || name[1 + strspn(name + 1, "0123456789")] != '\0')
+        return false;
+    char *whole = absolute(watched, path);
+    struct stat about;
+    bool is_absent = lstat(whole, &about) < 0 && errno == ENOENT;
+    free(whole);
+    return is_absent;
+}
+
 void watched_handle(struct watched *watched, const struct inotify_event *event)
 {
     if (event->mask & IN_Q_OVERFLOW) {
@@ -226,15 +242,13 @@ void watched_handle(struct watched *watched, const struct inotify_event *event)
     }
     const struct directory *directory = find(watched, event->wd);
     /* Changes of the directory itself are reported by the one above. */
-    if (directory == NULL || event->len == 0)
+    if (directory == NULL || event->len == 0 || is_temporary(event->name))
         return;
     char *path = joined(directory->name, event->name);
     if (event->mask & (IN_CREATE | IN_MOVED_TO))
         appeared(watched, path, event);
-    if (event->mask & IN_MODIFY)
-        changes_add(&watched->changes, WRITTEN, path);
-    if (event->mask & IN_ATTRIB)
-        changes_add(&watched->changes, CHMODDED, path);
+    if (event->mask & (IN_MODIFY | IN_ATTRIB) && !is_unnamed(watched, event->name, path))
+        changes_add(&watched->changes, event->mask & IN_MODIFY ? WRITTEN : CHMODDED, path);
     if (event->mask & IN_DELETE)
         changes_add(&watched->changes, REMOVED, path);
     if (event->mask & IN_MOVED_FROM) {
