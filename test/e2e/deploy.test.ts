@@ -88,6 +88,30 @@ describe('rookery deploy', () => {
     );
   }, 60_000);
 
+  test('deploy takes the schema of type hints, and a call that does not fit it is refused', async () => {
+    await start();
+    const name = `hinted${apps}`;
+    const handle = 'def handle(event: Dict[str, int], context):\n    return sum(event.values())\n';
+    writeFileSync(join(app, 'app.py'), `from typing import Dict\n\n\n${handle}`);
+    const fn = { code: '.', runtime, handler: 'app.handle', inputSchema: 'hints', validateInput: true };
+    writeFileSync(join(app, 'rookery.yaml'), JSON.stringify({ functions: { [name]: fn } }));
+    const urn = `sn:cn:yrk:default:function:0@default@${name}:$latest`;
+    expect(await deploy()).toMatchObject({ code: 0, out: `function 0@default@${name}: created: ${urn}\n` });
+    expect(await deploy()).toMatchObject({ code: 0, out: expect.stringContaining('Nothing has changed.') });
+    const call = (event: string) => cli('function', 'invoke', name, event, ...connection());
+    expect(await call('{"a": 1, "b": 2}')).toMatchObject({ code: 0, out: '3\n' });
+    const refused = await call('{"a": 1, "b": "2"}');
+    expect(refused).toMatchObject({ code: 1, err: expect.stringContaining('event.b: must be an integer, got "2"') });
+
+    edit('app.py', 'Dict[str, int]', 'Dict[str, float]');
+    expect((await diff()).out).toBe(`function 0@default@${name}: to be updated (codePath, inputSchema)\n`);
+    edit('rookery.yaml', '"hints"', '"hint"');
+    expect(await deploy()).toMatchObject({
+      code: 2,
+      err: expect.stringContaining(`functions.${name}.inputSchema must be a JSON Schema or "hints", got "hint"`),
+    });
+  }, 120_000);
+
   test('deploy creates the functions, jobs, schedules and pools of a file together', async () => {
     await start();
     writeFileSync(

@@ -3,14 +3,27 @@ import { EXPOSE, type Expose } from '../../core/address.ts';
 import { environment } from '../../core/agent.ts';
 import { HTTP_PROFILE_DOC, httpProfileName } from '../../core/http-profiles.ts';
 import { PORT_SCHEMA } from '../../core/instance.ts';
-import { isJsonObject } from '../../core/json.ts';
-import { anyObject, boolean, integer, type Kind, list, oneOf, record, type Schema, text } from '../../core/kind.ts';
+import { isJsonObject, type JsonObject } from '../../core/json.ts';
+import {
+  anyObject,
+  boolean,
+  integer,
+  type Kind,
+  kindOf,
+  list,
+  oneOf,
+  record,
+  type Schema,
+  text,
+  wrongAt,
+} from '../../core/kind.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { Problems } from '../../core/problem.ts';
+import { Problems, quote } from '../../core/problem.ts';
 import { restartPolicy } from '../../core/restart-policy.ts';
 import { isSecretName, SECRET_NAME_RULE, type SecretRef, type Variables } from '../../core/secret.ts';
 import { maybe, type ObjectKind, object, optional, required, type ValueOf } from '../../core/shape.ts';
 import { unknownFieldWarnings } from '../../core/unknown-names.ts';
+import { HINTS } from '../code/input-schema.ts';
 import { usageError } from '../shared/exit.ts';
 import { readRequestFile, refuseProblems } from '../shared/input.ts';
 import type { Io } from '../shared/io.ts';
@@ -48,6 +61,16 @@ const AGENT = {
   restart: maybe(restartPolicy, 'What follows when it ends by itself; absent: `never`.'),
 };
 
+const inputSchema: Kind<JsonObject | typeof HINTS> = kindOf(
+  { anyOf: [{ type: 'object' }, { enum: [HINTS] }] },
+  (value, path, problem) => {
+    if (value === HINTS) return HINTS;
+    return isJsonObject(value)
+      ? value
+      : wrongAt(path, `must be a JSON Schema or "${HINTS}", got ${quote(value)}`, problem);
+  },
+);
+
 const FUNCTION = {
   ...RUNS,
   kind: optional(oneOf(['faas', 'agent']), 'faas', '`agent`: agents are made from it.'),
@@ -65,8 +88,8 @@ const FUNCTION = {
     'Calls at once in one instance.',
   ),
   inputSchema: maybe(
-    anyObject,
-    'The JSON Schema of the event. With it and a description, the function is a tool of the MCP server.',
+    inputSchema,
+    'The JSON Schema of the event; `hints`: from the type hints of a handler in Python. With it and a description, the function is a tool of the MCP server.',
   ),
   validateInput: optional(boolean, false, 'Events that do not fit `inputSchema` are refused before the call.'),
 };

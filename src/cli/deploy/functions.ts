@@ -1,20 +1,23 @@
+import { resolve } from 'node:path';
 import { META_CODES } from '../../core/codes.ts';
 import { readRegister } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
+import { HINTS, schemaOfHints } from '../code/input-schema.ts';
 import { askMeta, callMeta, metaFailure, metaPath } from '../function/meta-call.ts';
 import { expandName, functionUrl } from '../function/records.ts';
 import { CliError } from '../shared/exit.ts';
 import { refuseProblems } from '../shared/input.ts';
-import type { DeployedFunction } from './file.ts';
+import type { DeployedFunction, Deployment } from './file.ts';
 import { differences, nothing, type Planning, type Step } from './step.ts';
 
 const NOT_EXPOSED = { port: 0 };
 const FIXED = ['name', 'kind', 'runtime'];
 
 /** Plans the step for the latest version of a function. Published versions never change. */
-export async function planFunction(planning: Planning, given: string, fn: DeployedFunction): Promise<Step> {
+export async function planFunction(planning: Planning, given: string, declared: DeployedFunction): Promise<Step> {
   const { client, deployment } = planning;
+  const fn = await withSchema(deployment, given, declared);
   const name = expandName(given);
   const url = await planning.codeUrl(fn.code);
   const asks = planning.asks(fn);
@@ -68,7 +71,19 @@ export async function planFunction(planning: Planning, given: string, fn: Deploy
   };
 }
 
-function bodyOf(name: string, fn: DeployedFunction, codePath: string): JsonObject {
+type WholeFunction = Omit<DeployedFunction, 'inputSchema'> & { readonly inputSchema?: JsonObject };
+
+/** Replaces the word `hints` by the schema that the code gives. */
+async function withSchema(deployment: Deployment, given: string, fn: DeployedFunction): Promise<WholeFunction> {
+  const { inputSchema, ...rest } = fn;
+  if (inputSchema === undefined) return rest;
+  if (inputSchema !== HINTS) return { ...rest, inputSchema };
+  const code = resolve(deployment.directory, fn.code);
+  const where = `${deployment.file}: functions.${given}.inputSchema:`;
+  return { ...rest, inputSchema: await schemaOfHints(where, { ...fn, code }) };
+}
+
+function bodyOf(name: string, fn: WholeFunction, codePath: string): JsonObject {
   const { runtime, handler, cpu, memory, description, timeout, kind, user, ports, image, sandbox, env } = fn;
   return {
     ...{ name, kind, runtime, handler, cpu, memory, timeout, description, storageType: 'package', codePath },

@@ -255,6 +255,24 @@ describe('rookery function', () => {
     expect(await get()).toMatchObject({ codePath: '/app', rootfs: { mounts: [{ source: tmpdir(), target: '/app' }] } });
   });
 
+  test('register and update take the schema of the type hints of the handler', async () => {
+    await file('app.py', 'def handle(event: dict, context):\n    return event\n');
+    const args = ['--input-schema', 'hints', '--no-dependencies'];
+    expect(await cli(...REGISTER, '--kind', 'faas', '--code', directory, ...args)).toMatchObject({ code: 0 });
+    const schema = async () => JSON.parse((await cli('function', 'get', 'hello', '--json')).out).inputSchema;
+    expect(await schema()).toEqual({ type: 'object' });
+    await file('app.py', 'def handle(event: int, context):\n    return event\n');
+    // The code is where the latest revision has it.
+    expect(await cli('function', 'update', 'hello', ...args)).toMatchObject({ code: 0 });
+    expect(await schema()).toEqual({ type: 'integer' });
+    await file('app.py', 'def handle(event, context):\n    return event\n');
+    expect(await cli('function', 'update', 'hello', ...args)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('the parameter event has no type hint'),
+    });
+    expect(await schema()).toEqual({ type: 'integer' });
+  });
+
   test('a flag beside a file changes one field of the file', async () => {
     const path = await file(
       'f.yaml',

@@ -183,7 +183,10 @@ function addFunctionFlags(command: Command): Command {
     .option('--memory <mb>', 'MB (default: 2048)')
     .option('--timeout <time>', 'the longest that a call may take: 30s, 15m')
     .option('--description <text>', 'what it is for')
-    .option('--input-schema <json>', 'the JSON Schema of the event: JSON, @file, or - for stdin; {} removes it')
+    .option(
+      '--input-schema <json>',
+      'the JSON Schema of the event: JSON, @file, - for stdin, or hints for the type hints of the handler; {} removes it',
+    )
     .option('--validate-input', 'refuse events that do not fit the schema, before the call')
     .option('--no-validate-input', 'call the function with any event')
     .option('--sandbox <type>', `${oneOf(SANDBOX_TYPES)}; else the default of the service`)

@@ -5,6 +5,7 @@ import { isJsonObject, type JsonObject } from '../../core/json.ts';
 import { LATEST } from '../../core/urn.ts';
 import { checkHandler, isOfImage, missingImage } from '../agent/create.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from '../code/dependencies.ts';
+import { HINTS, schemaOfHints } from '../code/input-schema.ts';
 import { runtimeOf } from '../code/runtime.ts';
 import { mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
 import { type VariableOptions, variablesOf } from '../deploy/file.ts';
@@ -56,20 +57,20 @@ export async function registerFunction(
   sent: FunctionFlags & { readonly kind: string },
   isKindDefault: boolean,
 ): Promise<void> {
-  const options = await withSchema(io, sent);
-  const file = await readFile(io, options);
-  const kind = isKindDefault ? String(file?.kind ?? options.kind) : options.kind;
+  const file = await readFile(io, sent);
+  const kind = isKindDefault ? String(file?.kind ?? sent.kind) : sent.kind;
   const name = given === undefined ? file?.name : expandName(given);
-  if (name === undefined && options.file === undefined) {
+  if (name === undefined && sent.file === undefined) {
     throw usageError(
       'The function needs a name: rookery function register <name> --code <dir> --handler <module.function>.',
     );
   }
-  if (file === undefined && isOfImage(options.sandbox) && options.image === undefined) {
-    throw missingImage(String(options.sandbox));
+  if (file === undefined && isOfImage(sent.sandbox) && sent.image === undefined) {
+    throw missingImage(String(sent.sandbox));
   }
-  const client = await Client.open(options, io);
-  const runtime = file === undefined ? await registeredRuntime(client, options) : undefined;
+  const client = await Client.open(sent, io);
+  const runtime = file === undefined ? await registeredRuntime(client, sent) : undefined;
+  const options = await withSchema(io, sent, { runtime, ...file, kind });
   const packaged = await uploaded(io, client, options);
   const flags = fieldsFromFlags(options, kind, file ?? {}, packaged);
   const usual = options.file === undefined ? { cpu: 1000, memory: 2048, runtime } : {};
@@ -86,10 +87,22 @@ export async function registerFunction(
   await warnOfMissingCode(io, client, fn);
 }
 
-/** Replaces `--input-schema @file` and `-` by the JSON that they name. */
-async function withSchema<T extends FunctionFlags>(io: Io, options: T): Promise<T> {
+/** Replaces `--input-schema @file`, `-` and `hints` by JSON. `base` has the other fields of the function. */
+async function withSchema<T extends FunctionFlags>(io: Io, options: T, base: JsonObject): Promise<T> {
   const { inputSchema } = options;
-  return inputSchema === undefined ? options : { ...options, inputSchema: await readJsonArgument(io, inputSchema) };
+  if (inputSchema === undefined) return options;
+  if (inputSchema !== HINTS) return { ...options, inputSchema: await readJsonArgument(io, inputSchema) };
+  const isHere = base.kind !== 'agent' && (base.storageType === 'local' || base.storageType === 'copy');
+  const schema = await schemaOfHints('--input-schema', {
+    code: options.code ?? (isHere ? String(base.codePath) : undefined),
+    handler: options.handler ?? textOf(base.handler),
+    runtime: options.runtime ?? textOf(base.runtime),
+  });
+  return { ...options, inputSchema: JSON.stringify(schema) };
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
 }
 
 /** Fields of a request with the flag that sets each, and the unit of its bounds. */
@@ -144,13 +157,13 @@ export async function updateFunction(
   given: string,
   wanted: FunctionFlags & { readonly revision?: string },
 ): Promise<void> {
-  const options = await withSchema(io, wanted);
   const name = parseFunction(given);
-  const client = await Client.open(options, io);
-  const file = await readFile(io, options);
+  const client = await Client.open(wanted, io);
+  const file = await readFile(io, wanted);
   const latest = await getLatest(client, name);
   const ofFile = Object.entries(file ?? {}).filter(([, value]) => value !== null);
   const base = { ...latest, ...Object.fromEntries(ofFile) };
+  const options = await withSchema(io, wanted, base);
   const packaged = await uploaded(io, client, options);
   const flags = { ...file, ...fieldsFromFlags(options, latest.kind, base, packaged) };
   const sent = { ...flags, ...(await dependenciesOf(io, client, options, packaged, { ...base, ...flags })) };

@@ -3,7 +3,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { findPythonDir } from '../host/own-paths.ts';
+import { findPythonDir } from '../../lib/own-paths.ts';
 import type { BridgeRules } from './bridge-rules.ts';
 import { askDaemon, SecurityOptions } from './daemon.ts';
 import { Engine } from './engine.ts';

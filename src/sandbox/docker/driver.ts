@@ -7,6 +7,7 @@ import type { HostPathPolicy } from '../../core/host-path.ts';
 import { Counter } from '../../lib/counter.ts';
 import { within } from '../../lib/deadline.ts';
 import { OpenedLog } from '../../lib/opened-log.ts';
+import { findPythonDir } from '../../lib/own-paths.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
@@ -25,7 +26,6 @@ import type {
   SandboxStats,
   StartedSandbox,
 } from '../driver.ts';
-import { findPythonDir } from '../host/own-paths.ts';
 import { ContainerAccess } from './access.ts';
 import { BridgeRules } from './bridge-rules.ts';
 import { ContainerEntry, OpenAccesses } from './container-entry.ts';

@@ -4,8 +4,8 @@ import { failedPrecondition, messageOf } from '../../core/error.ts';
 import { checkHostPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/instance.ts';
 import { openPath } from '../../lib/opened-path.ts';
+import { assertNoLinks } from '../../lib/own-paths.ts';
 import type { SandboxSpec } from '../driver.ts';
-import { assertNoLinks } from '../host/own-paths.ts';
 
 const WRITABLE_BY_ALL = 0o002;
 /** Trees that the kernel provides in a container. Mounts are permitted only below /dev/shm. */

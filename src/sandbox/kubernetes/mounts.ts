@@ -7,7 +7,7 @@ import { failedPrecondition, messageOf } from '../../core/error.ts';
 import { checkHostPath, type FoundPath, type HostPathPolicy } from '../../core/host-path.ts';
 import type { MountSpec } from '../../core/instance.ts';
 import { findPath } from '../../lib/opened-path.ts';
-import { assertNoLinks } from '../host/own-paths.ts';
+import { assertNoLinks } from '../../lib/own-paths.ts';
 import { archiveOf } from './code-archive.ts';
 import { POD, type PodCode, type PodManager, type PodOrder, type PodStarted, TakesNoCode } from './manager.ts';
 

@@ -2,13 +2,13 @@ import { join } from 'node:path';
 import { deadlineExceeded, type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { within } from '../../lib/deadline.ts';
+import { findPythonDir } from '../../lib/own-paths.ts';
 import type { ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import type { FrameSocket } from '../host/frame-socket.ts';
 import type { SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
-import { findPythonDir } from '../host/own-paths.ts';
 import type { PythonHostOptions } from '../host/settings.ts';
 import {
   isolationOf,

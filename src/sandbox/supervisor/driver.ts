@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { type ErrorCode, messageOf, ServiceError, unavailable } from '../../core/error.ts';
 import { within } from '../../lib/deadline.ts';
 import { linkedTo, onAbort, sharedController } from '../../lib/linked-signal.ts';
+import { findPythonDir } from '../../lib/own-paths.ts';
 import type { ListedSandbox, ProbeResult, SandboxHandle, SandboxSpec, StartedSandbox } from '../driver.ts';
 import { UNBOUNDED_DISK } from '../host/disk-watch.ts';
 import { readState, type SandboxStateFile } from '../host/handle.ts';
 import { HostDriver } from '../host/host-driver.ts';
 import { Interpreters } from '../host/interpreters.ts';
 import { type NetworkOptions, networkKindOf, SHARED_NETWORK } from '../host/network.ts';
-import { findPythonDir } from '../host/own-paths.ts';
 import type { PythonHostOptions } from '../host/settings.ts';
 import {
   isolationOf,

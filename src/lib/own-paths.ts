@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { realpath } from 'node:fs/promises';
 import { dirname, join, posix } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { failedPrecondition, internal } from '../../core/error.ts';
+import { failedPrecondition, internal } from '../core/error.ts';
 
 /**
  * Finds `runtimes/python` of this installation, for the sources and the built program. Fails with `internal`.
