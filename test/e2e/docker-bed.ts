@@ -7,6 +7,9 @@ const WAIT_MS = 60_000;
 const CODE = `
 import os
 n = 0
+def remember(event, context):
+    context.state["n"] = context.state.get("n", 0) + 1
+    return context.state["n"]
 def count(event, context):
     global n
     n += 1

@@ -52,6 +52,18 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     for (const id of [eater, victim, ender]) expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
   });
 
+  test('a durable agent in docker sleeps without a container, and its next call starts it with its state', async () => {
+    const { bed, daemon } = under;
+    const id = await bed.create('durable', 'code.remember', under.spec({}), { durable: true });
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    const { sandbox_id: container } = await under.record(id);
+    expect(await bed.ask('POST', `/api/agent/${id}/sleep`)).toMatchObject({ status: 200 });
+    expect(await under.record(id)).toMatchObject({ status: 'SLEEPING', sandbox_id: '' });
+    expect(await daemon.docker('ps', '--all', '--quiet', '--filter', `id=${container}`)).toBe('');
+    expect((await bed.invoke(id)).body.data).toBe(2);
+    expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  });
+
   test("agents with runtime custom image run the image's command in its directory, also after a server restart", async () => {
     const { bed, daemon } = under;
     const image = `rookery-test/e2e-${process.pid}`;

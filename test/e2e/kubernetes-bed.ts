@@ -73,15 +73,15 @@ export class KubernetesBed {
   }
 
   /** Creates an agent in its own pod, since no pool has its mount. */
-  async createOwn(name: string, handler: string): Promise<string> {
-    const answer = await this.tryOwn(name, handler);
+  async createOwn(name: string, handler: string, body: object = {}): Promise<string> {
+    const answer = await this.tryOwn(name, handler, body);
     if (answer.status !== 200) throw new Error(`create answered ${answer.status}: ${JSON.stringify(answer.body)}`);
     return String(answer.body.instance_id);
   }
 
-  async tryOwn(name: string, handler: string): Promise<Answer> {
+  async tryOwn(name: string, handler: string, body: object = {}): Promise<Answer> {
     const spec = { runtime: RUNTIME, rootfs: { imageurl: '' }, ...SIZE };
-    return await this.bed.ask('POST', '/api/agent', this.bed.createBody(name, handler, spec));
+    return await this.bed.ask('POST', '/api/agent', this.bed.createBody(name, handler, spec, body));
   }
 
   /** Creates an agent from a code package, in a pod of the given pool. */

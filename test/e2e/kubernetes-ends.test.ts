@@ -18,6 +18,11 @@ def handle(event, context):
     return count
 
 
+def remember(event, context):
+    context.state['n'] = context.state.get('n', 0) + 1
+    return context.state['n']
+
+
 def hang(event, context):
     time.sleep(600)
 
@@ -64,6 +69,16 @@ describeWith(['kubernetes'], 'with a cluster', () => {
       const { name: namespace, core } = kubernetes.namespace;
       await core.createNamespacedPodEviction({ namespace, name, body: { metadata: { name, namespace } } });
     };
+
+    test('a durable agent sleeps without a pod, and its next call starts it with its state', async () => {
+      const id = await kubernetes.createOwn('durable', 'work.remember', { durable: true });
+      agents.push(id);
+      expect(await kubernetes.value(id)).toBe(1);
+      expect((await kubernetes.bed.ask('POST', `/api/agent/${id}/sleep`)).status).toBe(200);
+      expect(await kubernetes.record(id)).toMatchObject({ status: 'SLEEPING', sandbox_id: '' });
+      await kubernetes.nothingIsLeft();
+      expect(await kubernetes.value(id)).toBe(2);
+    });
 
     test("an instance whose own pod is evicted is FAILED with the cluster's message, and its calls end", async () => {
       const id = await own('evicted', 'work.hang');

@@ -13,6 +13,9 @@ def count(event, context):
     n += 1
     print("call", n)
     return n
+def remember(event, context):
+    context.state["n"] = context.state.get("n", 0) + 1
+    return context.state["n"]
 def listen(event, context):
     import threading
     from http.server import HTTPServer, SimpleHTTPRequestHandler
@@ -107,6 +110,18 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(supervisord.programs()).not.toContain(program);
     expect(supervisord.included().filter(name => name.includes(program))).toEqual([]);
     expect(readdirSync(join(bed.server.dataDir, 'run/supervisor/instances'))).toEqual([]);
+  });
+
+  test('a durable agent of supervisord sleeps without a program, and its next call starts it with its state', async () => {
+    const { bed, supervisord } = under;
+    const id = await bed.create('durable', 'code.remember', SUPERVISED, { durable: true });
+    expect((await bed.invoke(id)).body.data).toBe(1);
+    const { sandbox_id: program } = await under.record(id);
+    expect(await bed.ask('POST', `/api/agent/${id}/sleep`)).toMatchObject({ status: 200 });
+    expect(await under.record(id)).toMatchObject({ status: 'SLEEPING', sandbox_id: '' });
+    expect(supervisord.programs()).not.toContain(program);
+    expect((await bed.invoke(id)).body.data).toBe(2);
+    expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
   });
 
   test('agents of supervisord run HTTP servers', async () => {
