@@ -187,14 +187,16 @@ export class FunctionInvoker {
     return this.#sessionCalls.interrupt(version.fn.urn, id) || version.scaler.hasSession(id);
   }
 
-  /** Returns the version if `tenant` may call it with these headers. Fails as `invoke` does. */
+  /** Returns the version if `tenant` may call it with these headers and event. Fails as `invoke` does. */
   async check(
     urn: string,
     tenant: string | null,
     headers: FunctionCallHeaders = PLAIN_CALL,
+    event?: Buffer,
   ): Promise<FunctionDefinition> {
     const version = await this.#find(urn, tenant);
     groupKeyOf(version, headers);
+    if (event && version.fn.inputSchema) checkEvent(version.fn.inputSchema, event);
     return version.fn;
   }
 

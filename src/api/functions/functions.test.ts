@@ -245,6 +245,17 @@ describe('an asynchronous function call', () => {
     expect(await it.post(PATH.replace('hello', 'nosuch'), { 'x-invoke-type': 'async' })).toMatchObject({ status: 404 });
   });
 
+  it('an asynchronous or streamed call answers 400 when its event does not fit the schema', async () => {
+    await using it = bed();
+    it.harness.catalog.functions.set(URN, functionDefinition({ inputSchema: { required: ['n'] } }));
+    for (const headers of [{ 'x-invoke-type': 'async' }, { accept: 'text/event-stream' }]) {
+      const message = 'the event does not fit the inputSchema of the function: event.n: is required';
+      expect(await it.post(PATH, headers)).toMatchObject({ status: 400, body: { code: 200400, message } });
+    }
+    expect(it.submitted).toEqual([]);
+    expect(await it.post(PATH, { 'x-invoke-type': 'async' }, '{"n":1}')).toMatchObject({ status: 202 });
+  });
+
   it('an asynchronous call rejects webhook URLs outside the allowed prefixes or with escaped path steps', async () => {
     await using it = bed({ webhookPrefixes: ['https://hooks.example.com/ours/'] });
     const send = (url: string) => it.post(PATH, { 'x-invoke-type': 'async', 'x-webhook-url': url });

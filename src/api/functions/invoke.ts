@@ -203,7 +203,7 @@ async function submit(
 ): Promise<void> {
   const { functions, asyncCalls, webhookPrefixes } = options;
   try {
-    const fn = await functions.check(urn, tenant, headers);
+    const fn = await functions.check(urn, tenant, headers, call.body);
     const webhookUrl = readWebhookUrl(ANSWER_HEADERS.webhookUrl.read(exchange.raw.headers), webhookPrefixes);
     const { header, body } = call;
     const requestId = await asyncCalls.submit({ urn, tenant: fn.tenant, headers, header, body, webhookUrl, origin });

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { type FakeInstance, InvokerHarness } from '../../../test/functions/harness.ts';
+import { type FakeInstance, functionDefinition, InvokerHarness } from '../../../test/functions/harness.ts';
 import { testFrontend } from '../../../test/http/frontend.ts';
 import { memoryAwsKeys } from '../../../test/http/memory-aws-keys.ts';
 import { notFound } from '../../core/error.ts';
@@ -70,7 +70,7 @@ function bed({ canChange = true } = {}) {
     for (const { calls } of harness.launcher.launched) for (const running of [...calls]) end(running);
     return await answer;
   };
-  return { send, call, submitted, [Symbol.asyncDispose]: () => frontend[Symbol.asyncDispose]() };
+  return { harness, send, call, submitted, [Symbol.asyncDispose]: () => frontend[Symbol.asyncDispose]() };
 }
 
 const HELLO = '/svc@hello/invocations';
@@ -117,6 +117,22 @@ describe('invocations by clients of Lambda', () => {
     const { status, text } = await it.send('POST', HELLO, { 'x-amz-invocation-type': 'Event' }, '{"a":1}');
     expect({ status, text }).toEqual({ status: 202, text: '' });
     expect(it.submitted).toMatchObject([{ urn: expect.stringContaining('0@svc@hello:$latest') }]);
+  });
+
+  test('an event that does not fit the schema of its function is refused and not queued', async () => {
+    await using it = bed();
+    const urn = 'sn:cn:yrk:default:function:0@svc@hello:$latest';
+    it.harness.catalog.functions.set(urn, functionDefinition({ inputSchema: { required: ['a'] } }));
+    for (const type of ['Event', 'RequestResponse']) {
+      expect(await it.send('POST', HELLO, { 'x-amz-invocation-type': type }, '{"b":1}')).toMatchObject({
+        status: 400,
+        body: { message: 'the event does not fit the inputSchema of the function: event.a: is required' },
+      });
+    }
+    expect(it.submitted).toEqual([]);
+    expect(await it.send('POST', HELLO, { 'x-amz-invocation-type': 'Event' }, '{"a":1}')).toMatchObject({
+      status: 202,
+    });
   });
 
   test('a dry run answers 204 and runs nothing', async () => {

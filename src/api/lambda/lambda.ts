@@ -194,8 +194,8 @@ class Invocation {
 
   async #submit(named: Named, { urn, headers, call, origin }: FunctionInvocation): Promise<void> {
     const { functions, asyncCalls } = this.#options;
-    const { tenant } = await functions.check(urn, this.#request.tenant);
     const { header, body } = call;
+    const { tenant } = await functions.check(urn, this.#request.tenant, headers, body);
     await asyncCalls.submit({ urn, tenant, headers, header, body, webhookUrl: '', origin });
     this.#exchange.answer(202, '', requestHeaders(header.requestId, named));
   }
