@@ -11,6 +11,8 @@ import { isServerBusy } from './busy-probe.ts';
 const CHECKS = 20;
 const SHORTEST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 10_000;
+/** Share of a core above which the processes of an agent are at work. */
+const WORKING_SHARE = 0.05;
 
 export interface AgentIdleOptions {
   readonly table: AgentTable;
@@ -24,7 +26,8 @@ export interface AgentIdleOptions {
 /**
  * Ends agents that nothing has used for their idle time. The time begins with the start, with a resume and
  * with the start of a service. A running call, command or stream is use until it ends,
- * and so is work that the server itself reports (`HealthyBusy` of the profile `agentcore`).
+ * and so is work that the server itself reports (`HealthyBusy` of the profile `agentcore`). For an agent that
+ * would sleep, so is the processor time of its processes.
  */
 export class AgentIdle {
   readonly #options: AgentIdleOptions;
@@ -40,7 +43,11 @@ export class AgentIdle {
     const idleMs = idleTimeOf(spec);
     if (idleMs === undefined || this.#isClosed) return;
     const { httpProfile: profile } = spec;
-    const use = { idleMs, profile, open: 0, usedMs: performance.now(), calls: 0, cancel: () => undefined };
+    const use: AgentUse = {
+      ...{ idleMs, profile, open: 0, usedMs: performance.now(), calls: 0 },
+      ...{ countsWork: sleepsWhenIdle(spec), work: undefined },
+      cancel: () => undefined,
+    };
     this.#options.table.set(id, { use });
     if (Number.isFinite(idleMs)) this.#wait(id, use);
   }
@@ -90,11 +97,17 @@ export class AgentIdle {
     const { callsBegun } = live;
     if (live.inFlight > 0 || use.open > 0 || callsBegun !== use.calls) use.usedMs = performance.now();
     use.calls = callsBegun;
-    if (performance.now() - use.usedMs < use.idleMs) return this.#wait(id, use);
-    if (await isServerBusy(() => live.driver.access?.(live.handle), use.profile)) use.usedMs = performance.now();
+    if (performance.now() - use.usedMs < use.idleMs) {
+      use.work = undefined;
+      return this.#wait(id, use);
+    }
+    const isBusy = await isServerBusy(() => live.driver.access?.(live.handle), use.profile);
+    const isWorking = use.countsWork ? await this.#isWorking(live, use) : false;
+    if (isBusy || isWorking === true) use.usedMs = performance.now();
     // The agent was deleted or paused, or a call began, while its server answered.
     if (this.#options.table.get(id)?.use !== use) return;
-    if (performance.now() - use.usedMs < use.idleMs || live.inFlight > 0) return this.#wait(id, use);
+    const isUsed = performance.now() - use.usedMs < use.idleMs || live.inFlight > 0;
+    if (isUsed || isWorking === null) return this.#wait(id, use);
     try {
       this.#options.log.info({ instanceId: id }, 'idle time of agent is over');
       await this.#options.expire(id);
@@ -104,6 +117,19 @@ export class AgentIdle {
       this.#options.log.warn({ instanceId: id, reason: messageOf(error) }, 'end of idle agent failed; retrying');
       this.#wait(id, use);
     }
+  }
+
+  /**
+   * Returns true if the processes of an agent have worked since the check before; null at the first check,
+   * which has nothing to compare. False if their processor time cannot be read. Never rejects.
+   */
+  async #isWorking({ driver, handle }: LiveInstance, use: AgentUse): Promise<boolean | null> {
+    const before = use.work;
+    const stats = await driver.stats(handle).catch(() => undefined);
+    if (stats === undefined) return false;
+    use.work = { atMs: performance.now(), cpuMicros: stats.cpuMicros };
+    if (before === undefined) return null;
+    return stats.cpuMicros - before.cpuMicros > (use.work.atMs - before.atMs) * 1000 * WORKING_SHARE;
   }
 }
 

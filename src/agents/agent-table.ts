@@ -22,6 +22,10 @@ export interface AgentUse {
   usedMs: number;
   /** Calls that had begun at the last check. */
   calls: number;
+  /** True if work of its processes between calls is use too. */
+  readonly countsWork: boolean;
+  /** Processor time at an earlier check without use; undefined: none was read since the last use. */
+  work: { readonly atMs: number; readonly cpuMicros: number } | undefined;
   cancel: () => void;
 }
 

@@ -224,6 +224,25 @@ test('an agent without use falls asleep after its time, and again after a wake',
   await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
 });
 
+test('an agent without use whose processes work falls asleep only when they wait', async () => {
+  await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
+  const { driver } = bed;
+  let reads = 0;
+  driver.stats = async () => {
+    reads += 1;
+    // A second of processor time between two reads, which are 50 ms apart.
+    return { memoryBytes: 0, cpuMicros: Math.min(reads, 10) * 1_000_000, processes: 1 };
+  };
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+  expect(reads).toBeGreaterThan(10);
+});
+
+test('an agent whose processor time cannot be read falls asleep', async () => {
+  await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
+  bed.driver.stats = () => Promise.reject(unavailable('no stats'));
+  await vi.waitFor(async () => expect(await bed.status()).toBe('SLEEPING'), { timeout: 20_000 });
+});
+
 test('an agent with an open command is not put to sleep', async () => {
   await using bed = await one();
   const { agents, id } = bed;

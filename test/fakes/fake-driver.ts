@@ -300,7 +300,7 @@ export class FakeDriver implements SandboxDriver {
 
   async stats(): Promise<SandboxStats> {
     this.#assertHere();
-    return { memoryBytes: process.memoryUsage.rss(), cpuMicros: process.cpuUsage().user, processes: 1 };
+    return { memoryBytes: process.memoryUsage.rss(), cpuMicros: 0, processes: 1 };
   }
 
   async *logs(handle: SandboxHandle, request: LogRequest, signal: AbortSignal): AsyncIterable<Buffer> {
