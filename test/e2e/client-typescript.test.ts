@@ -209,6 +209,14 @@ test('a create with a lost answer is repeated and makes only one agent', async (
   }
 });
 
+test('clients that get or create an agent at the same time get the same agent', async () => {
+  const wanted = { name: 'shared', code: codeOf('app', NODE) };
+  const agents = await Promise.all(Array.from({ length: 5 }, () => rookery.agents.getOrCreate(wanted)));
+  expect(new Set(agents.map(({ id }) => id)).size).toBe(1);
+  for (const agent of agents) expect(await agent.invoke({ name: 'Ada' })).toMatchObject({ text: 'Hello, Ada' });
+  await agents[0]?.delete();
+});
+
 test('the history lists calls over pages with filters and returns one call', async () => {
   await using agent = await rookery.agents.create({ code: codeOf('app', NODE) });
   for (const name of ['Ada', 'Grace']) await agent.invoke({ name });

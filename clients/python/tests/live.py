@@ -235,6 +235,13 @@ class Awaited(WithCode, unittest.IsolatedAsyncioTestCase):
                         if change.name == "made":
                             break
                 self.assertTrue(await agent.files.exists("/tmp/made"))
+            shared = await asyncio.gather(
+                *(rookery.agents.get_or_create("shared", self.code, runtime=RUNTIME) for _ in range(5))
+            )
+            self.assertEqual(len({one.id for one in shared}), 1)
+            self.assertEqual(shared[0].name, "shared")
+            self.assertEqual((await shared[4].invoke({"name": "Ada"}))["text"], "Hello, Ada")
+            await shared[0].delete()
             function = await rookery.functions.register("pyasync", self.code, runtime=RUNTIME)
             self.assertEqual([piece async for piece in function.stream({"words": ["one"]})], ["one", "end"])
             await function.delete()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import pickle
 import re
@@ -257,6 +258,76 @@ class Packages(unittest.TestCase):
         with tempfile.TemporaryDirectory() as place:
             with tarfile.open(pack(self.code, Path(place) / "1", follows_links).archive) as tar:
                 return tar.getnames()
+
+
+class GetOrCreate(unittest.TestCase):
+    LIST, CREATE = "GET /api/agent", "POST /api/agent"
+
+    def listed(self, *statuses: str) -> "tuple[int, object]":
+        found = [{"instance_id": "x", "name": "shared", "status": status} for status in statuses]
+        return 200, {"instances": found, "next_cursor": None}
+
+    def sent(self, answers: "list[tuple[int, object]]", program: "Callable[[Rookery], object]") -> "list[str]":
+        """Runs the program with a service that gives the answers in their order, and returns its requests."""
+        sent = []
+
+        class Service(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                status, body = answers[len(sent)]
+                sent.append("%s %s" % (self.command, self.path.partition("?")[0]))
+                content = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+            threading.Thread(target=service.serve_forever).start()
+            try:
+                with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=30, retries=0) as rookery:
+                    program(rookery)
+            finally:
+                service.shutdown()
+        return sent
+
+    def test_an_existing_agent_is_returned_as_it_is(self) -> None:
+        for status in ("RUNNING", "SLEEPING", "FAILED"):
+            got = []
+            sent = self.sent([self.listed(status)], lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+            self.assertEqual(([agent.record["status"] for agent in got], sent), ([status], [self.LIST]))
+
+    def test_the_agent_of_a_client_that_creates_it_at_the_same_time_is_waited_for(self) -> None:
+        taken = (409, {"code": 409, "message": "agent default/shared already exists", "instance_id": "x"})
+        answers = [self.listed(), taken, self.listed("CREATING"), self.listed("RUNNING")]
+        got = []
+        sent = self.sent(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+        self.assertEqual(([agent.id for agent in got], sent), (["x"], [self.LIST, self.CREATE, self.LIST, self.LIST]))
+
+    def test_the_agent_is_created_when_the_holder_of_its_name_is_deleted_at_the_same_time(self) -> None:
+        record = {"instance_id": "new", "name": "shared", "status": "RUNNING"}
+        created = [(200, {"code": 200, "instance_id": "new"}), (200, {"code": 200, "instance": record})]
+        got = []
+        answers = [self.listed("STOPPING"), self.listed(), *created]
+        sent = self.sent(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+        self.assertEqual([agent.id for agent in got], ["new"])
+        self.assertEqual(sent, [self.LIST, self.LIST, self.CREATE, "GET /api/agent/new"])
+
+    def test_another_refusal_of_the_create_is_raised(self) -> None:
+        refused = (409, {"code": 409, "message": "idempotency key k was used with another request"})
+
+        def program(rookery: Rookery) -> None:
+            with self.assertRaisesRegex(package.Conflict, "idempotency key k"):
+                rookery.agents.get_or_create("shared")
+            with self.assertRaisesRegex(RookeryError, "never replaces"):
+                rookery.agents.get_or_create("shared", replace=True)
+
+        self.assertEqual(self.sent([self.listed(), refused], program), [self.LIST, self.CREATE])
 
 
 class Connections(unittest.TestCase):

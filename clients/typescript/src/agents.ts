@@ -3,8 +3,10 @@ import { basename, resolve } from 'node:path';
 import { Agent } from './agent.ts';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
-import { NotFound } from './failures.ts';
+import { usageError } from './error.ts';
+import { Conflict, NotFound } from './failures.ts';
 import type { CreateAgentRequest, Mount, Operations } from './generated.ts';
+import { untilThere } from './looks.ts';
 import { type RunOptions, runFields } from './runs.ts';
 
 export interface CreateOptions extends RunOptions, RequestOptions {
@@ -40,6 +42,12 @@ export interface CreateOptions extends RunOptions, RequestOptions {
   readonly idempotencyKey?: string;
 }
 
+/** Options of `Agents.getOrCreate`. */
+export type GetOrCreateOptions = Omit<CreateOptions, 'name' | 'replace'> & { readonly name: string };
+
+/** States of an agent that another client creates or deletes at this moment. */
+const CHANGING: ReadonlySet<string> = new Set(['CREATING', 'STOPPING']);
+const PAUSES = { firstMs: 100, longestMs: 500 };
 /** Path in the sandbox at which the code is mounted. */
 const CODE_PATH = '/code';
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -87,11 +95,35 @@ export class Agents {
     return await this.#read(instance_id, request);
   }
 
+  /**
+   * Returns the agent that has the name, or creates it. An existing agent is returned as it is, whatever its
+   * state: its code and its settings are not compared with the options. If another client creates or deletes
+   * the agent at the same time, the method waits for its end. Without `timeoutMs` the wait has no limit.
+   */
+  async getOrCreate(options: GetOrCreateOptions): Promise<Agent> {
+    const { name, namespace = 'default', signal, timeoutMs, traceId } = options;
+    if ((options as CreateOptions).replace === true)
+      throw usageError('getOrCreate never replaces an agent: call create with replace: true instead');
+    return await untilThere({ signal, timeoutMs, traceId }, PAUSES, async request => {
+      for (;;) {
+        const agent = await this.#find(name, namespace, request);
+        if (agent !== undefined) return CHANGING.has(agent.record.status) ? null : { value: agent };
+        try {
+          return { value: await this.create({ ...options, ...request }) };
+        } catch (error) {
+          // Only the refusal of a taken name has the id of the holder.
+          if (!(error instanceof Conflict) || error.body?.instance_id === undefined) throw error;
+        }
+      }
+    });
+  }
+
   /** Returns the agent with an id, or with a name in `namespace`. Fails with status 404 if there is none. */
   async get(idOrName: string, options: RequestOptions & { readonly namespace?: string } = {}): Promise<Agent> {
     if (UUID.test(idOrName)) return await this.#read(idOrName, options);
     const { namespace = 'default' } = options;
-    for await (const agent of this.list({ ...options, namespace, name: idOrName })) return agent;
+    const agent = await this.#find(idOrName, namespace, options);
+    if (agent !== undefined) return agent;
     throw new NotFound(`there is no agent ${namespace}/${idOrName}`, { status: 404 });
   }
 
@@ -113,6 +145,15 @@ export class Agents {
       for (const record of page.instances) yield new Agent(this.#connection, record);
       cursor = page.next_cursor ?? undefined;
     } while (cursor);
+  }
+
+  async #find(
+    name: string,
+    namespace: string,
+    { signal, timeoutMs, traceId }: RequestOptions,
+  ): Promise<Agent | undefined> {
+    for await (const agent of this.list({ signal, timeoutMs, traceId, namespace, name })) return agent;
+    return undefined;
   }
 
   async #read(instanceId: string, options: RequestOptions): Promise<Agent> {

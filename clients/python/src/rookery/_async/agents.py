@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Sequence, Union
 from urllib.parse import urlencode
 
 from .. import types as wire
-from .._error import NotFound
+from .._error import Conflict, NotFound, RookeryError
 from .._results import CommandResult
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given
@@ -17,6 +18,10 @@ from .connection import AsyncConnection
 from .files import AsyncFiles
 from .processes import AsyncProcesses
 from .terminal import AsyncTerminal, open_terminal
+
+#: States of an agent that another client creates or deletes at this moment.
+CHANGING = frozenset(["CREATING", "STOPPING"])
+LOOK_AGAIN = 0.2
 
 
 class AsyncAgents:
@@ -126,6 +131,36 @@ class AsyncAgents:
         )
         return await self._read((await self._connection.call(request))["instance_id"])
 
+    async def get_or_create(
+        self,
+        name: str,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        *,
+        namespace: str = "default",
+        **options: Any,
+    ) -> AsyncAgent:
+        """Returns the agent that has the name, or creates it. The options are those of `create` except `replace`.
+
+        An existing agent is returned as it is, whatever its state: its code and its settings are not compared
+        with the options. If another client creates the agent or deletes it at the same time, the method waits
+        until that has ended; this wait has no limit.
+        """
+        if options.get("replace"):
+            raise RookeryError("get_or_create never replaces an agent: call create with replace=True instead")
+        while True:
+            agent = await self._find(name, namespace)
+            if agent is None:
+                try:
+                    return await self.create(code, name=name, namespace=namespace, **options)
+                except Conflict as error:
+                    # Only the refusal of a taken name has the id of the holder.
+                    if not (error.body or {}).get("instance_id"):
+                        raise
+            elif agent.record["status"] in CHANGING:
+                await asyncio.sleep(LOOK_AGAIN)
+            else:
+                return agent
+
     async def get(self, id_or_name: str, namespace: str = "default") -> AsyncAgent:
         """Returns an agent by its id, or by its name in `namespace`.
 
@@ -133,9 +168,10 @@ class AsyncAgents:
         """
         if is_id(id_or_name):
             return await self._read(id_or_name)
-        async for agent in self.list(namespace=namespace, name=id_or_name):
-            return agent
-        raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        agent = await self._find(id_or_name, namespace)
+        if agent is None:
+            raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        return agent
 
     async def list(
         self,
@@ -156,6 +192,11 @@ class AsyncAgents:
             if page["next_cursor"] is None:
                 return
             query = {**query, "cursor": page["next_cursor"]}
+
+    async def _find(self, name: str, namespace: str) -> Optional[AsyncAgent]:
+        async for agent in self.list(namespace=namespace, name=name):
+            return agent
+        return None
 
     async def _read(self, instance_id: str) -> AsyncAgent:
         answer = await self._connection.call(Request("getAgent", {"instanceId": instance_id}))

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import time
 import os
 import uuid
 from typing import Any, Iterator, Dict, List, Mapping, Optional, Sequence, Union
 from urllib.parse import urlencode
 
 from .. import types as wire
-from .._error import NotFound
+from .._error import Conflict, NotFound, RookeryError
 from .._results import CommandResult
 from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
 from .._wire import Request, given
@@ -18,6 +19,10 @@ from .connection import Connection
 from .files import Files
 from .processes import Processes
 from .terminal import Terminal, open_terminal
+
+#: States of an agent that another client creates or deletes at this moment.
+CHANGING = frozenset(["CREATING", "STOPPING"])
+LOOK_AGAIN = 0.2
 
 
 class Agents:
@@ -127,6 +132,36 @@ class Agents:
         )
         return self._read((self._connection.call(request))["instance_id"])
 
+    def get_or_create(
+        self,
+        name: str,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        *,
+        namespace: str = "default",
+        **options: Any,
+    ) -> Agent:
+        """Returns the agent that has the name, or creates it. The options are those of `create` except `replace`.
+
+        An existing agent is returned as it is, whatever its state: its code and its settings are not compared
+        with the options. If another client creates the agent or deletes it at the same time, the method waits
+        until that has ended; this wait has no limit.
+        """
+        if options.get("replace"):
+            raise RookeryError("get_or_create never replaces an agent: call create with replace=True instead")
+        while True:
+            agent = self._find(name, namespace)
+            if agent is None:
+                try:
+                    return self.create(code, name=name, namespace=namespace, **options)
+                except Conflict as error:
+                    # Only the refusal of a taken name has the id of the holder.
+                    if not (error.body or {}).get("instance_id"):
+                        raise
+            elif agent.record["status"] in CHANGING:
+                time.sleep(LOOK_AGAIN)
+            else:
+                return agent
+
     def get(self, id_or_name: str, namespace: str = "default") -> Agent:
         """Returns an agent by its id, or by its name in `namespace`.
 
@@ -134,9 +169,10 @@ class Agents:
         """
         if is_id(id_or_name):
             return self._read(id_or_name)
-        for agent in self.list(namespace=namespace, name=id_or_name):
-            return agent
-        raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        agent = self._find(id_or_name, namespace)
+        if agent is None:
+            raise NotFound("there is no agent %s/%s" % (namespace, id_or_name), status=404)
+        return agent
 
     def list(
         self,
@@ -157,6 +193,11 @@ class Agents:
             if page["next_cursor"] is None:
                 return
             query = {**query, "cursor": page["next_cursor"]}
+
+    def _find(self, name: str, namespace: str) -> Optional[Agent]:
+        for agent in self.list(namespace=namespace, name=name):
+            return agent
+        return None
 
     def _read(self, instance_id: str) -> Agent:
         answer = self._connection.call(Request("getAgent", {"instanceId": instance_id}))
