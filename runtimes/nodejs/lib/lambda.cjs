@@ -107,8 +107,10 @@ async function stream(handler, event, context, where) {
   out.setContentType = text => {
     type = text;
   };
+  let begin;
   const answered = new Promise((resolve, reject) => {
-    const begin = () => {
+    begin = () => {
+      if (request !== undefined) return;
       request = http.request(
         {
           ...{ hostname, port, agent, method: 'POST', path: `${PREFIX}${where}response` },
@@ -137,7 +139,10 @@ async function stream(handler, event, context, where) {
     await handler(event, out, context);
     if (!out.writableEnded) out.end();
   } catch (error) {
-    if (request === undefined) return await send('POST', `${where}error`, errorOf(error), JSON_TYPE);
+    if (request === undefined && out.readableLength === 0)
+      return await send('POST', `${where}error`, errorOf(error), JSON_TYPE);
+    // Written bytes may wait for the next turn of the event loop.
+    begin();
     request.addTrailers({
       'Lambda-Runtime-Function-Error-Type': error?.name ?? 'Error',
       'Lambda-Runtime-Function-Error-Body': errorOf(error).toString('base64'),

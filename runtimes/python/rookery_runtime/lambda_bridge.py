@@ -29,6 +29,8 @@ _LAST_SECONDS = 0.3
 _NO_LIMIT_SECONDS = 900.0
 _SHOWN_CHARS = 24 * 1024
 _END_OF_HEAD = b'\0' * 8
+#: A caller with `bytes` in this header reads the chunks of a response as they are.
+_STREAM_HEADER = 'x-rookery-response-stream'
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -129,7 +131,8 @@ class _Code(object):
 
     def _result_of(self, invocation, context):
         stream = context._call.stream()
-        collected = _Collected(self._max_result_bytes, stream)
+        is_raw = context.headers.get(_STREAM_HEADER) == 'bytes'
+        collected = _RawChunks(stream) if is_raw and stream is not None else _Collected(self._max_result_bytes, stream)
         while True:
             try:
                 kind, data = invocation.answers.get(timeout=_STEP_SECONDS)
@@ -215,6 +218,23 @@ class _Collected(object):
             if isinstance(answer, dict):
                 return dict(answer, body=body.decode('utf-8', 'replace'))
         return _value(data)
+
+
+class _RawChunks(object):
+    """The pieces of a streamed response, for a caller that reads them as they are."""
+
+    def __init__(self, stream):
+        self._stream = stream
+        self._has_any = False
+
+    def add(self, piece):
+        self._stream.write_raw(bytes(piece))
+        self._has_any = True
+
+    def value(self, _has_head):
+        # An empty chunk tells an empty stream from the value None.
+        if not self._has_any:
+            self._stream.write_raw(b'')
 
 
 def _value(body):

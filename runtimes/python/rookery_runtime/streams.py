@@ -55,9 +55,15 @@ class Stream(object):
         uses `awrite`, because `write` would block its loop.
         """
         data = chunk_bytes(value)
-        if data is None:
-            return
-        call = self._call
+        if data is not None:
+            self._write(data)
+
+    @protected
+    def write_raw(self, data):
+        """Sends bytes that need not be text, at most 7 MiB, for a reader that asked for bytes. Otherwise like `write`."""
+        self._write(data)
+
+    def _write(self, data):
         with self._changed:
             while self._credit <= 0 and not self._has_ended():
                 self._changed.wait()

@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { LIMITS } from '../../core/limits.ts';
-import { EventStream } from './event-stream.ts';
+import { EventStream, errorEvent, SERVER_SENT_EVENTS } from './event-stream.ts';
 
 /** A fake response whose write buffer is full when the test sets `isFull`. */
 class FakeAnswer extends EventEmitter {
@@ -38,7 +38,7 @@ function eventStream() {
     response: raw as unknown as ServerResponse,
     begin: (status: number, headers: readonly string[]) => raw.begin(status, headers),
   };
-  return { raw, events: new EventStream(exchange, ['X-Inner-Code', '0']) };
+  return { raw, events: new EventStream(exchange, ['X-Inner-Code', '0'], SERVER_SENT_EVENTS) };
 }
 
 afterEach(() => vi.useRealTimers());
@@ -79,7 +79,7 @@ describe('events of a stream', () => {
   it('a late failure is sent as an error event, and ends the stream', () => {
     const { raw, events } = eventStream();
     events.event(Buffer.from('first'));
-    events.error('{"code":4002}');
+    events.end(errorEvent('{"code":4002}'));
     events.event(Buffer.from('too late'));
     expect(raw.text).toBe('data: first\n\nevent: error\ndata: {"code":4002}\n\n');
     expect(raw.hasEnded).toBe(true);
@@ -121,7 +121,7 @@ describe('a slow reader of a stream', () => {
     raw.isFull = true;
     events.event(Buffer.from('1'));
     events.event(Buffer.from('2'));
-    events.error('{}');
+    events.end(errorEvent('{}'));
     expect(raw.hasEnded).toBe(false);
     raw.isFull = false;
     raw.emit('drain');

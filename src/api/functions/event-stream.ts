@@ -3,7 +3,6 @@ import type { HeaderList, StreamExchange } from '../../http/hot/exchange.ts';
 import { HeldBytes } from '../../lib/budgets.ts';
 
 const HEARTBEAT_MS = 15_000;
-const HEARTBEAT = ':\n\n';
 /** Bytes that a stream converts per turn of the event loop before other streams continue. */
 const TURN_BYTES = 64 * 1024;
 /** Cost of an event in a turn, in addition to its bytes. */
@@ -11,8 +10,17 @@ const EVENT_BYTES = 32;
 /** Memory of the waiting events of all streams. */
 const WAITING = new HeldBytes(LIMITS.waitingEventBytes);
 
+/** The form of a stream on the wire. */
+export interface StreamFormat {
+  readonly headers: HeaderList;
+  /** Written every 15 s while nothing waits. `''`: nothing is written. */
+  readonly heartbeat: string;
+  /** Converts an event, or a piece of one that is too large for a turn. */
+  readonly encode: (bytes: Buffer, isFirst: boolean, isLast: boolean) => string | Buffer;
+}
+
 /**
- * Sends an answer as server-sent events (HTML standard, §9.2).
+ * Sends an answer as a stream of events.
  * Sends nothing before the first event, so that an earlier failure can still have its own status.
  *
  * While the client does not read, events wait in memory unconverted, because as lines they may be seven times
@@ -21,7 +29,8 @@ const WAITING = new HeldBytes(LIMITS.waitingEventBytes);
 export class EventStream {
   readonly #exchange: StreamExchange;
   readonly #headers: HeaderList;
-  readonly #heartbeat: NodeJS.Timeout;
+  readonly #format: StreamFormat;
+  readonly #heartbeat: NodeJS.Timeout | undefined;
   readonly #waiting = new WaitingEvents();
   #grant: ((bytes: number) => void) | undefined;
   /** Cost of written events that the client's connection has not accepted. */
@@ -31,14 +40,15 @@ export class EventStream {
   #isOpen = false;
   /** True after the last event was added. */
   #isEnded = false;
-  /** The error event to write last, or `''`. */
-  #error = '';
+  /** The bytes to write last, or `''`. */
+  #last: string | Buffer = '';
 
   /** `headers`: additional headers of the answer, read when the answer begins. */
-  constructor(exchange: StreamExchange, headers: HeaderList) {
+  constructor(exchange: StreamExchange, headers: HeaderList, format: StreamFormat) {
     this.#exchange = exchange;
     this.#headers = headers;
-    this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
+    this.#format = format;
+    if (format.heartbeat !== '') this.#heartbeat = setInterval(() => this.#beat(), HEARTBEAT_MS);
   }
 
   /** True once a byte was sent. Then the status cannot change. */
@@ -55,7 +65,7 @@ export class EventStream {
     if (this.#isEnded || this.#exchange.response.destroyed) return;
     if (grant) this.#grant = grant;
     if (!this.#isFull && this.#waiting.isEmpty && bytes.length <= TURN_BYTES) {
-      this.#write(dataLines(bytes, true, true), Math.max(1, bytes.length));
+      this.#write(this.#format.encode(bytes, true, true), Math.max(1, bytes.length));
       return;
     }
     if (!this.#isOpen) this.#open();
@@ -64,17 +74,14 @@ export class EventStream {
     if (!this.#isFull) this.#scheduleDrain();
   }
 
-  /** Ends the stream with an error event, for a failure that came too late for a status. */
-  error(json: string): void {
-    if (this.#isEnded) return;
-    this.#error = `event: error\ndata: ${json}\n\n`;
-    this.end();
-  }
-
-  /** Ends the stream after all waiting events were sent. */
-  end(): void {
+  /**
+   * Ends the stream after all waiting events were sent, with `last` behind them in the form of the wire.
+   * `''`: nothing is added, so a stream without an event sends nothing.
+   */
+  end(last: string | Buffer = ''): void {
     if (this.#isEnded) return;
     this.#isEnded = true;
+    this.#last = last;
     clearInterval(this.#heartbeat);
     if (this.#waiting.isEmpty) this.#finish();
   }
@@ -85,15 +92,15 @@ export class EventStream {
   }
 
   #finish(): void {
-    if (this.#error !== '') this.#write(this.#error, 0);
-    this.#error = '';
+    if (this.#last.length > 0) this.#write(this.#last, 0);
+    this.#last = '';
     if (this.#isOpen) this.#exchange.response.end();
   }
 
   #beat(): void {
     // Between two pieces of an event, a heartbeat would end the event. A stream with waiting bytes is not
     // idle anyway.
-    if (this.#waiting.isEmpty && !this.#isFull) this.#write(HEARTBEAT, 0);
+    if (this.#waiting.isEmpty && !this.#isFull) this.#write(this.#format.heartbeat, 0);
   }
 
   #scheduleDrain(): void {
@@ -112,7 +119,7 @@ export class EventStream {
     let costBytes = 0;
     for (let leftBytes = TURN_BYTES; leftBytes > 0 && !waiting.isEmpty; ) {
       const { bytes, isFirst, isLast } = waiting.next(leftBytes);
-      const text = dataLines(bytes, isFirst, isLast);
+      const text = this.#format.encode(bytes, isFirst, isLast);
       lines.push(typeof text === 'string' ? Buffer.from(text) : text);
       costBytes += isFirst && isLast ? Math.max(1, bytes.length) : bytes.length;
       leftBytes -= bytes.length + EVENT_BYTES;
@@ -152,7 +159,7 @@ export class EventStream {
 
   #open(): void {
     this.#isOpen = true;
-    const response = this.#exchange.begin(200, [...STREAM_HEADERS, ...this.#headers]);
+    const response = this.#exchange.begin(200, [...this.#format.headers, ...this.#headers]);
     response.once('close', () => {
       this.#waiting.clear();
       WAITING.release(this);
@@ -160,11 +167,25 @@ export class EventStream {
   }
 }
 
-const STREAM_HEADERS: HeaderList = [
-  ...['Content-Type', 'text/event-stream; charset=utf-8'],
-  ...['Cache-Control', 'no-store'],
-  ...['X-Accel-Buffering', 'no'],
-];
+/** Headers that make proxies pass events on at once. */
+const UNBUFFERED: HeaderList = ['Cache-Control', 'no-store', 'X-Accel-Buffering', 'no'];
+
+/** Returns the headers of a stream of this type. */
+export function streamHeaders(type: string): HeaderList {
+  return ['Content-Type', type, ...UNBUFFERED];
+}
+
+/** Server-sent events (HTML standard, §9.2). */
+export const SERVER_SENT_EVENTS: StreamFormat = {
+  headers: streamHeaders('text/event-stream; charset=utf-8'),
+  heartbeat: ':\n\n',
+  encode: dataLines,
+};
+
+/** Returns the last event of a stream that failed too late for a status. */
+export function errorEvent(json: string): string {
+  return `event: error\ndata: ${json}\n\n`;
+}
 
 const DATA = Buffer.from('data: ');
 const NEXT_LINE = Buffer.from('\ndata: ');

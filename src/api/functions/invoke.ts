@@ -19,7 +19,7 @@ import { forwardedHeaders } from '../forwarded-headers.ts';
 import { callsFunctionOf, LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { FUNCTION_DOCS } from './docs.ts';
 import { failExchange, functionFailure, functionFailureBody, userFailure } from './errors.ts';
-import { EventStream } from './event-stream.ts';
+import { EventStream, errorEvent, SERVER_SENT_EVENTS } from './event-stream.ts';
 
 export interface FunctionRoutesOptions {
   readonly functions: FunctionInvoker;
@@ -280,7 +280,7 @@ async function stream(
   functions: FunctionInvoker,
 ): Promise<FunctionResult> {
   const headers = ['X-Inner-Code', '0'];
-  const events = new EventStream(exchange.inPieces(), headers);
+  const events = new EventStream(exchange.inPieces(), headers, SERVER_SENT_EVENTS);
   try {
     const { header } = invocation.call;
     const result = await functions.invoke({
@@ -308,7 +308,7 @@ async function stream(
   }
 
   function fail(failure: ReturnType<typeof userFailure>): void {
-    if (events.isOpen) events.error(JSON.stringify(functionFailureBody(failure, exchange.traceId)));
+    if (events.isOpen) events.end(errorEvent(JSON.stringify(functionFailureBody(failure, exchange.traceId))));
     else failExchange(exchange, failure, placed);
   }
 }

@@ -13,7 +13,9 @@ import { Exchange } from '../../http/hot/exchange.ts';
 import type { LivesWith } from '../../http/route-config.ts';
 import { isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
+import { STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
+import { EventStream } from '../functions/event-stream.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { addFunctionChanges, type FunctionChangesOptions } from './changes.ts';
 import type { RouteOptions } from './configuration.ts';
@@ -29,6 +31,7 @@ import {
 import { addLambdaLists, type FunctionReads } from './functions.ts';
 import type { AwsKeyStore } from './key-routes.ts';
 import { readLogTail } from './log-tail.ts';
+import { RESPONSE_STREAM, streamEnd } from './response-stream.ts';
 import { sendLambdaRefusal, signatureGates } from './signature-gate.ts';
 import { addVersionChanges } from './versions.ts';
 
@@ -50,6 +53,8 @@ export interface LambdaRoutesOptions {
 /** The path below which clients of AWS Lambda find their API. */
 export const LAMBDA_PREFIX = '/lambda';
 export const LAMBDA_FUNCTIONS = `${LAMBDA_PREFIX}/2015-03-31/functions`;
+/** The path of invocations whose response is a stream, which have a later version of the API. */
+const STREAMED_INVOCATIONS = `${LAMBDA_PREFIX}/2021-11-15/functions/:name/response-streaming-invocations`;
 const EMPTY_EVENT = Buffer.from('{}');
 
 /** The exceptions of clients for refusals of the entry, before a route runs. */
@@ -85,12 +90,16 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
     const config = { access, hasForeignQuery: true, url, ...more };
     return { config: { ...config, gate: gateOf(config) } };
   };
-  const invocations = `${LAMBDA_FUNCTIONS}/:name/invocations`;
-  app.post<{ Params: { name: string } }>(
-    invocations,
-    { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', invocations, { livesWith: PASSED_ON }) },
-    (request, reply) => new Invocation(Exchange.ofRouter(request, reply), request, options).start(),
-  );
+  for (const [url, isStreamed] of [
+    [`${LAMBDA_FUNCTIONS}/:name/invocations`, false],
+    [STREAMED_INVOCATIONS, true],
+  ] as const) {
+    app.post<InvokeRoute>(
+      url,
+      { bodyLimit: LIMITS.invokeBodyBytes, ...optionsOf('invoke', url, { livesWith: PASSED_ON }) },
+      (request, reply) => new Invocation(Exchange.ofRouter(request, reply), request, options, isStreamed).start(),
+    );
+  }
   const { registry, code, canChange } = options;
   addLambdaLists(app, LAMBDA_FUNCTIONS, { registry, packages: code.packages }, optionsOf);
   if (canChange) {
@@ -112,16 +121,32 @@ function addUnknownOperations(app: FastifyInstance, optionsOf: RouteOptions): vo
   );
 }
 
+type InvokeRoute = { Params: { name: string } };
+
+/** The result of a call that has run, or may have run. */
+interface Result {
+  readonly body: string | Buffer;
+  readonly isFailure: boolean;
+}
+
 /** An invocation and its answer. */
 class Invocation {
   readonly #exchange: Exchange;
-  readonly #request: FastifyRequest<{ Params: { name: string } }>;
+  readonly #request: FastifyRequest<InvokeRoute>;
   readonly #options: LambdaRoutesOptions;
+  /** True: the client asked for the response as a stream. */
+  readonly #isStreamed: boolean;
 
-  constructor(exchange: Exchange, request: FastifyRequest<{ Params: { name: string } }>, options: LambdaRoutesOptions) {
+  constructor(
+    exchange: Exchange,
+    request: FastifyRequest<InvokeRoute>,
+    options: LambdaRoutesOptions,
+    isStreamed: boolean,
+  ) {
     this.#exchange = exchange;
     this.#request = request;
     this.#options = options;
+    this.#isStreamed = isStreamed;
   }
 
   /** Answers here, or passes the request to the replica that owns the function. */
@@ -142,9 +167,10 @@ class Invocation {
       const call = this.#callOf(named, body);
       const type = headers['x-amz-invocation-type'] ?? 'RequestResponse';
       if (type === 'DryRun') await this.#answerDryRun(named);
-      else if (type === 'Event') await this.#submit(named, call);
-      else if (type === 'RequestResponse') await this.#invoke(named, call);
-      else throw invalidRequest(`X-Amz-Invocation-Type must be RequestResponse, Event or DryRun, got "${type}"`);
+      else if (type === 'Event' && !this.#isStreamed) await this.#submit(named, call);
+      else if (type === 'RequestResponse')
+        await (this.#isStreamed ? this.#stream(named, call) : this.#invoke(named, call));
+      else throw unknownType(type, this.#isStreamed);
     } catch (error) {
       if (!(error instanceof ServedElsewhere) || !this.#passOn()) this.#fail(error, sentName);
     }
@@ -201,36 +227,78 @@ class Invocation {
   }
 
   async #invoke(named: Named, invocation: FunctionInvocation): Promise<void> {
-    const startedAtMs = Date.now();
-    let instanceId = '';
-    const onPlaced = (id: string) => {
-      instanceId = id;
-    };
+    const log = this.#openLog(named);
     const headers = requestHeaders(invocation.call.header.requestId, named);
-    const { body, isFailure } = await this.#resultOf({ ...invocation, onPlaced });
-    const wantsLog = this.#exchange.raw.headers['x-amz-log-type'] === 'Tail';
-    const log = wantsLog && instanceId !== '' ? await this.#logOf(named, instanceId, startedAtMs) : null;
+    const { body, isFailure } = await this.#resultOf({ ...invocation, onPlaced: log.onPlaced });
+    const tail = await log.read();
     if (isFailure) headers.push('X-Amz-Function-Error', 'Unhandled');
-    if (log !== null) headers.push('X-Amz-Log-Result', log.toString('base64'));
+    if (tail !== null) headers.push('X-Amz-Log-Result', tail);
     this.#exchange.answer(200, body, headers);
+  }
+
+  /** Answers with the chunks of the response as they arrive, and then with the value of other responses. */
+  async #stream(named: Named, invocation: FunctionInvocation): Promise<void> {
+    const log = this.#openLog(named);
+    const { header } = invocation.call;
+    const stream = new EventStream(this.#exchange.inPieces(), requestHeaders(header.requestId, named), RESPONSE_STREAM);
+    let hasChunks = false;
+    const { body, isFailure } = await this.#resultOf({
+      ...invocation,
+      call: {
+        ...invocation.call,
+        header: {
+          ...header,
+          ...{ stream: true, credit: STREAM_CREDIT_BYTES },
+          headers: { ...header.headers, ...WANTS_BYTES },
+        },
+      },
+      onPlaced: log.onPlaced,
+      onEvent: (chunk, grant) => {
+        hasChunks = true;
+        stream.event(chunk, grant);
+      },
+    });
+    const value = Buffer.from(body);
+    // A handler that streams has no value, which arrives as `null`.
+    if (!isFailure && !(hasChunks && value.equals(NO_VALUE))) stream.event(value);
+    const tail = await log.read();
+    stream.end(
+      streamEnd({
+        ...(isFailure && { ErrorCode: 'Unhandled', ErrorDetails: value.toString() }),
+        ...(tail !== null && { LogResult: tail }),
+      }),
+    );
   }
 
   /**
    * Runs the call. Every failure after its start is a result: clients would repeat a call that may have run.
    */
-  async #resultOf(
-    invocation: FunctionInvocation,
-  ): Promise<{ readonly body: string | Buffer; readonly isFailure: boolean }> {
+  async #resultOf(invocation: FunctionInvocation): Promise<Result> {
     let result: FunctionResult;
     try {
       result = await this.#options.functions.invoke(invocation);
     } catch (error) {
-      if (refusalOf(error) !== null || error instanceof ServedElsewhere) throw error;
+      if (!this.#exchange.isAnswered && (refusalOf(error) !== null || error instanceof ServedElsewhere)) throw error;
       return { body: JSON.stringify(instanceError(error)), isFailure: true };
     }
     const { outcome } = result;
     if (outcome.ok) return { body: outcome.data, isFailure: false };
     return { body: JSON.stringify(functionError(outcome.code, outcome.text)), isFailure: true };
+  }
+
+  /** Returns a reader of what the call prints from now on, in Base64. It reads null unless the client asked. */
+  #openLog(named: Named): { readonly onPlaced: (id: string) => void; readonly read: () => Promise<string | null> } {
+    const startedAtMs = Date.now();
+    let instanceId = '';
+    return {
+      onPlaced(id) {
+        instanceId = id;
+      },
+      read: async () => {
+        if (this.#exchange.raw.headers['x-amz-log-type'] !== 'Tail' || instanceId === '') return null;
+        return (await this.#logOf(named, instanceId, startedAtMs)).toString('base64');
+      },
+    };
   }
 
   async #logOf({ urn }: Named, instanceId: string, sinceMs: number): Promise<Buffer> {
@@ -268,6 +336,14 @@ class Invocation {
 }
 
 const LOG_MS = 5000;
+const NO_VALUE = Buffer.from('null');
+/** Tells the runtime of Lambda code to pass chunks on as they are. Other streams are text. */
+const WANTS_BYTES = { 'x-rookery-response-stream': 'bytes' };
+
+function unknownType(sent: unknown, isStreamed: boolean): ServiceError {
+  const allowed = isStreamed ? 'RequestResponse or DryRun' : 'RequestResponse, Event or DryRun';
+  return invalidRequest(`X-Amz-Invocation-Type must be ${allowed}, got "${String(sent)}"`);
+}
 
 function requestHeaders(requestId: string, { version }: Named): string[] {
   return ['x-amzn-RequestId', requestId, 'X-Amz-Executed-Version', version];
