@@ -15,7 +15,7 @@ export interface StreamFormat {
   readonly headers: HeaderList;
   /** Written every 15 s while nothing waits. `''`: nothing is written. */
   readonly heartbeat: string;
-  /** Converts an event, or a piece of one that is too large for a turn. */
+  /** Converts an event, or a piece of an event that is too large for a turn. */
   readonly encode: (bytes: Buffer, isFirst: boolean, isLast: boolean) => string | Buffer;
 }
 

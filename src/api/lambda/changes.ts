@@ -76,7 +76,7 @@ class FunctionChanges {
 
   async create(tenant: string, body: unknown): Promise<FunctionFacts> {
     const { registry } = this.#options;
-    const wanted = readCreateRequest(body);
+    const wanted = await readCreateRequest(body);
     const name = readNewName(wanted.FunctionName);
     if (wanted.PackageType === 'Image') throw invalidValue('PackageType must be Zip: images are not supported here');
     if (wanted.Runtime === '') throw invalidValue('Runtime is required: python3.*, nodejs*.x or provided.al2023');
@@ -91,7 +91,7 @@ class FunctionChanges {
 
   async updateCode(tenant: string, name: string, body: unknown): Promise<FunctionFacts> {
     const { registry } = this.#options;
-    const wanted = readCodeUpdate(body);
+    const wanted = await readCodeUpdate(body);
     const codePath = await this.#uploads.pathOf(wanted);
     const latest = await registry.get(tenant, name, LATEST);
     if (wanted.RevisionId !== '' && wanted.RevisionId !== latest.revisionId) throw staleRevision();

@@ -1,4 +1,3 @@
-import { webcrypto } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { CodePackages, Unpacker } from '../../code/code-packages.ts';
 import { codeUrl } from '../../core/code-package.ts';
@@ -7,6 +6,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { invalidValue } from './configuration.ts';
 import { LambdaError } from './failures.ts';
 import type { CodeRequest } from './requests.ts';
+import { sha256Of, slicesOf } from './slices.ts';
 
 export interface CodeUploadsOptions {
   readonly packages: Pick<CodePackages, 'put'>;
@@ -15,6 +15,7 @@ export interface CodeUploadsOptions {
 
 /** Uploads of one replica at a time. Each holds its zip in memory. */
 const MAX_OPEN = 4;
+const NO_BYTES = Buffer.alloc(0);
 
 /** Stores the code that clients of AWS Lambda send as code packages. */
 export class CodeUploads {
@@ -35,7 +36,7 @@ export class CodeUploads {
     }
     if (ZipFile === null) throw invalidValue('ZipFile is required: the code as a zip');
     if (ZipFile.length > LIMITS.lambdaZipBytes) throw tooLarge();
-    return codeUrl(Buffer.from(await webcrypto.subtle.digest('SHA-256', ZipFile)).toString('hex'));
+    return codeUrl(await sha256Of(ZipFile));
   }
 
   /** Stores the zip of a request, whose path `pathOf` returned. */
@@ -49,7 +50,12 @@ export class CodeUploads {
     this.#open += 1;
     try {
       const { packages, unpacker } = this.#options;
-      await packages.put(tenant, codePath.slice(codeUrl('').length), Readable.from([ZipFile]), unpacker);
+      await packages.put(
+        tenant,
+        codePath.slice(codeUrl('').length),
+        Readable.from(slicesOf(ZipFile ?? NO_BYTES)),
+        unpacker,
+      );
     } catch (error) {
       throw asRefusal(error);
     } finally {

@@ -286,7 +286,7 @@ class Invocation {
     return { body: JSON.stringify(functionError(outcome.code, outcome.text)), isFailure: true };
   }
 
-  /** Returns a reader of what the call prints from now on, in Base64. It reads null unless the client asked. */
+  /** Returns a reader of the output of a call, in Base64. It reads null unless the client asked. */
   #openLog(named: Named): { readonly onPlaced: (id: string) => void; readonly read: () => Promise<string | null> } {
     const startedAtMs = Date.now();
     let instanceId = '';

@@ -3,6 +3,7 @@ import { FUNCTION_FIELDS } from '../../core/function.ts';
 import { failAtFirst, isJsonObject, type JsonObject, readBody } from '../../core/json.ts';
 import { boolean, type Kind, kindOf, oneOf, text, wrongAt } from '../../core/kind.ts';
 import { type Fields, kept, type ObjectKind, object, optional, required } from '../../core/shape.ts';
+import { readCodeBody } from './code-body.ts';
 
 /** Settings of a function, as CreateFunction and UpdateFunctionConfiguration have them. */
 export interface FunctionSettings {
@@ -103,26 +104,33 @@ const VERSION = object<VersionRequest>({
   CodeSha256: optional(shortText, ''),
 });
 
-export function readCreateRequest(body: unknown): CreateRequest {
-  return readRequest(CREATE, body);
+export async function readCreateRequest(body: unknown): Promise<CreateRequest> {
+  return readSent(CREATE, hasBody(body) ? await readCodeBody(body) : {});
 }
 
 export function readConfigurationRequest(body: unknown): ConfigurationRequest {
   return readRequest(CONFIGURATION, body);
 }
 
-export function readCodeUpdate(body: unknown): CodeUpdateRequest {
-  return readRequest(CODE_UPDATE, body);
+export async function readCodeUpdate(body: unknown): Promise<CodeUpdateRequest> {
+  return readSent(CODE_UPDATE, hasBody(body) ? await readCodeBody(body) : {});
 }
 
 export function readVersionRequest(body: unknown): VersionRequest {
   return readRequest(VERSION, body);
 }
 
-/** Reads a body, which clients leave out if they send no field. Fails with the first problem. */
 function readRequest<T>(kind: Kind<T>, body: unknown): T {
-  const bytes = body as Buffer | undefined;
-  const sent = bytes === undefined || bytes.length === 0 ? {} : readBody(bytes);
+  return readSent(kind, hasBody(body) ? readBody(body) : {});
+}
+
+/** Returns false if there is no body, which clients leave out if they send no field. */
+function hasBody(body: unknown): body is Buffer {
+  return Buffer.isBuffer(body) && body.length > 0;
+}
+
+/** Reads the fields of a body. Fails with the first problem. */
+function readSent<T>(kind: Kind<T>, sent: JsonObject): T {
   // Without a value, `failAtFirst` has thrown.
   return kind.read(sent, '', failAtFirst) as T;
 }
@@ -158,9 +166,13 @@ function hasValue(value: unknown): boolean {
   return isJsonObject(value) ? Object.values(value).some(hasValue) : Boolean(value);
 }
 
-/** Bytes in Base64. The decoder skips other characters, so a shorter result shows that there are some. */
+/**
+ * Bytes in Base64, or decoded already by `readCodeBody`. The decoder skips other characters, so a shorter
+ * result shows that there are some.
+ */
 function base64(): Kind<Buffer> {
   return kindOf({ type: 'string', format: 'byte' }, (value, path, problem) => {
+    if (Buffer.isBuffer(value)) return value;
     const bytes = typeof value === 'string' ? Buffer.from(value, 'base64') : null;
     if (bytes !== null && bytes.length === Buffer.byteLength(value as string, 'base64')) return bytes;
     return wrongAt(path, 'must be a zip in Base64', problem);

@@ -39,7 +39,7 @@ export function signatureGates(app: FastifyInstance, { keys, auth }: SignatureGa
     const found = pending.get(request.raw);
     if (found === undefined) return;
     try {
-      verifySignature(found.signature, found.secret, request.raw, request.body as Buffer | undefined);
+      await verifySignature(found.signature, found.secret, request.raw, request.body as Buffer | undefined);
     } catch (error) {
       if (!(error instanceof LambdaError)) throw error;
       return await sendLambdaRefusal(reply, error.refusal);

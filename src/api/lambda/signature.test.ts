@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 import { readSignature, type SignedRequest, verifySignature } from './signature.ts';
 
@@ -21,9 +22,9 @@ const SIGNED = {
 };
 
 describe('the signature of a request', () => {
-  test('the published example is valid, with its query in any order', () => {
-    verifySignature(SIGNED, SECRET, EXAMPLE, undefined);
-    verifySignature(SIGNED, SECRET, { ...EXAMPLE, url: '/?Version=2010-05-08&Action=ListUsers' }, undefined);
+  test('the published example is valid, with its query in any order', async () => {
+    await verifySignature(SIGNED, SECRET, EXAMPLE, undefined);
+    await verifySignature(SIGNED, SECRET, { ...EXAMPLE, url: '/?Version=2010-05-08&Action=ListUsers' }, undefined);
   });
 
   test.each([
@@ -36,10 +37,18 @@ describe('the signature of a request', () => {
     ['another region', { ...SIGNED, scope: '20150830/eu-west-1/iam/aws4_request' }, SECRET, EXAMPLE, undefined],
     ['a header fewer', { ...SIGNED, signedHeaders: ['host', 'x-amz-date'] }, SECRET, EXAMPLE, undefined],
     ['a header more', { ...SIGNED, signedHeaders: ['host', 'range'] }, SECRET, EXAMPLE, undefined],
-  ])('the published example is refused with %s', (_what, signature, secret, request, body) => {
-    expect(() => verifySignature(signature, secret, request, body)).toThrow(
-      expect.objectContaining({ refusal: expect.objectContaining({ status: 403, type: 'InvalidSignatureException' }) }),
-    );
+  ])('the published example is refused with %s', async (_what, signature, secret, request, body) => {
+    await expect(verifySignature(signature, secret, request, body)).rejects.toMatchObject({
+      refusal: { status: 403, type: 'InvalidSignatureException' },
+    });
+  });
+
+  test.each([3, 300_000])('the hash that a client claims is that of a body of %d bytes', async bytes => {
+    const body = Buffer.alloc(bytes, 'body');
+    const claim = (hash: string) => ({ ...EXAMPLE, headers: { ...EXAMPLE.headers, 'x-amz-content-sha256': hash } });
+    const hash = createHash('sha256').update(body).digest('hex');
+    await expect(verifySignature(SIGNED, SECRET, claim(hash), body)).rejects.toThrow('does not match');
+    await expect(verifySignature(SIGNED, SECRET, claim('0'.repeat(64)), body)).rejects.toThrow('X-Amz-Content-Sha256');
   });
 });
 

@@ -1,10 +1,12 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { LambdaError } from './failures.ts';
+import { sha256Of } from './slices.ts';
 
 /** The name of Signature Version 4 of AWS, the first word of `Authorization`. */
 const ALGORITHM = 'AWS4-HMAC-SHA256';
 const SERVICE = 'lambda';
+const NO_BODY = Buffer.alloc(0);
 /** Largest difference between the clocks of client and service. */
 const MAX_SKEW_MS = 5 * 60_000;
 const TIME = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/;
@@ -63,15 +65,15 @@ export function readSignature({ headers }: SignedRequest, nowMs: number): Reques
   return { accessKeyId, scope: `${date}/${region}/${service}/${end}`, time, signedHeaders, signature };
 }
 
-/** Fails with a `LambdaError` unless `secret` signed the request with this body. */
-export function verifySignature(
+/** Rejects with a `LambdaError` unless `secret` signed the request with this body. */
+export async function verifySignature(
   signature: RequestSignature,
   secret: string,
   request: SignedRequest,
   body: Buffer | undefined,
-): void {
+): Promise<void> {
   const { scope, time, signedHeaders } = signature;
-  const hash = hashOf(body ?? '');
+  const hash = await sha256Of(body ?? NO_BODY);
   const claimed = request.headers['x-amz-content-sha256'];
   if (claimed !== undefined && claimed !== hash) throw wrong('X-Amz-Content-Sha256 is not the hash of the body');
   const canonical = canonicalRequest(request, signedHeaders, hash);
