@@ -29,6 +29,14 @@ export interface AgentUse {
   cancel: () => void;
 }
 
+/** Starts of a durable agent that have failed since the last success. */
+export interface FailedWakes {
+  readonly count: number;
+  readonly reason: string;
+  /** `performance.now()` from which a use may start the agent again. */
+  readonly retryAtMs: number;
+}
+
 /** State of one agent in this process, in addition to its runner. */
 export interface AgentState {
   /** Running operation. */
@@ -43,6 +51,8 @@ export interface AgentState {
   expiry?: { readonly atMs: number; readonly cancel: () => void } | undefined;
   /** Use of an agent that has an idle time. */
   use?: AgentUse | undefined;
+  /** Starts in a row by uses of the agent that have failed. */
+  failedWakes?: FailedWakes | undefined;
   /** True during a restart by the policy, until the consequence of a failure is written. */
   isRestarting?: true | undefined;
 }

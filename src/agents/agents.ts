@@ -257,6 +257,7 @@ export class Agents implements AgentInstances {
   async #restart(id: string, cause?: RestartCause): Promise<Instance> {
     const { operations } = this.#starts;
     const instance = await operations.run(id, 'restart', signal => this.#restarts.restart(id, signal, cause));
+    this.#starts.table.set(id, { failedWakes: undefined });
     this.#expiries.schedule(instance);
     this.#idle.watch(instance);
     return instance;
@@ -335,6 +336,7 @@ export class Agents implements AgentInstances {
     this.#policy.cancel(id);
     this.#expiries.cancel(id);
     this.#idle.cancel(id);
+    this.#starts.table.set(id, { failedWakes: undefined });
   }
 
   /** Ends an agent whose time is over. A FAILED or SLEEPING agent has nothing to pause. */

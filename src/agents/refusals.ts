@@ -48,6 +48,12 @@ export const isPaused = (id: string) =>
 /** Refuses a request with `X-Rookery-Wake: never` for a SLEEPING agent. */
 export const isAsleep = (id: string) => new Asleep(`instance ${id} is asleep`);
 
+/** Refuses to start a durable agent again too soon after a start that failed. */
+export const startsLater = (id: string, reason: string, seconds: number) =>
+  unavailable(`instance ${id} does not start: ${reason}; the next try is in ${seconds} s`, {
+    retryAfterSeconds: seconds,
+  });
+
 /** Refuses to put an agent without saved state to sleep. */
 export const notDurable = (id: string) =>
   failedPrecondition(`instance ${id} is not durable: only an agent that was created with "durable" sleeps`);

@@ -1,10 +1,17 @@
+import { messageOf, ServiceError } from '../core/error.ts';
 import type { Instance } from '../core/instance.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
+import { type Backoff, backoffMs } from '../lib/backoff.ts';
 import type { WakeReason } from '../runtime/protocol.ts';
 import { type AgentRecords, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
-import { isAsleep, isBeing } from './refusals.ts';
+import { isAsleep, isBeing, startsLater } from './refusals.ts';
+
+/** Pauses after starts that failed. */
+const RETRY: Backoff = { firstMs: 1000, longestMs: 60_000 };
+/** Failures that say nothing about the agent: no room, and a delete meanwhile. */
+const NOT_OWN: readonly string[] = ['resource_exhausted', 'already_exists', 'not_found'];
 
 /** Live agent, and the reason of the start that its use has caused or waited for. */
 export interface Reached {
@@ -55,14 +62,31 @@ export class AgentWakes {
     if (live(id) === undefined) {
       const before = starts.operations.of(id);
       if (before === undefined) {
+        this.#assertMayRetry(id);
         starts.assertMayStart();
         // Each caller, this one too, waits for the operation itself, so that they continue in their order.
-        restart(id, reason).catch(() => undefined);
+        restart(id, reason).catch(error => this.#noteFailure(id, error));
       } else if (before.kind !== 'restart') throw isBeing(before.kind, id);
       await starts.operations.of(id)?.done;
     }
     const found = live(id);
     return found && { live: found, woke: record.status === 'FAILED' ? 'crash' : reason };
+  }
+
+  #assertMayRetry(id: string): void {
+    const failed = this.#options.starts.table.get(id)?.failedWakes;
+    const waitMs = failed === undefined ? 0 : failed.retryAtMs - performance.now();
+    if (failed !== undefined && waitMs > 0) throw startsLater(id, failed.reason, Math.ceil(waitMs / 1000));
+  }
+
+  /** Delays the next start, unless this one lacked room or was ended by a delete or a stop. */
+  #noteFailure(id: string, error: unknown): void {
+    const { table, isStopping } = this.#options.starts;
+    const isOwn = !(error instanceof ServiceError) || !NOT_OWN.includes(error.code);
+    if (!isOwn || isStopping) return;
+    const count = (table.get(id)?.failedWakes?.count ?? 0) + 1;
+    const retryAtMs = performance.now() + backoffMs(RETRY, count);
+    table.set(id, { failedWakes: { count, reason: messageOf(error), retryAtMs } });
   }
 
   /** Resolves when the agent is not falling asleep, or not any more. Never rejects. */

@@ -204,7 +204,7 @@ test('a sleeping agent for which there is no room stays asleep', async () => {
   expect(await harness.value(id)).toBe(1);
 });
 
-test('a wake whose sandbox does not start leaves the agent FAILED, and the next call starts it', async () => {
+test('a wake whose sandbox does not start leaves the agent FAILED, and a later call starts it', async () => {
   await using bed = await one();
   const { harness, agents, driver, id, held } = bed;
   await agents.sleep(TENANT, id);
@@ -213,7 +213,39 @@ test('a wake whose sandbox does not start leaves the agent FAILED, and the next 
   expect(await bed.status()).toBe('FAILED');
   expect(held()).toEqual(NOTHING);
   driver.faults.startError = undefined;
-  expect(await harness.invoke(id)).toMatchObject({ ok: true, woke: 'crash' });
+  const later = () => harness.invoke(id);
+  await vi.waitFor(async () => expect(await later()).toMatchObject({ ok: true, woke: 'crash' }), { timeout: 20_000 });
+});
+
+test('calls soon after a wake that failed are refused with its reason and the time of the next try', async () => {
+  await using bed = await one();
+  const { harness, agents, driver, id } = bed;
+  await agents.sleep(TENANT, id);
+  driver.faults.startError = unavailable('no start');
+  const clock = vi.spyOn(performance, 'now').mockReturnValue(1_000_000);
+  try {
+    const refusals: unknown[] = [];
+    const call = () => harness.invoke(id).catch((error: unknown) => refusals.push(error));
+    for (const atMs of [1_000_000, 1_000_999, 1_001_000, 1_001_001, 1_003_000, 1_003_001]) {
+      clock.mockReturnValue(atMs);
+      await call();
+    }
+    const texts = refusals.map(error => (error as Error).message.replace(/.*; /, ''));
+    expect(texts).toEqual([
+      'no start',
+      'the next try is in 1 s',
+      'no start',
+      'the next try is in 2 s',
+      'no start',
+      'the next try is in 4 s',
+    ]);
+    expect(refusals.at(-1)).toMatchObject({ code: 'unavailable', retryAfterSeconds: 4 });
+    driver.faults.startError = undefined;
+    await agents.restart(TENANT, id);
+    expect(await harness.value(id)).toBe(1);
+  } finally {
+    clock.mockRestore();
+  }
 });
 
 test('an agent without use falls asleep after its time, and again after a wake', async () => {
