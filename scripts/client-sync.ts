@@ -12,6 +12,7 @@ const WORDS: readonly (readonly [RegExp, string])[] = [
   [/\bwebsockets\.asyncio\b/g, 'websockets.sync'],
   [/\b__a(iter|enter|exit)__\b/g, '__$1__'],
   [/\bAsync([A-Z])/g, '$1'],
+  [/\basync_mapped\b/g, 'mapped'],
 ];
 
 /**

@@ -63,7 +63,7 @@ describeWith(['pypi'], 'the client for Python', () => {
 
         cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
         const env = { ROOKERY_ADDRESS: served.frontendUrl };
-        for (const [file, page] of [['hello.py'], ['readme.py', 'README.md']] as const) {
+        for (const [file, page] of [['hello.py'], ['map.py'], ['readme.py', 'README.md']] as const) {
           const { source, prints } = programOfPage(file, page);
           writeFileSync(join(scratch, file), source);
           expect(await run(python, ['-B', file], { cwd: scratch, capture: true, env })).toEqual({

@@ -282,6 +282,16 @@ test('a function is registered, called, streamed, called asynchronously, publish
   await expect((await fn.start({ fail: 'later' })).result()).rejects.toMatchObject({ code: 4002 });
   await expect(fn.invoke({ fail: 'now' })).rejects.toMatchObject({ status: 500, code: 4002 });
 
+  const inputs = Array.from({ length: 20 }, (_, at) => ({ numbers: [at, 1] }));
+  const sums = [];
+  for await (const { sum } of fn.map<{ sum: number }>(inputs, { concurrency: 4 })) sums.push(sum);
+  expect(sums).toEqual(inputs.map((_, at) => at + 1));
+  const both = [];
+  for await (const one of fn.map([{ fail: 'this one' }, { numbers: [] }], { returnErrors: true })) both.push(one);
+  expect(both).toMatchObject([{ code: 4002, message: expect.stringContaining('this one') }, { sum: 0 }]);
+  await expect(fn.map([{ fail: 'this one' }]).next()).rejects.toMatchObject({ code: 4002 });
+  expect(await (await fn.spawn({ numbers: [4] })).result()).toEqual({ sum: 4 });
+
   const published = await fn.publish('v1');
   expect(published.urn).toMatch(/:v1$/);
   await expect(rookery.functions.register('add', { code, runtime: python })).rejects.toMatchObject({ code: 4101 });

@@ -5,6 +5,7 @@ import { failureOf } from './failures.ts';
 import { followLog } from './followed-log.ts';
 import type { FunctionInstance, FunctionVersion, Operations, RegisterFunctionRequest } from './generated.ts';
 import { untilThere } from './looks.ts';
+import { mapped } from './mapped.ts';
 import { type RunOptions, runFields } from './runs.ts';
 import { serverEvents } from './server-events.ts';
 
@@ -29,6 +30,16 @@ export interface CallFunctionOptions extends RequestOptions {
   readonly session?: string;
   /** Label of a reservation: only instances reserved under this label run the call. */
   readonly label?: string;
+}
+
+export interface MapOptions extends Omit<CallFunctionOptions, 'session'> {
+  /** Maximum number of calls at the same time; default: 10. Inputs are taken as they are needed. */
+  readonly concurrency?: number;
+  /**
+   * Yields the `RookeryError` of a failed call instead of its result. Default: false: the first failure ends
+   * the iteration, and the calls that run are cancelled.
+   */
+  readonly returnErrors?: boolean;
 }
 
 const LATEST = '$latest';
@@ -164,6 +175,24 @@ export class FunctionHandle {
     const request = this.#callOf(event, options, { 'x-invoke-type': 'async' });
     const text = await this.#connection.text('invokeFunction', request);
     return new AsyncCall(this.#connection, (JSON.parse(text) as { requestId: string }).requestId);
+  }
+
+  /** Another name of `start`. */
+  async spawn(event: unknown = {}, options: CallFunctionOptions = {}): Promise<AsyncCall> {
+    return await this.start(event, options);
+  }
+
+  /**
+   * Calls the function for each input and yields the results in the order of the inputs. `timeoutMs` limits
+   * each call.
+   */
+  map<T = unknown>(
+    inputs: Iterable<unknown> | AsyncIterable<unknown>,
+    { concurrency = 10, returnErrors = false, ...options }: MapOptions = {},
+  ): AsyncGenerator<T> {
+    return mapped(inputs, { concurrency, returnErrors, signal: options.signal }, (event, signal) =>
+      this.invoke<T>(event, { ...options, signal }),
+    );
   }
 
   /**

@@ -25,6 +25,7 @@ export {
   type CallFunctionOptions,
   FunctionHandle,
   type Functions,
+  type MapOptions,
   type RegisterOptions,
 } from './functions.ts';
 export type * as wire from './generated.ts';

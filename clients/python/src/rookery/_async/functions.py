@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import Any, AsyncIterator, Dict, List, Mapping, Optional, Union
+from time import monotonic
+from typing import Any, AsyncIterator, Dict, Iterable, List, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError, failure
+from .._error import RookeryError, Timeout, failure
+from .._mapped import async_mapped
 from .._runs import Environment, run_fields
 from .._wire import EventReader, Request, given, whole_name
 from .code import AsyncCode
@@ -215,6 +217,35 @@ class AsyncFunction:
         request = self._call(event, session, label, invoke_type="async")
         return AsyncCall(self._connection, (await self._connection.call(request))["requestId"])
 
+    async def spawn(
+        self, event: Any = None, *, session: Optional[str] = None, label: Optional[str] = None
+    ) -> AsyncCall:
+        """Another name of `start`."""
+        return await self.start(event, session=session, label=label)
+
+    def map(
+        self,
+        inputs: Iterable[Any],
+        *,
+        concurrency: int = 10,
+        return_errors: bool = False,
+        label: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> AsyncIterator[Any]:
+        """Calls the function for each input and yields the results in the order of the inputs.
+
+        - `concurrency`: maximum number of calls at the same time. Inputs are taken as they are needed.
+        - `return_errors`: yields the `RookeryError` of a failed call instead of its result. Otherwise the first
+          failure is raised and no other call is started. Coroutines that run are cancelled; the end of threads
+          that run is waited for.
+        - `label`, `timeout`: as of `invoke`.
+        """
+
+        async def call(event: Any) -> Any:
+            return await self.invoke(event, label=label, timeout=timeout)
+
+        return async_mapped(call, inputs, concurrency, return_errors)
+
     async def publish(self, version: str = "", *, description: str = "") -> AsyncFunction:
         """Publishes the latest revision as an immutable version and returns it.
 
@@ -283,17 +314,22 @@ class AsyncCall:
         answer: wire.CallResult = await self._connection.call(Request("getAsyncResult", {"id": self.id}))
         return answer
 
-    async def result(self) -> Any:
-        """Waits until the call ends and returns the result of its handler. The wait has no limit.
+    async def result(self, timeout: Optional[float] = None) -> Any:
+        """Waits until the call ends and returns the result of its handler.
 
-        Fails with `RookeryError` if the call failed.
+        Fails with `RookeryError` if the call failed, and with `Timeout` after `timeout` seconds. Without it the
+        wait has no limit. The call continues after a `Timeout`.
         """
         pause = FIRST_LOOK
+        ends = None if timeout is None else monotonic() + timeout
         while True:
             found = await self.status()
             if found["status"] == "completed":
                 return found.get("result")
             if found["status"] == "failed":
                 raise failure(found["error"]["message"], status=200, code=found["error"]["code"])
-            await asyncio.sleep(pause)
+            left = pause if ends is None else ends - monotonic()
+            if left <= 0:
+                raise Timeout("the wait took longer than its timeout")
+            await asyncio.sleep(min(pause, left))
             pause = min(LONGEST_PAUSE, pause * 1.5)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import time
 import json
 import os
-from typing import Any, Iterator, Dict, List, Mapping, Optional, Union
+from time import monotonic
+from typing import Any, Iterator, Dict, Iterable, List, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError, failure
+from .._error import RookeryError, Timeout, failure
+from .._mapped import mapped
 from .._runs import Environment, run_fields
 from .._wire import EventReader, Request, given, whole_name
 from .code import Code
@@ -216,6 +218,35 @@ class Function:
         request = self._call(event, session, label, invoke_type="async")
         return Call(self._connection, (self._connection.call(request))["requestId"])
 
+    def spawn(
+        self, event: Any = None, *, session: Optional[str] = None, label: Optional[str] = None
+    ) -> Call:
+        """Another name of `start`."""
+        return self.start(event, session=session, label=label)
+
+    def map(
+        self,
+        inputs: Iterable[Any],
+        *,
+        concurrency: int = 10,
+        return_errors: bool = False,
+        label: Optional[str] = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[Any]:
+        """Calls the function for each input and yields the results in the order of the inputs.
+
+        - `concurrency`: maximum number of calls at the same time. Inputs are taken as they are needed.
+        - `return_errors`: yields the `RookeryError` of a failed call instead of its result. Otherwise the first
+          failure is raised and no other call is started. Coroutines that run are cancelled; the end of threads
+          that run is waited for.
+        - `label`, `timeout`: as of `invoke`.
+        """
+
+        def call(event: Any) -> Any:
+            return self.invoke(event, label=label, timeout=timeout)
+
+        return mapped(call, inputs, concurrency, return_errors)
+
     def publish(self, version: str = "", *, description: str = "") -> Function:
         """Publishes the latest revision as an immutable version and returns it.
 
@@ -284,17 +315,22 @@ class Call:
         answer: wire.CallResult = self._connection.call(Request("getAsyncResult", {"id": self.id}))
         return answer
 
-    def result(self) -> Any:
-        """Waits until the call ends and returns the result of its handler. The wait has no limit.
+    def result(self, timeout: Optional[float] = None) -> Any:
+        """Waits until the call ends and returns the result of its handler.
 
-        Fails with `RookeryError` if the call failed.
+        Fails with `RookeryError` if the call failed, and with `Timeout` after `timeout` seconds. Without it the
+        wait has no limit. The call continues after a `Timeout`.
         """
         pause = FIRST_LOOK
+        ends = None if timeout is None else monotonic() + timeout
         while True:
             found = self.status()
             if found["status"] == "completed":
                 return found.get("result")
             if found["status"] == "failed":
                 raise failure(found["error"]["message"], status=200, code=found["error"]["code"])
-            time.sleep(pause)
+            left = pause if ends is None else ends - monotonic()
+            if left <= 0:
+                raise Timeout("the wait took longer than its timeout")
+            time.sleep(min(pause, left))
             pause = min(LONGEST_PAUSE, pause * 1.5)
