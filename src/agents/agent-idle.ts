@@ -1,6 +1,7 @@
 import { messageOf } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
+import { pause } from '../lib/backoff.ts';
 import { afterMs } from '../lib/deadline.ts';
 import type { Log } from '../lib/log.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
@@ -13,6 +14,10 @@ const SHORTEST_WAIT_MS = 50;
 const LONGEST_WAIT_MS = 10_000;
 /** Share of a core above which the processes of an agent are at work. */
 const WORKING_SHARE = 0.05;
+/** Time without use after which an agent may be put to sleep for another one. */
+const YIELD_IDLE_MS = 1_000;
+/** Time in which such an agent must not compute. */
+const YIELD_LOOK_MS = 20;
 
 export interface AgentIdleOptions {
   readonly table: AgentTable;
@@ -85,6 +90,40 @@ export class AgentIdle {
     return countedAccess(access, useOf);
   }
 
+  /**
+   * Puts the agent to sleep that is idle longest. Only agents that fall asleep by themselves, have been idle
+   * for a second and do not compute count. Returns false if there is none. Never rejects.
+   */
+  async makeRoom(): Promise<boolean> {
+    for (const { id, live, use } of this.#mayYield()) {
+      const before = await readWork(live);
+      await pause(YIELD_LOOK_MS);
+      if (hasWorked(before, await readWork(live))) continue;
+      if (this.#options.table.get(id)?.use !== use || isInUse(live, use)) continue;
+      try {
+        await this.#options.expire(id);
+        this.#options.log.info({ instanceId: id }, 'idle agent sleeps to make room');
+        return true;
+      } catch {
+        // It came into use.
+      }
+    }
+    return false;
+  }
+
+  /** Returns the agents that `makeRoom` may put to sleep, the longest idle first. */
+  #mayYield(): readonly { readonly id: string; readonly live: LiveInstance; readonly use: AgentUse }[] {
+    const beforeMs = performance.now() - YIELD_IDLE_MS;
+    return this.#options.table
+      .entries()
+      .flatMap(([id, { use }]) => {
+        if (use === undefined || !use.countsWork || !Number.isFinite(use.idleMs) || use.usedMs > beforeMs) return [];
+        const live = this.#options.live(id);
+        return live === undefined || isInUse(live, use) ? [] : [{ id, live, use }];
+      })
+      .sort((a, b) => a.use.usedMs - b.use.usedMs);
+  }
+
   #wait(id: string, use: AgentUse): void {
     const waitMs = Math.min(Math.max(use.idleMs / CHECKS, SHORTEST_WAIT_MS), LONGEST_WAIT_MS, use.idleMs);
     use.cancel = afterMs(waitMs, () => void this.#check(id, use));
@@ -94,9 +133,8 @@ export class AgentIdle {
   async #check(id: string, use: AgentUse): Promise<void> {
     const live = this.#options.live(id);
     if (live === undefined) return this.cancel(id);
-    const { callsBegun } = live;
-    if (live.inFlight > 0 || use.open > 0 || callsBegun !== use.calls) use.usedMs = performance.now();
-    use.calls = callsBegun;
+    if (isInUse(live, use)) use.usedMs = performance.now();
+    use.calls = live.callsBegun;
     if (performance.now() - use.usedMs < use.idleMs) {
       use.work = undefined;
       return this.#wait(id, use);
@@ -121,16 +159,30 @@ export class AgentIdle {
 
   /**
    * Returns true if the processes of an agent have worked since the check before; null at the first check,
-   * which has nothing to compare. False if their processor time cannot be read. Never rejects.
+   * which has nothing to compare. Never rejects.
    */
-  async #isWorking({ driver, handle }: LiveInstance, use: AgentUse): Promise<boolean | null> {
+  async #isWorking(live: LiveInstance, use: AgentUse): Promise<boolean | null> {
     const before = use.work;
-    const stats = await driver.stats(handle).catch(() => undefined);
-    if (stats === undefined) return false;
-    use.work = { atMs: performance.now(), cpuMicros: stats.cpuMicros };
-    if (before === undefined) return null;
-    return stats.cpuMicros - before.cpuMicros > (use.work.atMs - before.atMs) * 1000 * WORKING_SHARE;
+    use.work = await readWork(live);
+    return before === undefined && use.work !== undefined ? null : hasWorked(before, use.work);
   }
+}
+
+/** Returns true if an agent is in use now, or was since the last check. */
+function isInUse(live: LiveInstance, use: AgentUse): boolean {
+  return live.inFlight > 0 || use.open > 0 || live.callsBegun !== use.calls;
+}
+
+/** Returns the processor time of an agent until now; undefined: it cannot be read. Never rejects. */
+async function readWork({ driver, handle }: LiveInstance): Promise<AgentUse['work']> {
+  const stats = await driver.stats(handle).catch(() => undefined);
+  return stats && { atMs: performance.now(), cpuMicros: stats.cpuMicros };
+}
+
+/** Returns true if processes have worked between two readings; false if one is missing. */
+function hasWorked(before: AgentUse['work'], now: AgentUse['work']): boolean {
+  if (before === undefined || now === undefined) return false;
+  return now.cpuMicros - before.cpuMicros > (now.atMs - before.atMs) * 1000 * WORKING_SHARE;
 }
 
 type IdleSpec = Pick<InstanceSpec, 'idleMs' | 'httpProfile' | 'durable' | 'ports'>;

@@ -11,7 +11,7 @@ import type { SandboxDriver, SandboxHandle } from '../sandbox/driver.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
 import { graceOf } from './agent-deletes.ts';
 import { resumedExpiry } from './agent-expiries.ts';
-import { type AgentRecords, toInstance } from './agent-records.ts';
+import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { AgentsOptions } from './options.ts';
 import { isBeing } from './refusals.ts';
@@ -27,6 +27,13 @@ export interface RestartCause {
   readonly reason?: WakeReason;
 }
 
+export interface AgentRestartsParts {
+  /** Cancels the policy's pending restart of an agent. */
+  readonly cancelPolicy: (id: string) => void;
+  /** Puts an idle agent to sleep. Returns false if there is none. */
+  readonly makeRoom: () => Promise<boolean>;
+}
+
 /** Restarts of agents, by a client or by their policy. The old sandbox ends, and the next epoch begins. */
 export class AgentRestarts {
   readonly #options: AgentsOptions;
@@ -34,16 +41,15 @@ export class AgentRestarts {
   readonly #now: () => number;
   readonly #starts: AgentStarts;
   readonly #records: AgentRecords;
-  /** Cancels the policy's pending restart of an agent. */
-  readonly #cancelPolicy: (id: string) => void;
+  readonly #parts: AgentRestartsParts;
 
-  constructor(options: AgentsOptions, starts: AgentStarts, records: AgentRecords, cancelPolicy: (id: string) => void) {
+  constructor(options: AgentsOptions, starts: AgentStarts, records: AgentRecords, parts: AgentRestartsParts) {
     this.#options = options;
     this.#instances = options.instances;
     this.#now = options.now ?? Date.now;
     this.#starts = starts;
     this.#records = records;
-    this.#cancelPolicy = cancelPolicy;
+    this.#parts = parts;
   }
 
   /** Restarts an agent, or wakes a sleeping one. A sleeping agent for which there is no room stays asleep. */
@@ -59,13 +65,9 @@ export class AgentRestarts {
     // Prepare before any change, so that an agent that cannot start again continues unchanged.
     const why = record.status === 'FAILED' ? 'crash' : (reason ?? 'request');
     const start = await this.#starts.startOf(next, toInstance(record).spec, why);
-    const refusal = record.status === 'SLEEPING' ? this.#starts.reservations.refusal(next) : undefined;
-    if (refusal !== undefined) {
-      await this.#starts.code.undo(next);
-      throw refusal;
-    }
+    await this.#findRoom(record, next, signal);
     await this.#recordNext(record, next, signal);
-    if (planned === undefined) this.#cancelPolicy(id);
+    if (planned === undefined) this.#parts.cancelPolicy(id);
     try {
       // Keep the log after the stop, because earlier output may still be on its way into the log.
       await this.#instances.endSandbox(record, graceOf(record, null), 'restarted', {
@@ -81,6 +83,21 @@ export class AgentRestarts {
     }
     this.#starts.code.release(record);
     return await this.#starts.bringUp({ ...next, handle: null }, start, signal);
+  }
+
+  /**
+   * Makes room for the start of a durable agent that has no sandbox. Rejects if there is none, and releases
+   * the code placed for `next`; nothing else has changed.
+   */
+  async #findRoom(record: InstanceRecord, next: InstanceRecord, signal: AbortSignal): Promise<void> {
+    if (record.status !== 'SLEEPING' && !(record.status === 'FAILED' && isDurable(record))) return;
+    for (;;) {
+      const refusal = this.#starts.reservations.refusal(next);
+      if (refusal === undefined) return;
+      if (!signal.aborted && (await this.#parts.makeRoom())) continue;
+      await this.#starts.code.undo(next);
+      throw refusal;
+    }
   }
 
   /** Returns the end of the agent after the start. A sleep does not stop the time to live, unlike a pause. */

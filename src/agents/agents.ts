@@ -67,7 +67,10 @@ export class Agents implements AgentInstances {
     this.#starts = new AgentStarts(options);
     this.#records = new AgentRecords(options);
     this.#creates = new AgentCreates(options, this.#starts, id => this.endReplaced(id));
-    this.#restarts = new AgentRestarts(options, this.#starts, this.#records, id => this.#policy.cancel(id));
+    this.#restarts = new AgentRestarts(options, this.#starts, this.#records, {
+      cancelPolicy: id => this.#policy.cancel(id),
+      makeRoom: () => this.#idle.makeRoom(),
+    });
     this.#pauses = new AgentPauses(options, this.#starts, this.#records);
     this.#deletes = new AgentDeletes({ ...options, release: sandbox => this.#starts.release(sandbox) }, this.#records);
     this.#limiter = new CallLimiter({

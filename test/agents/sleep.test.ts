@@ -204,6 +204,62 @@ test('a sleeping agent for which there is no room stays asleep', async () => {
   expect(await harness.value(id)).toBe(1);
 });
 
+/** Creates a sleeping agent and an idle one, on a machine that has room for one of them. */
+async function sleeperAnd(idle: Partial<InstanceSpec>) {
+  const bed = await one();
+  await bed.agents.sleep(TENANT, bed.id);
+  const other = await bed.harness.create('b', { mounts: [CODE], durable: { schema: 1, sleepMs: 600_000 }, ...idle });
+  return Object.assign(bed, { other });
+}
+
+test('a wake without room puts the durable agent to sleep that is idle for a second', async () => {
+  await using bed = await sleeperAnd({});
+  const { harness, agents, id, other } = bed;
+  await vi.waitFor(async () => expect(await harness.value(id)).toBe(1), { timeout: 20_000 });
+  expect(await agents.get(TENANT, other)).toMatchObject({ status: 'SLEEPING' });
+  expect(bed.held()).toEqual(ALL);
+});
+
+test.each([
+  ['is not durable', { durable: undefined, idleMs: 600_000 }],
+  ['sleeps only on request', { durable: { schema: 1, sleepMs: 0 } }],
+  ['has an idle time', { durable: { schema: 1, sleepMs: 600_000 }, idleMs: 600_000 }],
+] as const)('a wake without room leaves an agent alone that %s', async (_, idle) => {
+  await using bed = await sleeperAnd(idle as Partial<InstanceSpec>);
+  const clock = vi.spyOn(performance, 'now').mockReturnValue(performance.now() + 60_000);
+  try {
+    await expect(bed.harness.invoke(bed.id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+  } finally {
+    clock.mockRestore();
+  }
+  expect(bed.driver.runningIds).toEqual([bed.other]);
+});
+
+test('a wake without room leaves an agent alone whose processes work or that runs a call', async () => {
+  await using bed = await sleeperAnd({ handler: 'wait' });
+  const { harness, driver, id, other } = bed;
+  let cpuMicros = 0;
+  driver.stats = async () => {
+    cpuMicros += 1_000_000;
+    return { memoryBytes: 0, cpuMicros, processes: 1 };
+  };
+  const nowMs = performance.now() + 60_000;
+  const clock = vi.spyOn(performance, 'now').mockImplementation(() => nowMs + cpuMicros / 1_000);
+  try {
+    await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(cpuMicros).toBe(2_000_000);
+    const call = harness.invoke(other);
+    await bed.waiting;
+    await expect(harness.invoke(id)).rejects.toMatchObject({ code: 'resource_exhausted' });
+    expect(cpuMicros).toBe(2_000_000);
+    bed.endWait();
+    await call;
+  } finally {
+    clock.mockRestore();
+  }
+  expect(driver.runningIds).toEqual([other]);
+});
+
 test('a wake whose sandbox does not start leaves the agent FAILED, and a later call starts it', async () => {
   await using bed = await one();
   const { harness, agents, driver, id, held } = bed;
