@@ -48,6 +48,10 @@ describeWith(['pypi'], 'the client for Python', () => {
     await succeed(python, ['-B', join(PROJECT, 'tests/test_wire.py')]);
   });
 
+  test('handles, get_or_create and map work without a service', async () => {
+    await succeed(python, ['-B', join(PROJECT, 'tests/test_handles.py')]);
+  });
+
   test(
     'the wheel of `python -m build` works with a service, with and without await',
     async () => {

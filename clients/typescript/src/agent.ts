@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import { CommandResult } from './command-result.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { Files } from './files.ts';
@@ -43,6 +44,11 @@ export class Agent {
 
   get name(): string {
     return this.record.name;
+  }
+
+  /** Shows the id and the name in logs, but nothing of the environment. */
+  [inspect.custom](): string {
+    return `${this.constructor.name} ${inspect({ id: this.id, name: this.name })}`;
   }
 
   /**

@@ -1,3 +1,4 @@
+import { inspect } from 'node:util';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
@@ -140,6 +141,11 @@ export class FunctionHandle {
 
   get name(): string {
     return this.record.name;
+  }
+
+  /** Shows the name and the version in logs, but nothing of the environment. */
+  [inspect.custom](): string {
+    return `${this.constructor.name} ${inspect({ name: this.name, version: this.record.versionNumber })}`;
   }
 
   get #params() {

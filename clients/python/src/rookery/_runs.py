@@ -60,3 +60,8 @@ def made_up_name(code: Optional[Union[str, os.PathLike[str]]], key: str) -> str:
 
 def is_id(text: str) -> bool:
     return re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text) is not None
+
+
+def shown(handle: object, **fields: Any) -> str:
+    """Returns the representation of a handle: its class and these fields, never its whole record."""
+    return "%s(%s)" % (type(handle).__name__, ", ".join("%s=%r" % field for field in fields.items()))

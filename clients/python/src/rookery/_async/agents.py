@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from .. import types as wire
 from .._error import Conflict, NotFound, RookeryError
 from .._results import CommandResult
-from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields
+from .._runs import CODE_PATH, Environment, is_id, made_up_name, run_fields, shown
 from .._wire import Request, given
 from .code import AsyncCode
 from .connection import AsyncConnection
@@ -215,6 +215,10 @@ class AsyncAgent:
         self._params = {"instanceId": self.id}
         self.files = AsyncFiles(connection, self._params)
         self.processes = AsyncProcesses(connection, self._params)
+
+    def __repr__(self) -> str:
+        """Returns the id and the name, but nothing of the environment."""
+        return shown(self, id=self.id, name=self.name)
 
     @property
     def id(self) -> str:

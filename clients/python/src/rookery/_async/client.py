@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, AsyncIterator, List, Optional, Sequence
 
 from .. import types as wire
+from .._runs import shown
 from .._wire import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Event, EventReader, Request, read_settings
 from .agents import AsyncAgents
 from .calls import AsyncCalls
@@ -46,6 +48,10 @@ class AsyncRookery:
         self.calls = AsyncCalls(self._connection)
         self.secrets = AsyncSecrets(self._connection)
         self.events = AsyncEvents(self._connection)
+
+    def __repr__(self) -> str:
+        """Returns the address without credentials."""
+        return shown(self, url=re.sub("//[^/]*@", "//", self._connection.url))
 
     async def call(self, operation: str, **options: Any) -> Any:
         """Sends any operation of openapi/rookery.json by its id and returns the JSON of the answer.

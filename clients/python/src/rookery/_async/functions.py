@@ -11,7 +11,7 @@ from typing import Any, AsyncIterator, Dict, Iterable, List, Mapping, Optional, 
 from .. import types as wire
 from .._error import RookeryError, Timeout, failure
 from .._mapped import async_mapped
-from .._runs import Environment, run_fields
+from .._runs import Environment, run_fields, shown
 from .._wire import EventReader, Request, given, whole_name
 from .code import AsyncCode
 from .connection import AsyncConnection
@@ -161,6 +161,10 @@ class AsyncFunction:
         self.record = record
         self._params = {"urn": self.urn}
 
+    def __repr__(self) -> str:
+        """Returns the name and the version, but nothing of the environment."""
+        return shown(self, name=self.name, version=self.record["versionNumber"])
+
     @property
     def urn(self) -> str:
         """URN of this version, which calls and reservations name."""
@@ -308,6 +312,10 @@ class AsyncCall:
     def __init__(self, connection: AsyncConnection, request_id: str) -> None:
         self._connection = connection
         self.id = request_id
+
+    def __repr__(self) -> str:
+        """Returns the id."""
+        return shown(self, id=self.id)
 
     async def status(self) -> wire.CallResult:
         """Returns the state of the call: `status` is `completed`, `failed`, or one of a call that continues."""

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Iterator, List, Optional, Sequence
 
 from .. import types as wire
+from .._runs import shown
 from .._wire import DEFAULT_RETRIES, DEFAULT_TIMEOUT, Event, EventReader, Request, read_settings
 from .agents import Agents
 from .calls import Calls
@@ -47,6 +49,10 @@ class Rookery:
         self.calls = Calls(self._connection)
         self.secrets = Secrets(self._connection)
         self.events = Events(self._connection)
+
+    def __repr__(self) -> str:
+        """Returns the address without credentials."""
+        return shown(self, url=re.sub("//[^/]*@", "//", self._connection.url))
 
     def call(self, operation: str, **options: Any) -> Any:
         """Sends any operation of openapi/rookery.json by its id and returns the JSON of the answer.

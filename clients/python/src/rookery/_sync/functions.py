@@ -12,7 +12,7 @@ from typing import Any, Iterator, Dict, Iterable, List, Mapping, Optional, Union
 from .. import types as wire
 from .._error import RookeryError, Timeout, failure
 from .._mapped import mapped
-from .._runs import Environment, run_fields
+from .._runs import Environment, run_fields, shown
 from .._wire import EventReader, Request, given, whole_name
 from .code import Code
 from .connection import Connection
@@ -162,6 +162,10 @@ class Function:
         self.record = record
         self._params = {"urn": self.urn}
 
+    def __repr__(self) -> str:
+        """Returns the name and the version, but nothing of the environment."""
+        return shown(self, name=self.name, version=self.record["versionNumber"])
+
     @property
     def urn(self) -> str:
         """URN of this version, which calls and reservations name."""
@@ -309,6 +313,10 @@ class Call:
     def __init__(self, connection: Connection, request_id: str) -> None:
         self._connection = connection
         self.id = request_id
+
+    def __repr__(self) -> str:
+        """Returns the id."""
+        return shown(self, id=self.id)
 
     def status(self) -> wire.CallResult:
         """Returns the state of the call: `status` is `completed`, `failed`, or one of a call that continues."""
