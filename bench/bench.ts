@@ -22,7 +22,13 @@ import { endedAgents } from './rows/ended-agents.ts';
 import { files } from './rows/files.ts';
 import { floorAlone } from './rows/floor.ts';
 import { functionStreams } from './rows/function-streams.ts';
-import { functionColdStart, functionOverload, functionThroughput, functionWarm } from './rows/functions.ts';
+import {
+  functionColdStart,
+  functionLambda,
+  functionOverload,
+  functionThroughput,
+  functionWarm,
+} from './rows/functions.ts';
 import { idleCpu, idleMemory } from './rows/idle.ts';
 import { jobs } from './rows/jobs.ts';
 import { kubernetes } from './rows/kubernetes.ts';
@@ -53,7 +59,7 @@ const ROWS: readonly BenchRow[] = [
     runtimes,
   ],
   ...[docker, supervisor, kubernetes, files, e2b, cluster, dashboard],
-  ...[functionWarm, functionThroughput, functionColdStart, functionOverload, functionStreams],
+  ...[functionWarm, functionLambda, functionThroughput, functionColdStart, functionOverload, functionStreams],
 ];
 const ASKED_ONLY: readonly BenchRow[] = [floorAlone];
 

@@ -31,6 +31,36 @@ export const functionWarm: BenchRow = {
   },
 };
 
+/** Path of the API of AWS Lambda that calls the function of `path`. */
+function lambdaPath(path: string): string {
+  const name = /0@bench@([^:]+):/.exec(path)?.[1] ?? '';
+  return `/lambda/2015-03-31/functions/bench@${name}/invocations`;
+}
+
+/** Measures a single caller of a handler of AWS Lambda, against the same code in the native runtime. */
+export const functionLambda: BenchRow = {
+  name: 'function-lambda',
+  async measure(bed: Bed): Promise<readonly Measurement[]> {
+    const rookery = await bed.rookery();
+    const { version } = bed.python;
+    const native = await registerFunction(rookery, version, 'native', { minInstance: 1 });
+    const lambda = await registerFunction(rookery, version, 'lambda', { minInstance: 1, runtime: 'lambda' });
+    const one = { body: BODY, connections: 1, durationMs: bed.turnMs, url: rookery.url };
+    const sides = await interleave(bed, {
+      native: () => load({ ...one, paths: [native] }),
+      handler: () => load({ ...one, paths: [lambda] }),
+      invoke: () => load({ ...one, paths: [lambdaPath(lambda)] }),
+    });
+    bed.raw['function-lambda'] = sides;
+    const p50Ms = (side: keyof typeof sides) => median(sides[side].map(result => result.p50Micros)) / 1000;
+    const against = { what: 'native runtime', value: p50Ms('native') };
+    return [
+      { what: 'warm call of a Lambda handler, 1 caller, p50', value: p50Ms('handler'), unit: 'ms', against },
+      { what: 'the same below /lambda', value: p50Ms('invoke'), unit: 'ms', against },
+    ];
+  },
+};
+
 /** Measures many callers of a function, whose calls the service distributes over its instances. */
 export const functionThroughput: BenchRow = {
   name: 'function-throughput',
