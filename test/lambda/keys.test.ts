@@ -80,14 +80,19 @@ show(client.get_function_configuration(FunctionName='hello')['Handler'])`,
       `
 const { Payload } = await client.send(new sdk.InvokeCommand({ FunctionName: 'hello', Payload: JSON.stringify({ b: 1 }) }));
 show(JSON.parse(new TextDecoder().decode(Payload)));
-show((await client.send(new sdk.ListFunctionsCommand({}))).Functions.map(each => each.FunctionName));`,
+show((await client.send(new sdk.ListFunctionsCommand({}))).Functions.map(each => each.FunctionName));
+const input = { FunctionName: 'hello', Payload: JSON.stringify({ c: 2 }) };
+for await (const { PayloadChunk } of (await client.send(new sdk.InvokeWithResponseStreamCommand(input))).EventStream) {
+  if (PayloadChunk) show(JSON.parse(new TextDecoder().decode(PayloadChunk.Payload)));
+}`,
     );
-    expect(shown).toEqual([{ event: { b: 1 } }, ['hello']]);
+    expect(shown).toEqual([{ event: { b: 1 } }, ['hello'], { event: { c: 2 } }]);
   }, 120_000);
 
   test('a wrong secret, an unknown key and a lesser role are refused in the form of AWS', async () => {
     const key = await keyOf('acme', 'viewer');
     const call = `show(failure(client.invoke, FunctionName='hello', Payload=b'{}'))\n`;
+    const stream = `show(failure(client.invoke_with_response_stream, FunctionName='hello', Payload=b'{}'))\n`;
     const list = 'show(failure(client.list_functions))\n';
     const [wrong, wrongList] = await boto3(served.frontendUrl, { ...key, secret: `${key.secret}x` }, call + list);
     expect([wrong, wrongList]).toEqual([
@@ -98,8 +103,11 @@ show((await client.send(new sdk.ListFunctionsCommand({}))).Functions.map(each =>
     const refused = ['UnrecognizedClientException', 403, expect.stringContaining('not known')];
     expect(unknown).toEqual([refused, refused]);
     const user = await keyOf('acme', 'user');
-    const [signature] = await boto3(served.frontendUrl, { ...user, secret: `${user.secret}x` }, call);
-    expect(signature).toEqual(['InvalidSignatureException', 403, expect.stringContaining('does not match')]);
+    const signatures = await boto3(served.frontendUrl, { ...user, secret: `${user.secret}x` }, call + stream);
+    const unsigned = ['InvalidSignatureException', 403, expect.stringContaining('does not match')];
+    expect(signatures).toEqual([unsigned, unsigned]);
+    const [role] = await boto3(served.frontendUrl, key, stream);
+    expect(role).toEqual(['AccessDeniedException', 403, expect.stringContaining('viewer')]);
   }, 120_000);
 
   test('a developer changes functions, a user does not, and a viewer gets masked variables', async () => {

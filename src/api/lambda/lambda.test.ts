@@ -209,6 +209,19 @@ describe('functions as clients of Lambda list them', () => {
     const { status, body } = await it.send('GET', '/unknown');
     expect({ status, body }).toMatchObject({ status: 404, body: { Message: 'Function not found: unknown' } });
   });
+
+  test.each([
+    ['POST', '/a/aliases'],
+    ['GET', '/a/aliases?MaxItems=1'],
+    ['PUT', '/a/aliases/live'],
+  ] as const)('the operation %s %s names what takes the place of aliases', async (method, path) => {
+    await using it = bed();
+    const { status, headers, body } = await it.send(method, path);
+    expect({ status, type: headers['x-amzn-errortype'] }).toEqual({ status: 404, type: 'UnknownOperationException' });
+    expect(body).toMatchObject({
+      Message: expect.stringMatching(/^\w+ \S+ is no operation .*; functions have no aliases/),
+    });
+  });
 });
 
 describe('changes of functions by clients of Lambda', () => {

@@ -113,13 +113,16 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
 function addUnknownOperations(app: FastifyInstance, optionsOf: RouteOptions): void {
   const url = `${LAMBDA_PREFIX}/*`;
   const refusal = { status: 404, type: 'UnknownOperationException' };
-  app.all(url, optionsOf('read', url), (request, reply) =>
-    sendLambdaRefusal(reply, {
-      ...refusal,
-      message: `${request.method} ${request.url.split('?')[0]} is no operation of this service: docs/guides/lambda.md lists them`,
-    }),
-  );
+  app.all(url, optionsOf('read', url), (request, reply) => {
+    const path = request.url.split('?', 1)[0] as string;
+    const advice = ALIASES.test(path) ? `; ${NO_ALIASES}` : '';
+    const message = `${request.method} ${path} is no operation of this service: docs/guides/lambda.md lists them${advice}`;
+    return sendLambdaRefusal(reply, { ...refusal, message });
+  });
 }
+
+const ALIASES = /\/aliases(\/|$)/;
+const NO_ALIASES = 'functions have no aliases: publish a version, and send its number as Qualifier';
 
 type InvokeRoute = { Params: { name: string } };
 
