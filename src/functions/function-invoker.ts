@@ -235,20 +235,19 @@ export class FunctionInvoker {
     );
   }
 
-  /**
-   * Returns why instances of a version are missing: the last failed start of each group without a ready
-   * instance.
-   */
-  startFailures(urn: string): readonly string[] {
+  /** Returns the waiting calls of a version, and the last failure of each group without a ready instance. */
+  shortage(urn: string): { readonly waitingCalls: number; readonly startFailures: readonly string[] } {
     const failures = new Set<string>();
+    let waitingCalls = 0;
     for (const { fn, scaler } of this.#versions.all) {
       if (fn.urn !== urn) continue;
+      waitingCalls += scaler.waiting;
       for (const group of scaler.groups) {
         if (group.failures === 0 || group.count('ready') > 0 || group.lastFailure === undefined) continue;
         failures.add(`the last start of an instance failed: ${group.lastFailure.message}`);
       }
     }
-    return [...failures];
+    return { waitingCalls, startFailures: [...failures] };
   }
 
   /**

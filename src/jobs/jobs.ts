@@ -49,7 +49,7 @@ export interface JobsOptions {
   readonly instances: Instances;
   readonly node: JobNode;
   readonly own: NodeJobs;
-  readonly queue: Pick<JobQueue, 'shortage'>;
+  readonly queue: Pick<JobQueue, 'shortage' | 'waitReason'>;
   readonly files: JobFiles;
   readonly packages: Pick<JobPackages, 'nodeFor'>;
   readonly logs: JobLogs;
@@ -133,6 +133,11 @@ export class Jobs {
   /** Returns a job. Fails with `not_found`, also for a job of another tenant. */
   async get(tenant: string, id: string): Promise<Job> {
     return (await this.#find(tenant, id)).job;
+  }
+
+  /** Returns what a job waits for in the queue of this node, as the end of a sentence; null when unknown. */
+  waitReason(job: Job): string | null {
+    return job.status === 'PENDING' ? this.#options.queue.waitReason(job) : null;
   }
 
   /** Yields all jobs of a tenant in pages, newest first. Other work runs between the pages. */

@@ -76,6 +76,43 @@ describe('the job queue with one tenant', () => {
   });
 });
 
+describe('waitReason', () => {
+  const waitsFor = (queue: JobQueue, sequence: number, tenant = 'a') => queue.waitReason({ tenant, sequence });
+
+  test.each<[string, Partial<QueueItem['resources']>, string]>([
+    ['processors', { cpuMillis: 2500 }, '2.5 free CPUs of the 4 for jobs'],
+    ['memory', { memoryMb: 600 }, '600 MiB of free memory of the 1000 MiB for jobs'],
+    ['a custom resource', { custom: { gpu: 1 } }, '1 free of the 1 of gpu'],
+  ])('waitReason names %s that other jobs use', (_, resources, reason) => {
+    const queue = queueOf([item(1, 'b', resources), item(2, 'a', resources), item(3)]);
+    expect(queue.startNext()?.sequence).toBe(1);
+    expect(waitsFor(queue, 2)).toBe(reason);
+    expect(waitsFor(queue, 3)).toBe(`a job of this tenant that starts before it; the next one waits for ${reason}`);
+    queue.add(item(4));
+    expect(waitsFor(queue, 4)).toBe(`2 jobs of this tenant that start before it; the next one waits for ${reason}`);
+  });
+
+  test('waitReason names the room of the machine, the places of all jobs and those of the tenant', () => {
+    const full = new JobQueue(LIMITS, { ...MACHINE, isFull: () => true });
+    full.add(item(1));
+    expect(waitsFor(full, 1)).toBe('room on the machine, which agents, functions and jobs have reserved');
+    const all = queueOf([item(1, 'b'), item(2)], { maxRunning: 1 });
+    expect(all.startNext()?.sequence).toBe(1);
+    expect(waitsFor(all, 2)).toBe('one of the 1 places for running jobs (jobs.maxRunning)');
+    const own = queueOf([item(1), item(2)], { maxRunningPerTenant: 1 });
+    expect(takeAll(own)).toEqual([1]);
+    expect(waitsFor(own, 2)).toBe('one of the 1 places that a tenant has for running jobs (jobs.maxRunningPerTenant)');
+  });
+
+  test('waitReason names the turn of a job that fits, and null for jobs that do not wait or can never start', () => {
+    const queue = queueOf([item(1), item(2, 'b', { gpus: 1 })]);
+    expect(waitsFor(queue, 1)).toBe('its turn among the jobs of other tenants');
+    expect([waitsFor(queue, 2, 'b'), waitsFor(queue, 3), waitsFor(queue, 1, 'b')]).toEqual([null, null, null]);
+    expect(takeAll(queue)).toEqual([1]);
+    expect(waitsFor(queue, 1)).toBeNull();
+  });
+});
+
 test('fractions of a custom resource are released exactly, in any order', () => {
   const part = (sequence: number, gpu: number) => item(sequence, 'a', { custom: { gpu } });
   const queue = queueOf([], { maxRunning: 20, maxRunningPerTenant: 20 });

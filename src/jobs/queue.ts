@@ -108,7 +108,7 @@ export class JobQueue {
     if (this.#waiting === 0 || this.#used.running >= this.#limits.maxRunning) return undefined;
     const tenant = this.#neediest();
     const item = tenant?.waiting[0];
-    if (tenant === undefined || item === undefined || !this.#fits(item.resources)) return undefined;
+    if (tenant === undefined || item === undefined || this.#lackFor(item.resources) !== null) return undefined;
     tenant.waiting.shift();
     this.#waiting -= 1;
     this.#turn += 1;
@@ -147,6 +147,46 @@ export class JobQueue {
     return null;
   }
 
+  /**
+   * Returns what a job of the queue waits for, as the end of a sentence. Null when it does not wait here, or
+   * can never start (`shortage`). Amounts that other tenants use do not appear.
+   */
+  waitReason({ tenant: name, sequence }: Pick<QueueItem, 'tenant' | 'sequence'>): string | null {
+    const tenant = this.#tenants.get(name);
+    const before = tenant?.waiting.findIndex(each => each.sequence === sequence) ?? -1;
+    const next = tenant?.waiting[0];
+    if (tenant === undefined || next === undefined || before === -1) return null;
+    const { maxRunning, maxRunningPerTenant } = this.#limits;
+    if (this.#used.running >= maxRunning) return `one of the ${maxRunning} places for running jobs (jobs.maxRunning)`;
+    if (tenant.used.running >= maxRunningPerTenant) {
+      return `one of the ${maxRunningPerTenant} places that a tenant has for running jobs (jobs.maxRunningPerTenant)`;
+    }
+    const reason = this.#lackFor(next.resources) ?? 'its turn among the jobs of other tenants';
+    if (before === 0) return reason;
+    const jobs = before === 1 ? 'a job of this tenant that starts' : `${before} jobs of this tenant that start`;
+    return `${jobs} before it; the next one waits for ${reason}`;
+  }
+
+  /** Returns which resource is not free for a job that could run here; null when it fits now. */
+  #lackFor(resources: JobResources): string | null {
+    const { cpuMillis, memoryMb, custom } = resources;
+    const limits = this.#limits;
+    if (this.#used.cpuMillis + cpuMillis > limits.cpuMillis) {
+      return `${cpuMillis / 1000} free CPUs of the ${limits.cpuMillis / 1000} for jobs`;
+    }
+    if (this.#used.memoryMb + memoryMb > limits.memoryMb) {
+      return `${memoryMb} MiB of free memory of the ${limits.memoryMb} MiB for jobs`;
+    }
+    for (const [name, amount] of Object.entries(custom)) {
+      const there = this.#custom.get(name) ?? 0;
+      const used = this.#usedCustom.get(name) ?? 0;
+      if (used + sharesOf(amount) > sharesOf(there)) return `${amount} free of the ${there} of ${name}`;
+    }
+    return this.#machine.isFull(resources)
+      ? 'room on the machine, which agents, functions and jobs have reserved'
+      : null;
+  }
+
   #tenant(name: string): Tenant {
     let tenant = this.#tenants.get(name);
     if (!tenant) {
@@ -178,17 +218,6 @@ export class JobQueue {
   #share({ running, cpuMillis, memoryMb }: JobUsage): number {
     const { maxRunning, cpuMillis: allCpu, memoryMb: allMemory } = this.#limits;
     return Math.max(running / maxRunning, cpuMillis / allCpu, memoryMb / allMemory);
-  }
-
-  #fits(resources: JobResources): boolean {
-    const { cpuMillis, memoryMb, custom } = resources;
-    const limits = this.#limits;
-    if (this.#used.cpuMillis + cpuMillis > limits.cpuMillis) return false;
-    if (this.#used.memoryMb + memoryMb > limits.memoryMb) return false;
-    if (this.#machine.isFull(resources)) return false;
-    return Object.entries(custom).every(
-      ([name, amount]) => (this.#usedCustom.get(name) ?? 0) + sharesOf(amount) <= sharesOf(this.#custom.get(name) ?? 0),
-    );
   }
 
   #count({ tenant, resources }: QueueItem, change: 1 | -1): void {

@@ -42,7 +42,7 @@ export function fakeServices(seen: FunctionInvocation[]): Pick<FrontendOptions, 
     endSession: async (_urn: string, _tenant: string | null, id: string) => id === 'known',
     interruptSession: async (_urn: string, _tenant: string | null, id: string) => id === 'known',
     instances: () => [],
-    startFailures: () => ['the last start failed'],
+    shortage: () => ({ waitingCalls: 0, startFailures: ['the last start failed'] }),
     logs: async () => lines(3),
   };
   const known = (id: string) => {

@@ -761,6 +761,8 @@ export type Job = {
   max_attempts: number;
   /** Milliseconds, when this attempt started. */
   run_time: string | null;
+  /** Only of one job: what it waits for in the queue of this replica. */
+  waits_for?: string;
 };
 
 export type JobDriver = {
@@ -849,6 +851,8 @@ export type ListFilesResponse = {
 
 export type ListFunctionInstancesResponse = {
   instances: FunctionInstance[];
+  /** The calls that wait for an instance. */
+  waiting_calls: number;
   /** Fields of the body that were ignored, and what else the caller should know. */
   warnings?: string[];
 };

@@ -134,6 +134,7 @@ export const FUNCTION_DOCS = {
               start_time: Type.String(),
             }),
           ),
+          waiting_calls: Type.Integer({ description: 'The calls that wait for an instance.' }),
           warnings: Warnings,
         }),
       ),

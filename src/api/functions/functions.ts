@@ -69,7 +69,8 @@ function addReadRoutes(app: FastifyInstance, { functions, ownTenantOnly }: Funct
         memory: instance.key.memoryMb,
         start_time: new Date(instance.startedAtMs).toISOString(),
       }));
-      return withWarnings({ instances }, functions.startFailures(fn.urn));
+      const { waitingCalls, startFailures } = functions.shortage(fn.urn);
+      return withWarnings({ instances, waiting_calls: waitingCalls }, startFailures);
     },
   );
 

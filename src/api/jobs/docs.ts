@@ -43,6 +43,9 @@ const Record = Type.Object(
     attempt: Type.Integer(),
     max_attempts: Type.Integer(),
     run_time: Type.Union([Type.String(), Type.Null()], { description: 'Milliseconds, when this attempt started.' }),
+    waits_for: Type.Optional(
+      Type.String({ description: 'Only of one job: what it waits for in the queue of this replica.' }),
+    ),
   },
   { title: 'Job' },
 );

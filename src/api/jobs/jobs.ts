@@ -95,9 +95,11 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
     sendJsonList(request, reply, jobs.list(request.tenant), jobRecord),
   );
 
-  add('GET', '/api/jobs/:id', 'read', JOB_DOCS.get, async ({ tenant, params }) =>
-    jobRecord(await jobs.get(tenant, params.id)),
-  );
+  add('GET', '/api/jobs/:id', 'read', JOB_DOCS.get, async ({ tenant, params }) => {
+    const job = await jobs.get(tenant, params.id);
+    const reason = jobs.waitReason(job);
+    return { ...jobRecord(job), ...(reason !== null && { waits_for: reason }) };
+  });
 
   add('DELETE', '/api/jobs/:id', 'write', JOB_DOCS.delete, async ({ tenant, params }) => {
     await jobs.delete(tenant, params.id);

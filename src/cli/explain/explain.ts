@@ -34,4 +34,7 @@ export function register(program: Command, context: Context): void {
     addClientOptions(command);
   };
   add('agent', 'an', 'the id of the agent, or its name', async () => (await import('./agent.ts')).explainAgent);
+  const ofFunction = 'hello, demo@hello or 0@demo@hello, with :<version> or the latest, or a URN';
+  add('function', 'a', ofFunction, async () => (await import('./function.ts')).explainFunction);
+  add('job', 'a', 'its id', async () => (await import('./job.ts')).explainJob);
 }

@@ -21,6 +21,8 @@ export interface JobRecord {
   readonly runtime_env: Readonly<Record<string, unknown>>;
   readonly attempt?: number;
   readonly max_attempts?: number;
+  readonly run_time?: string | null;
+  readonly waits_for?: string;
 }
 
 export function jobPath(id: string): string {

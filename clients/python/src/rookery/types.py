@@ -831,7 +831,7 @@ class InvokeAgentResponse(TypedDict):
     message: Literal[""]
 
 
-class Job(TypedDict):
+class _Job(TypedDict):
     type: Literal["SUBMISSION"]
     job_id: None
     submission_id: str
@@ -852,6 +852,11 @@ class Job(TypedDict):
     max_attempts: int
     run_time: Union[str, None]
     """Milliseconds, when this attempt started."""
+
+
+class Job(_Job, total=False):
+    waits_for: str
+    """Only of one job: what it waits for in the queue of this replica."""
 
 
 class JobDriver(TypedDict):
@@ -946,6 +951,8 @@ class ListFilesResponse(TypedDict):
 
 class _ListFunctionInstancesResponse(TypedDict):
     instances: List[FunctionInstance]
+    waiting_calls: int
+    """The calls that wait for an instance."""
 
 
 class ListFunctionInstancesResponse(_ListFunctionInstancesResponse, total=False):
