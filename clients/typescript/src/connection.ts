@@ -267,6 +267,8 @@ export class Connection {
               // Without `cause`, so that the request is not retried.
               late = new Timeout('the request took longer than its timeout');
               request.destroy(late);
+              // Deno does not report the end of a request that waits for its answer.
+              fail(late);
             },
             Math.min(LONGEST_TIMER_MS, Math.max(0, timeoutMs)),
           )
