@@ -144,6 +144,52 @@ class Mapped(unittest.TestCase):
         asyncio.run(program())
 
 
+def sent_by(answers: "list[tuple[int, object]]", program: "Callable[[Rookery], object]") -> "list[str]":
+    """Runs the program with a service that gives the answers in their order, and returns its requests."""
+    sent = []
+
+    class Service(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, body = answers[len(sent)]
+            sent.append("%s %s" % (self.command, self.path.partition("?")[0]))
+            content = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
+        threading.Thread(target=service.serve_forever).start()
+        try:
+            with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=30, retries=0) as rookery:
+                program(rookery)
+        finally:
+            service.shutdown()
+    return sent
+
+
+class AsyncCalls(unittest.TestCase):
+    def test_a_wait_for_a_result_ends_after_its_timeout(self) -> None:
+        def program(rookery: Rookery) -> None:
+            with self.assertRaisesRegex(package.Timeout, "the wait took longer than its timeout"):
+                rookery.functions.async_call("c").result(timeout=0)
+
+        sent = sent_by([(200, {"status": "processing"})], program)
+        self.assertEqual(len(sent), 1)
+
+    def test_a_result_that_comes_in_time_is_returned(self) -> None:
+        got = []
+        answers = [(200, {"status": "queued"}), (200, {"status": "completed", "result": 7})]
+        sent_by(answers, lambda rookery: got.append(rookery.functions.async_call("c").result(timeout=600)))
+        self.assertEqual(got, [7])
+
+
 class GetOrCreate(unittest.TestCase):
     LIST, CREATE = "GET /api/agent", "POST /api/agent"
 
@@ -151,46 +197,17 @@ class GetOrCreate(unittest.TestCase):
         found = [{"instance_id": "x", "name": "shared", "status": status} for status in statuses]
         return 200, {"instances": found, "next_cursor": None}
 
-    def sent(self, answers: "list[tuple[int, object]]", program: "Callable[[Rookery], object]") -> "list[str]":
-        """Runs the program with a service that gives the answers in their order, and returns its requests."""
-        sent = []
-
-        class Service(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length", 0)))
-                status, body = answers[len(sent)]
-                sent.append("%s %s" % (self.command, self.path.partition("?")[0]))
-                content = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            do_POST = do_GET
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Service) as service:
-            threading.Thread(target=service.serve_forever).start()
-            try:
-                with Rookery("http://127.0.0.1:%d" % service.server_port, timeout=30, retries=0) as rookery:
-                    program(rookery)
-            finally:
-                service.shutdown()
-        return sent
-
     def test_an_existing_agent_is_returned_as_it_is(self) -> None:
         for status in ("RUNNING", "SLEEPING", "FAILED"):
             got = []
-            sent = self.sent([self.listed(status)], lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+            sent = sent_by([self.listed(status)], lambda rookery: got.append(rookery.agents.get_or_create("shared")))
             self.assertEqual(([agent.record["status"] for agent in got], sent), ([status], [self.LIST]))
 
     def test_the_agent_of_a_client_that_creates_it_at_the_same_time_is_waited_for(self) -> None:
         taken = (409, {"code": 409, "message": "agent default/shared already exists", "instance_id": "x"})
         answers = [self.listed(), taken, self.listed("CREATING"), self.listed("RUNNING")]
         got = []
-        sent = self.sent(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+        sent = sent_by(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
         self.assertEqual(([agent.id for agent in got], sent), (["x"], [self.LIST, self.CREATE, self.LIST, self.LIST]))
 
     def test_the_agent_is_created_when_the_holder_of_its_name_is_deleted_at_the_same_time(self) -> None:
@@ -198,7 +215,7 @@ class GetOrCreate(unittest.TestCase):
         created = [(200, {"code": 200, "instance_id": "new"}), (200, {"code": 200, "instance": record})]
         got = []
         answers = [self.listed("STOPPING"), self.listed(), *created]
-        sent = self.sent(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
+        sent = sent_by(answers, lambda rookery: got.append(rookery.agents.get_or_create("shared")))
         self.assertEqual([agent.id for agent in got], ["new"])
         self.assertEqual(sent, [self.LIST, self.LIST, self.CREATE, "GET /api/agent/new"])
 
@@ -211,7 +228,7 @@ class GetOrCreate(unittest.TestCase):
             with self.assertRaisesRegex(RookeryError, "never replaces"):
                 rookery.agents.get_or_create("shared", replace=True)
 
-        self.assertEqual(self.sent([self.listed(), refused], program), [self.LIST, self.CREATE])
+        self.assertEqual(sent_by([self.listed(), refused], program), [self.LIST, self.CREATE])
 
 
 if __name__ == "__main__":
