@@ -136,6 +136,39 @@ describe('rookery explain', { timeout: 240_000 }, () => {
     expect(out).toMatch(/Next: rookery explain call [0-9a-f-]{36}\n$/);
   });
 
+  it('names the code, the reason and the replay of a failed call, and the command of an agent that ended', async () => {
+    const path = await register('calls', 'code.handle');
+    expect((await bed.ask('POST', path, { fail: 'once' })).status).toBe(500);
+    const idOf = async (query: string) =>
+      await vi.waitFor(async () => {
+        const { calls } = (await bed.ask('GET', `/api/calls?${query}`)).body;
+        expect(calls).toHaveLength(1);
+        return (calls as readonly { id: string }[])[0]?.id ?? '';
+      }, WAIT);
+    const id = await idOf('function=e2e@calls');
+    await explained(
+      ['call', id],
+      ...[`call ${id} of e2e@calls:latest is over (failed).`, 'with 4002: Fail to run user call handler.'],
+      ...['ValueError: broken once.', 'The handler raised'],
+      `Next: rookery call replay ${id} --code <repaired directory>\n`,
+    );
+    const agent = await bed.create('ends', 'code.handle');
+    await bed.invoke(agent, { die: true });
+    await explained(['call', await idOf(`agent=${agent}`)], 'with unavailable: ', 'Next: rookery explain agent ');
+    expect(await explain('call', '00000000-0000-4000-8000-000000000000')).toMatchObject({ code: 1, out: '' });
+  });
+
+  it('explains an asynchronous call that has not ended', async () => {
+    const path = await register('later', 'code.handle');
+    const { status, body } = await bed.ask('POST', path, { gate: 'later' }, { headers: { 'x-invoke-type': 'async' } });
+    expect({ status, ...body }).toMatchObject({ status: 202, requestId: expect.any(String) });
+    try {
+      await explained(['call', String(body.requestId)], 'is processing since ', 'An instance runs it');
+    } finally {
+      writeFileSync(join(bed.codeDir, 'later'), '');
+    }
+  });
+
   it('names the limit of a function and the calls that wait', async () => {
     const path = await register('full', 'code.handle');
     const calls = [1, 2, 3].map(async () => (await bed.ask('POST', path, { gate: 'open' })).status);

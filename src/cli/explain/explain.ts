@@ -37,4 +37,5 @@ export function register(program: Command, context: Context): void {
   const ofFunction = 'hello, demo@hello or 0@demo@hello, with :<version> or the latest, or a URN';
   add('function', 'a', ofFunction, async () => (await import('./function.ts')).explainFunction);
   add('job', 'a', 'its id', async () => (await import('./job.ts')).explainJob);
+  add('call', 'a', 'its id, or the id of an asynchronous call', async () => (await import('./call.ts')).explainCall);
 }
