@@ -500,6 +500,51 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(urn).toContain('svc@seen');
   });
 
+  it('the dashboard shows a form for the schema of a function, and a JSON text beside it', async () => {
+    const name = '0@svc@priced';
+    const properties = {
+      sku: { type: 'string', description: 'The article.' },
+      count: { type: 'integer', default: 1 },
+      factor: { type: 'number' },
+      isGift: { type: 'boolean' },
+      size: { enum: ['small', 'large'] },
+    };
+    await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        ...{ name, kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128, timeout: 30, handler: 'main.echo' },
+        ...{ storageType: 'local', codePath: bed.codeDir, validateInput: true },
+        inputSchema: { type: 'object', properties, required: ['sku'] },
+      },
+      { meta: true },
+    );
+    await using opened = await open(`functions/${encodeURIComponent(name)}/call`, { width: 360 });
+    const { page, complaints } = opened;
+    const answer = (text: string) => page.getByRole('region', { name: 'Body of the answer' }).getByText(text);
+    expect(await violationsOf(page)).toEqual([]);
+    expect(await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0);
+    await page.getByLabel('event.sku').fill('a "b"');
+    await page.getByLabel('event.factor').fill('0.5');
+    await page.getByLabel('event.isGift').selectOption('true');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await answer('"isGift": true').waitFor();
+    await page.getByLabel('Event as').selectOption('JSON');
+    const sent = await page.getByLabel('Body', { exact: true }).inputValue();
+    expect(JSON.parse(sent)).toEqual({ sku: 'a "b"', count: 1, factor: 0.5, isGift: true });
+    await page.getByLabel('Body', { exact: true }).fill('{"sku": "c", "size": "large", "other": [2]}');
+    await page.getByLabel('Event as').selectOption('form');
+    expect(await page.getByLabel('event.sku').inputValue()).toBe('c');
+    expect(await page.getByLabel('event.size').inputValue()).toBe('large');
+    await page.getByLabel('event.factor').fill('half');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await answer('event.factor: must be a number').waitFor();
+    await page.getByLabel('event.factor').fill('');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await answer('"other"').waitFor();
+    expect(complaints).toEqual([]);
+  });
+
   it('the dashboard publishes a version of a function, and calls it', async () => {
     await using opened = await open(views.versions as string);
     const { page, complaints } = opened;

@@ -1,6 +1,7 @@
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { call, messageOf, raw } from '../api.ts';
 import { Failure, Fields, Input, Panel, Status, short, Text } from '../parts.tsx';
+import { ABSENT, bodyOf, fieldsOf, type SchemaField, textsOf } from '../schema-fields.ts';
 import { Waterfall } from './waterfall.tsx';
 
 const MODES = ['answer', 'stream', 'async'] as const;
@@ -24,12 +25,21 @@ const SHOWN_HEADERS = [
 ];
 const POLL_MS = 1000;
 
+interface CallPanelProps {
+  readonly path: string;
+  readonly isFunction?: boolean;
+  /** The JSON Schema of the event. Simple ones become the fields of a form. */
+  readonly schema?: unknown;
+}
+
 /**
  * A form that calls an agent or a function and shows the answer while it arrives. Calls of a function may
  * also stream or be asynchronous.
  */
-export function CallPanel({ path, isFunction = false }: { readonly path: string; readonly isFunction?: boolean }) {
-  const [body, setBody] = useState('{}');
+export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) {
+  const fields = useMemo(() => fieldsOf(schema), [schema]);
+  const [isForm, setForm] = useState(true);
+  const [body, setBody] = useState(() => completed(fields, '{}'));
   const [headers, setHeaders] = useState('');
   const [mode, setMode] = useState<Mode>('answer');
   const [result, setResult] = useState<Result | null>(null);
@@ -86,10 +96,25 @@ export function CallPanel({ path, isFunction = false }: { readonly path: string;
           }}
         >
           <div class="grid two">
-            <Input label="Body" value={body} onInput={setBody} lines={8} hint="JSON." />
+            {fields !== null && isForm ? (
+              <EventForm fields={fields} body={body} onBody={setBody} />
+            ) : (
+              <Input label="Body" value={body} onInput={setBody} lines={8} hint="JSON." />
+            )}
             <Input label="Headers" value={headers} onInput={setHeaders} lines={8} hint="Name: value, one per line." />
           </div>
           <div class="actions">
+            {fields === null ? null : (
+              <Input
+                label="Event as"
+                value={isForm ? 'form' : 'JSON'}
+                onInput={value => {
+                  setForm(value === 'form');
+                  if (value === 'form') setBody(completed(fields, body));
+                }}
+                options={['form', 'JSON']}
+              />
+            )}
             {isFunction ? (
               <Input label="How" value={mode} onInput={value => setMode(value as Mode)} options={MODES} />
             ) : null}
@@ -116,6 +141,44 @@ export function CallPanel({ path, isFunction = false }: { readonly path: string;
         </Panel>
       )}
     </>
+  );
+}
+
+/** Returns the body with the first values of fields that it lacks. */
+function completed(fields: readonly SchemaField[] | null, body: string): string {
+  return fields === null ? body : bodyOf(fields, textsOf(fields, body), body);
+}
+
+interface EventFormProps {
+  readonly fields: readonly SchemaField[];
+  /** The body whose members the fields show at first. */
+  readonly body: string;
+  readonly onBody: (body: string) => void;
+}
+
+/** The fields of an event. Writes the body at each input. Labels are the paths that the service reports. */
+function EventForm({ fields, body, onBody }: EventFormProps) {
+  const [texts, setTexts] = useState(() => textsOf(fields, body));
+  const change = (name: string, text: string) => {
+    const changed = { ...texts, [name]: text };
+    setTexts(changed);
+    onBody(bodyOf(fields, changed, body));
+  };
+  return (
+    <div class="grid">
+      {fields.map(({ name, kind, choices, isRequired, hint }) => (
+        <Input
+          key={name}
+          label={`event.${name}`}
+          value={texts[name] ?? ''}
+          onInput={text => change(name, text)}
+          hint={hint}
+          isRequired={isRequired}
+          type={kind === 'integer' ? 'number' : 'text'}
+          {...(kind === 'choice' ? { options: [...(isRequired ? [] : [ABSENT]), ...choices.map(String)] } : {})}
+        />
+      ))}
+    </div>
   );
 }
 

@@ -87,7 +87,9 @@ function Part({ fn, versions, part, reload }: PartProps) {
   const urn = fn.functionVersionUrn;
   switch (part) {
     case 'call':
-      return <CallPanel key={urn} path={pathOf('invokeFunction', { params: { urn } })} isFunction />;
+      return (
+        <CallPanel key={urn} path={pathOf('invokeFunction', { params: { urn } })} isFunction schema={fn.inputSchema} />
+      );
     case 'calls':
       return <CallList of={{ function: fn.name }} />;
     case 'versions':
