@@ -30,7 +30,7 @@ function historyOf(options: Partial<CallHistoryOptions> = {}): CallHistory & { r
     bodyBytes: 64,
     redaction: new Redaction(['password']),
     secretsOf: async () => [],
-    nameOfAgent: id => `default/${id}`,
+    nameOfAgent: async id => `default/${id}`,
     rules: { slowMs: 1000, perSecond: 1000 },
     keepMs: 1_000_000,
     maxBytesPerTenant: 1_000_000,

@@ -18,6 +18,8 @@ export interface CallHistoryOptions extends CallRowOptions {
   readonly rules: CallRules;
   readonly keepMs: number;
   readonly maxBytesPerTenant: number;
+  /** Returns `<namespace>/<name>` of an agent; `''` if it is deleted. */
+  readonly nameOfAgent: (id: string) => Promise<string>;
   /** Returns the values of a tenant's secrets, which no record shows. */
   readonly secretsOf: (tenant: string) => Promise<Iterable<string>>;
   readonly log: Log;
@@ -47,6 +49,12 @@ const WRITE_CALLS = 200;
 const SWEEP_MS = 60_000;
 const SWEPT_AT_ONCE = 500;
 const CLOSE_MS = 5000;
+
+/** Secrets of tenants and names of agents that one write operation has read. */
+interface Known {
+  readonly secrets: Map<string, SecretValues>;
+  readonly names: Map<string, string>;
+}
 
 /**
  * The history of calls. Calls enter a ring in memory, and a timer writes them in groups. No call waits for
@@ -120,11 +128,11 @@ export class CallHistory {
 
   async #write(): Promise<void> {
     const writes: Promise<void>[] = [];
-    const secrets = new Map<string, SecretValues>();
+    const known: Known = { secrets: new Map(), names: new Map() };
     for (let left = this.#ring.size; left > 0; left -= WRITE_CALLS) {
       const calls = this.#ring.shiftMany(Math.min(left, WRITE_CALLS));
       try {
-        const rows = await this.#rowsOf(calls, secrets);
+        const rows = await this.#rowsOf(calls, known);
         writes.push(this.#insert(rows));
       } catch (error) {
         this.#fail(calls.length, error);
@@ -133,16 +141,16 @@ export class CallHistory {
     await Promise.all(writes);
   }
 
-  /** Returns the records of calls. `secrets`: those of the tenants so far. */
-  async #rowsOf(calls: readonly FinishedCall[], secrets: Map<string, SecretValues>): Promise<readonly CallTable[]> {
+  async #rowsOf(calls: readonly FinishedCall[], known: Known): Promise<readonly CallTable[]> {
+    const { secretsOf, nameOfAgent } = this.#options;
     const rows: CallTable[] = [];
     for (const call of calls) {
-      let known = secrets.get(call.tenant);
-      if (known === undefined) {
-        known = new SecretValues(await this.#options.secretsOf(call.tenant));
-        secrets.set(call.tenant, known);
-      }
-      rows.push(toCallRow(call, this.#options, known));
+      const { tenant, kind, target } = call;
+      const secrets = known.secrets.get(tenant) ?? new SecretValues(await secretsOf(tenant));
+      known.secrets.set(tenant, secrets);
+      const agentName = kind === 'agent' ? (known.names.get(target) ?? (await nameOfAgent(target))) : '';
+      known.names.set(target, agentName);
+      rows.push(toCallRow(call, this.#options, { secrets, agentName }));
       if (rows.length % TURN_CALLS === 0) await nextTurn();
     }
     return rows;

@@ -9,8 +9,14 @@ export interface CallRowOptions {
   /** Most bytes of an input, and of an output. */
   readonly bodyBytes: number;
   readonly redaction: Redaction;
-  /** Returns `<namespace>/<name>` of a live agent; `''` for any other id. */
-  readonly nameOfAgent: (id: string) => string;
+}
+
+/** Facts for the record of a call that are not in the call. */
+export interface CallFacts {
+  /** The secrets of the call's tenant. */
+  readonly secrets: SecretValues;
+  /** `<namespace>/<name>` of the agent; `''` for a function, and if the agent is deleted. */
+  readonly agentName: string;
 }
 
 /** Characters of an error text, and of the name of a token. */
@@ -19,11 +25,8 @@ const MAX_CALLER_CHARS = 128;
 /** Bytes that a record and its index entries take beside its texts. */
 const ROW_BYTES = 700;
 
-/**
- * Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting.
- * `secrets`: those of the call's tenant.
- */
-export function toCallRow(call: FinishedCall, options: CallRowOptions, secrets: SecretValues): CallTable {
+/** Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting. */
+export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets, agentName }: CallFacts): CallTable {
   const { redaction, bodyBytes } = options;
   const { input, output, stages, wholeBytes, endedAtMs, elapsedMs } = call;
   const shown = (body: Buffer) => redaction.json(secrets.hide(beginningOf(body, bodyBytes), body.length > bodyBytes));
@@ -35,7 +38,7 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions, secrets: 
     id: call.id,
     tenant: call.tenant,
     kind: call.kind,
-    ...targetOf(call, options),
+    ...targetOf(call, agentName),
     instance_id: call.instanceId,
     node_id: options.nodeId,
     mode: call.mode,
@@ -61,8 +64,8 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions, secrets: 
   };
 }
 
-function targetOf({ kind, target }: FinishedCall, { nameOfAgent }: CallRowOptions) {
-  if (kind === 'agent') return { subject: target, name: nameOfAgent(target), version: '' };
+function targetOf({ kind, target }: FinishedCall, agentName: string) {
+  if (kind === 'agent') return { subject: target, name: agentName, version: '' };
   const urn = parseUrn(target);
   const name = urn?.name ?? target;
   return { subject: name, name, version: urn?.version === LATEST ? 'latest' : (urn?.version ?? '') };

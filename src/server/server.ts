@@ -29,7 +29,7 @@ import { createRegistry } from '../registry/registry.ts';
 import { Secrets } from '../registry/secrets.ts';
 import { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
-import { TOPIC_AGENTS } from '../storage/queries/agents.ts';
+import { findAgent, TOPIC_AGENTS } from '../storage/queries/agents.ts';
 import { insertInstanceUnder, listIdsWithSandbox, type StoredInstance } from '../storage/queries/instances.ts';
 import { listNodeIds, readAddressKey, readInstallationId } from '../storage/queries/nodes.ts';
 import { TOPIC_POOLS } from '../storage/queries/pools.ts';
@@ -249,9 +249,10 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const callHistory = createCallHistory(config, {
     ...{ database, writes, nodeId, log: logger },
     secretsOf: tenant => secrets.knownValues(tenant),
-    nameOfAgent: id => {
+    nameOfAgent: async id => {
       const live = instances.live('agent', id);
-      const record = live && instances.recordOf(live);
+      // An agent that has failed is not live any more.
+      const record = (live && instances.recordOf(live)) ?? (await findAgent(database, id))?.stored;
       if (record === undefined) return '';
       const { spec } = toInstance(record);
       return `${spec.namespace}/${spec.name}`;

@@ -13,6 +13,9 @@ def talk(event, context):
     context.getLogger().warning('logged')
 def fail(event, context):
     raise ValueError('no')
+def end(event, context):
+    import os
+    os._exit(7)
 `;
 const NODE_CODE = `
 exports.fail = async () => { throw new Error('not today'); };
@@ -78,6 +81,14 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       ...{ kind: 'function', function: `0@calls@${name}`, version: 'latest', outcome: 'error', error_code: '4002' },
       ...{ input: '{"a":1}', output: null, error: expect.stringMatching(/no/) },
     });
+  });
+
+  test('the record of the call that ended an agent has its name', async () => {
+    const id = await bed.create('ends', 'code.end');
+    await bed.invoke(id);
+    await vi.waitFor(async () => {
+      expect(await list(`agent=${id}`)).toMatchObject([{ name: 'e2e/ends', outcome: 'error' }]);
+    }, WAIT);
   });
 
   test('streamed, asynchronous and Lambda calls leave records of their kind', async () => {

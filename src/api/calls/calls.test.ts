@@ -11,8 +11,8 @@ import type { Role, TokenVerifier } from '../../http/access/credentials.ts';
 import { type Database, openDatabase } from '../../storage/database.ts';
 import { insertCalls } from '../../storage/queries/calls.ts';
 
-const NO_SECRETS = new SecretValues([]);
-const ROWS = { nodeId: 'n', bodyBytes: 4096, redaction: new Redaction(['password']), nameOfAgent: () => 'default/a' };
+const FACTS = { secrets: new SecretValues([]), agentName: 'default/a' };
+const ROWS = { nodeId: 'n', bodyBytes: 4096, redaction: new Redaction(['password']) };
 
 /** Tokens of the form `<tenant>:<role>`. */
 const tokens: TokenVerifier = {
@@ -30,7 +30,7 @@ async function frontendWith(calls: readonly FinishedCall[]) {
   await database.transaction().execute(transaction =>
     insertCalls(
       transaction,
-      calls.map(call => toCallRow(call, ROWS, NO_SECRETS)),
+      calls.map(call => toCallRow(call, ROWS, FACTS)),
     ),
   );
   const frontend = testFrontend({ history: { calls: new CallReader(database) }, auth: tokens });
