@@ -361,9 +361,9 @@ export class LiveInstance {
       this.#log.warn({ instanceId: this.id, reason: why }, 'reconnected to instance');
       return why;
     }
-    const reason = found ? `instance exited: ${describeExit(found)}` : why;
-    if (!found) await this.#kill();
-    if (this.#finish(reason)) this.#resolveEnded({ reason, exitCode: found?.code ?? null });
+    const exit = found ?? (await this.#kill());
+    const reason = exit ? `instance exited: ${describeExit(exit)}` : why;
+    if (this.#finish(reason)) this.#resolveEnded({ reason, exitCode: exit?.code ?? null });
     return this.#overBecause ?? reason;
   }
 
@@ -408,12 +408,19 @@ export class LiveInstance {
     return Channel.open(this.handle.endpoint, this.#secret, signal);
   }
 
-  async #kill(): Promise<void> {
+  /**
+   * Kills the sandbox. Returns its exit if it had exited with an error before, which a busy machine reports
+   * late; otherwise undefined.
+   */
+  async #kill(): Promise<ExitResult | undefined> {
     try {
       await stopSandbox(this.driver, this.handle, 0);
     } catch (error) {
       this.#log.error({ instanceId: this.id, err: error }, 'stop of unreachable sandbox failed');
+      return undefined;
     }
+    const exit = this.#exit ?? (await this.#waitFor(this.#silence.findOutMs));
+    return exit?.code ? exit : undefined;
   }
 
   /** Marks the instance as closed. Returns false if it was closed before. */

@@ -177,6 +177,20 @@ test('the service stops a running sandbox and marks it FAILED when it cannot be 
   expect(harness.driver.instanceIds).toEqual([id]);
 });
 
+test('an exit that is reported only when the service stops the sandbox is the reason', async () => {
+  await using harness = await Harness.open();
+  const id = await harness.create('a');
+  harness.driver.becomeUnreachable(id);
+  harness.driver.stop = async () => harness.driver.kill(id, { code: 7, signal: null });
+  await expect(harness.invoke(id)).rejects.toThrow('instance exited: exit code 7');
+  await vi.waitFor(async () =>
+    expect(await statusOf(harness, id)).toEqual({
+      status: 'FAILED',
+      statusReason: 'instance exited: exit code 7',
+    }),
+  );
+});
+
 test('calls fail in bounded time when neither the instance nor its driver answers', async () => {
   await using harness = await Harness.open();
   harness.driver.handlers.set('held', () => new Promise(() => undefined));
