@@ -53,7 +53,7 @@ export const GROUPS: readonly Group[] = [
     files: /^(src|test)\/(api|http|openapi)\/|e2e\/(viewer|serve|traces)/,
   },
   { name: 'events', proves: 'the event log and its readers', files: /^src\/events\/|e2e\/events/ },
-  { name: 'dashboard', proves: 'every view in a browser', files: /^dashboard\/|e2e\/dashboard/ },
+  { name: 'dashboard', proves: 'pages, charts, views in a browser', files: /^dashboard\/|e2e\/dashboard/ },
   {
     name: 'clients',
     proves: 'command line, deploy, Python and TypeScript clients',

@@ -51,3 +51,10 @@ export class ServedReplicas implements AsyncDisposable {
     rmSync(this.#directory, { recursive: true, force: true });
   }
 }
+
+/** Returns the id of a replica, whether it is a member, and the number of members that it sees. */
+export async function nodesSeenBy({ frontendUrl }: Served) {
+  const answer = await fetch(`${frontendUrl}/api/cluster`);
+  const found = (await answer.json()) as { node_id: string; is_member: boolean; nodes: readonly unknown[] };
+  return { id: found.node_id, isMember: found.is_member, count: found.nodes.length };
+}
