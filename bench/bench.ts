@@ -17,6 +17,7 @@ import { createNodeToResult, createRate, createToResult } from './rows/create.ts
 import { createStages } from './rows/create-stages.ts';
 import { dashboard } from './rows/dashboard.ts';
 import { docker } from './rows/docker.ts';
+import { durable } from './rows/durable.ts';
 import { e2b } from './rows/e2b.ts';
 import { endedAgents } from './rows/ended-agents.ts';
 import { files } from './rows/files.ts';
@@ -51,6 +52,7 @@ const ROWS: readonly BenchRow[] = [
     createRate,
     restart,
     endedAgents,
+    durable,
     idleMemory,
     idleCpu,
     overload,

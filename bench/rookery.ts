@@ -75,10 +75,14 @@ export class Rookery {
     return (await this.createTimed(code, spec)).id;
   }
 
-  /** Creates one agent. Returns its id and the header `Server-Timing` of the answer. */
+  /**
+   * Creates one agent. Returns its id and the header `Server-Timing` of the answer. `more` has other members
+   * of the body.
+   */
   async createTimed(
     code = AGENT_CODE,
     spec: Readonly<Record<string, unknown>> = {},
+    more: Readonly<Record<string, unknown>> = {},
   ): Promise<{ readonly id: string; readonly timing: string }> {
     const { answer, timing } = await this.#ask('POST', '/api/agent', {
       namespace: 'bench',
@@ -93,6 +97,7 @@ export class Rookery {
         memory: 256,
         ...spec,
       },
+      ...more,
     });
     return { id: String(answer.instance_id), timing };
   }
@@ -121,6 +126,11 @@ export class Rookery {
   /** Deletes one agent. Returns the header `Server-Timing` of the answer. */
   async deleteTimed(id: string): Promise<string> {
     return (await this.#ask('DELETE', `/api/agent/${id}`)).timing;
+  }
+
+  /** Puts a durable agent to sleep. */
+  async sleep(id: string): Promise<void> {
+    await this.#send('POST', `/api/agent/${id}/sleep`);
   }
 
   async invoke(id: string, event: unknown): Promise<unknown> {
