@@ -51,14 +51,15 @@ let group: string | undefined;
 
 beforeEach(() => {
   directory = mkdtempSync(join(tmpdir(), 'rookery-freezer-'));
-  child = spawn('/bin/sh', ['-c', COUNTING], { cwd: directory, stdio: 'ignore' });
+  child = spawn('/bin/sh', ['-c', COUNTING], { cwd: directory, stdio: 'ignore', detached: true });
 });
 
 afterEach(async () => {
   const sandbox = sandboxOf();
   await thaw(sandbox);
   const ended = once(child, 'exit');
-  for (const pid of await treeOf(child.pid as number)) unlessEnded(() => process.kill(pid, 'SIGKILL'));
+  // The whole process group, because a shell may fork between a look at its tree and the signals.
+  process.kill(-(child.pid as number), 'SIGKILL');
   await ended;
   if (group !== undefined) {
     const path = group;
@@ -124,9 +125,16 @@ describe('freezing', { timeout: 60_000 }, () => {
     group = join(UNIFIED as string, `rookery-freezer-test-${process.pid}`);
     mkdirSync(group);
     const procs = join(group, 'cgroup.procs');
-    // All shells exist by now, and their later children begin in the group.
+    // All shells exist by now. A child that one of them makes before it is in the group is moved afterwards.
     await untilCounting();
-    for (const pid of await treeOf(child.pid as number)) unlessEnded(() => writeFileSync(procs, String(pid)));
+    await vi.waitFor(
+      async () => {
+        for (const pid of await treeOf(child.pid as number)) unlessEnded(() => writeFileSync(procs, String(pid)));
+        const tree = await treeOf(child.pid as number);
+        expect(readFileSync(procs, 'utf8').trim().split('\n').map(Number)).toEqual(expect.arrayContaining([...tree]));
+      },
+      { timeout: 20_000, interval: 1 },
+    );
     await freezesAndContinues(sandboxOf({ paths: { pids: group }, versions: { pids: 2 } }), 'unified');
   });
 
