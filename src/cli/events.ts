@@ -11,7 +11,7 @@ interface EventsOptions extends ClientOptions {
 }
 
 /** The fields of an event that are shown. A service of another version may omit fields. */
-interface ShownEvent {
+export interface ShownEvent {
   readonly type: string;
   readonly at?: string;
   readonly owner?: string;

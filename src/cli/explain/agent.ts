@@ -1,11 +1,12 @@
 import { type Agent, agentArguments, findAgent, policyOf, restartOf } from '../agent/records.ts';
+import type { ShownEvent } from '../events.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { applyRules, type Explanation, type Rule, sentence, withoutMs } from './explanation.ts';
 import { type FailedCalls, failuresInWords, readFailedCalls } from './failed-calls.ts';
 import { readLogEnd } from './log-end.ts';
-import { type PastEvent, readRecentEvents } from './recent-events.ts';
+import { readRecentEvents } from './recent-events.ts';
 
 export interface AgentFacts {
   readonly agent: Agent;
@@ -114,7 +115,7 @@ export async function explainAgent(
   const client = await Client.open(options, io);
   const agent = await findAgent(client, given, options.namespace);
   const id = agent?.instance_id;
-  const isOfName = ({ namespace, name }: PastEvent) => namespace === options.namespace && name === given;
+  const isOfName = ({ namespace, name }: ShownEvent) => namespace === options.namespace && name === given;
   const events = await readRecentEvents(io, client, EVENTS, event =>
     id === undefined ? event.instance_id === given || isOfName(event) : event.instance_id === id,
   );
@@ -142,7 +143,7 @@ async function readLogOf(client: Client, agent: Agent): Promise<Pick<Explanation
   return { log, log_of: 'its log before the last restart' };
 }
 
-function sinceOf(agent: Agent, events: readonly PastEvent[]): string | null {
+function sinceOf(agent: Agent, events: readonly ShownEvent[]): string | null {
   const of = (...types: readonly string[]) => events.findLast(({ type }) => types.includes(type))?.at ?? null;
   const { status, paused_at: pausedAt, start_time: startTime, durable } = agent;
   if (status === 'PAUSED') return pausedAt ?? of('paused');
@@ -152,7 +153,7 @@ function sinceOf(agent: Agent, events: readonly PastEvent[]): string | null {
 }
 
 /** Explains an agent without a record. Fails if no stored event is about it either. */
-function explainGone(given: string, namespace: string, events: readonly PastEvent[]): Explanation {
+function explainGone(given: string, namespace: string, events: readonly ShownEvent[]): Explanation {
   const last = events.at(-1);
   if (last === undefined) {
     throw new CliError(

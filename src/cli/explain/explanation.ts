@@ -1,6 +1,6 @@
+import type { ShownEvent } from '../events.ts';
 import type { Io } from '../shared/io.ts';
 import { age, coloured, printable, printJson } from '../shared/print.ts';
-import type { PastEvent } from './recent-events.ts';
 
 /**
  * A row of a table that turns facts into sentences. Every row whose `when` is true says its sentence, in the
@@ -29,7 +29,7 @@ export interface Explanation extends Verdict {
   readonly log: readonly string[];
   /** The log of `log`, as in "The end of its log". */
   readonly log_of: string;
-  readonly events: readonly PastEvent[];
+  readonly events: readonly ShownEvent[];
   /** The record of the service, only for JSON. */
   readonly record: unknown;
 }
@@ -69,7 +69,7 @@ export function printExplanation(io: Io, explanation: Explanation, asJson: boole
   if (next !== null) io.out.write(`\n${bold('Next:')} ${printable(next)}\n`);
 }
 
-function eventLine({ type, at, status, instances, ready, reason, message, instance_id: id, ...event }: PastEvent) {
+function eventLine({ type, at, status, instances, ready, reason, message, instance_id: id, ...event }: ShownEvent) {
   const what = type === 'scaled' ? `${ready} of ${instances} instances are ready` : status;
   const instance = event.function === undefined ? undefined : id;
   const why = (reason ?? message)?.split('\n', 1)[0];

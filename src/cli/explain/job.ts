@@ -1,9 +1,10 @@
+import type { ShownEvent } from '../events.ts';
 import { type JobRecord, jobPath, momentOf } from '../job/records.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import type { Io } from '../shared/io.ts';
 import { applyRules, counted, type Explanation, type Rule, sentence, withoutMs } from './explanation.ts';
 import { lastLines } from './log-end.ts';
-import { type PastEvent, readRecentEvents } from './recent-events.ts';
+import { readRecentEvents } from './recent-events.ts';
 
 const hasStatus = (status: string) => (job: JobRecord) => job.status === status;
 const isAttempt = ({ attempt = 1, max_attempts: most = 1 }: JobRecord) => attempt > 1 || most > 1;
@@ -88,7 +89,7 @@ function logOf({ message }: JobRecord): readonly string[] {
   return log === undefined ? [] : lastLines(log);
 }
 
-function withoutLog({ message, ...event }: PastEvent): PastEvent {
+function withoutLog({ message, ...event }: ShownEvent): ShownEvent {
   return message === undefined ? event : { ...event, message: reasonOf({ message }) };
 }
 

@@ -1,24 +1,9 @@
 import { serverEvents } from '../../../clients/typescript/src/server-events.ts';
+import type { ShownEvent } from '../events.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printWarning } from '../shared/print.ts';
-
-/** The fields of an event that are used. A service of another version may omit fields. */
-export interface PastEvent {
-  readonly type: string;
-  readonly at?: string;
-  readonly instance_id?: string;
-  readonly namespace?: string;
-  readonly name?: string;
-  readonly function?: string;
-  readonly instances?: number;
-  readonly ready?: number;
-  readonly job?: string;
-  readonly status?: string;
-  readonly message?: string;
-  readonly reason?: string;
-}
 
 /** The largest number of events that the service returns. */
 const RECENT = 1000;
@@ -33,10 +18,10 @@ export async function readRecentEvents(
   io: Io,
   client: Client,
   types: readonly string[],
-  isWanted: (event: PastEvent) => boolean,
-): Promise<readonly PastEvent[]> {
+  isWanted: (event: ShownEvent) => boolean,
+): Promise<readonly ShownEvent[]> {
   const query = new URLSearchParams({ recent: String(RECENT), follow: 'false', types: types.join(',') });
-  const found: PastEvent[] = [];
+  const found: ShownEvent[] = [];
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const answer = await client.stream('GET', `/api/events?${query}`, {
@@ -45,7 +30,7 @@ export async function readRecentEvents(
     });
     for await (const { type, data } of serverEvents(answer)) {
       if (!types.includes(type)) continue;
-      const event = JSON.parse(data) as PastEvent;
+      const event = JSON.parse(data) as ShownEvent;
       if (isWanted(event)) found.push(event);
     }
   } catch (error) {
