@@ -77,7 +77,7 @@ test('records, sandboxes and ledger agree after any history of owners and server
       last = agreeAfter(rounds);
       return last;
     }),
-    { numRuns: 25, interruptAfterTimeLimit: 8_000, endOnFailure: true },
+    { numRuns: 25, interruptAfterTimeLimit: 20_000, endOnFailure: true },
   );
   // fast-check may interrupt the last case at the time limit; this waits for the end of the case.
   await last;
