@@ -55,12 +55,8 @@ beforeEach(() => {
 });
 
 afterEach(async () => {
-  const sandbox = sandboxOf();
-  await thaw(sandbox);
-  const ended = once(child, 'exit');
-  // The whole process group, because a shell may fork between a look at its tree and the signals.
-  process.kill(-(child.pid as number), 'SIGKILL');
-  await ended;
+  await thaw(sandboxOf());
+  await endChild();
   if (group !== undefined) {
     const path = group;
     await vi.waitFor(() => rmdirSync(path), { timeout: 10_000 });
@@ -68,6 +64,19 @@ afterEach(async () => {
   group = undefined;
   rmSync(directory, { recursive: true, force: true });
 });
+
+/** Ends the shell of a test, and starts another program in its place. */
+async function replaceChild(program: string, argv: readonly string[]): Promise<void> {
+  await endChild();
+  child = spawn(program, argv, { cwd: directory, stdio: 'ignore', detached: true });
+}
+
+/** Ends the whole process group, because a shell may fork between a look at its tree and the signals. */
+async function endChild(): Promise<void> {
+  const ended = once(child, 'exit');
+  process.kill(-(child.pid as number), 'SIGKILL');
+  await ended;
+}
 
 function sandboxOf(groups: ControlGroups = { paths: {}, versions: {} }): ProcessSandbox {
   const pid = child.pid as number;
@@ -164,6 +173,21 @@ describe('freezing', { timeout: 60_000 }, () => {
   test('signals stop all processes where no group can', async () => {
     writeFileSync(join(directory, 'paused.json'), JSON.stringify({ how: 'signal' }));
     await freezesAndContinues(sandboxOf(), 'signal');
+  });
+
+  test('a process that waits for its stopped child to load a program counts as stopped', async () => {
+    // With CLONE_VFORK (0x4000) the parent waits in the kernel, where it cannot stop, until the child has ended.
+    const waiting = `import ctypes, os, signal, time
+number = 56 if os.uname().machine == "x86_64" else 220
+if ctypes.CDLL(None).syscall(number, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    open("forked", "w").close()
+    time.sleep(600)`;
+    await replaceChild('python3', ['-c', waiting]);
+    await vi.waitFor(() => expect(existsSync(join(directory, 'forked'))).toBe(true));
+    writeFileSync(join(directory, 'paused.json'), JSON.stringify({ how: 'signal' }));
+    await freeze(sandboxOf());
+    await thaw(sandboxOf());
+    expect(isFrozen(sandboxOf())).toBe(false);
   });
 
   test('a sandbox that has ended is refused', async () => {

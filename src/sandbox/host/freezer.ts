@@ -19,6 +19,8 @@ const LOOKS_PER_ORDER = 60;
 const REMOVE_TRIES = 100;
 /** Listings in a row that show no running process. A process may change its parent during a single one. */
 const CLEAN_LISTINGS = 2;
+/** The bit of SIGSTOP in a mask of signals (`ShdPnd` in proc(5)): signal 19 on x86-64 and arm64. */
+const SIGSTOP_PENDING = 1n << 18n;
 
 /**
  * The means that stops the processes of a sandbox: a frozen group, which is the sandbox's own (version 2) or
@@ -177,10 +179,17 @@ function membersOf(group: string): ReadonlySet<number> {
   return new Set(text.split('\n').filter(Boolean).map(Number));
 }
 
+/**
+ * Returns true for a process that runs no code of its own before SIGCONT: it is stopped, has ended, or waits
+ * in the kernel (state D) with SIGSTOP pending. A parent waits so until its child loads a program (vfork).
+ */
 function isStopped(pid: number): boolean {
   try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return /^[TtZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+    const status = readFileSync(`/proc/${pid}/status`, 'latin1');
+    const state = /^State:\t(.)/m.exec(status)?.[1] ?? 'X';
+    if (state !== 'D') return 'TtZX'.includes(state);
+    const pending = BigInt(`0x${/^ShdPnd:\t([0-9a-f]+)$/m.exec(status)?.[1] ?? '0'}`);
+    return (pending & SIGSTOP_PENDING) !== 0n;
   } catch {
     return true;
   }
