@@ -15,7 +15,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { ROOT } from '../../scripts/command.ts';
 import { Channel } from '../../src/runtime/channel.ts';
 import type { SandboxHandle, SandboxSpec } from '../../src/sandbox/driver.ts';
@@ -63,6 +63,15 @@ describe('the process driver', { timeout: 120_000 }, () => {
 
   const zygotePids = () => zygoteTitles(fixture.dataDir).flatMap(title => pidOf(title) ?? []);
 
+  /** Starts sandboxes until a zygote runs: a waiting worker of a killed zygote serves one more start. */
+  const runningZygote = async () =>
+    await vi.waitFor(async () => {
+      await startWith('echo');
+      const [pid] = zygotePids();
+      if (pid === undefined) throw new Error('no zygote runs');
+      return pid;
+    });
+
   test('instances continue when their zygote is killed: call, exec, logs, end and remove work', async () => {
     const one = await startWith('count');
     const other = await startWith('exit');
@@ -96,10 +105,11 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('a killed zygote is replaced by a new one', async () => {
-    await startWith('echo');
-    for (const pid of zygotePids()) process.kill(pid, 'SIGKILL');
+    const killed = await runningZygote();
+    process.kill(killed, 'SIGKILL');
     const { channel } = await startWith('echo');
     expect(await call(channel, 1)).toBe(1);
+    expect(await runningZygote()).not.toBe(killed);
   });
 
   test('the zygote of a server with a low limit of open files does not serve a server with a higher one', async () => {
@@ -410,8 +420,7 @@ describe('the process driver', { timeout: 120_000 }, () => {
   });
 
   test('a start that a killed zygote has not accepted continues with a new zygote', async () => {
-    const [pid] = zygotePids();
-    if (pid === undefined) throw new Error('no zygote runs');
+    const pid = await runningZygote();
     process.kill(pid, 'SIGSTOP');
     const spec = fixture.spec();
     const starting = driver.start(spec, AbortSignal.timeout(WAIT_MS));
