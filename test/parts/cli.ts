@@ -22,7 +22,8 @@ export class StubService implements AsyncDisposable {
     this.#server = server;
   }
 
-  static async start(answer: Answer): Promise<StubService> {
+  /** Starts a service on a free port of an address of this machine. */
+  static async start(answer: Answer, host = '127.0.0.1'): Promise<StubService> {
     const server = createServer(async (request, response) => {
       const chunks: Buffer[] = [];
       for await (const chunk of request) chunks.push(chunk as Buffer);
@@ -32,12 +33,13 @@ export class StubService implements AsyncDisposable {
       answer(seen, response);
     });
     const service = new StubService(server);
-    await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+    await new Promise<void>(resolve => server.listen(0, host, resolve));
     return service;
   }
 
   get address(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+    const { address, port } = this.#server.address() as AddressInfo;
+    return `http://${address}:${port}`;
   }
 
   get last(): Seen {

@@ -19,12 +19,12 @@ const run = (args: readonly string[], { environment, ...more }: RunOptions = {})
 const kept = () => JSON.parse(readFileSync(join(home, 'rookery/contexts.json'), 'utf8'));
 
 /** Starts a frontend and meta_service that accept one token. */
-const guarded = (token: string) =>
+const guarded = (token: string, host?: string) =>
   StubService.start(({ headers }, response) => {
     if (headers.authorization !== `Bearer ${token}`)
       json(response, 401, { code: 401, message: 'authentication failed: no such token' });
-    else json(response, 200, { instances: [], code: 0 });
-  });
+    else json(response, 200, { instances: [], code: 0, result: { functions: [] } });
+  }, host);
 
 const login = (service: StubService, name: string, more: readonly string[] = [], options: RunOptions = {}) =>
   run(['login', service.address, '--meta-address', service.address, '--name', name, ...more], options);
@@ -102,6 +102,17 @@ describe('rookery login', () => {
     }
   });
 
+  test('login uses the meta_service behind the frontend when none is reachable beside it', async () => {
+    // No other test listens on port 31182 of this address.
+    await using service = await guarded('a.b.c', '127.31.18.2');
+    const ran = await run(['login', service.address, '--name', 'one'], { stdin: 'a.b.c' });
+    expect(ran).toEqual({ code: 0, out: 'one\n', err: `Logged in to ${service.address}/.\n` });
+    expect(kept().servers.one.metaAddress).toBe(`${service.address}/api/meta`);
+    expect(await run(['function', 'list'])).toMatchObject({ code: 0 });
+    expect(service.last.url).toMatch(/^\/api\/meta\/serverless\//);
+    expect(service.last.headers.authorization).toBe('Bearer a.b.c');
+  });
+
   test('login warns when the meta_service cannot be reached', async () => {
     await using service = await guarded('a.b.c');
     const args = ['login', service.address, '--meta-address', 'http://127.0.0.1:1', '--name', 'one'];
@@ -111,6 +122,21 @@ describe('rookery login', () => {
 });
 
 describe('contexts', () => {
+  test('a context gives its meta_service only to its own frontend', async () => {
+    await using one = await guarded('a.b.c');
+    await using meta = await guarded('a.b.c');
+    await using other = await StubService.start((_, response) =>
+      json(response, 200, { code: 0, result: { functions: [] } }),
+    );
+    await login(one, 'one', ['--meta-address', meta.address], { stdin: 'a.b.c' });
+    expect(await run(['function', 'list', '--address', one.address])).toMatchObject({ code: 0 });
+    expect(meta.last.url).toMatch(/^\/serverless\//);
+    const { length } = meta.seen;
+    expect(await run(['function', 'list', '--address', other.address])).toMatchObject({ code: 0 });
+    expect(meta.seen).toHaveLength(length);
+    expect(other.last.headers.authorization).toBeUndefined();
+  });
+
   test('the current context is used unless --context, the environment or a single flag replaces it', async () => {
     await using one = await guarded('a.b.c');
     await using two = await guarded('d.e.f');

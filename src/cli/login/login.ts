@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import type { Command } from 'commander';
-import { Client, checkToken, DEFAULT_ADDRESSES, parseAddress, readToken } from '../shared/client.ts';
+import { Client, checkToken, DEFAULT_ADDRESSES, metaBehind, parseAddress, readToken } from '../shared/client.ts';
 import {
   checkContextName,
   contextInForce,
@@ -34,7 +34,7 @@ export function registerLogin(program: Command, context: Context): void {
     )
     .argument('[url]', 'the frontend; else that of the context')
     .option('--name <context>', 'the name of the context; default: the host')
-    .option('--meta-address <url>', 'the meta_service; else port 31182 of the same host')
+    .option('--meta-address <url>', 'the meta_service; else port 31182 of the same host, or the frontend')
     .option('--token-file <file>', 'a file with the token')
     .option('--ca-file <file>', 'the PEM file of its authority, if Node.js does not trust it')
     .option('--tenant <tenant>', 'the tenant to name, when authentication is off')
@@ -49,15 +49,16 @@ async function login(io: Io, url: string | undefined, options: LoginOptions): Pr
   const name = checkContextName(options.name ?? again ?? frontend.host.replaceAll(/[[\]]/g, '').replaceAll(':', '-'));
   const caFile = options.caFile === undefined ? before?.caFile : resolve(options.caFile);
   const tenant = options.tenant ?? before?.tenant;
+  const named = options.metaAddress ?? before?.metaAddress;
   const server: Server = {
     address: frontend.href,
-    metaAddress: parseAddress(options.metaAddress ?? before?.metaAddress ?? metaBeside(frontend), 'meta').href,
+    metaAddress: parseAddress(named ?? metaBeside(frontend), 'meta').href,
     ...(caFile === undefined ? {} : { caFile }),
     ...(tenant === undefined ? {} : { tenant }),
   };
   const token = (await needsToken(io, server)) ? await tokenFor(io, server, options) : undefined;
-  await checkMeta(io, server, token);
-  const kept = token === undefined ? server : { ...server, token };
+  const found = await withMeta(io, server, { token, isNamed: named !== undefined });
+  const kept = token === undefined ? found : { ...found, token };
   await writeContexts(io.environment, { current: name, servers: { ...contexts.servers, [name]: kept } });
   io.err.write(`Logged in to ${frontend.href}${token === undefined ? ', which asks for no token' : ''}.\n`);
   io.out.write(`${name}\n`);
@@ -112,17 +113,35 @@ async function askedToken(io: Io): Promise<string | null> {
 }
 
 /**
- * Checks the meta_service, which serves functions and pools. Failure is a warning, because a login for agents
+ * Checks the meta_service, which serves functions and pools. Returns the server, with the address behind the
+ * frontend if only that one answers and the user named none. Failure is a warning, because a login for agents
  * alone is useful.
  */
-async function checkMeta(io: Io, server: Server, token: string | undefined): Promise<void> {
+async function withMeta(
+  io: Io,
+  server: Server,
+  { token, isNamed }: { readonly token: string | undefined; readonly isNamed: boolean },
+): Promise<Server> {
+  const failure = await metaFailure(io, server, token);
+  if (failure === null) return server;
+  if (!isNamed) {
+    const behind = { ...server, metaAddress: metaBehind(new URL(server.address)).href };
+    if ((await metaFailure(io, behind, token)) === null) return behind;
+  }
+  const what = 'Commands about functions and pools will fail: say where the meta_service is with --meta-address.';
+  printWarning(io, `${failure.message.split('. ')[0]}. ${what}`);
+  return server;
+}
+
+/** Returns why the meta_service of a server cannot be used, or null. */
+async function metaFailure(io: Io, server: Server, token: string | undefined): Promise<CliError | null> {
   try {
     const client = await clientOf(io, server, token);
     await client.json('GET', '/serverless/v1/functions?pageIndex=1&pageSize=1', { entry: 'meta', timeoutMs: 10_000 });
+    return null;
   } catch (error) {
-    if (!(error instanceof CliError)) throw error;
-    const what = 'Commands about functions and pools will fail: say where the meta_service is with --meta-address.';
-    printWarning(io, `${error.message.split('. ')[0]}. ${what}`);
+    if (error instanceof CliError) return error;
+    throw error;
   }
 }
 

@@ -31,6 +31,26 @@ test('a path in the address is kept, so that a proxy may be in front of the serv
   expect(service.last.url).toMatch(/^\/rookery\/api\/agent\?/);
 });
 
+test('a frontend that is named alone answers for its meta_service', async () => {
+  await using one = await StubService.start((_, response) =>
+    json(response, 200, { code: 0, result: { functions: [] } }),
+  );
+  await using two = await StubService.start((_, response) =>
+    json(response, 404, { message: 'route not found: GET /api/meta/serverless/v1/functions' }),
+  );
+  const list = ['function', 'list'];
+  expect(await cli([...list, '--address', `${one.address}/rookery/`])).toMatchObject({ code: 0 });
+  expect(one.last.url).toMatch(/^\/rookery\/api\/meta\/serverless\/v1\/functions\?/);
+  expect(await cli(list, { environment: { ROOKERY_ADDRESS: one.address } })).toMatchObject({ code: 0 });
+  expect(one.last.url).toMatch(/^\/api\/meta\/serverless\/v1\/functions\?/);
+  const environment = { ROOKERY_META_ADDRESS: one.address };
+  expect(await cli([...list, '--address', two.address], { environment })).toMatchObject({ code: 0 });
+  expect(one.last.url).toMatch(/^\/serverless\/v1\/functions\?/);
+  expect(two.seen).toEqual([]);
+  const without = await cli([...list, '--address', two.address]);
+  expect(without).toMatchObject({ code: 1, err: expect.stringContaining('say where it is with --meta-address') });
+});
+
 test('token and tenant are sent only when they are given', async () => {
   await using service = await empty();
   const list = ['agent', 'list', '--address', service.address];

@@ -9,7 +9,7 @@ import { fileProblem } from '../../../clients/typescript/src/file-problem.ts';
 import { isLoopback } from '../../config/contradictions.ts';
 import { readLocalToken } from '../../config/local-token.ts';
 import { onAbort } from '../../lib/linked-signal.ts';
-import { contextInForce } from './contexts.ts';
+import { contextInForce, type Server } from './contexts.ts';
 import { CliError, EXIT, usageError } from './exit.ts';
 import type { Io } from './io.ts';
 import { printWarnings } from './print.ts';
@@ -54,7 +54,7 @@ export function addClientOptions(command: Command): Command {
     new Option('--address <url>', `the frontend; else $ROOKERY_ADDRESS, the context, ${DEFAULT_ADDRESSES.frontend}`),
     new Option(
       '--meta-address <url>',
-      `the meta_service; else $ROOKERY_META_ADDRESS, the context, ${DEFAULT_ADDRESSES.meta}`,
+      `the meta_service; else $ROOKERY_META_ADDRESS, that of --address, the context, ${DEFAULT_ADDRESSES.meta}`,
     ),
     new Option('--token <jwt>', 'the token to send; else $ROOKERY_TOKEN'),
     new Option('--token-file <file>', 'a file with the token to send; else $ROOKERY_TOKEN_FILE'),
@@ -104,10 +104,7 @@ export class Client {
     const token = await readToken(options, environment);
     const server = (await contextInForce(options.context, environment))?.server;
     const tenant = options.tenant ?? environment.ROOKERY_TENANT;
-    const addresses = {
-      frontend: parseAddress(options.address ?? (environment.ROOKERY_ADDRESS || server?.address), 'frontend'),
-      meta: parseAddress(options.metaAddress ?? (environment.ROOKERY_META_ADDRESS || server?.metaAddress), 'meta'),
-    };
+    const addresses = addressesOf(options, environment, server);
     const own = new Set([server?.address, server?.metaAddress].flatMap(url => (url ? [new URL(url).origin] : [])));
     const local = token === null ? await findLocalToken(options, environment) : null;
     const caFile = options.caFile ?? environment.ROOKERY_CA_FILE;
@@ -261,6 +258,30 @@ export class Client {
       else options.upload.content.on('error', error => request.destroy(error)).pipe(request);
     });
   }
+}
+
+/**
+ * Returns the addresses of both entries. A frontend that is named without its meta_service answers for it at
+ * `/api/meta`.
+ */
+function addressesOf(
+  options: ClientOptions,
+  environment: Io['environment'],
+  server: Server | undefined,
+): Readonly<Record<Entry, URL>> {
+  const named = options.address ?? (environment.ROOKERY_ADDRESS || undefined);
+  const frontend = parseAddress(named ?? server?.address, 'frontend');
+  const meta = options.metaAddress ?? (environment.ROOKERY_META_ADDRESS || undefined);
+  const isOfContext = server !== undefined && parseAddress(server.address, 'frontend').href === frontend.href;
+  if (meta === undefined && named !== undefined && !isOfContext) return { frontend, meta: metaBehind(frontend) };
+  return { frontend, meta: parseAddress(meta ?? server?.metaAddress, 'meta') };
+}
+
+/** Returns the address at which a frontend serves the routes of its meta_service. */
+export function metaBehind(frontend: URL): URL {
+  const url = new URL(frontend);
+  url.pathname = `${frontend.pathname.replace(/\/$/, '')}/api/meta`;
+  return url;
 }
 
 export async function readToken(options: ClientOptions, environment: Io['environment']): Promise<string | null> {

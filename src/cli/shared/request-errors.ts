@@ -103,6 +103,9 @@ function adviceFor(sentence: string): string | undefined {
   if (secret !== undefined) return `Write it: rookery secret set ${secret}`;
   const list = LISTS.find(({ missing }) => missing.test(sentence))?.command;
   if (list !== undefined) return `"${list}" shows those that exist.`;
+  if (/^route not found: \S+ \S*\/api\/meta\//.test(sentence)) {
+    return 'This frontend has no meta_service: say where it is with --meta-address or ROOKERY_META_ADDRESS.';
+  }
   const path = /\b(?:mount source|code path) does not exist: (\/.*)$/.exec(sentence)?.[1];
   if (path === undefined || !existsSync(path)) return undefined;
   return 'The directory exists, but the user of the service may not read it. Upload the code instead: add --upload.';
