@@ -102,15 +102,27 @@ describe('rookery login', () => {
     }
   });
 
-  test('login uses the meta_service behind the frontend when none is reachable beside it', async () => {
-    // No other test listens on port 31182 of this address.
-    await using service = await guarded('a.b.c', '127.31.18.2');
+  test('login uses the meta_service of the frontend, and needs no address of it', async () => {
+    await using service = await guarded('a.b.c');
     const ran = await run(['login', service.address, '--name', 'one'], { stdin: 'a.b.c' });
     expect(ran).toEqual({ code: 0, out: 'one\n', err: `Logged in to ${service.address}/.\n` });
     expect(kept().servers.one.metaAddress).toBe(`${service.address}/api/meta`);
     expect(await run(['function', 'list'])).toMatchObject({ code: 0 });
     expect(service.last.url).toMatch(/^\/api\/meta\/serverless\//);
     expect(service.last.headers.authorization).toBe('Bearer a.b.c');
+  });
+
+  test('login warns when neither the frontend nor port 31182 has a meta_service', async () => {
+    // No other test listens on port 31182 of this address.
+    await using service = await StubService.start(
+      ({ url }, response) =>
+        url.startsWith('/api/meta')
+          ? json(response, 404, { code: 404, message: `route not found: GET ${url}` })
+          : json(response, 200, {}),
+      '127.31.18.2',
+    );
+    const ran = await run(['login', service.address, '--name', 'one']);
+    expect(ran).toMatchObject({ code: 0, err: expect.stringContaining('with --meta-address') });
   });
 
   test('login warns when the meta_service cannot be reached', async () => {

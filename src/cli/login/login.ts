@@ -34,7 +34,7 @@ export function registerLogin(program: Command, context: Context): void {
     )
     .argument('[url]', 'the frontend; else that of the context')
     .option('--name <context>', 'the name of the context; default: the host')
-    .option('--meta-address <url>', 'the meta_service; else port 31182 of the same host, or the frontend')
+    .option('--meta-address <url>', 'the meta_service; else the frontend, or port 31182 of the same host')
     .option('--token-file <file>', 'a file with the token')
     .option('--ca-file <file>', 'the PEM file of its authority, if Node.js does not trust it')
     .option('--tenant <tenant>', 'the tenant to name, when authentication is off')
@@ -52,7 +52,7 @@ async function login(io: Io, url: string | undefined, options: LoginOptions): Pr
   const named = options.metaAddress ?? before?.metaAddress;
   const server: Server = {
     address: frontend.href,
-    metaAddress: parseAddress(named ?? metaBeside(frontend), 'meta').href,
+    metaAddress: parseAddress(named ?? metaBehind(frontend).href, 'meta').href,
     ...(caFile === undefined ? {} : { caFile }),
     ...(tenant === undefined ? {} : { tenant }),
   };
@@ -113,9 +113,9 @@ async function askedToken(io: Io): Promise<string | null> {
 }
 
 /**
- * Checks the meta_service, which serves functions and pools. Returns the server, with the address behind the
- * frontend if only that one answers and the user named none. Failure is a warning, because a login for agents
- * alone is useful.
+ * Checks the meta_service, which serves functions and pools. Returns the server with the address of a
+ * meta_service beside the frontend if the user named none and the frontend has none. Failure is a warning,
+ * because a login for agents alone is useful.
  */
 async function withMeta(
   io: Io,
@@ -124,12 +124,10 @@ async function withMeta(
 ): Promise<Server> {
   const failure = await metaFailure(io, server, token);
   if (failure === null) return server;
-  if (!isNamed) {
-    const behind = { ...server, metaAddress: metaBehind(new URL(server.address)).href };
-    if ((await metaFailure(io, behind, token)) === null) return behind;
-  }
+  const beside = { ...server, metaAddress: metaBeside(new URL(server.address)) };
+  if (!isNamed && (await metaFailure(io, beside, token)) === null) return beside;
   const what = 'Commands about functions and pools will fail: say where the meta_service is with --meta-address.';
-  printWarning(io, `${failure.message.split('. ')[0]}. ${what}`);
+  printWarning(io, `${failure.message.split(/\. |\n/)[0]}. ${what}`);
   return server;
 }
 
