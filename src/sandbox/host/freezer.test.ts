@@ -176,7 +176,7 @@ describe('freezing', { timeout: 60_000 }, () => {
   });
 
   test('a process that waits for its stopped child to load a program counts as stopped', async () => {
-    // With CLONE_VFORK (0x4000) the parent waits in the kernel, where it cannot stop, until the child has ended.
+    // With CLONE_VFORK (0x4000) the parent waits in the kernel, where it cannot stop, until its child ends.
     const waiting = `import ctypes, os, signal, time
 number = 56 if os.uname().machine == "x86_64" else 220
 if ctypes.CDLL(None).syscall(number, 0x4000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
