@@ -72,9 +72,14 @@ const PAGES = [
   .map(readPage)
   .filter(({ blocks }) => blocks.some(({ language }) => language === 'sh'));
 
-/** `npm test` runs the pages. Only the full run includes the examples, each of which takes 7 to 30 s. */
+/**
+ * `npm test` runs the pages. Only the full run includes the examples and the pages that install packages, each
+ * of which takes 7 to 40 s.
+ */
 const SCOPE = currentScope();
-const isOfScope = ({ name }: Page) => SCOPE === 'full' || name.startsWith('examples/') === (SCOPE === 'rest');
+const isLong = ({ name, blocks }: Page) =>
+  name.startsWith('examples/') || blocks.some(block => isRun(block) && block.words.includes('pypi'));
+const isOfScope = (page: Page) => SCOPE === 'full' || isLong(page) === (SCOPE === 'rest');
 
 for (const page of PAGES.filter(isOfScope)) {
   const words = page.blocks.flatMap(block => (isRun(block) ? block.words : []));
