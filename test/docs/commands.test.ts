@@ -73,8 +73,8 @@ const PAGES = [
   .filter(({ blocks }) => blocks.some(({ language }) => language === 'sh'));
 
 /**
- * `npm test` runs the pages. Only the full run includes the examples and the pages that install packages, each
- * of which takes 7 to 40 s.
+ * `npm test` runs the pages. Only the full run includes the examples and the pages that install packages,
+ * each of which takes 7 to 40 s.
  */
 const SCOPE = currentScope();
 const isLong = ({ name, blocks }: Page) =>

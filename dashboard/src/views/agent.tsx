@@ -120,8 +120,8 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
       return <CallList of={{ agent: id }} />;
     case 'logs':
       return (
-        // The log ends with a run of the agent, and the next run continues it. A number of restarts grows before
-        // the next run has a log.
+        // The log ends with a run of the agent, and the next run continues it. The number of restarts grows
+        // before the next run has a log.
         <LogFollower
           key={agent.start_time}
           path={`${pathOf('agentLogs', { params: { instanceId: id } })}?tail=1000&follow=true`}
