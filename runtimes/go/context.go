@@ -61,6 +61,8 @@ func (c *Context) Headers() map[string]string {
 	return map[string]string{}
 }
 
+// requestForm matches a request id. Its first digits are the span id, by which the service finds a parent.
+var requestForm = regexp.MustCompile(`^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-`)
 var traceparentForm = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})`)
 
 // Traceparent returns the W3C trace context: the caller's trace id, or a random one, and a span id of this
@@ -73,7 +75,13 @@ func (c *Context) Traceparent() string {
 		} else {
 			trace = randomHex(16)
 		}
-		c.traceparent = "00-" + trace + "-" + randomHex(8) + "-" + flags
+		span := ""
+		if parts := requestForm.FindStringSubmatch(c.header().RequestID); parts != nil {
+			span = parts[1] + parts[2] + parts[3]
+		} else {
+			span = randomHex(8)
+		}
+		c.traceparent = "00-" + trace + "-" + span + "-" + flags
 	})
 	return c.traceparent
 }

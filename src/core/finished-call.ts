@@ -16,6 +16,8 @@ export interface CallOrigin {
   readonly mode: CallMode;
   /** The name of the token that made the call; `''`: none. */
   readonly caller: string;
+  /** The value of the request's `traceparent`, which names the call that made this one. */
+  readonly traceparent: string | undefined;
 }
 
 /**

@@ -310,7 +310,7 @@ export class AsyncCalls {
         this.#pump();
       };
       const call = { header, body: Buffer.from(row.body) };
-      const known: CallOrigin = { caller: '', ...origin, mode: 'async' };
+      const known: CallOrigin = { caller: '', traceparent: undefined, ...origin, mode: 'async' };
       end = await endOf(() => invoke({ urn: row.urn, tenant: null, headers, call, beforeRun, origin: known }));
       // A call whose mark could not be stored returns to the queue. Otherwise it would hold an instance until
       // the disk has space.

@@ -11,7 +11,7 @@ export interface EndedCall {
   readonly error: string;
 }
 
-const NO_ORIGIN: CallOrigin = { mode: 'sync', caller: '' };
+const NO_ORIGIN: CallOrigin = { mode: 'sync', caller: '', traceparent: undefined };
 
 /** Offers a call to the history, on the path of the call. */
 export function offerCall(
@@ -27,6 +27,7 @@ export function offerCall(
     traceId,
     tenant,
     caller: origin.caller,
+    traceparent: origin.traceparent,
     kind: 'function',
     target: urn,
     instanceId: result?.instanceId ?? '',

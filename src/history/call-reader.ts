@@ -5,11 +5,11 @@ import {
   type CallFacts,
   type CallFilter,
   type CallPlace,
+  type CallRecord,
   findCall,
   listCalls,
   searchCalls,
 } from '../storage/queries/calls.ts';
-import type { CallTable } from '../storage/schema.ts';
 
 export type { CallFacts, CallPlace } from '../storage/queries/calls.ts';
 
@@ -49,7 +49,7 @@ export class CallReader {
   }
 
   /** Returns a call. Fails with `not_found`, also for a call of another tenant. */
-  async get(tenant: string, id: string): Promise<CallTable> {
+  async get(tenant: string, id: string): Promise<CallRecord> {
     const call = await findCall(this.#database, tenant, id);
     if (call === undefined) throw notFound(`call not found: ${id}`);
     return call;

@@ -16,6 +16,8 @@ const MAX_NOTABLE = 1000;
 const WINDOW_MS = 1000;
 /** Bytes of input or output from which a copy of the beginning is kept instead of a reference. */
 const COPIED_BYTES = 8 * 1024;
+/** Longer values of `traceparent` are not kept: those that handlers pass on have 55 characters. */
+const MAX_TRACEPARENT_CHARS = 256;
 
 export interface CallRingOptions {
   readonly rules: CallRules;
@@ -87,7 +89,10 @@ export class CallRing implements CallSink {
 
   push(call: FinishedCall): void {
     const { maxCalls, maxBytes } = this.#options;
-    const kept = this.#withoutRest(call);
+    const { traceparent = '' } = call;
+    const kept = this.#withoutRest(
+      traceparent.length > MAX_TRACEPARENT_CHARS ? { ...call, traceparent: undefined } : call,
+    );
     const bytes = bytesOf(kept);
     while (this.#size > 0 && (this.#size >= maxCalls || this.#bytes + bytes > maxBytes)) {
       this.#shift();

@@ -44,6 +44,7 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets
     mode: call.mode,
     caller: call.caller.slice(0, MAX_CALLER_CHARS),
     trace_id: call.traceId,
+    parent: parentOf(call.traceparent),
     outcome: call.code === 'ok' ? 'ok' : 'error',
     code: call.code,
     started_at_ms: Math.round(endedAtMs - elapsedMs),
@@ -69,6 +70,18 @@ function targetOf({ kind, target }: FinishedCall, agentName: string) {
   const urn = parseUrn(target);
   const name = urn?.name ?? target;
   return { subject: name, name, version: urn?.version === LATEST ? 'latest' : (urn?.version ?? '') };
+}
+
+/** Matches a `traceparent` whose span has the digits of a UUID of version 4. */
+const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-([0-9a-f]{8})([0-9a-f]{4})(4[0-9a-f]{3})-/;
+
+/**
+ * Returns the beginning of the id of the call that made a call; `''`: none. Runtimes give handlers a span id
+ * that consists of the first 16 digits of the request id.
+ */
+function parentOf(traceparent = ''): string {
+  const [, ...digits] = TRACEPARENT.exec(traceparent) ?? [];
+  return digits.join('-');
 }
 
 function micros(ms = 0): number {

@@ -393,6 +393,8 @@ export interface CallTable {
   /** Name of the token; `''`: none. */
   caller: string;
   trace_id: string;
+  /** The first 18 characters of the id of the call that made this one; `''`: none is known. */
+  parent: string;
   outcome: 'ok' | 'error';
   code: string;
   started_at_ms: number;

@@ -10,6 +10,7 @@ export function finishedCall(fields: Partial<FinishedCall> = {}): FinishedCall {
     traceId: `trace-${calls}`,
     tenant: 'default',
     caller: '',
+    traceparent: undefined,
     kind: 'agent',
     target: 'agent-1',
     instanceId: 'agent-1',

@@ -268,6 +268,16 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         expect(facts.remainingMs).toBeLessThanOrEqual(WAIT_MS);
       });
 
+      test('the span of traceparent has the first digits of the request id', async () => {
+        const channel = await ready(entries.facts);
+        const header = {
+          ...{ traceId: 'trace-1', requestId: '01234567-89ab-4cde-8f01-23456789abcd', headers: {} },
+          traceparent: `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`,
+        };
+        const facts = resultOf(await channel.call({ ...callOf({}), header }));
+        expect(facts).toMatchObject({ traceparent: `00-${'1'.repeat(32)}-0123456789ab4cde-01` });
+      });
+
       test('lines of a handler are in the log when the call is answered', async () => {
         const channel = await ready(entries.log);
         await channel.call(callOf({}));

@@ -183,6 +183,8 @@ export type CallDetails = {
   /** The claim `name` of the token, else `jti`; empty without either. */
   caller: string;
   trace_id: string;
+  /** The call whose handler made this one and passed its `traceparent` on; null when the history has none. */
+  parent_id: string | null;
   outcome: "ok" | "error";
   /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
   error_code: string | null;
@@ -235,6 +237,8 @@ export type CallRecord = {
   /** The claim `name` of the token, else `jti`; empty without either. */
   caller: string;
   trace_id: string;
+  /** The call whose handler made this one and passed its `traceparent` on; null when the history has none. */
+  parent_id: string | null;
   outcome: "ok" | "error";
   /** The number of a failure, or the word of a failure of the service, or `cancelled`. */
   error_code: string | null;
@@ -1870,7 +1874,7 @@ export interface Operations {
   };
   listCalls: {
     params: object;
-    query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
+    query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; parent?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
     body: undefined;
     answer: ListCallsResponse;
   };

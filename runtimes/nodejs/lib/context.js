@@ -1,5 +1,7 @@
 'use strict';
 
+/** Matches a request id. Its first digits are the span id, by which the service finds a parent. */
+const REQUEST = /^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-/;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})/;
 
 /** The `context` parameter of handlers and hooks. Values of the call are computed on access. */
@@ -33,7 +35,9 @@ class CallContext {
       const known = TRACEPARENT.exec(text(this.#header.traceparent));
       const { randomBytes } = require('node:crypto');
       const trace = known === null ? randomBytes(16).toString('hex') : known[1];
-      this.#traceparent = `00-${trace}-${randomBytes(8).toString('hex')}-${known === null ? '01' : known[2]}`;
+      const ours = REQUEST.exec(this.requestId);
+      const span = ours === null ? randomBytes(8).toString('hex') : ours.slice(1).join('');
+      this.#traceparent = `00-${trace}-${span}-${known === null ? '01' : known[2]}`;
     }
     return this.#traceparent;
   }

@@ -5,6 +5,8 @@ import re
 import sys
 import time
 
+# Matches a request id. Its first digits are the span id, by which the service finds a parent.
+_REQUEST = re.compile(r'^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-')
 _TRACEPARENT = re.compile(r'^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})')
 
 
@@ -66,7 +68,9 @@ class Context(object):
         if value is None:
             match = _TRACEPARENT.match(self._header('traceparent'))
             trace, flags = match.groups() if match else (os.urandom(16).hex(), '01')
-            value = self._traceparent = '00-%s-%s-%s' % (trace, os.urandom(8).hex(), flags)
+            ours = _REQUEST.match(self.request_id)
+            span = ''.join(ours.groups()) if ours else os.urandom(8).hex()
+            value = self._traceparent = '00-%s-%s-%s' % (trace, span, flags)
         return value
 
     @property

@@ -150,6 +150,7 @@ function record(sink: CallSink, exchange: Exchange, agentId: string, ended: Ende
     traceId,
     tenant: exchange.tenant,
     caller: exchange.tokenName,
+    traceparent: exchange.raw.headers.traceparent as string | undefined,
     kind: 'agent',
     target: agentId,
     instanceId: agentId,

@@ -118,3 +118,38 @@ describe('GET /api/calls/{id}', () => {
     expect((await bed.ask('/api/calls', token)).body).toMatchObject({ calls: [] });
   });
 });
+
+describe('the call that made a call', () => {
+  const outer = finishedCall({ tenant: 'acme', id: 'abcdef01-2345-4678-9abc-def012345678' });
+  const span = outer.id.replaceAll('-', '').slice(0, 16);
+  const inner = finishedCall({ tenant: 'acme', traceparent: `00-${'a'.repeat(32)}-${span}-01` });
+  const foreign = finishedCall({ tenant: 'acme', traceparent: `00-${'a'.repeat(32)}-${'4'.repeat(16)}-01` });
+
+  test('is in lists and details, and selects the calls that it made', async () => {
+    await using bed = await frontendWith([outer, inner, foreign]);
+    const parents = new Map([
+      [outer.id, null],
+      [inner.id, outer.id],
+      [foreign.id, null],
+    ]);
+    const { calls } = (await bed.ask('/api/calls')).body as { calls: { id: string; parent_id: string | null }[] };
+    expect(new Map(calls.map(call => [call.id, call.parent_id]))).toEqual(parents);
+    for (const [id, parent] of parents) {
+      expect((await bed.ask(`/api/calls/${id}`)).body).toMatchObject({ call: { parent_id: parent } });
+    }
+    const made = (await bed.ask(`/api/calls?parent=${outer.id}`)).body;
+    expect((made as { calls: { id: string }[] }).calls.map(({ id }) => id)).toEqual([inner.id]);
+    expect((await bed.ask('/api/calls?parent=abc')).body).toMatchObject({
+      message: expect.stringContaining('invalid query: parent must be the id of a call, got "abc"'),
+    });
+  });
+
+  test('is never one of another tenant', async () => {
+    const other = finishedCall({ tenant: 'other', traceparent: inner.traceparent });
+    await using bed = await frontendWith([outer, other]);
+    expect((await bed.ask(`/api/calls/${other.id}`, 'other.developer')).body).toMatchObject({
+      call: { parent_id: null },
+    });
+    expect((await bed.ask(`/api/calls?parent=${outer.id}`)).body).toMatchObject({ calls: [] });
+  });
+});

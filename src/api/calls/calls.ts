@@ -20,14 +20,25 @@ export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions
     { config: { access: 'read', costly: 'scan', noEnvironments: true, docs: CALL_DOCS.list } },
     async ({ tenant, role, query }) => {
       const asked = readParameters<ParametersOf<typeof CALLS_QUERY>>(CALLS_QUERY, query);
-      const { agent, function: functionName, outcome, trace_id: traceIds, after, before, text, limit, cursor } = asked;
+      const {
+        agent,
+        function: functionName,
+        outcome,
+        trace_id: traceIds,
+        parent: parentId,
+        after,
+        before,
+        text,
+        limit,
+        cursor,
+      } = asked;
       if (text !== undefined && role === 'viewer') {
         throw permissionDenied('role viewer may not search in inputs and outputs: leave out text');
       }
       const kind =
         agent !== undefined ? ('agent' as const) : functionName !== undefined ? ('function' as const) : undefined;
       const page = await calls.list({
-        ...{ tenant, outcome, traceIds, text, limit, kind },
+        ...{ tenant, outcome, traceIds, parentId, text, limit, kind },
         subject: agent ?? functionName,
         fromMs: after,
         beforeMs: before,
@@ -76,6 +87,7 @@ function factsOf(call: CallFacts, role: Role) {
     tenant: call.tenant,
     caller: call.caller,
     trace_id: call.trace_id,
+    parent_id: call.parent_id,
     outcome: call.outcome,
     error_code: call.outcome === 'ok' ? null : call.code,
     ...(role === 'viewer' ? {} : { error: call.error }),

@@ -20,6 +20,10 @@ const FACTS = {
   tenant: Type.String(),
   caller: Type.String({ description: 'The claim `name` of the token, else `jti`; empty without either.' }),
   trace_id: Type.String(),
+  parent_id: Type.Union([Type.String(), Type.Null()], {
+    description:
+      'The call whose handler made this one and passed its `traceparent` on; null when the history has none.',
+  }),
   outcome: Type.Enum(['ok', 'error']),
   error_code: Type.Union([Type.String(), Type.Null()], {
     description: 'The number of a failure, or the word of a failure of the service, or `cancelled`.',

@@ -6,6 +6,7 @@ import { anyText, badQuery, integer, parsed } from '../query.ts';
 
 const OUTCOMES = ['ok', 'error'] as const;
 const CURSOR = /^(\d{1,16})\.([0-9a-f-]{36})$/;
+const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const DASHED = /^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})$/;
 const PLAIN = /^([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$/;
 
@@ -37,6 +38,14 @@ export const CALLS_QUERY = {
     { type: 'string', description: 'The trace id of an error message, with or without dashes.' },
     undefined,
     spellingsOf,
+  ),
+  parent: parsed<string | undefined>(
+    { type: 'string', pattern: ID.source, description: 'The id of the call whose handler made them.' },
+    undefined,
+    (text, name) => {
+      if (!ID.test(text)) throw badQuery(name, 'the id of a call', text);
+      return text;
+    },
   ),
   after: moment('Calls that started at this moment or later, or so long ago.'),
   before: moment('Calls that started before this moment.'),

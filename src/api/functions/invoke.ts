@@ -141,7 +141,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
   };
   const tenant = options.ownTenantOnly ? exchange.tenant : null;
   if (isAsync) {
-    const origin = { mode: 'async' as const, caller: exchange.tokenName };
+    const origin = { mode: 'async' as const, caller: exchange.tokenName, traceparent: sent };
     void submit(exchange, { urn, tenant, headers: asked, call: { header, body }, origin }, options);
     return;
   }
@@ -156,6 +156,7 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     origin: {
       mode: wantsStream ? ('stream' as const) : ('sync' as const),
       caller: exchange.tokenName,
+      traceparent: sent,
     },
   };
   const running = wantsStream

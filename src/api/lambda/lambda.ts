@@ -211,7 +211,7 @@ class Invocation {
       requestId: newRequestId(),
       headers: typeof context === 'string' ? { 'x-amz-client-context': context } : {},
     };
-    const origin = { mode: 'lambda' as const, caller: exchange.tokenName };
+    const origin = { mode: 'lambda' as const, caller: exchange.tokenName, traceparent: sent };
     const call = { header, body, signal: exchange.caller };
     return { urn, tenant: this.#request.tenant, headers: PLAIN_CALL, call, origin };
   }

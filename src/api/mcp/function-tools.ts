@@ -123,7 +123,9 @@ export class FunctionTools {
       requestId: newRequestId(),
       headers: {},
     };
-    const result = await functions.invoke({ urn, tenant, headers: PLAIN_CALL, call: { header, body, signal } });
+    const origin = { mode: 'sync' as const, caller: '', traceparent };
+    const call = { header, body, signal };
+    const result = await functions.invoke({ urn, tenant, headers: PLAIN_CALL, call, origin });
     const outcome = checkedOutcome(result.outcome);
     if (!outcome.ok) return failedResult(outcome.text);
     return valueResult(JSON.parse(outcome.data.toString()));

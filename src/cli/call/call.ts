@@ -5,7 +5,7 @@ import { usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { age, type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
 import { type CallLog, readCallLog } from './call-log.ts';
-import { type Call, findCall, inWords, targetOf } from './records.ts';
+import { type Call, findCall, findCallsMadeBy, inWords, targetOf } from './records.ts';
 
 interface ListOptions extends ClientOptions {
   readonly agent?: string;
@@ -13,6 +13,7 @@ interface ListOptions extends ClientOptions {
   readonly function?: string;
   readonly failed?: boolean;
   readonly trace?: string;
+  readonly parent?: string;
   readonly after?: string;
   readonly before?: string;
   readonly text?: string;
@@ -40,6 +41,7 @@ export function registerCalls(program: Command, { io }: Context): void {
     .option('--function <function>', 'calls of this function: <service>@<name> or its URN')
     .option('--failed', 'failed calls only')
     .option('--trace <id>', 'calls of the trace of an error message')
+    .option('--parent <call>', 'calls that the handler of this call made')
     .option('--after <time>', 'calls from this moment on, or so long ago: 10m, 2026-01-31T12:00:00Z')
     .option('--before <time>', 'calls before this moment')
     .option('--text <text>', 'calls with this text in their input, output or error')
@@ -58,7 +60,7 @@ export function registerCall(program: Command, context: Context): void {
     .command('show')
     .summary('show a call')
     .description(
-      'Shows a call with its stages, its input, its output, and the lines that its instance printed meanwhile.',
+      'Shows a call with its stages, its input, its output, the lines that its instance printed meanwhile, and the calls that its handler made.',
     )
     .argument('<call>', 'its id, or the id of an asynchronous call')
     .option('--json', 'print JSON')
@@ -87,7 +89,7 @@ export function registerCall(program: Command, context: Context): void {
 }
 
 async function listCalls(io: Io, options: ListOptions): Promise<void> {
-  const { limit: given, agent, namespace, failed, trace, after, before, text } = options;
+  const { limit: given, agent, namespace, failed, trace, parent, after, before, text } = options;
   const limit = Number(given);
   if (!/^\d+$/.test(given) || limit < 1 || limit > MAX_LIMIT) {
     throw usageError(`--limit must be a whole number from 1 to ${MAX_LIMIT}, not ${JSON.stringify(given)}.`);
@@ -102,6 +104,7 @@ async function listCalls(io: Io, options: ListOptions): Promise<void> {
   add('function', options.function);
   add('outcome', failed === true ? 'error' : undefined);
   add('trace_id', trace);
+  add('parent', parent);
   add('after', after);
   add('before', before);
   add('text', text);
@@ -135,8 +138,9 @@ async function showCall(io: Io, id: string, options: ClientOptions & { readonly 
   const client = await Client.open(options, io);
   const call = await findCall(client, id);
   const log = await readCallLog(client, call);
+  const made = await findCallsMadeBy(client, call.id);
   if (options.json === true) {
-    printJson(io, { ...call, log });
+    printJson(io, { ...call, log, made });
     return;
   }
   const stages = (['queue', 'place', 'start', 'load', 'run'] as const)
@@ -154,10 +158,14 @@ async function showCall(io: Io, id: string, options: ClientOptions & { readonly 
     ['instance', call.instance_id],
     ['token', call.caller],
     ['trace', call.trace_id],
+    ['made by', call.parent_id ?? ''],
   ]);
   printBody(io, 'input', call.input, call.is_input_cut === true, call.input_bytes);
   printBody(io, 'output', call.output ?? undefined, call.is_output_cut === true, call.output_bytes);
   if (log !== null) printLog(io, log);
+  if (made.length === 0) return;
+  io.out.write('\ncalls that it made:\n');
+  printTable(io, COLUMNS, made);
 }
 
 /** Marks lines that another call may have printed with `?`. */

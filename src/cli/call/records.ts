@@ -12,6 +12,8 @@ export interface Call {
   readonly mode: string;
   readonly caller: string;
   readonly trace_id: string;
+  /** The call whose handler made this one; null when the history has none. */
+  readonly parent_id: string | null;
   readonly outcome: 'ok' | 'error';
   readonly error_code: string | null;
   readonly error?: string;
@@ -44,4 +46,13 @@ export function inWords(ms: number): string {
 /** Returns a recorded call. Fails if the history does not have it. */
 export async function findCall(client: Client, id: string): Promise<Call> {
   return (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;
+}
+
+/** Most calls of one handler that `call show` prints. */
+const MAX_MADE = 50;
+
+/** Returns the recorded calls that the handler of a call made, oldest first: the newest 50. */
+export async function findCallsMadeBy(client: Client, id: string): Promise<readonly Call[]> {
+  const query = new URLSearchParams({ parent: id, limit: String(MAX_MADE) });
+  return [...((await client.json('GET', `/api/calls?${query}`)).calls as readonly Call[])].reverse();
 }

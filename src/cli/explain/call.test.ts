@@ -5,7 +5,14 @@ import { applyRules } from './explanation.ts';
 
 const CALL: Call = {
   ...{ id: 'c-1', kind: 'function', function: '0@demo@hello', version: 'v1', instance_id: 'i-1', mode: 'sync' },
-  ...{ caller: '', trace_id: 't', outcome: 'error', error_code: null, start_time: '2026-01-31T12:00:00.5Z' },
+  ...{
+    caller: '',
+    parent_id: null,
+    trace_id: 't',
+    outcome: 'error',
+    error_code: null,
+    start_time: '2026-01-31T12:00:00.5Z',
+  },
   ...{
     duration_ms: 12,
     queue_ms: 0,

@@ -20,6 +20,7 @@ import * as indexesOfAgents from './0019-indexes-of-agents.ts';
 import * as agentStates from './0020-agent-states.ts';
 import * as calls from './0021-calls.ts';
 import * as sleepingAgents from './0022-sleeping-agents.ts';
+import * as parentCalls from './0023-parent-calls.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -58,4 +59,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0020-agent-states': agentStates,
   '0021-calls': calls,
   '0022-sleeping-agents': sleepingAgents,
+  '0023-parent-calls': parentCalls,
 };

@@ -98,14 +98,23 @@ export async function tenantsWithCalls(database: Database): Promise<string[]> {
   return rows.map(({ tenant }) => tenant);
 }
 
+/** A call with the id of the call that made it; null: none, or the history does not have that call. */
+export type CallRecord = Omit<CallTable, 'parent'> & { readonly parent_id: string | null };
+
 /** A call without its texts. */
-export type CallFacts = Omit<CallTable, 'input' | 'output'>;
+export type CallFacts = Omit<CallRecord, 'input' | 'output'>;
 
 const FACTS = [
   ...['id', 'tenant', 'kind', 'subject', 'name', 'version', 'instance_id', 'node_id', 'mode', 'caller'],
   ...['trace_id', 'outcome', 'code', 'started_at_ms', 'elapsed_us', 'queue_us'],
   ...['place_us', 'start_us', 'load_us', 'run_us', 'input_bytes', 'output_bytes', 'bytes', 'error'],
-] as (keyof CallFacts)[];
+] as Exclude<keyof CallFacts, 'parent_id'>[];
+
+/** The bounds make this a search in the primary key. */
+const PARENT_ID = sql<string | null>`(select made.id from calls as made where made.tenant = calls.tenant
+  and made.id between calls.parent || '-0000-000000000000' and calls.parent || '-ffff-ffffffffffff' limit 1)`.as(
+  'parent_id',
+);
 
 /** Position of a call in a list. */
 export interface CallPlace {
@@ -120,6 +129,8 @@ export interface CallFilter {
   readonly outcome?: CallTable['outcome'] | undefined;
   /** Any of these. */
   readonly traceIds?: readonly string[] | undefined;
+  /** The id of the call that made them. */
+  readonly parentId?: string | undefined;
   /** Bounds of the start; the first is included. */
   readonly fromMs?: number | undefined;
   readonly beforeMs?: number | undefined;
@@ -127,15 +138,22 @@ export interface CallFilter {
   readonly after: CallPlace | null;
 }
 
+/** Characters of an id that `parent` has. */
+const PARENT_CHARS = 18;
+
 function matching(database: Database, filter: CallFilter) {
-  const { tenant, kind, subject, outcome, traceIds, fromMs, beforeMs, after } = filter;
+  const { tenant, kind, subject, outcome, traceIds, parentId, fromMs, beforeMs, after } = filter;
   const calls = database.selectFrom('calls');
-  // Without an index on the tenant, the database takes that of the trace. It would walk through all calls of
-  // the tenant otherwise, because they are in order.
+  // Without an index on the tenant, the database takes that of the trace or the parent. It would walk through
+  // all calls of the tenant otherwise, because they are in order.
   let query =
-    traceIds === undefined
+    traceIds === undefined && parentId === undefined
       ? calls.where('tenant', '=', tenant)
-      : calls.where(sql<string>`tenant || ''`, '=', tenant).where('trace_id', 'in', traceIds);
+      : calls.where(sql<string>`tenant || ''`, '=', tenant);
+  if (traceIds !== undefined) query = query.where('trace_id', 'in', traceIds);
+  // The second condition selects the index, which has only calls with a parent.
+  if (parentId !== undefined)
+    query = query.where('parent', '=', parentId.slice(0, PARENT_CHARS)).where(sql<boolean>`parent <> ''`);
   if (subject !== undefined) query = query.where('subject', '=', subject);
   if (kind !== undefined) query = query.where('kind', '=', kind);
   if (outcome !== undefined) query = query.where('outcome', '=', outcome);
@@ -153,6 +171,7 @@ function matching(database: Database, filter: CallFilter) {
 export async function listCalls(database: Database, filter: CallFilter, limit: number): Promise<CallFacts[]> {
   return await matching(database, filter)
     .select(FACTS)
+    .select(PARENT_ID)
     .orderBy('started_at_ms', 'desc')
     .orderBy('id', 'desc')
     .limit(limit)
@@ -188,6 +207,7 @@ export async function searchCalls(
     sql<boolean>`lower(${sql.ref(column)}) like ${pattern} escape '\\'`;
   let query = matching(database, filter)
     .select(FACTS)
+    .select(PARENT_ID)
     .where(({ or }) => or([has('error'), has('input'), has('output')]));
   if (end !== undefined) {
     query = query
@@ -200,10 +220,11 @@ export async function searchCalls(
 }
 
 /** Returns a tenant's call with its texts; undefined when there is none. */
-export async function findCall(database: Database, tenant: string, id: string): Promise<CallTable | undefined> {
+export async function findCall(database: Database, tenant: string, id: string): Promise<CallRecord | undefined> {
   return await database
     .selectFrom('calls')
     .selectAll()
+    .select(PARENT_ID)
     .where('id', '=', id)
     .where('tenant', '=', tenant)
     .executeTakeFirst();

@@ -205,6 +205,8 @@ class _CallDetails(TypedDict):
     caller: str
     """The claim `name` of the token, else `jti`; empty without either."""
     trace_id: str
+    parent_id: Union[str, None]
+    """The call whose handler made this one and passed its `traceparent` on; null when the history has none."""
     outcome: Literal["ok", "error"]
     error_code: Union[str, None]
     """The number of a failure, or the word of a failure of the service, or `cancelled`."""
@@ -260,6 +262,8 @@ class _CallRecord(TypedDict):
     caller: str
     """The claim `name` of the token, else `jti`; empty without either."""
     trace_id: str
+    parent_id: Union[str, None]
+    """The call whose handler made this one and passed its `traceparent` on; null when the history has none."""
     outcome: Literal["ok", "error"]
     error_code: Union[str, None]
     """The number of a failure, or the word of a failure of the service, or `cancelled`."""

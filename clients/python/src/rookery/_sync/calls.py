@@ -23,6 +23,7 @@ class Calls:
         function: Optional[str] = None,
         outcome: Optional[str] = None,
         trace_id: Optional[str] = None,
+        parent: Optional[str] = None,
         after: Optional[str] = None,
         before: Optional[str] = None,
         text: Optional[str] = None,
@@ -36,11 +37,12 @@ class Calls:
         - `function`: `<service>@<name>` or the URN of a function.
         - `outcome`: `ok` or `error`.
         - `trace_id`: the trace id of an error message.
+        - `parent`: the id of the call whose handler made them.
         - `after`, `before`: a moment (RFC 3339), or a duration before now such as `10m`.
         - `text`: a part of the input, the output or the error.
         """
         query = {
-            **{"agent": agent, "function": function, "outcome": outcome, "trace_id": trace_id},
+            **{"agent": agent, "function": function, "outcome": outcome, "trace_id": trace_id, "parent": parent},
             **{"after": after, "before": before, "text": text, "limit": page_size},
         }
         while True:

@@ -12,6 +12,8 @@ import java.util.regex.Pattern;
 
 /** The {@link Context} of a call or a hook. Values are computed on access. */
 final class CallContext implements Context {
+    /** Matches a request id. Its first digits are the span id, by which the service finds a parent. */
+    private static final Pattern REQUEST = Pattern.compile("^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-.*");
     private static final Pattern TRACEPARENT =
             Pattern.compile("^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2}).*");
     private static final SecureRandom RANDOM = new SecureRandom();
@@ -40,7 +42,9 @@ final class CallContext implements Context {
         if (traceparent == null) {
             Matcher matcher = TRACEPARENT.matcher(text(header().traceparent));
             boolean known = matcher.matches();
-            traceparent = "00-" + (known ? matcher.group(1) : randomHex(16)) + "-" + randomHex(8) + "-"
+            Matcher id = REQUEST.matcher(text(header().requestId));
+            String span = id.matches() ? id.group(1) + id.group(2) + id.group(3) : randomHex(8);
+            traceparent = "00-" + (known ? matcher.group(1) : randomHex(16)) + "-" + span + "-"
                     + (known ? matcher.group(2) : "01");
         }
         return traceparent;
