@@ -11,11 +11,17 @@ import type { TestReport, TestResult } from './claims.ts';
 import { ROOT } from './command.ts';
 import { NO_TESTS, plus, sentence, type Tally } from './tally.ts';
 
-/** Variable with the path of the file to which the report is written, as JSON (`TestReport`). */
+/** Variable with the path of the file to which the report is written, as JSON (`RunReport`). */
 export const REPORT_FILE = 'ROOKERY_TEST_REPORT';
 /** Title of the result of a file that failed outside of its tests. */
 export const WHOLE_FILE = 'the file as a whole';
 const MAX_STACK_LINES = 12;
+
+/** Report of a run, with the durations of its files. */
+export interface RunReport extends TestReport {
+  /** Duration of each test file, with the load of its modules. */
+  readonly seconds: Readonly<Record<string, number>>;
+}
 
 interface Progress {
   readonly group: Group;
@@ -26,6 +32,7 @@ interface Progress {
 export default class GroupReporter implements Reporter {
   readonly #progress = new Map<string, Progress>();
   readonly #tests: TestResult[] = [];
+  readonly #seconds: Record<string, number> = {};
 
   onTestRunStart(specifications: readonly TestSpecification[]): void {
     for (const { moduleId } of specifications) this.#of(relative(ROOT, moduleId)).filesLeft += 1;
@@ -35,6 +42,8 @@ export default class GroupReporter implements Reporter {
     const file = relative(ROOT, module.moduleId);
     const progress = this.#of(file);
     const results = resultsOf(module, file);
+    const { collectDuration, duration } = module.diagnostic();
+    this.#seconds[file] = (collectDuration + duration) / 1000;
     this.#tests.push(...results);
     progress.tally = results.reduce((tally, { status }) => plus(tally, { ...NO_TESTS, [status]: 1 }), progress.tally);
     progress.filesLeft -= 1;
@@ -49,7 +58,7 @@ export default class GroupReporter implements Reporter {
       const path = typeof error.VITEST_TEST_PATH === 'string' ? relative(ROOT, error.VITEST_TEST_PATH) : null;
       return { file: path, text: error.stack || `${error.name}: ${error.message}` };
     });
-    const report: TestReport = { tests: this.#tests, errors };
+    const report: RunReport = { tests: this.#tests, errors, seconds: this.#seconds };
     const path = process.env[REPORT_FILE];
     if (path !== undefined) writeFileSync(path, JSON.stringify(report));
   }

@@ -13,10 +13,10 @@ import { installHint, isPart, shareOfLongParts } from '../test/probe.ts';
 import { MAX_QUARANTINED, QUARANTINE, type Quarantined } from '../test/quarantine.ts';
 import { isInScope, SCOPE_VARIABLE, type Scope } from '../test/scope.ts';
 import { testsOfChange } from './changed-tests.ts';
-import { judgeClaims, readClaims, SKIPPED, type TestReport, type TestResult } from './claims.ts';
+import { judgeClaims, readClaims, SKIPPED, type TestResult } from './claims.ts';
 import { ARGUMENTS, bin, ROOT, run } from './command.ts';
 import { NO_TESTS, plus, sentence, type Tally } from './tally.ts';
-import { REPORT_FILE } from './test-reporter.ts';
+import { REPORT_FILE, type RunReport } from './test-reporter.ts';
 
 const SCOPES: Readonly<Record<string, Scope>> = { '--full': 'full', '--rest': 'rest' };
 /** Minutes on two idle cores, without any optional part and with every part of CI. */
@@ -26,6 +26,8 @@ const MINUTES: Readonly<Record<Scope, readonly [none: number, all: number]>> = {
   full: [30, 55],
 };
 const MAX_LEFT_LINES = 20;
+/** Number of files that the line about the slowest ones names. */
+const SLOWEST = 12;
 
 const [first = '', second] = ARGUMENTS;
 const scope = SCOPES[first] ?? (ARGUMENTS.length === 0 ? 'quick' : 'full');
@@ -53,7 +55,7 @@ async function vitestArguments(): Promise<readonly string[] | null> {
 /**
  * Runs Vitest. Returns its report, or null when it wrote none or ended with an error although no test failed.
  */
-async function vitest(args: readonly string[]): Promise<TestReport | null> {
+async function vitest(args: readonly string[]): Promise<RunReport | null> {
   const reportFile = join(scratch, 'report.json');
   const { code } = await run(bin('vitest'), ['run', `--reporter=${join(ROOT, 'scripts/test-reporter.ts')}`, ...args], {
     env: {
@@ -65,7 +67,7 @@ async function vitest(args: readonly string[]): Promise<TestReport | null> {
     },
   });
   try {
-    const report = JSON.parse(readFileSync(reportFile, 'utf8')) as TestReport;
+    const report = JSON.parse(readFileSync(reportFile, 'utf8')) as RunReport;
     const hasFailure = report.errors.length > 0 || report.tests.some(({ status }) => status === 'failed');
     if (code === 0 || hasFailure) return report;
     conclusions.push(`Vitest ended with ${code} although no test failed`);
@@ -83,7 +85,7 @@ function quarantineOf({ file, title }: TestResult): Quarantined | undefined {
  * Returns the numbers of a report. Adds every failure to `conclusions`, and prints missing parts and claims
  * that were not shown.
  */
-function judge(report: TestReport): Tally {
+function judge(report: RunReport): Tally {
   let tally = NO_TESTS;
   for (const test of report.tests) {
     const quarantined = quarantineOf(test);
@@ -98,10 +100,11 @@ function judge(report: TestReport): Tally {
   const failures = [...claimFailures(report), ...quarantineFailures()];
   conclusions.push(...failures);
   printSkipped(report.tests);
+  if (isWhole) printSlowest(report.seconds);
   return plus(tally, { ...NO_TESTS, failed: report.errors.length + failures.length });
 }
 
-function claimFailures(report: TestReport): readonly string[] {
+function claimFailures(report: RunReport): readonly string[] {
   if (!isWhole) return [];
   const page = readFileSync(join(ROOT, 'docs/security-evidence.md'), 'utf8');
   const required = (process.env.REQUIRE ?? '').split(',').flatMap(part => (part.trim() === '' ? [] : [part.trim()]));
@@ -140,6 +143,13 @@ function printSkipped(tests: readonly TestResult[]): void {
     console.log(`skipped: ${titles.size} ${titles.size === 1 ? 'suite' : 'suites'}, ${why}${how}`);
   }
   if (byHand > 0) console.log(`skipped: ${byHand} blocks of the documents that a person runs; each names its reason`);
+}
+
+function printSlowest(seconds: Readonly<Record<string, number>>): void {
+  const slowest = Object.entries(seconds).toSorted(([, one], [, other]) => other - one);
+  const texts = slowest.slice(0, SLOWEST).map(([file, of]) => `${file} ${of.toFixed(0)} s`);
+  const sum = Object.values(seconds).reduce((one, other) => one + other, 0);
+  console.log(`slowest of ${slowest.length} files, ${(sum / 60).toFixed(0)} minutes in all: ${texts.join(', ')}`);
 }
 
 /** Returns the files that tests have left, except the compile cache of tsx. */
