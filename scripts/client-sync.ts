@@ -26,3 +26,9 @@ export function syncModule(name: string): string {
     .replace(/^import time\n/m, line => (source.includes('asyncio.sleep') ? line : ''));
   return `# Made by \`npm run generate\` from _async/${name}.py.\n${text}`;
 }
+
+/** Returns the module of Python's client that reads type hints: the program of the command line. */
+export function hintsModule(): string {
+  const program = 'runtimes/python/rookery_build/input_schema.py';
+  return `# Made by \`npm run generate\` from ${program}.\n${readFileSync(join(ROOT, program), 'utf8')}`;
+}

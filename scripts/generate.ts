@@ -49,6 +49,7 @@ const GENERATED: readonly Generated[] = [
   { file: 'openapi/rookery.json', make: async () => (await import('./client-document.ts')).clientDocument() },
   // The types are made from openapi/rookery.json, so they come after it.
   { file: `${TYPESCRIPT}/generated.ts`, make: async () => clientTypes('typescriptTypes') },
+  { file: `${PYTHON}/_hints.py`, make: async () => (await import('./client-sync.ts')).hintsModule() },
   { file: `${PYTHON}/types.py`, make: async () => clientTypes('pythonTypes') },
   ...[
     '__init__',

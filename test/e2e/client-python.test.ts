@@ -65,12 +65,14 @@ describeWith(['pypi'], 'the client for Python', () => {
         });
         expect(proxy.lost()).toBe(1);
 
-        cpSync(join(ROOT, 'examples'), join(scratch, 'examples'), { recursive: true });
+        // Decorated functions upload their whole directory.
+        const pages = join(scratch, 'pages');
+        cpSync(join(ROOT, 'examples'), join(pages, 'examples'), { recursive: true });
         const env = { ROOKERY_ADDRESS: served.frontendUrl };
-        for (const [file, page] of [['hello.py'], ['map.py'], ['readme.py', 'README.md']] as const) {
+        for (const [file, page] of [['hello.py'], ['map.py'], ['square.py'], ['readme.py', 'README.md']] as const) {
           const { source, prints } = programOfPage(file, page);
-          writeFileSync(join(scratch, file), source);
-          expect(await run(python, ['-B', file], { cwd: scratch, capture: true, env })).toEqual({
+          writeFileSync(join(pages, file), source);
+          expect(await run(python, ['-B', file], { cwd: pages, capture: true, env })).toEqual({
             code: 0,
             output: prints,
           });

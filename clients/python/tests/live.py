@@ -6,14 +6,46 @@ The proxy at `ROOKERY_LOSSY_ADDRESS` loses the answer of a create.
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rookery import AsyncRookery, CommandFailed, Conflict, ExecutionFailed, NotFound, Rookery, RookeryError, Timeout, Unavailable
 
+DECORATED = """
+import sys
+from typing import TypedDict
+
+import rookery
+
+class Order(TypedDict):
+    count: int
+
+RUNTIME = sys.argv[1] if len(sys.argv) > 1 else None
+
+@rookery.function(runtime=RUNTIME, timeout=30)
+def square(number):
+    return {"square": number ** 2, "program": __name__}
+
+@rookery.function(name="demo@price", runtime=RUNTIME, input_schema="hints", validate_input=True)
+async def price(event: Order, context):
+    yield 5 * event["count"]
+
+if __name__ == "__main__":
+    print(square(2))
+    print(square.remote(3))
+    print([each["square"] for each in square.map([1, 2, 3])])
+    print(square.spawn(4).result(timeout=300)["square"])
+    print(list(price.stream({"count": 2})))
+    try:
+        price.remote({"count": "2"})
+    except rookery.InvalidRequest as error:
+        print(error)
+"""
 HANDLER = """
 import time
 
@@ -91,6 +123,49 @@ class Waiting(WithCode):
         with self.assertRaises(NotFound) as gone:
             agent.refresh()
         self.assertEqual((gone.exception.status, gone.exception.code), (404, 404))
+
+    def test_decorated_functions_of_a_program(self) -> None:
+        program = self.code / "decorated.py"
+        program.write_text(DECORATED)
+        revisions = []
+        for _ in ("registered", "unchanged"):
+            ran = subprocess.run([sys.executable, "-B", program, RUNTIME], capture_output=True, text=True)
+            expected = [
+                *("{'square': 4, 'program': '__main__'}", "{'square': 9, 'program': 'decorated'}", "[1, 4, 9]", "16"),
+                "['10']",
+                'the event does not fit the inputSchema of the function: event.count: must be an integer, got "2"',
+            ]
+            self.assertEqual((ran.stdout.splitlines(), ran.stderr), (expected, ""))
+            function = self.rookery.functions.get("square")
+            revisions.append(function.record["revisionId"])
+        self.assertEqual(revisions[0], revisions[1])
+        self.assertEqual((function.record["handler"], function.record["timeout"]), ("decorated.square", 30))
+        self.rookery.functions.get("demo@price").delete()
+        function.delete()
+
+    def test_a_deployment_registers_changes_or_keeps_a_function(self) -> None:
+        def deploy(timeout: int) -> str:
+            return self.rookery.functions.deploy("deployed", self.code, runtime=RUNTIME, timeout=timeout).record["revisionId"]
+
+        with ThreadPoolExecutor(4) as pool:
+            first = set(pool.map(deploy, [10] * 4))
+        self.assertEqual(len(first), 1)
+        changed = deploy(20)
+        self.assertNotIn(changed, first)
+        self.assertEqual(deploy(20), changed)
+        self.rookery.functions.get("deployed").delete()
+
+    def test_the_schema_of_registered_code_comes_from_its_hints(self) -> None:
+        (self.code / "hinted.py").write_text("def handle(event: int): return event + 1\n")
+        options = {"runtime": RUNTIME, "handler": "hinted.handle", "input_schema": "hints"}
+        function = self.rookery.functions.register("pyhints", self.code, **options)
+        self.assertEqual(function.record["inputSchema"], {"type": "integer"})
+        self.assertEqual(function.invoke(1), 2)
+        function.delete()
+        with self.assertRaisesRegex(RookeryError, "input_schema hints: hinted.absent in .*has no attribute 'absent'"):
+            self.rookery.functions.register("pyhints", self.code, **{**options, "handler": "hinted.absent"})
+        with self.assertRaisesRegex(RookeryError, "the runtime is nodejs22"):
+            self.rookery.functions.register("pyhints", self.code, **{**options, "runtime": "nodejs22"})
 
     def test_files_are_described_renamed_removed_and_watched(self) -> None:
         with self.rookery.sandboxes.create() as sandbox:

@@ -2,14 +2,22 @@
 
 import asyncio
 import json
+import subprocess
+import sys
+import tarfile
+import tempfile
 import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Callable, Iterator
+from pathlib import Path
+from typing import Callable, Iterator, TypedDict
+from unittest import mock
 
 import rookery as package
 from rookery import Rookery, RookeryError
 from rookery._mapped import async_mapped, mapped
+from rookery._pack import STAND_IN, pack
+from rookery._runs import has_fields
 from rookery._wire import read_settings
 
 
@@ -28,6 +36,91 @@ class Representations(unittest.TestCase):
             ]:
                 self.assertEqual((repr(handle), str(handle)), (text, text))
             self.assertNotIn("hidden", repr(read_settings("localhost", "hidden", "tenant", 1, 1)))
+
+
+class Order(TypedDict):
+    count: int
+
+
+@package.function
+def _doubled(event: Order) -> int:
+    """Doubles a count."""
+    return 2 * event["count"]
+
+
+class Decorated(unittest.TestCase):
+    def test_a_decorated_function_runs_here_and_has_the_handler_of_its_module(self) -> None:
+        self.assertEqual((_doubled({"count": 2}), _doubled.__doc__), (4, "Doubles a count."))
+        handler = Path(__file__).stem + "._doubled"
+        self.assertEqual(repr(_doubled), "RemoteFunction(name='doubled', handler=%r)" % handler)
+        named = package.function(name="demo@twice", code=Path(__file__).parents[1])(_doubled._target)
+        self.assertEqual((named.name, named.handler), ("demo@twice", "tests." + handler))
+
+    def test_what_a_sandbox_could_not_import_is_refused(self) -> None:
+        def inner() -> None: ...
+
+        made = {}
+        exec("def one(): pass", made)
+        with tempfile.TemporaryDirectory() as other:
+            for target, options, reason in [
+                (inner, {}, "inner is not a function of a module"),
+                (lambda event: event, {}, "is not a function of a module"),
+                (len, {}, "len is not a function of a module"),
+                (_doubled._target, {"handler": "a.b"}, "handler: the decorated function is the handler"),
+                (_doubled._target, {"code": other}, "is not below the directory"),
+                (made["one"], {}, "one is not in a file"),
+            ]:
+                with self.assertRaisesRegex(RookeryError, reason):
+                    package.function(**options)(target)
+
+    def test_a_sandbox_gets_the_function_itself(self) -> None:
+        with mock.patch.dict(sys.modules, {"rookery_runtime": unittest}):
+            self.assertIs(package.function(memory=512)(_doubled._target), _doubled._target)
+
+    def test_the_stand_in_is_packed_unless_the_directory_has_the_name(self) -> None:
+        for own, expected in [(None, ["app.py", "rookery.py"]), ("rookery", ["app.py"])]:
+            with tempfile.TemporaryDirectory() as work:
+                code = Path(work) / "code"
+                (code / own if own else code).mkdir(parents=True)
+                (code / "app.py").write_text("")
+                pack(code, Path(work) / "archive", False, stand_in=True)
+                with tarfile.open(Path(work) / "archive") as archive:
+                    self.assertEqual([name for name in archive.getnames() if name != own], expected)
+
+    def test_the_stand_in_loads_decorated_code_and_prefers_an_installed_client(self) -> None:
+        program = (
+            "import rookery\nfrom rookery import Rookery, RookeryError\n"
+            "@rookery.function\ndef one(): return 1\n@rookery.function(memory=1)\ndef two(): return 2\n"
+            "try:\n    Rookery()\nexcept RookeryError: pass\nexcept ImportError as error: print(error)\n"
+            "print(one(), two(), type(one).__name__)"
+        )
+        with tempfile.TemporaryDirectory() as code:
+            (Path(code) / "rookery.py").write_bytes(STAND_IN.read_bytes())
+            (Path(code) / "app.py").write_text(program)
+            ran = subprocess.run([sys.executable, "-S", "app.py"], cwd=code, capture_output=True, text=True)
+            advice = "rookery.Rookery needs the client in the sandbox: add rookery to its requirements.txt"
+            self.assertEqual((ran.stdout, ran.stderr), ("%s\n1 2 function\n" % advice, ""))
+            found = [sys.executable, "-c", "import rookery; print(rookery.__file__)"]
+            ran = subprocess.run(found, cwd=code, capture_output=True, text=True)
+            self.assertEqual((ran.stdout.strip(), ran.stderr), (package.__file__, ""))
+
+    def test_hints_become_a_schema(self) -> None:
+        schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+        self.assertEqual(package.schema_of(_doubled), schema)
+        with self.assertRaisesRegex(RookeryError, "input_schema: .*no parameter for the event"):
+            package.schema_of(lambda: 1)
+
+    def test_a_record_is_compared_by_the_fields_that_are_sent(self) -> None:
+        record = {"cpu": 1, "rootfs": {"imageurl": "host", "type": ""}, "inputSchema": {"a": 1, "b": 2}}
+        for fields, same in [
+            ({"cpu": 1, "rootfs": {"imageurl": "host"}, "dependencies": "auto"}, True),
+            ({"inputSchema": {"b": 2, "a": 1}}, True),
+            ({"inputSchema": {"a": 1}}, False),
+            ({"rootfs": {"imageurl": "other"}}, False),
+            ({"expose": {"port": 1}}, False),
+            ({"cpu": 2}, False),
+        ]:
+            self.assertEqual(has_fields(record, fields), same)
 
 
 class Mapped(unittest.TestCase):

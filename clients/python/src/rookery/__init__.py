@@ -19,7 +19,9 @@ from ._error import (
     Unauthenticated,
     Unavailable,
 )
+from ._remote import RemoteFunction, function
 from ._results import CommandFailed, CommandResult
+from ._schema import schema_of
 from ._sync.agents import Agent
 from ._sync.client import Rookery
 from ._sync.files import FileWatch
@@ -53,6 +55,7 @@ __all__ = [
     "Output",
     "PermissionDenied",
     "RateLimited",
+    "RemoteFunction",
     "Rookery",
     "RookeryError",
     "Sandbox",
@@ -60,4 +63,6 @@ __all__ = [
     "Timeout",
     "Unauthenticated",
     "Unavailable",
+    "function",
+    "schema_of",
 ]

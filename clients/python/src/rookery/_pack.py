@@ -23,6 +23,9 @@ IGNORE_FILE = ".rookeryignore"
 LEFT_OUT = frozenset([".git", "__pycache__", "node_modules", ".venv", IGNORE_FILE])
 #: Names of the temporary files and broken links that editors keep beside an open file.
 OF_EDITORS = re.compile(r"\.#.*|#.*#|.*~|\..*\.sw[a-p]", re.DOTALL)
+#: Names in a directory that `import rookery` would find.
+OWN_NAMES = ("rookery.py", "rookery")
+STAND_IN = Path(__file__).with_name("_stand_in.py")
 MAX_FILES = 50_000
 CHUNK = 64 * 1024
 
@@ -38,11 +41,14 @@ class Packed:
     """SHA-256 of the tar archive before compression."""
 
 
-def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: bool) -> Packed:
+def pack(
+    directory: Union[str, os.PathLike[str]], archive: Path, follows_links: bool, stand_in: bool = False
+) -> Packed:
     """Packs a directory and returns the checksums. The same files always make the same bytes.
 
     Entries are sorted by name and have no times and no owners. `follows_links`: packs the targets of symbolic
-    links instead of the links. Fails with `RookeryError`.
+    links instead of the links. `stand_in`: adds the module that stands in for this client, unless the directory
+    has one of that name. Fails with `RookeryError`.
     """
     root = Path(directory).resolve()
     if not root.is_dir():
@@ -53,7 +59,10 @@ def pack(directory: Union[str, os.PathLike[str]], archive: Path, follows_links: 
             with gzip.GzipFile(filename="", mode="wb", fileobj=compressed, compresslevel=6, mtime=0) as zipped:
                 content: Any = _Hashed(zipped)
                 with tarfile.open(fileobj=content, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-                    _Walk(root, tar, follows_links).directory("", [], [])
+                    walk = _Walk(root, tar, follows_links)
+                    walk.directory("", [], [])
+                    if stand_in and not any((root / name).exists() for name in OWN_NAMES):
+                        walk.add_file(OWN_NAMES[0], STAND_IN)
     except OSError as error:
         place = "%s: " % error.filename if error.filename else ""
         raise RookeryError("code: %s cannot be packed: %s%s" % (root, place, error.strerror or error)) from error
@@ -107,13 +116,13 @@ class _Walk:
                     self._add(_entry(path, tarfile.DIRTYPE, 0o755), counts=False)
                     self.directory(path, rules, within)
             elif entry.is_file():
-                self._file(path, Path(entry.path))
+                self.add_file(path, Path(entry.path))
             else:
                 is_link = entry.is_symlink() and not os.path.exists(entry.path)
                 why = "is a link that leads nowhere" if is_link else "is neither a file nor a directory"
                 _warn("code: %s %s, and is left out." % (path, why))
 
-    def _file(self, path: str, source: Path) -> None:
+    def add_file(self, path: str, source: Path) -> None:
         with source.open("rb") as content:
             found = os.fstat(content.fileno())
             info = _entry(path, tarfile.REGTYPE, 0o755 if found.st_mode & 0o111 else 0o644)

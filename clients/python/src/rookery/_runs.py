@@ -39,7 +39,7 @@ def run_fields(
     is_node = chosen.startswith("nodejs")
     # The runtime `http` has no handler: the program serves HTTP.
     usual = None if chosen == "http" else "index.handle" if is_node else "handler.handle"
-    asks = code is not None and any((Path(code) / name).exists() for name in (["package.json"] if is_node else PIP_FILES))
+    asks = code is not None and asks_for_dependencies(code, is_node)
     return {
         **given(handler=handler or usual, dependencies=dependencies or ("auto" if asks else None)),
         **given(httpProfile=http_profile),
@@ -51,11 +51,31 @@ def run_fields(
     }
 
 
+def asks_for_dependencies(code: Union[str, os.PathLike[str]], is_node: bool) -> bool:
+    """Returns True if a directory has a file that lists packages to install."""
+    return any((Path(code) / name).exists() for name in (["package.json"] if is_node else PIP_FILES))
+
+
 def made_up_name(code: Optional[Union[str, os.PathLike[str]]], key: str) -> str:
     """Makes a name from the directory and a suffix from `key`. The name is valid in an address."""
     base = "agent" if code is None or str(code).startswith(CODE_SCHEME) else Path(code).resolve().name
     words = re.sub("[^a-z0-9]+", "-", base.lower()).strip("-")[:30].strip("-")
     return "%s-%s" % (words or "agent", hashlib.sha256(key.encode()).hexdigest()[:8])
+
+
+def has_fields(record: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    """Returns True if a record has the values of all fields, also those inside of objects.
+
+    Ignores `dependencies`, which records lack: they belong to the code.
+    """
+    for name, value in fields.items():
+        found = record.get(name)
+        if isinstance(value, Mapping) and name != "inputSchema":
+            if not isinstance(found, Mapping) or not has_fields(found, value):
+                return False
+        elif name != "dependencies" and found != value:
+            return False
+    return True
 
 
 def is_id(text: str) -> bool:

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 from time import monotonic
-from typing import Any, AsyncIterator, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, AsyncIterator, Dict, Iterable, List, Literal, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError, Timeout, failure
+from .._error import Conflict, NotFound, RookeryError, Timeout, failure
 from .._mapped import async_mapped
-from .._runs import Environment, run_fields, shown
+from .._runs import Environment, has_fields, run_fields, shown
+from .._schema import HINTS, schema_of_code
 from .._wire import EventReader, Request, given, whole_name
 from .code import AsyncCode
 from .connection import AsyncConnection
@@ -20,6 +21,8 @@ FIRST_LOOK = 0.05
 LONGEST_PAUSE = 2.0
 PAGE_SIZE = 100
 LATEST = "$latest"
+#: How often a deployment begins again because another client changes the function.
+DEPLOY_ATTEMPTS = 5
 
 
 class AsyncFunctions:
@@ -39,9 +42,7 @@ class AsyncFunctions:
 
         The name is `hello`, `demo@hello` or `0@demo@hello`. The options are those of `fields`.
         """
-        body = {"name": whole_name(name), **await self.fields(code, **options)}
-        answer = await self._connection.call(Request("registerFunction", body=body))
-        return AsyncFunction(self._connection, answer["function"])
+        return await self._register(whole_name(name), await self.fields(code, **options))
 
     async def update(
         self,
@@ -56,8 +57,42 @@ class AsyncFunctions:
         values. Fails if another client changed the function at the same time.
         """
         latest = await self.get(name)
-        body = {"revisionId": latest.record["revisionId"], **await self.fields(code, **options)}
-        answer = await self._connection.call(Request("updateFunction", {"name": whole_name(name)}, body=body))
+        return await self._change(latest.record, await self.fields(code, **options))
+
+    async def deploy(
+        self,
+        name: str,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        **options: Any,
+    ) -> AsyncFunction:
+        """Registers a function, or changes it if anything differs, and returns its version `$latest`.
+
+        The options are those of `fields`; omitted ones count as in `update`. Instances of an unchanged function
+        continue. Any number of clients may call it at the same time.
+        """
+        fields = await self.fields(code, **options)
+        for left in reversed(range(DEPLOY_ATTEMPTS)):
+            try:
+                return await self._deploy(whole_name(name), fields)
+            except Conflict:
+                if left == 0:
+                    raise
+        raise AssertionError
+
+    async def _deploy(self, name: str, fields: Dict[str, Any]) -> AsyncFunction:
+        try:
+            latest = await self.get(name)
+        except NotFound:
+            return await self._register(name, fields)
+        return latest if has_fields(latest.record, fields) else await self._change(latest.record, fields)
+
+    async def _register(self, name: str, fields: Dict[str, Any]) -> AsyncFunction:
+        answer = await self._connection.call(Request("registerFunction", body={"name": name, **fields}))
+        return AsyncFunction(self._connection, answer["function"])
+
+    async def _change(self, record: wire.FunctionVersion, fields: Dict[str, Any]) -> AsyncFunction:
+        body = {"revisionId": record["revisionId"], **fields}
+        answer = await self._connection.call(Request("updateFunction", {"name": record["name"]}, body=body))
         return AsyncFunction(self._connection, answer["function"])
 
     async def fields(
@@ -80,7 +115,7 @@ class AsyncFunctions:
         ports: Optional[List[str]] = None,
         expose: Optional[wire.FunctionExpose] = None,
         description: Optional[str] = None,
-        input_schema: Optional[Dict[str, Any]] = None,
+        input_schema: Optional[Union[Dict[str, Any], Literal["hints"]]] = None,
         validate_input: Optional[bool] = None,
         timeout: Optional[int] = None,
         min_instances: Optional[int] = None,
@@ -95,10 +130,14 @@ class AsyncFunctions:
         - `http_profile`: the contract that a server of runtime `http` follows, such as
           `functions-framework`. With it, `runtime` is `http` by default.
         - `cpu`: thousandths of a core. `memory`: MB.
-        - `input_schema`: JSON Schema of the event. `validate_input`: refuse events that do not fit it.
+        - `input_schema`: JSON Schema of the event. `hints` imports `code` with this Python and takes the type hint
+          of the handler's first parameter.
+        - `validate_input`: refuse events that do not fit the schema.
         - `timeout`: seconds after which the service stops a call.
         - `concurrency`: maximum number of concurrent calls in one instance.
         """
+        if input_schema == HINTS:
+            input_schema = await asyncio.to_thread(schema_of_code, code, handler, runtime)
         run = run_fields(
             code,
             runtime=runtime,

@@ -22,15 +22,16 @@ class Code:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def upload(self, directory: Union[str, os.PathLike[str]]) -> str:
+    def upload(self, directory: Union[str, os.PathLike[str]], *, stand_in: bool = False) -> str:
         """Packs a directory, uploads it unless the service has it, and returns its name, `code://<sha256>`.
 
-        Returns a name that already begins with `code://` unchanged.
+        Returns a name that already begins with `code://` unchanged. `stand_in`: adds a module `rookery`, with
+        which decorated functions load in a sandbox without this client.
         """
         if str(directory).startswith(CODE_SCHEME):
             return str(directory)
         with scratch_file() as archive:
-            packed = pack(directory, archive, False)
+            packed = pack(directory, archive, False, stand_in)
             params = {"sha256": packed.sha256}
             if not self._is_there(Request("getCode", params)):
                 self._connection.call(

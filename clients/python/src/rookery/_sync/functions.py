@@ -7,12 +7,13 @@ import time
 import json
 import os
 from time import monotonic
-from typing import Any, Iterator, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Iterator, Dict, Iterable, List, Literal, Mapping, Optional, Union
 
 from .. import types as wire
-from .._error import RookeryError, Timeout, failure
+from .._error import Conflict, NotFound, RookeryError, Timeout, failure
 from .._mapped import mapped
-from .._runs import Environment, run_fields, shown
+from .._runs import Environment, has_fields, run_fields, shown
+from .._schema import HINTS, schema_of_code
 from .._wire import EventReader, Request, given, whole_name
 from .code import Code
 from .connection import Connection
@@ -21,6 +22,8 @@ FIRST_LOOK = 0.05
 LONGEST_PAUSE = 2.0
 PAGE_SIZE = 100
 LATEST = "$latest"
+#: How often a deployment begins again because another client changes the function.
+DEPLOY_ATTEMPTS = 5
 
 
 class Functions:
@@ -40,9 +43,7 @@ class Functions:
 
         The name is `hello`, `demo@hello` or `0@demo@hello`. The options are those of `fields`.
         """
-        body = {"name": whole_name(name), **self.fields(code, **options)}
-        answer = self._connection.call(Request("registerFunction", body=body))
-        return Function(self._connection, answer["function"])
+        return self._register(whole_name(name), self.fields(code, **options))
 
     def update(
         self,
@@ -57,8 +58,42 @@ class Functions:
         values. Fails if another client changed the function at the same time.
         """
         latest = self.get(name)
-        body = {"revisionId": latest.record["revisionId"], **self.fields(code, **options)}
-        answer = self._connection.call(Request("updateFunction", {"name": whole_name(name)}, body=body))
+        return self._change(latest.record, self.fields(code, **options))
+
+    def deploy(
+        self,
+        name: str,
+        code: Optional[Union[str, os.PathLike[str]]] = None,
+        **options: Any,
+    ) -> Function:
+        """Registers a function, or changes it if anything differs, and returns its version `$latest`.
+
+        The options are those of `fields`; omitted ones count as in `update`. Instances of an unchanged function
+        continue. Any number of clients may call it at the same time.
+        """
+        fields = self.fields(code, **options)
+        for left in reversed(range(DEPLOY_ATTEMPTS)):
+            try:
+                return self._deploy(whole_name(name), fields)
+            except Conflict:
+                if left == 0:
+                    raise
+        raise AssertionError
+
+    def _deploy(self, name: str, fields: Dict[str, Any]) -> Function:
+        try:
+            latest = self.get(name)
+        except NotFound:
+            return self._register(name, fields)
+        return latest if has_fields(latest.record, fields) else self._change(latest.record, fields)
+
+    def _register(self, name: str, fields: Dict[str, Any]) -> Function:
+        answer = self._connection.call(Request("registerFunction", body={"name": name, **fields}))
+        return Function(self._connection, answer["function"])
+
+    def _change(self, record: wire.FunctionVersion, fields: Dict[str, Any]) -> Function:
+        body = {"revisionId": record["revisionId"], **fields}
+        answer = self._connection.call(Request("updateFunction", {"name": record["name"]}, body=body))
         return Function(self._connection, answer["function"])
 
     def fields(
@@ -81,7 +116,7 @@ class Functions:
         ports: Optional[List[str]] = None,
         expose: Optional[wire.FunctionExpose] = None,
         description: Optional[str] = None,
-        input_schema: Optional[Dict[str, Any]] = None,
+        input_schema: Optional[Union[Dict[str, Any], Literal["hints"]]] = None,
         validate_input: Optional[bool] = None,
         timeout: Optional[int] = None,
         min_instances: Optional[int] = None,
@@ -96,10 +131,14 @@ class Functions:
         - `http_profile`: the contract that a server of runtime `http` follows, such as
           `functions-framework`. With it, `runtime` is `http` by default.
         - `cpu`: thousandths of a core. `memory`: MB.
-        - `input_schema`: JSON Schema of the event. `validate_input`: refuse events that do not fit it.
+        - `input_schema`: JSON Schema of the event. `hints` imports `code` with this Python and takes the type hint
+          of the handler's first parameter.
+        - `validate_input`: refuse events that do not fit the schema.
         - `timeout`: seconds after which the service stops a call.
         - `concurrency`: maximum number of concurrent calls in one instance.
         """
+        if input_schema == HINTS:
+            input_schema = schema_of_code(code, handler, runtime)
         run = run_fields(
             code,
             runtime=runtime,
