@@ -40,7 +40,7 @@ export const CALLS_QUERY = {
     spellingsOf,
   ),
   parent: parsed<string | undefined>(
-    { type: 'string', pattern: ID.source, description: 'The id of the call whose handler made them.' },
+    { type: 'string', pattern: `${ID.source}|^$`, description: 'The id of the call whose handler made them.' },
     undefined,
     (text, name) => {
       if (!ID.test(text)) throw badQuery(name, 'the id of a call', text);
