@@ -132,7 +132,11 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** Files that run in every scope and cover different items of an axis in each (`inScope`). */
-const IN_EVERY_SCOPE: readonly string[] = ['test/docs/commands.test.ts', 'test/runtimes/python-units.test.ts'];
+const IN_EVERY_SCOPE: readonly string[] = [
+  'test/docs/commands.test.ts',
+  'test/runtimes/nodejs.test.ts',
+  'test/runtimes/python-units.test.ts',
+];
 
 const FULL_ONLY = new Set(Object.values(LEFT_FOR_FULL).flat());
 

@@ -6,7 +6,7 @@ import { Served } from '../../scripts/served.ts';
 import { describeWith } from '../probe.ts';
 import { askEverything } from './schemathesis.ts';
 
-const TIMEOUT_MS = 300_000;
+const TIMEOUT_MS = 600_000;
 /** Message of an answer whose fault is the service's own. The cause is in the log. */
 const FAULT = /internal error[:,] the log has it under trace id/;
 

@@ -12,7 +12,7 @@ const TOOLS = join(KEPT_DIR, 'rookery-test-tools');
 const PROGRAM = join(TOOLS, 'bin/schemathesis');
 const REQUIREMENT = 'schemathesis==4.32.5';
 const INSTALL_TIMEOUT_MS = 120_000;
-const RUN_TIMEOUT_MS = 240_000;
+const RUN_TIMEOUT_MS = 480_000;
 /**
  * Number of examples per operation, which bounds the time. The phase `coverage` tests each rule of a document
  * regardless.
@@ -63,6 +63,8 @@ export async function askEverything(name: string, url: string, scratch: string):
       ...['--config-file', config, 'run', `${url}/openapi.json`],
       ...['--max-examples', String(MAX_EXAMPLES), '--seed', process.env.ROOKERY_TEST_SEED ?? '1'],
       ...['--continue-on-failure', '--no-color', '--report-har-path', traffic],
+      // A busy machine answers late. The default of 10 s would report that as a network error.
+      ...['--request-timeout', '60'],
     ],
     // The database of examples is written to the working directory, and would make runs differ.
     { cwd: scratch, stdio: ['ignore', 'pipe', 'pipe'], timeout: RUN_TIMEOUT_MS },

@@ -8,7 +8,7 @@ import { Channel } from '../../src/runtime/channel.ts';
 import type { Init } from '../../src/runtime/protocol.ts';
 import { describeWith } from '../probe.ts';
 import { describeRuntime, type RuntimeEntries } from '../suites/runtime.ts';
-import { type Listening, startProgram } from './program.ts';
+import { startProgram, withListening } from './program.ts';
 
 const run = promisify(execFile);
 const PACKAGE = resolve(import.meta.dirname, '../../runtimes/java');
@@ -71,15 +71,13 @@ describeWith(['java'], 'the Java runtime', () => {
 
   afterAll(() => rmSync(directory, { recursive: true }));
 
-  const ways: [name: string, program: string, listening: Listening][] = [
-    ['Java', 'java', 'socket'],
-    ['Java on TCP', 'java', 'tcp'],
-    ['Java on an inherited socket', 'java', { inheritedAs: 0 }],
-    ...OTHERS.map(({ version, java }): [string, string, Listening] => [`Java ${version}`, java, 'socket']),
-  ];
-  for (const [name, program, listening] of ways) {
+  const programs = OTHERS.map(({ version, java }) => ({ name: `Java ${version}`, program: java }));
+  for (const [{ name, program }, listening, way] of withListening(
+    [{ name: 'Java', program: 'java' }, ...programs],
+    0,
+  )) {
     const argv = [program, '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-jar', jar];
-    describeRuntime(name, { codePath: code, entries, start: () => startProgram(argv, listening) });
+    describeRuntime(`${name}, ${way}`, { codePath: code, entries, start: () => startProgram(argv, listening) });
   }
 
   test('the runtime frees the memory of closed connections', async () => {

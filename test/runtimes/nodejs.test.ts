@@ -1,6 +1,7 @@
 import { join, resolve } from 'node:path';
+import { currentScope } from '../scope.ts';
 import { describeRuntime, type RuntimeEntries } from '../suites/runtime.ts';
-import { type Listening, startProgram } from './program.ts';
+import { startProgram, withListening } from './program.ts';
 
 const MAIN = resolve(import.meta.dirname, '../../runtimes/nodejs/lib/main.js');
 const CODE = resolve(import.meta.dirname, '../fixtures/nodejs');
@@ -45,20 +46,23 @@ function entriesOf(module: string): RuntimeEntries {
   };
 }
 
-const ways: [name: string, node: string, listening: Listening, module: string][] = [
-  ['Node.js', process.execPath, 'socket', 'main'],
-  ['Node.js on TCP', process.execPath, 'tcp', 'main'],
-  ['Node.js on an inherited socket', process.execPath, { inheritedAs: 3 }, 'main'],
-  ...OTHERS.map(({ version, node }): (typeof ways)[number] => [
-    `Node.js ${version}, TypeScript`,
-    node,
-    { inheritedAs: 3 },
-    // Node.js 20 cannot strip types itself. Its compiler takes longer than the suite allows an initializer.
-    version === '20' ? 'main' : 'typed',
-  ]),
-];
-for (const [name, node, listening, module] of ways) {
-  describeRuntime(name, {
+const rows = withListening(
+  [
+    { name: `Node.js ${process.versions.node}`, node: process.execPath, module: 'main' },
+    ...OTHERS.map(({ version, node }) =>
+      // Node.js 20 cannot strip types itself. Its compiler takes longer than the suite allows an initializer.
+      version === '20'
+        ? { name: `Node.js ${version}`, node, module: 'main' }
+        : { name: `Node.js ${version}, TypeScript`, node, module: 'typed' },
+    ),
+  ],
+  3,
+);
+/** `npm test` has the version that runs the tests, and the rest the others. */
+const SCOPE = currentScope();
+for (const [index, [{ name, node, module }, listening, way]] of rows.entries()) {
+  if (SCOPE !== 'full' && (index === 0) !== (SCOPE === 'quick')) continue;
+  describeRuntime(`${name}, ${way}`, {
     codePath: CODE,
     entries: entriesOf(module),
     start: () => startProgram([node, MAIN], listening),

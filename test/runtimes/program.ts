@@ -10,6 +10,25 @@ import type { StartedRuntime } from '../suites/runtime.ts';
 /** Way by which a separate runtime program learns where to listen. */
 export type Listening = 'socket' | 'tcp' | { readonly inheritedAs: number };
 
+/**
+ * Returns each program with a way of listening, and each way with a program: the shorter list repeats. The
+ * way concerns only how a connection opens, so a suite needs no run for each combination.
+ */
+export function withListening<Program>(
+  programs: readonly [Program, ...Program[]],
+  inheritedAs: number,
+): readonly (readonly [program: Program, listening: Listening, name: string])[] {
+  const ways: [Listening, string][] = [
+    [{ inheritedAs }, 'on an inherited socket'],
+    ['socket', 'on a socket of its own'],
+    ['tcp', 'on TCP'],
+  ];
+  return Array.from({ length: Math.max(programs.length, ways.length) }, (_, index) => {
+    const [listening, name] = ways[index % ways.length] as (typeof ways)[number];
+    return [programs[index % programs.length] as Program, listening, name] as const;
+  });
+}
+
 const PORT_FILE_WAIT_MS = 20_000;
 const PORT_FILE_STEP_MS = 5;
 
