@@ -28,12 +28,19 @@ afterAll(async () => {
   rmSync(scratch, { recursive: true, force: true });
 });
 
-/** Installs the package that `npm pack` makes with only the dependencies that it names. */
+/** Builds the package outside of the clone, and installs it. Both have only the packages that it names. */
 async function install(directory: string): Promise<string> {
-  const packed = await run('npm', ['pack', '--silent', '--pack-destination', directory], {
-    cwd: join(ROOT, 'clients/typescript'),
-    capture: true,
-  });
+  const project = join(directory, 'project');
+  const sources = join(ROOT, 'clients/typescript');
+  for (const name of ['src', 'package.json', 'tsconfig.json', 'LICENSE', 'README.md']) {
+    cpSync(join(sources, name), join(project, name), { recursive: true });
+  }
+  const { dependencies, devDependencies } = manifestOf(project);
+  link(project, Object.keys({ ...dependencies, ...devDependencies }));
+  mkdirSync(join(project, 'node_modules/.bin'));
+  symlinkSync(bin('tsc'), join(project, 'node_modules/.bin/tsc'));
+  const options = { cwd: project, capture: true } as const;
+  const packed = await run('npm', ['pack', '--silent', '--pack-destination', directory], options);
   expect(packed).toMatchObject({ code: 0 });
   const target = join(directory, 'node_modules/@rookery/client');
   mkdirSync(target, { recursive: true });
@@ -41,11 +48,22 @@ async function install(directory: string): Promise<string> {
   const unpacked = await run('tar', ['-xzf', archive, '--strip-components=1', '-C', target], { capture: true });
   expect(unpacked).toEqual({ code: 0, output: '' });
   expect(readFileSync(join(target, 'LICENSE'), 'utf8')).toBe(readFileSync(join(ROOT, 'LICENSE'), 'utf8'));
-  const { dependencies } = JSON.parse(readFileSync(join(target, 'package.json'), 'utf8')) as { dependencies: object };
-  for (const name of Object.keys(dependencies)) {
-    symlinkSync(join(ROOT, 'node_modules', name), join(directory, 'node_modules', name));
-  }
+  link(directory, Object.keys(manifestOf(target).dependencies));
   return target;
+}
+
+function manifestOf(directory: string) {
+  const text = readFileSync(join(directory, 'package.json'), 'utf8');
+  return JSON.parse(text) as { readonly dependencies: object; readonly devDependencies: object };
+}
+
+/** Gives a directory these packages of the clone. */
+function link(directory: string, names: readonly string[]): void {
+  for (const name of names) {
+    const path = join(directory, 'node_modules', name);
+    mkdirSync(dirname(path), { recursive: true });
+    symlinkSync(join(ROOT, 'node_modules', name), path);
+  }
 }
 
 function codeOf(name: string, files: Readonly<Record<string, string>>): string {
