@@ -9,6 +9,9 @@ import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { programOfPage, startLossyProxy } from './client-bed.ts';
 
+/** Timeout of a test with many calls, or with a program. */
+const LIVE_MS = 180_000;
+
 let served: Served;
 let scratch: string;
 let installed: string;
@@ -274,13 +277,15 @@ test('an error is a RookeryError with code, message, status, trace id and advice
   await expect(agent.exec('sleep 60', { timeoutMs: 50 })).rejects.toThrow('took longer than its timeout');
 });
 
-test('a function is registered, called, streamed, called asynchronously, published and deleted, with events', async () => {
-  const ends = new AbortController();
-  const events = rookery.events.follow({ signal: ends.signal });
-  expect((await events.next()).value).toMatchObject({ type: 'hello' });
-  const python = `python${(await findInterpreters()).at(-1)?.version}`;
-  const code = codeOf('function', {
-    'handler.py': `def handle(event, context):
+test(
+  'a function is registered, called, streamed, called asynchronously, published and deleted, with events',
+  async () => {
+    const ends = new AbortController();
+    const events = rookery.events.follow({ signal: ends.signal });
+    expect((await events.next()).value).toMatchObject({ type: 'hello' });
+    const python = `python${(await findInterpreters()).at(-1)?.version}`;
+    const code = codeOf('function', {
+      'handler.py': `def handle(event, context):
     if 'words' in event:
         stream = context.get_stream()
         for word in event['words']:
@@ -290,38 +295,47 @@ test('a function is registered, called, streamed, called asynchronously, publish
         raise ValueError(event['fail'])
     return {'sum': sum(event['numbers'])}
 `,
-  });
-  const fn = await rookery.functions.register('add', { code, runtime: python });
-  expect(await fn.invoke({ numbers: [1, 2] })).toEqual({ sum: 3 });
-  const pieces: string[] = [];
-  for await (const piece of fn.stream({ words: ['one', 'two'] })) pieces.push(piece);
-  expect(pieces).toEqual(['one', 'two', 'end']);
-  expect(await (await fn.start({ numbers: [4] })).result()).toEqual({ sum: 4 });
-  await expect((await fn.start({ fail: 'later' })).result()).rejects.toMatchObject({ code: 4002 });
-  await expect(fn.invoke({ fail: 'now' })).rejects.toMatchObject({ status: 500, code: 4002 });
+    });
+    const fn = await rookery.functions.register('add', { code, runtime: python });
+    expect(await fn.invoke({ numbers: [1, 2] })).toEqual({ sum: 3 });
+    const pieces: string[] = [];
+    for await (const piece of fn.stream({ words: ['one', 'two'] })) pieces.push(piece);
+    expect(pieces).toEqual(['one', 'two', 'end']);
+    expect(await (await fn.start({ numbers: [4] })).result()).toEqual({ sum: 4 });
+    await expect((await fn.start({ fail: 'later' })).result()).rejects.toMatchObject({ code: 4002 });
+    await expect(fn.invoke({ fail: 'now' })).rejects.toMatchObject({ status: 500, code: 4002 });
 
-  const inputs = Array.from({ length: 20 }, (_, at) => ({ numbers: [at, 1] }));
-  const sums = [];
-  for await (const { sum } of fn.map<{ sum: number }>(inputs, { concurrency: 4 })) sums.push(sum);
-  expect(sums).toEqual(inputs.map((_, at) => at + 1));
-  const both = [];
-  for await (const one of fn.map([{ fail: 'this one' }, { numbers: [] }], { returnErrors: true })) both.push(one);
-  expect(both).toMatchObject([{ code: 4002, message: expect.stringContaining('this one') }, { sum: 0 }]);
-  await expect(fn.map([{ fail: 'this one' }]).next()).rejects.toMatchObject({ code: 4002 });
-  expect(await (await fn.spawn({ numbers: [4] })).result()).toEqual({ sum: 4 });
+    const inputs = Array.from({ length: 20 }, (_, at) => ({ numbers: [at, 1] }));
+    const sums = [];
+    for await (const { sum } of fn.map<{ sum: number }>(inputs, { concurrency: 4 })) sums.push(sum);
+    expect(sums).toEqual(inputs.map((_, at) => at + 1));
+    const both = [];
+    for await (const one of fn.map([{ fail: 'this one' }, { numbers: [] }], { returnErrors: true })) both.push(one);
+    expect(both).toMatchObject([{ code: 4002, message: expect.stringContaining('this one') }, { sum: 0 }]);
+    await expect(fn.map([{ fail: 'this one' }]).next()).rejects.toMatchObject({ code: 4002 });
+    expect(await (await fn.spawn({ numbers: [4] })).result()).toEqual({ sum: 4 });
 
-  const published = await fn.publish('v1');
-  expect(published.urn).toMatch(/:v1$/);
-  await expect(rookery.functions.register('add', { code, runtime: python })).rejects.toMatchObject({ code: 4101 });
-  const names: string[] = [];
-  for await (const { name } of rookery.functions.list()) names.push(name);
-  expect(names).toContain('0@default@add');
-  for await (const { type, data } of events) if (type === 'ready' && data.owner === 'function') break;
-  ends.abort();
-  await published.delete();
-  await fn.delete();
-  await expect(rookery.functions.get('add')).rejects.toMatchObject({ code: 4115 });
-});
+    const kept = await rookery.functions.deploy('add', { code, runtime: python });
+    expect(kept.record.revisionId).toBe(fn.record.revisionId);
+    const changed = await rookery.functions.deploy('add', { code, runtime: python, timeout: 30 });
+    expect(changed.record).toMatchObject({ timeout: 30, revisionId: expect.not.stringMatching(fn.record.revisionId) });
+    expect((await rookery.functions.deploy('demo@added', { code, runtime: python })).name).toBe('0@demo@added');
+    await (await rookery.functions.get('demo@added')).delete();
+
+    const published = await changed.publish('v1');
+    expect(published.urn).toMatch(/:v1$/);
+    await expect(rookery.functions.register('add', { code, runtime: python })).rejects.toMatchObject({ code: 4101 });
+    const names: string[] = [];
+    for await (const { name } of rookery.functions.list()) names.push(name);
+    expect(names).toContain('0@default@add');
+    for await (const { type, data } of events) if (type === 'ready' && data.owner === 'function') break;
+    ends.abort();
+    await published.delete();
+    await fn.delete();
+    await expect(rookery.functions.get('add')).rejects.toMatchObject({ code: 4115 });
+  },
+  LIVE_MS,
+);
 
 test('a job runs in a copy of a directory', async () => {
   const id = await rookery.jobs.submit('cat input', { code: codeOf('job', { input: 'from the directory\n' }) });

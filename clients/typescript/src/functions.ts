@@ -2,12 +2,12 @@ import { inspect } from 'node:util';
 import type { Code } from './code.ts';
 import type { Connection, RequestOptions } from './connection.ts';
 import { RookeryError } from './error.ts';
-import { failureOf } from './failures.ts';
+import { Conflict, failureOf, NotFound } from './failures.ts';
 import { followLog } from './followed-log.ts';
 import type { FunctionInstance, FunctionVersion, Operations, RegisterFunctionRequest } from './generated.ts';
 import { untilThere } from './looks.ts';
 import { mapped } from './mapped.ts';
-import { type RunOptions, runFields } from './runs.ts';
+import { hasFields, type RunOptions, runFields } from './runs.ts';
 import { serverEvents } from './server-events.ts';
 
 export interface RegisterOptions extends RunOptions, RequestOptions {
@@ -44,7 +44,11 @@ export interface MapOptions extends Omit<CallFunctionOptions, 'session'> {
 }
 
 const LATEST = '$latest';
+/** Maximum number of attempts of a deployment while other clients change the function. */
+const DEPLOY_ATTEMPTS = 5;
 const PAUSES = { firstMs: 50, longestMs: 2000 };
+
+type Fields = Omit<RegisterFunctionRequest, 'name'>;
 
 /** Registers, changes and finds functions. */
 export class Functions {
@@ -61,9 +65,7 @@ export class Functions {
    * The name is `hello`, `demo@hello` or `0@demo@hello`.
    */
   async register(name: string, options: RegisterOptions): Promise<FunctionHandle> {
-    const body: RegisterFunctionRequest = { name: wholeName(name), ...(await this.#fields(options)) };
-    const answer = await this.#connection.call('registerFunction', { ...requestOf(options), body });
-    return new FunctionHandle(this.#connection, answer.function);
+    return await this.#register(name, await this.#fields(options), requestOf(options));
   }
 
   /**
@@ -73,9 +75,43 @@ export class Functions {
    */
   async update(name: string, options: RegisterOptions): Promise<FunctionHandle> {
     const { record } = await this.get(name, requestOf(options));
-    const body = { revisionId: record.revisionId, ...(await this.#fields(options)) };
-    const params = { name: wholeName(name) };
-    const answer = await this.#connection.call('updateFunction', { ...requestOf(options), params, body });
+    return await this.#change(record, await this.#fields(options), requestOf(options));
+  }
+
+  /**
+   * Registers a function, or changes it if anything differs, and returns `$latest`. Omitted options count
+   * as in `update`. Instances of an unchanged function continue. Any number of clients may call it at once.
+   */
+  async deploy(name: string, options: RegisterOptions): Promise<FunctionHandle> {
+    const fields = await this.#fields(options);
+    for (let left = DEPLOY_ATTEMPTS - 1; ; left--) {
+      try {
+        return await this.#deploy(name, fields, requestOf(options));
+      } catch (error) {
+        if (left === 0 || !(error instanceof Conflict)) throw error;
+      }
+    }
+  }
+
+  async #deploy(name: string, fields: Fields, request: RequestOptions): Promise<FunctionHandle> {
+    const latest = await this.get(name, request).catch((error: unknown) => {
+      if (error instanceof NotFound) return null;
+      throw error;
+    });
+    if (latest === null) return await this.#register(name, fields, request);
+    return hasFields(latest.record, fields) ? latest : await this.#change(latest.record, fields, request);
+  }
+
+  async #register(name: string, fields: Fields, request: RequestOptions): Promise<FunctionHandle> {
+    const body: RegisterFunctionRequest = { name: wholeName(name), ...fields };
+    const answer = await this.#connection.call('registerFunction', { ...request, body });
+    return new FunctionHandle(this.#connection, answer.function);
+  }
+
+  async #change(record: FunctionVersion, fields: Fields, request: RequestOptions): Promise<FunctionHandle> {
+    const body = { revisionId: record.revisionId, ...fields };
+    const params = { name: record.name };
+    const answer = await this.#connection.call('updateFunction', { ...request, params, body });
     return new FunctionHandle(this.#connection, answer.function);
   }
 
@@ -103,7 +139,7 @@ export class Functions {
     return new AsyncCall(this.#connection, id);
   }
 
-  async #fields(options: RegisterOptions): Promise<Omit<RegisterFunctionRequest, 'name'>> {
+  async #fields(options: RegisterOptions): Promise<Fields> {
     const { code, sandbox, env } = options;
     const codePath =
       code === undefined || code.startsWith('code://') ? code : await this.#code.upload(code, requestOf(options));

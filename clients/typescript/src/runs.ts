@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import type { AgentExpose, CreateAgentRequest } from './generated.ts';
 
 export type Environment = NonNullable<CreateAgentRequest['env_vars']>;
@@ -74,4 +75,18 @@ export function runFields(options: RunOptions) {
 function asksForDependencies(code: string, isNode: boolean): boolean {
   const names = isNode ? ['package.json'] : ['requirements.txt', 'pyproject.toml', 'uv.lock', 'poetry.lock'];
   return names.some(name => existsSync(join(resolve(code), name)));
+}
+
+/**
+ * Returns whether a record has the values of all fields, also those inside of objects. Ignores
+ * `dependencies`, which records lack: they belong to the code.
+ */
+export function hasFields(record: object, fields: object): boolean {
+  const found = new Map<string, unknown>(Object.entries(record));
+  return Object.entries(fields).every(([name, value]: [string, unknown]) => {
+    const kept = found.get(name);
+    const isNested = typeof value === 'object' && value !== null && !Array.isArray(value) && name !== 'inputSchema';
+    if (isNested) return typeof kept === 'object' && kept !== null && hasFields(kept, value);
+    return name === 'dependencies' || isDeepStrictEqual(kept, value);
+  });
 }
