@@ -112,11 +112,14 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/sandbox/user-network.test.ts',
   ],
   'long forms': [
+    'test/e2e/agent-lifetimes.test.ts',
+    'test/e2e/call-replay.test.ts',
     'test/e2e/dependencies.test.ts',
     'test/e2e/function-soak.test.ts',
     'test/e2e/history.test.ts',
     'test/e2e/installed.test.ts',
     'test/e2e/long-times.test.ts',
+    'test/e2e/replacements.test.ts',
     'test/e2e/walk.test.ts',
     'test/fuzz/frames.test.ts',
     'test/fuzz/http-bridge.test.ts',
@@ -128,6 +131,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/jobs/crash.test.ts',
     'test/jobs/ray-client.test.ts',
     'test/openapi/documents.test.ts',
+    'test/sandbox/zygote-end.test.ts',
   ],
 };
 
