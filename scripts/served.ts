@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { ROOT } from './command.ts';
 
 const MAIN = join(ROOT, 'dist/main.js');
-const READY_TIMEOUT_MS = 30_000;
+const READY_TIMEOUT_MS = 90_000;
 /** Timeout of a stop. It is longer than the server's deadline, at which the server ends running calls. */
 const STOP_TIMEOUT_MS = 60_000;
 /** Flag with which a server ends its agents when it stops. `remove` then needs no second server. */
