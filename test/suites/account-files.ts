@@ -8,13 +8,13 @@ import type { DirectoryWatch, WatchEvent } from '../../src/sandbox/files.ts';
 import { available } from '../parts/available.ts';
 import { type DriverUnderTest, isError } from './sandbox-driver.ts';
 
-const WAIT_MS = 30_000;
+const WAIT_MS = 90_000;
 const MANY = 500;
 const OF_USER = { user: null };
 
 /** Tests the contract of `src/sandbox/files.ts` in a sandbox with a shell and the usual small programs. */
 export function describeAccountFiles(name: string, create: () => Promise<DriverUnderTest>, makeMs?: number): void {
-  describe(name, { timeout: 60_000 }, () => {
+  describe(name, { timeout: 120_000 }, () => {
     let under: DriverUnderTest;
     let handle: SandboxHandle;
     let access: SandboxAccess;

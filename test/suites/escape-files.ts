@@ -19,7 +19,7 @@ import type { SandboxDriver, SandboxHandle, SandboxSpec } from '../../src/sandbo
 import { available } from '../parts/available.ts';
 import { isError } from './sandbox-driver.ts';
 
-const WAIT_MS = 30_000;
+const WAIT_MS = 90_000;
 const RACES = 60;
 const LOOKS = 100;
 const SECRET = 'a secret of the host';
@@ -54,7 +54,7 @@ export function describeEscapeFiles(
   create: () => Promise<EscapeFilesSubject>,
   makeMs?: number,
 ): void {
-  describe(`files of ${name}`, { timeout: 60_000 }, () => {
+  describe(`files of ${name}`, { timeout: 120_000 }, () => {
     let fixture: EscapeFilesSubject;
     let driver: SandboxDriver;
     let outside: string;

@@ -42,7 +42,7 @@ export interface EscapeFacts {
   readonly makeMs?: number;
 }
 
-const WAIT_MS = 30_000;
+const WAIT_MS = 90_000;
 const CLONE_NEWUSER = 0x10000000;
 /** CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID. */
 const RIGHTS_OF_ACCOUNT_ROOT = '00000000000000eb';
@@ -66,7 +66,7 @@ const ATTEMPTS = [
  * tests.
  */
 export function describeEscape(name: string, facts: EscapeFacts, create: () => Promise<EscapeSubject>): void {
-  describe(`from inside ${name}`, { timeout: 60_000 }, () => {
+  describe(`from inside ${name}`, { timeout: 120_000 }, () => {
     let subject: EscapeSubject;
     let driver: SandboxDriver;
     const channels = new Map<string, Channel>();
