@@ -155,8 +155,14 @@ export class Connection {
   /** Returns the answer as a Node.js stream, which can be piped, once the answer has begun. */
   async readable<N extends OperationName>(name: N, options: CallOptions<N> = {}): Promise<Readable> {
     const answer = await this.#send(name, options, async answer => answer);
-    // A generator that has not been read yet does not close the answer, so the stream closes it.
-    return Readable.from(chunksOf(answer, options.signal), { objectMode: false }).once('close', () => answer.destroy());
+    const stream = Readable.from(chunksOf(answer, options.signal), { objectMode: false });
+    const end = stream._destroy.bind(stream);
+    // A generator that waits for a chunk ends after that chunk, which may never come, or with the answer.
+    stream._destroy = (error, done) => {
+      answer.destroy();
+      end(error, done);
+    };
+    return stream;
   }
 
   /** Opens a WebSocket and returns it paused. Not retried. @internal */

@@ -64,18 +64,26 @@ test('a stream fails with the reason of the caller when the caller aborts', asyn
   await expect(lines.next()).rejects.toThrow('enough');
 });
 
-test('a file stream closes its connection when it is destroyed before the first read', async () => {
-  let told: () => void = () => undefined;
-  const closed = new Promise<void>(resolve => {
-    told = resolve;
-  });
-  const connection = await connectionTo((_, answer) => {
-    answer.write('half');
-    answer.once('close', told);
-  });
-  (await agentOf(connection).files.readStream('/half')).destroy();
-  await closed;
-});
+test.each(['before the first read', 'while it waits for a chunk'])(
+  'a file stream closes its connection when it is destroyed %s',
+  async when => {
+    let told: () => void = () => undefined;
+    const closed = new Promise<void>(resolve => {
+      told = resolve;
+    });
+    const connection = await connectionTo((_, answer) => {
+      answer.write('half');
+      answer.once('close', told);
+    });
+    const stream = await agentOf(connection).files.readStream('/half');
+    const ended = new Promise(resolve => {
+      stream.once('close', resolve);
+    });
+    if (when !== 'before the first read') await new Promise(resolve => stream.once('data', resolve));
+    stream.destroy();
+    await Promise.all([closed, ended]);
+  },
+);
 
 test('an error leaves out the token when the token is not valid in a header', async () => {
   const failure = await agentOf(await connectionTo(() => undefined, 0, 'secret\nsecret'))
