@@ -118,6 +118,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/e2e/function-soak.test.ts',
     'test/e2e/history.test.ts',
     'test/e2e/installed.test.ts',
+    'test/e2e/init-mcp.test.ts',
     'test/e2e/long-times.test.ts',
     'test/e2e/replacements.test.ts',
     'test/e2e/walk.test.ts',

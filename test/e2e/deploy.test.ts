@@ -266,21 +266,4 @@ describe('rookery init', () => {
       expect(await invoke(`app${apps - 1}`)).toEqual({ message: 'Hello, you!' });
     }, 120_000);
   });
-
-  describeWith(['pypi'], 'rookery init with an index of packages', () => {
-    test('the MCP template of init answers at its address', async () => {
-      expect(await cli('init', 'mcp', app)).toMatchObject({ code: 0 });
-      edit('rookery.yaml', 'runtime: python', `runtime: ${runtime} # python`);
-      expect(await deploy()).toMatchObject({ code: 0 });
-      const name = `app${apps - 1}`;
-      expect(await invoke(name)).toEqual({ tools: ['greet'] });
-      const params = { name: 'greet', arguments: { name: 'you' } };
-      const answer = await fetch(`${server.frontendUrl}/default/${name}/mcp`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', accept: 'application/json, text/event-stream' },
-        body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
-      });
-      expect(await answer.json()).toMatchObject({ id: 1, result: { structuredContent: { result: 'Hello, you!' } } });
-    }, 300_000);
-  });
 });

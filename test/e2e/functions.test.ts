@@ -521,6 +521,8 @@ describe('functions', () => {
         cpu: 500,
         memory: 128,
         handler: 'fn.sleep',
+        // The handler runs in the main thread, where the stop interrupts it.
+        concurrentNum: 1,
         storageType: 'local',
         codePath: own.codeDir,
       },

@@ -13,6 +13,16 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: Time limit of every wait, so that a fault fails a test instead of hanging it.
 SECONDS = 120
 
+#: Starts the server with shorter intervals, for which the tests wait.
+STARTED_WITH = '''
+from rookery_interpreter import contexts, kernel_process, server
+contexts.CHECK_SECONDS = 0.05
+kernel_process.GROUP_INTERRUPT_SECONDS = 0.2
+kernel_process.KILL_SECONDS = %r
+kernel_process.IDLE_WATCH_MS = kernel_process.WATCH_MS
+server.main()
+'''
+
 
 class Answer(object):
     """The lines of an execution."""
@@ -36,12 +46,15 @@ class Answer(object):
 class WithInterpreter(unittest.TestCase):
     """Tests with one server per class, in a directory of its own."""
 
+    #: Time after an interrupt until the process is killed.
+    KILL_SECONDS = SECONDS
+
     @classmethod
     def setUpClass(cls):
         cls.home = os.path.realpath(tempfile.mkdtemp(prefix='rookery-test-'))
         environment = dict(os.environ, HOME=cls.home, PYTHONPATH=HERE, OF_SANDBOX='sandbox')
         cls.process = subprocess.Popen(
-            [sys.executable, '-B', '-m', 'rookery_interpreter', '--host', '127.0.0.1', '--port', '0'],
+            [sys.executable, '-B', '-c', STARTED_WITH % cls.KILL_SECONDS, '--host', '127.0.0.1', '--port', '0'],
             stdout=subprocess.PIPE, env=environment)
         cls.port = int(cls.process.stdout.readline())
 
@@ -66,6 +79,13 @@ class WithInterpreter(unittest.TestCase):
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
+
+    def wait_text(self, answer, part):
+        while True:
+            line = answer.readline()
+            self.assertNotEqual(line, b'')
+            if part in line and b'execution_count' not in line:
+                return
 
     @contextlib.contextmanager
     def started(self, code, **fields):

@@ -71,13 +71,6 @@ class Contexts(WithInterpreter):
         code = 'import os\nif os.fork() == 0:\n    while True: pass\nos._exit(0)'
         self.assertEqual(self.run_cell(code, context_id=context).error['name'], 'KernelDied')
 
-    def wait_text(self, answer, part):
-        while True:
-            line = answer.readline()
-            self.assertNotEqual(line, b'')
-            if part in line and b'execution_count' not in line:
-                return
-
     def test_contexts_run_side_by_side(self):
         gate = self.path('side')
         os.mkfifo(gate)
@@ -108,13 +101,6 @@ class Contexts(WithInterpreter):
                 self.wait_text(running, b'runs')
             self.assertEqual(self.run_cell('x', context_id=context).text, '7', code)
 
-    def test_a_cell_that_ignores_interrupts_loses_its_process(self):
-        context = self.new_context()
-        code = 'import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint("runs")\nwhile True: pass'
-        with self.started(code, context_id=context) as running:
-            self.wait_text(running, b'runs')
-        self.assertEqual(self.run_cell('8', context_id=context).text, '8')
-
     def test_a_client_that_goes_away_while_it_waits_runs_nothing(self):
         context, gate = self.new_context(), self.path('left')
         os.mkfifo(gate)
@@ -127,6 +113,17 @@ class Contexts(WithInterpreter):
                 pass
             first.read()
         self.assertEqual(self.run_cell('x', context_id=context).text, '1')
+
+
+class Ignored(WithInterpreter):
+    KILL_SECONDS = 0.5
+
+    def test_a_cell_that_ignores_interrupts_loses_its_process(self):
+        context = self.new_context()
+        code = 'import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint("runs")\nwhile True: pass'
+        with self.started(code, context_id=context) as running:
+            self.wait_text(running, b'runs')
+        self.assertEqual(self.run_cell('8', context_id=context).text, '8')
 
 
 class Http(WithInterpreter):
