@@ -92,6 +92,7 @@ export class Connection {
   readonly #agent: Agent;
 
   constructor(options: RookeryOptions, environment: NodeJS.ProcessEnv) {
+    checkOptions(options);
     this.url = parseUrl(options.url || environment.ROOKERY_ADDRESS || DEFAULT_URL);
     const token = options.token || environment.ROOKERY_TOKEN || readToken(environment.ROOKERY_TOKEN_FILE);
     const tenant = options.tenant || environment.ROOKERY_TENANT;
@@ -363,6 +364,25 @@ function parseObject(text: string): Record<string, unknown> | undefined {
   } catch {
     return undefined;
   }
+}
+
+const OPTION_NAMES: Readonly<Record<keyof RookeryOptions, true>> = {
+  url: true,
+  token: true,
+  tenant: true,
+  timeoutMs: true,
+  retries: true,
+};
+
+/** Refuses what a program without types may pass. Ignored, it would mean the service of this machine. */
+function checkOptions(options: RookeryOptions): void {
+  if (typeof options !== 'object' || options === null)
+    throw usageError(
+      `the options of Rookery must be an object, such as { url: '${DEFAULT_URL}' }, not a ${typeof options}`,
+    );
+  const unknown = Object.keys(options).find(name => !Object.hasOwn(OPTION_NAMES, name));
+  if (unknown !== undefined)
+    throw usageError(`Rookery has no option "${unknown}", only ${Object.keys(OPTION_NAMES).join(', ')}`);
 }
 
 function parseUrl(given: string): URL {

@@ -1,7 +1,7 @@
 import { inspect } from 'node:util';
 import { expect, test } from 'vitest';
 import { Agent } from './agent.ts';
-import { Connection } from './connection.ts';
+import { Connection, type RookeryOptions } from './connection.ts';
 import { AsyncCall, FunctionHandle } from './functions.ts';
 import type { Agent as AgentRecord, FunctionVersion } from './generated.ts';
 import { Rookery } from './rookery.ts';
@@ -19,4 +19,12 @@ test('handles show their identity in logs, and neither tokens nor environments',
   expect(inspect(new AsyncCall(connection, 'c'))).toBe("AsyncCall { id: 'c' }");
   using rookery = new Rookery(options);
   expect(inspect(rookery, { depth: null, showHidden: true })).not.toContain('hidden');
+});
+
+test('a wrong option of the client is refused, and none leads to the service of this machine', () => {
+  const made = (options: unknown) => () => new Rookery(options as RookeryOptions);
+  expect(made('http://rookery.example')).toThrow('must be an object, such as { url: ');
+  expect(made({ address: 'http://rookery.example' })).toThrow(
+    'Rookery has no option "address", only url, token, tenant, timeoutMs, retries',
+  );
 });
