@@ -36,9 +36,10 @@ export class Bed {
   static async start(files: Readonly<Record<string, string>>, options: ServeOptions = {}): Promise<Bed> {
     const python = (await findInterpreters()).at(-1);
     if (!python) throw new Error('no Python interpreter is here');
+    const server = await Served.start(options);
     const codeDir = mkdtempSync(join(tmpdir(), 'rookery-code-'));
     for (const [name, source] of Object.entries(files)) writeFileSync(join(codeDir, name), source);
-    return new Bed(await Served.start(options), codeDir, `python${python.version}`);
+    return new Bed(server, codeDir, `python${python.version}`);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
