@@ -69,12 +69,12 @@ const LOCAL_COMMANDS = ['serve', 'data-dir', 'machine-stop', 'upgrade'];
 
 /** The code archive, ignore rules and log readers, which the command line shares with the client package. */
 const CLIENT = '../clients/typescript/src/';
-const COMMANDS = ['core/', 'lib/', 'config/', 'doctor/', CLIENT];
+const COMMANDS = ['core/', 'lib/', 'config/', 'doctor/', 'explain/', CLIENT];
 
 const RULES: readonly ImportRule[] = [
   rule(['core/**'], [], { message: 'core/ imports no other folder: it is vocabulary and rules without I/O.' }),
   rule(['lib/**'], ['core/error.ts', 'core/limits.ts'], { uses: ['children'] }),
-  rule(['telemetry/**'], ['core/', 'lib/']),
+  rule(['telemetry/**', 'explain/**'], ['core/', 'lib/']),
   rule(['config/**'], ['core/', 'lib/', 'sandbox/definitions.ts']),
   rule(['data-dir/**', 'object-store/**'], ['core/', 'lib/'], { uses: ['sql'] }),
   rule(['storage/*.ts'], ['core/', 'lib/', 'data-dir/'], { uses: ['sql'] }),

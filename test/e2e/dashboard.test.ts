@@ -251,11 +251,14 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await row.getByText('no stock').waitFor();
     await row.getByRole('link').first().click();
     await page.getByRole('heading', { name: 'Call of e2e/broken' }).waitFor();
+    await page.getByText(/^What helps: rookery call replay \S+ --code <repaired directory>$/).waitFor();
     const input = page.getByRole('region', { name: 'Input' });
     await input.getByText('17').waitFor();
     expect(await input.textContent()).not.toContain('hidden');
     await page.getByRole('link', { name: 'e2e/broken' }).click();
     await page.getByRole('heading', { name: 'e2e/broken' }).waitFor();
+    await page.getByText('Its code is loaded, and it takes calls.').waitFor();
+    await page.getByText(/^1 call failed in the last hour, the last one .* no stock/).waitFor();
     expect(complaints).toEqual([]);
     await bed.ask('DELETE', `/api/agent/${id}`);
   });

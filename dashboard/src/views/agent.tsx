@@ -1,5 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { AGENT_RULES } from '../../../src/explain/agent.ts';
 import { call, may, pathOf } from '../api.ts';
+import { Explained, useFailedCalls } from '../explained.tsx';
 import { CallCharts } from '../history.tsx';
 import { lazy } from '../lazy.tsx';
 import { sample, useLoaded } from '../live.ts';
@@ -156,8 +158,10 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
 function Record({ agent }: { readonly agent: Agent }) {
   const { rootfs } = agent;
   const id = agent.instance_id;
+  const failed = useFailedCalls({ agent: id });
   return (
     <>
+      <Explained rules={AGENT_RULES} facts={{ agent, failed, nowMs: Date.now() }} />
       <Panel title="Calls">
         <CallCharts of={{ agent: id }} />
       </Panel>

@@ -1,6 +1,8 @@
 import { useEffect, useState } from 'preact/hooks';
+import { CALL_RULES } from '../../../src/explain/call.ts';
 import { type AnswerOf, call, may } from '../api.ts';
 import { Bars } from '../bars.tsx';
+import { Explained } from '../explained.tsx';
 import { sample, useLoaded } from '../live.ts';
 import {
   Action,
@@ -141,6 +143,7 @@ export function CallView({ id }: { readonly id: string }) {
         <Status text={value.outcome === 'ok' ? 'ok' : 'failed'} />
       </Title>
       <Failure text={value.error ?? ''} />
+      <Explained rules={CALL_RULES} facts={value} />
       <Panel title="Time">
         <Stages of={value} />
       </Panel>

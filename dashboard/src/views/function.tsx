@@ -1,5 +1,7 @@
 import { useState } from 'preact/hooks';
+import { FUNCTION_RULES, isServed, ofVersion } from '../../../src/explain/function.ts';
 import { call, may, pathOf } from '../api.ts';
+import { Explained, useFailedCalls } from '../explained.tsx';
 import { CallCharts } from '../history.tsx';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
@@ -109,21 +111,26 @@ function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
   const isOwn = (event: { readonly function?: string }) =>
     event.function !== undefined && nameOf(event.function) === fn.name;
   const urn = fn.functionVersionUrn;
-  const instances = useLoaded(
+  const served = useLoaded(
     `instances ${urn}`,
-    async signal => (await call('listFunctionInstances', { params: { urn }, signal })).instances,
+    async signal => await call('listFunctionInstances', { params: { urn }, signal }),
     isOwn,
   );
+  const known = isServed({ fn }) ? served.value : { instances: [] };
+  const failed = ofVersion(useFailedCalls({ function: urn }), fn);
   return (
     <>
+      {known === undefined ? null : (
+        <Explained rules={FUNCTION_RULES} facts={{ fn, served: known, failed, nowMs: Date.now() }} />
+      )}
       <Panel title="Calls, all versions">
         <CallCharts of={{ function: fn.name }} />
       </Panel>
       <Panel title="Instances">
-        <Failure text={instances.error} />
+        <Failure text={served.error} />
         <Table
           label="Instances"
-          rows={instances.value ?? []}
+          rows={served.value?.instances ?? []}
           keyOf={instance => instance.instance_id}
           empty="No instance runs. The next call starts one."
           columns={[

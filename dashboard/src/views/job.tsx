@@ -1,4 +1,6 @@
+import { JOB_RULES } from '../../../src/explain/job.ts';
 import { call, may, pathOf, socketUrl } from '../api.ts';
+import { Explained } from '../explained.tsx';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
 import { Action, ago, Failure, Fields, Json, Missing, moment, Panel, Status, Title, Value } from '../parts.tsx';
@@ -36,6 +38,7 @@ export function JobView({ id }: { readonly id: string }) {
         ) : null}
       </Title>
       {value.status === 'FAILED' ? <Failure text={value.message ?? ''} /> : null}
+      <Explained rules={JOB_RULES} facts={value} />
       <Panel title="Record">
         <Fields
           rows={[

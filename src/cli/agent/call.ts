@@ -1,4 +1,5 @@
 import { LIMITS } from '../../core/limits.ts';
+import { agentArguments } from '../../explain/agent.ts';
 import { outputText } from '../../lib/output-text.ts';
 import { parsePairs } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
@@ -8,7 +9,7 @@ import type { Io } from '../shared/io.ts';
 import { prettyJson, withSpinner } from '../shared/print.ts';
 import { parseDurationMs } from '../shared/units.ts';
 import { type CommandOptions, commandQuery, converse, type OutputSink, toStreams } from './command.ts';
-import { agentArguments, resolveAgent } from './records.ts';
+import { resolveAgent } from './records.ts';
 
 interface ForOne extends ClientOptions {
   readonly namespace: string;

@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import { isCodeUrl } from '../../core/code-package.ts';
 import { installerOf } from '../../core/dependencies.ts';
 import { runsImages } from '../../core/sandbox-types.ts';
+import { agentArguments } from '../../explain/agent.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from '../code/dependencies.ts';
 import { runtimeOf } from '../code/runtime.ts';
 import { codeDirectory, mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
@@ -13,7 +14,7 @@ import type { Io } from '../shared/io.ts';
 import { coloured, printable, printJson, withSpinner } from '../shared/print.ts';
 import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
 import { type LifetimeOptions, lifetimeFields } from './lifetime.ts';
-import { type Agent, addressFor, agentArguments, parseExpose, tellLoadError } from './records.ts';
+import { type Agent, addressFor, parseExpose, tellLoadError } from './records.ts';
 
 export interface CreateOptions
   extends ClientOptions,

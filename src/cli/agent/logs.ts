@@ -1,13 +1,14 @@
 import { createInterface } from 'node:readline';
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { agentArguments } from '../../explain/agent.ts';
 import type { Style } from '../../lib/ansi.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import { followLog } from '../shared/followed-log.ts';
 import { type Io, pump } from '../shared/io.ts';
 import { coloured } from '../shared/print.ts';
-import { type Agent, agentArguments, findAgent, resolveAgent } from './records.ts';
+import { type Agent, findAgent, resolveAgent } from './records.ts';
 
 interface LogOptions extends ClientOptions {
   readonly namespace: string;

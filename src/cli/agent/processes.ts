@@ -1,10 +1,11 @@
 import { PassThrough } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { age } from '../../lib/age.ts';
 import { parsePairs } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
-import { age, printJson, printTable } from '../shared/print.ts';
+import { printJson, printTable } from '../shared/print.ts';
 import { type CommandOptions, converse, passSize, toStreams } from './command.ts';
 import { resolveAgent } from './records.ts';
 

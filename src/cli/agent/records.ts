@@ -1,13 +1,13 @@
 import { isLoopback } from '../../config/contradictions.ts';
 import { ACCESSES, type Access } from '../../core/address.ts';
-import { isCodeUrl } from '../../core/code-package.ts';
 import type { Variables } from '../../core/secret.ts';
+import { agentArguments, policyOf, restartOf } from '../../explain/agent.ts';
+import { age } from '../../lib/age.ts';
 import { shownVariable } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import {
-  age,
   coloured,
   oneOf,
   printable,
@@ -263,20 +263,6 @@ export async function tellLoadError(io: Io, client: Client, id: string): Promise
   return EXIT.failure;
 }
 
-/** Returns the command that runs repaired code. A restart does not see repairs of uploaded code. */
-export function restartOf({ rootfs, codePath }: Agent, again: string): string {
-  const code = rootfs?.mounts?.find(({ target }) => target === codePath);
-  return code !== undefined && isCodeUrl(code.source)
-    ? `upload it: "rookery agent create ${again} …" with --replace (a restart runs the code that was uploaded before)`
-    : `rookery agent restart ${again}`;
-}
-
-/** Returns an agent as the argument of a command, quoted so that a person can copy it. */
-export function agentArguments(name: string, namespace: string): string {
-  const quoted = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
-  return `${quoted(name)}${namespace === 'default' ? '' : ` -n ${quoted(namespace)}`}`;
-}
-
 function printAgent(io: Io, client: Client, agent: Agent): void {
   const { rootfs, resources } = agent;
   printFields(io, [
@@ -320,12 +306,6 @@ function printAgent(io: Io, client: Client, agent: Agent): void {
 
 function stateOf({ state_bytes, saved_at }: NonNullable<Agent['durable']>): string {
   return saved_at === undefined ? 'durable, nothing saved' : `durable, ${state_bytes} bytes, saved ${saved_at}`;
-}
-
-/** Returns the restart policy in words; undefined: the agent has none. */
-export function policyOf({ restart_policy: given }: Pick<Agent, 'restart_policy'>): string | undefined {
-  if (given === undefined) return undefined;
-  return given.max_restarts == null ? given.policy : `${given.policy}, at most ${given.max_restarts} in a row`;
 }
 
 /** The member `expose` of a record. */

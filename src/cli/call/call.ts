@@ -1,11 +1,13 @@
 import type { Command } from 'commander';
+import { inWords } from '../../explain/words.ts';
+import { age } from '../../lib/age.ts';
 import { resolveAgent } from '../agent/records.ts';
 import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
-import { age, type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
+import { type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
 import { type CallLog, readCallLog } from './call-log.ts';
-import { type Call, findCall, findCallsMadeBy, inWords, targetOf } from './records.ts';
+import { type Call, findCall, findCallsMadeBy, targetOf } from './records.ts';
 
 interface ListOptions extends ClientOptions {
   readonly agent?: string;

@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
+import { inWords } from '../../explain/words.ts';
 import { CliError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printTable } from '../shared/print.ts';
-import { type Call, inWords, targetOf } from './records.ts';
+import { type Call, targetOf } from './records.ts';
 
 /** An answer of a call, recorded or new. */
 export interface Answer {

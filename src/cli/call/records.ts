@@ -38,11 +38,6 @@ export function targetOf({ kind, name, agent_id, function: functionName = '', ve
   return `${functionName.replace(/^0@/, '')}:${version}`;
 }
 
-/** Returns milliseconds as text: `3.1ms`, `2.50s`. */
-export function inWords(ms: number): string {
-  return ms < 1000 ? `${ms.toFixed(1)}ms` : `${(ms / 1000).toFixed(2)}s`;
-}
-
 /** Returns a recorded call. Fails if the history does not have it. */
 export async function findCall(client: Client, id: string): Promise<Call> {
   return (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;

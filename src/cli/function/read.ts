@@ -1,10 +1,11 @@
 import type { Variables } from '../../core/secret.ts';
 import { normalizeVersion } from '../../core/urn.ts';
+import { age } from '../../lib/age.ts';
 import { shownVariable } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
-import { age, printFields, printJson, printTable } from '../shared/print.ts';
+import { printFields, printJson, printTable } from '../shared/print.ts';
 import { printList, type WatchOptions } from '../wait/watched-list.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 import { functionUrl, parseFunction, parseNamedVersion } from './records.ts';

@@ -1,9 +1,10 @@
 import { formatUrn, isFunctionName, LATEST, normalizeVersion, parseUrn } from '../../core/urn.ts';
+import { age } from '../../lib/age.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
 import { followLog } from '../shared/followed-log.ts';
 import { type Io, pump } from '../shared/io.ts';
-import { age, coloured, printJson, printTable } from '../shared/print.ts';
+import { coloured, printJson, printTable } from '../shared/print.ts';
 import { callMeta, metaPath } from './meta-call.ts';
 
 /** Returns the functionVersionUrn of a name or URN. */

@@ -1,9 +1,10 @@
 import { JOB_STATUSES } from '../../core/job.ts';
+import { age } from '../../lib/age.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, usageError } from '../shared/exit.ts';
 import { followLog } from '../shared/followed-log.ts';
 import { type Io, pump } from '../shared/io.ts';
-import { age, oneOf, printFields, printJson, printTable } from '../shared/print.ts';
+import { oneOf, printFields, printJson, printTable } from '../shared/print.ts';
 import { printList, type WatchOptions } from '../wait/watched-list.ts';
 
 /** A record of `GET /api/jobs/{id}`. */

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
+import { age } from '../../lib/age.ts';
 import { type LifetimeOptions, lifetimeFields } from '../agent/lifetime.ts';
 import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import type { Io } from '../shared/io.ts';
-import { age, printJson, printTable } from '../shared/print.ts';
+import { printJson, printTable } from '../shared/print.ts';
 import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
 
 export interface CreateOptions extends ClientOptions, LifetimeOptions, VariableOptions {

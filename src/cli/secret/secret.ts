@@ -1,11 +1,12 @@
 import type { Command } from 'commander';
 import { isSecretName, SECRET_NAME_RULE } from '../../core/secret.ts';
+import { age } from '../../lib/age.ts';
 import { forEach } from '../function/meta-call.ts';
 import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
 import { readHidden, readStdin, readTextFile } from '../shared/input.ts';
 import type { Context, Io } from '../shared/io.ts';
-import { age, printJson, printTable } from '../shared/print.ts';
+import { printJson, printTable } from '../shared/print.ts';
 
 interface SetOptions extends ClientOptions {
   readonly fromFile?: string;

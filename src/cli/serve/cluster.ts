@@ -1,7 +1,8 @@
 import type { Command } from 'commander';
+import { age } from '../../lib/age.ts';
 import { addClientOptions, Client, type ClientOptions } from '../shared/client.ts';
 import type { Context, Io } from '../shared/io.ts';
-import { age, printFields, printJson, printTable } from '../shared/print.ts';
+import { printFields, printJson, printTable } from '../shared/print.ts';
 
 /** The fields of the answer of `GET /api/cluster` that are shown. */
 interface ClusterStatus {

@@ -1,7 +1,8 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
+import { age } from '../../lib/age.ts';
 import type { Io } from './io.ts';
-import { age, coloured, printable, printError, printFields, printTable, printWarnings } from './print.ts';
+import { coloured, printable, printError, printFields, printTable, printWarnings } from './print.ts';
 
 function setUp({
   isTerminal = true,

@@ -110,17 +110,6 @@ export async function withSpinner<T>(io: Io, text: string, work: () => Promise<T
   }
 }
 
-/** Returns the time since a moment as `12s`, `5m`, `3h` or `9d`; `-` when it is unknown. */
-export function age(since: unknown, nowMs: number = Date.now()): string {
-  const ms = typeof since === 'string' ? nowMs - Date.parse(since) : Number.NaN;
-  if (Number.isNaN(ms)) return '-';
-  const seconds = Math.max(0, Math.floor(ms / 1000));
-  if (seconds < 120) return `${seconds}s`;
-  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
-  if (seconds < 172_800) return `${Math.floor(seconds / 3600)}h`;
-  return `${Math.floor(seconds / 86_400)}d`;
-}
-
 /** Narrows flexible columns in their order, and the widest of equal ones, until the line fits. */
 function narrow(columns: readonly Column<never>[], widths: number[], available: number): void {
   const total = (): number => widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);

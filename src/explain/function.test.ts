@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import type { Call } from '../call/records.ts';
-import { applyRules } from './explanation.ts';
+import type { FailedCall } from './failures.ts';
 import { FUNCTION_RULES, type FunctionFacts } from './function.ts';
+import { applyRules } from './rules.ts';
 
 const FN = {
   ...{ functionVersionUrn: 'sn:x', name: '0@demo@hello', versionNumber: '$latest', kind: 'faas' },
@@ -11,13 +11,13 @@ const ready = (calls: number) => ({ status: 'ready', running_calls: calls });
 const STARTING = { status: 'starting', running_calls: 0 };
 const NOW = '2026-01-31T12:00:00Z';
 const call = (code: string) =>
-  ({ id: 'c-1', error_code: code, error: 'broken', start_time: '2026-01-31T11:59:50Z' }) as Call;
+  ({ id: 'c-1', error_code: code, error: 'broken', start_time: '2026-01-31T11:59:50Z' }) as FailedCall;
 
 const explain = ({
   fn,
   served,
   calls = [],
-}: Partial<Omit<FunctionFacts, 'failed'>> & { readonly calls?: readonly Call[] }) =>
+}: Partial<Omit<FunctionFacts, 'failed'>> & { readonly calls?: readonly FailedCall[] }) =>
   applyRules(FUNCTION_RULES, {
     fn: { ...FN, ...fn },
     served: { instances: [], ...served },
@@ -30,10 +30,16 @@ const failures = (code: string) => `1 call failed in the last hour, the last one
 
 test.each<[string, Parameters<typeof explain>[0], readonly string[], string | null]>([
   [
-    'is for agents',
-    { fn: { ...FN, kind: 'agent' } },
-    ['Agents are created from it. It takes no calls itself, because its kind is not faas.'],
-    'rookery agent create <name> --urn sn:x',
+    'is for calls and agents, without a minimum',
+    { fn: { ...FN, kind: 'agent', minInstance: 2 } },
+    [IDLE, 'Agents can be created from it, too.'],
+    'rookery function invoke demo@hello',
+  ],
+  [
+    'is only stored',
+    { fn: { ...FN, kind: 'yrlib' } },
+    ['It is only stored: functions of the kind yrlib take no calls.'],
+    null,
   ],
   ['is idle', {}, [IDLE], 'rookery function invoke demo@hello'],
   [

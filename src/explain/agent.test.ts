@@ -1,21 +1,26 @@
 import { expect, test } from 'vitest';
-import type { Agent } from '../agent/records.ts';
-import type { Call } from '../call/records.ts';
-import { AGENT_RULES } from './agent.ts';
-import { applyRules } from './explanation.ts';
+import { AGENT_RULES, type ExplainedAgent } from './agent.ts';
+import type { FailedCall } from './failures.ts';
+import { applyRules } from './rules.ts';
 
 const NOW = '2026-01-31T12:00:00Z';
-const AGENT: Agent = { instance_id: 'i-1', namespace: 'default', name: 'hello', status: 'RUNNING', restarts: 0 };
+const AGENT: ExplainedAgent = {
+  instance_id: 'i-1',
+  namespace: 'default',
+  name: 'hello',
+  status: 'RUNNING',
+  restarts: 0,
+};
 const CALL = { id: 'c-1', error_code: '4002', error: 'ValueError: broken\nmore', start_time: '2026-01-31T11:59:50Z' };
 
-const explain = (agent: Partial<Agent>, calls: readonly object[] = [], hasMore = false) =>
+const explain = (agent: Partial<ExplainedAgent>, calls: readonly object[] = [], hasMore = false) =>
   applyRules(AGENT_RULES, {
     agent: { ...AGENT, ...agent },
-    failed: { calls: calls as readonly Call[], hasMore },
+    failed: { calls: calls as readonly FailedCall[], hasMore },
     nowMs: Date.parse(NOW),
   });
 
-test.each<[string, Partial<Agent>, readonly string[], string | null]>([
+test.each<[string, Partial<ExplainedAgent>, readonly string[], string | null]>([
   ['runs', {}, ['Its code is loaded, and it takes calls.'], null],
   [
     'starts',

@@ -1,17 +1,16 @@
 import { expect, test } from 'vitest';
-import type { JobRecord } from '../job/records.ts';
-import { applyRules } from './explanation.ts';
-import { JOB_RULES } from './job.ts';
+import { type ExplainedJob, JOB_RULES } from './job.ts';
+import { applyRules } from './rules.ts';
 
 const NOT_STARTED = 'Job has not started yet.';
-const JOB: JobRecord = {
+const JOB: ExplainedJob = {
   ...{ submission_id: 'j-1', status: 'RUNNING', message: 'Job is currently running.', entrypoint: 'python a.py' },
   ...{ error_type: '', start_time: '0', end_time: null, driver_exit_code: null, driver_info: { pid: '' } },
   ...{ metadata: {}, runtime_env: {}, attempt: 1, max_attempts: 1 },
 };
 const failed = (errorType: string, message: string) => ({ status: 'FAILED', error_type: errorType, message });
 
-test.each<[string, Partial<JobRecord>, readonly string[], string | null]>([
+test.each<[string, Partial<ExplainedJob>, readonly string[], string | null]>([
   ['runs', {}, ['Its command runs: python a.py.'], 'rookery job logs -f j-1'],
   [
     'runs again',

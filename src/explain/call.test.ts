@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest';
-import type { Call } from '../call/records.ts';
-import { CALL_RULES } from './call.ts';
-import { applyRules } from './explanation.ts';
+import { CALL_RULES, type ExplainedCall } from './call.ts';
+import { applyRules } from './rules.ts';
 
-const CALL: Call = {
+const CALL: ExplainedCall = {
   ...{ id: 'c-1', kind: 'function', function: '0@demo@hello', version: 'v1', instance_id: 'i-1', mode: 'sync' },
   ...{
     caller: '',
@@ -28,7 +27,7 @@ const AGENT = { kind: 'agent', name: 'team/hello', agent_id: 'a-1' } as const;
 const failure = (code: string) => `It started at 2026-01-31T12:00:00Z and failed after 12.0ms with ${code}: broken.`;
 const SUCCESS = 'It started at 2026-01-31T12:00:00Z and succeeded after';
 
-test.each<[string, Partial<Call>, readonly string[], string]>([
+test.each<[string, Partial<ExplainedCall>, readonly string[], string]>([
   ['succeeded', { outcome: 'ok' }, [`${SUCCESS} 12.0ms.`], 'rookery call show c-1'],
   [
     'succeeded after a long wait',
