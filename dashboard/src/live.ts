@@ -33,6 +33,8 @@ const RETRY_MS = 2000;
 const MAX_RETRY_MS = 15_000;
 
 export const isLive = signal(false);
+/** Time at which the connection was lost, milliseconds of the Unix epoch. Null while it stands, and before the first. */
+export const lostAtMs = signal<number | null>(null);
 export const recent = signal<readonly LiveEvent[]>([]);
 /** The newest point of the service's metrics. Null before the first, or if the caller may not see them. */
 export const sample = signal<Sample | null>(null);
@@ -88,6 +90,7 @@ export async function follow(ends: AbortSignal): Promise<void> {
       }
       if (!response.ok || response.body === null) throw new Error(`the events answered ${response.status}`);
       isLive.value = true;
+      lostAtMs.value = null;
       retryMs = RETRY_MS;
       // Requests sent during the silence may wait on a dead connection.
       if (wasSilent) abortOpenReads();
@@ -107,6 +110,7 @@ export async function follow(ends: AbortSignal): Promise<void> {
     }
     // The next call of `follow` may have started.
     if (ends.aborted) return;
+    if (isLive.value) lostAtMs.value = Date.now();
     isLive.value = false;
     // A random part spreads the reconnects of many pages.
     await pause(retryMs * (0.5 + Math.random() / 2));

@@ -2,8 +2,8 @@ import { signal } from '@preact/signals';
 import { type ComponentChildren, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { loadSession, login, logout, may, messageOf, onSessionElsewhere, session, tenant } from './api.ts';
-import { follow, isLive } from './live.ts';
-import { Action, Failure, Input, Loading, Note, showCurrent, Title, zoneNow } from './parts.tsx';
+import { follow, isLive, lostAtMs } from './live.ts';
+import { Action, Failure, Input, Loading, moment, Note, showCurrent, Title, zoneNow } from './parts.tsx';
 import './styles.css';
 import { AgentView } from './views/agent.tsx';
 import { AgentCreateView } from './views/agent-create.tsx';
@@ -217,7 +217,13 @@ function Console() {
           {now?.authentication ? <Action text="Log out" work={logout} /> : null}
         </div>
       </header>
-      <main id="main" tabIndex={-1}>
+      <main id="main" tabIndex={-1} class={lostAtMs.value === null ? undefined : 'stale'}>
+        {lostAtMs.value === null ? null : (
+          <p class="away" role="alert">
+            The service does not answer. This page is from {moment(lostAtMs.value)} and continues when the service is
+            back.
+          </p>
+        )}
         {viewOf(parts)}
       </main>
     </div>

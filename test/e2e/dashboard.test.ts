@@ -457,6 +457,8 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(await state.textContent()).toBe('live');
     await page.clock.runFor(20_000);
     await page.getByText('not connected').waitFor();
+    const away = page.getByRole('alert').filter({ hasText: 'The service does not answer. This page is from' });
+    await away.waitFor();
     await page.getByText('ended, 1 line').waitFor();
     // The page reconnects, and its other requests in this time get no answer either.
     await page.getByRole('link', { name: 'Agents' }).click();
@@ -472,6 +474,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
       })
       .toBe('live');
     await page.getByRole('link', { name: 'e2e/while-cut' }).waitFor();
+    expect(await away.count()).toBe(0);
     await page.close();
   });
 

@@ -291,7 +291,7 @@ function Ports({ agent }: { readonly agent: Agent }) {
         label="Ports"
         rows={agent.port_mappings}
         keyOf={port => `${port.protocol}:${port.container_port}`}
-        empty="The agent has no published ports."
+        empty="The agent has no published ports. “rookery agent create --publish” publishes one."
         columns={[
           { title: 'Sandbox', cell: port => `${port.protocol}:${port.container_port}`, isMono: true },
           { title: 'Address', cell: port => `${port.host_ip}:${port.host_port}`, isMono: true },

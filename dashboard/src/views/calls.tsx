@@ -103,7 +103,7 @@ function CallTable({ rows, isFiltered, of }: CallTableProps) {
       label="Calls"
       rows={rows}
       keyOf={one => one.id}
-      empty={isFiltered ? 'No matching calls.' : 'The history has no call yet.'}
+      empty={isFiltered ? 'No matching calls.' : 'The history has no call yet. “rookery agent invoke” makes one.'}
       columns={[
         { title: 'Started', cell: one => <a href={`#/calls/${one.id}`}>{clock(one.start_time)}</a> },
         ...(isOfAll ? [{ title: 'Target', cell: (one: Facts) => brief(nameOf(one)) }] : []),

@@ -71,7 +71,7 @@ export function ColdStartsView() {
             label="Stages of starts"
             rows={value}
             keyOf={stage => stage.name}
-            empty="The service has started no instance yet."
+            empty="The service has started no instance yet. “rookery agent create” starts one."
             columns={[
               { title: 'Stage', cell: stage => stage.name },
               { title: 'Starts', cell: stage => stage.count, isNumber: true },

@@ -34,7 +34,7 @@ export function EventList({
       label="Events"
       rows={rows}
       keyOf={event => event.id}
-      empty="No events yet."
+      empty="No events yet: they appear when something starts, ends or scales."
       columns={[
         { title: 'Time', cell: event => clock(event.at), isMono: true },
         {

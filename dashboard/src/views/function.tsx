@@ -242,7 +242,7 @@ function Reserved({ fn }: { readonly fn: FunctionVersion }) {
         label="Reserved instances"
         rows={rows}
         keyOf={row => `${row.instanceLabel}/${row.clusterId}`}
-        empty="This version has no reserved instances."
+        empty="This version has no reserved instances. “rookery function reserve” makes them."
         columns={[
           { title: 'Label', cell: row => row.instanceLabel || '(none)' },
           { title: 'Cluster', cell: row => row.clusterId },

@@ -112,7 +112,7 @@ function Schedules() {
         label="Schedules"
         rows={value ?? []}
         keyOf={schedule => schedule.schedule_id}
-        empty="There is no schedule."
+        empty="There is no schedule. “rookery job schedule create” makes one."
         columns={[
           { title: 'ID', cell: schedule => schedule.schedule_id },
           { title: 'When', cell: schedule => `${schedule.cron} ${schedule.timezone}`, isMono: true },

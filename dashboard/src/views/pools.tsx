@@ -38,7 +38,7 @@ export function PoolsView() {
           label="Pools"
           rows={rows}
           keyOf={pool => pool.id}
-          empty={value.length === 0 ? 'There is no pool.' : 'No matching pools.'}
+          empty={value.length === 0 ? 'There is no pool. “rookery pool create” makes one.' : 'No matching pools.'}
           columns={[
             { title: 'ID', cell: pool => pool.id },
             { title: 'Group', cell: pool => pool.group },

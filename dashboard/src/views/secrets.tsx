@@ -22,7 +22,7 @@ export function SecretsView() {
           label="Secrets"
           rows={value}
           keyOf={secret => secret.name}
-          empty="There is no secret."
+          empty="There is no secret. “rookery secret set” writes one."
           columns={[
             { title: 'Name', cell: secret => secret.name, isMono: true },
             { title: 'Created', cell: secret => ago(secret.created_at), isNumber: true },
