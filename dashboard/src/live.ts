@@ -33,7 +33,7 @@ const RETRY_MS = 2000;
 const MAX_RETRY_MS = 15_000;
 
 export const isLive = signal(false);
-/** Time at which the connection was lost, milliseconds of the Unix epoch. Null while it stands, and before the first. */
+/** Unix time at which the connection was lost. Null while it stands, and before the first one. */
 export const lostAtMs = signal<number | null>(null);
 export const recent = signal<readonly LiveEvent[]>([]);
 /** The newest point of the service's metrics. Null before the first, or if the caller may not see them. */
