@@ -57,7 +57,7 @@ export const GROUPS: readonly Group[] = [
   {
     name: 'clients',
     proves: 'command line, deploy, Python and TypeScript clients',
-    files: /^(src|test)\/cli\/|^clients\/|e2e\/(client|deploy|walk)/,
+    files: /^(src|test)\/cli\/|^clients\/|e2e\/(client|deploy|walk)|^test\/engines\//,
   },
   { name: 'rules', proves: 'requests, settings, errors, metrics', files: /^src\/(core|config|lib|telemetry)\// },
   { name: 'project', proves: 'scripts, composition, the parts of the tests', files: /./ },

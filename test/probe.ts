@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, test } from 'vitest';
 import { e2bPackages } from './e2b/environments.ts';
+import { enginePackages } from './engines/engines.ts';
 import { lambdaPackages } from './lambda/packages.ts';
 import { installSchemathesis } from './openapi/schemathesis.ts';
 import { whyNoDocker } from './parts/docker.ts';
@@ -36,6 +37,8 @@ export type Part =
   | 'ordinary-user'
   | 'e2b'
   | 'lambda'
+  | 'bun'
+  | 'deno'
   | 'pypi'
   | 'zsh'
   | 'fish'
@@ -60,6 +63,8 @@ const probes: Readonly<Record<Part, () => string | null>> = {
   'ordinary-user': () => (process.getuid?.() === 0 ? 'the tests run as root' : null),
   e2b: () => e2bPackages.whyMissing(),
   lambda: () => lambdaPackages.whyMissing(),
+  bun: () => enginePackages.whyMissing(['node-bun']),
+  deno: () => enginePackages.whyMissing(['node-deno']),
   pypi: () => whyNoPypi(),
   zsh: () => answers('zsh', ['--version'], 'zsh is not installed'),
   fish: () => answers('fish', ['--version'], 'fish is not installed'),
@@ -93,6 +98,8 @@ const INSTALL: Readonly<Record<Part, string>> = {
   'ordinary-user': 'run the tests as an ordinary user',
   e2b: 'node --import tsx test/e2b/install.ts',
   lambda: 'node --import tsx test/lambda/install.ts',
+  bun: 'node --import tsx test/engines/install.ts',
+  deno: 'node --import tsx test/engines/install.ts',
   pypi: 'set pip up for an index of packages',
   zsh: 'apt-get install zsh',
   fish: 'apt-get install fish',

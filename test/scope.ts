@@ -106,6 +106,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   ],
   lambda: ['test/lambda/changes.test.ts', 'test/lambda/frameworks.test.ts', 'test/lambda/streams.test.ts'],
   browser: ['test/e2e/dashboard.test.ts'],
+  engines: ['test/engines/client.test.ts'],
   'ordinary user': [
     'test/sandbox/ordinary-user.test.ts',
     'test/sandbox/user-limits.test.ts',

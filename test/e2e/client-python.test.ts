@@ -44,6 +44,20 @@ describeWith(['pypi'], 'the client for Python', () => {
     ]);
   });
 
+  test('the wheel contains the types, and the readme as its description, and no tests', () => {
+    const library = join(scratch, 'venv/lib');
+    const files = readdirSync(library, { recursive: true, encoding: 'utf8' }).filter(name =>
+      /\/site-packages\/rookery(-[^/]*\.dist-info)?\//.test(name),
+    );
+    expect(files.filter(name => /test/.test(name))).toEqual([]);
+    expect(files.filter(name => name.endsWith('/rookery/py.typed'))).toHaveLength(1);
+    const metadata = readFileSync(join(library, files.find(name => name.endsWith('/METADATA')) ?? ''), 'utf8');
+    expect(metadata).toContain(readFileSync(join(PROJECT, 'README.md'), 'utf8').trim());
+    for (const line of ['License-Expression: Apache-2.0', 'Description-Content-Type: text/markdown']) {
+      expect(metadata).toContain(`\n${line}\n`);
+    }
+  });
+
   test('the wire format is written and read correctly without a service', async () => {
     await succeed(python, ['-B', join(PROJECT, 'tests/test_wire.py')]);
   });

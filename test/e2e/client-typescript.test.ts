@@ -1,6 +1,6 @@
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import type * as client from '../../clients/typescript/src/index.ts';
@@ -8,6 +8,7 @@ import { bin, ROOT, run } from '../../scripts/command.ts';
 import { findInterpreters } from '../../scripts/pythons.ts';
 import { Served, STOP_AGENTS } from '../../scripts/served.ts';
 import { programOfPage, startLossyProxy } from './client-bed.ts';
+import { installClient } from './client-package.ts';
 
 /** Timeout of a test with many calls, or with a program. */
 const LIVE_MS = 180_000;
@@ -20,7 +21,7 @@ let rookery: client.Rookery;
 
 beforeAll(async () => {
   scratch = mkdtempSync(join(tmpdir(), 'rookery-client-'));
-  installed = await install(scratch);
+  installed = await installClient(scratch);
   served = await Served.start({ args: [STOP_AGENTS] });
   published = (await import(pathToFileURL(join(installed, 'dist/index.js')).href)) as typeof client;
   rookery = new published.Rookery({ url: served.frontendUrl });
@@ -30,44 +31,6 @@ afterAll(async () => {
   await served?.remove();
   rmSync(scratch, { recursive: true, force: true });
 });
-
-/** Builds the package outside of the clone, and installs it. Both have only the packages that it names. */
-async function install(directory: string): Promise<string> {
-  const project = join(directory, 'project');
-  const sources = join(ROOT, 'clients/typescript');
-  for (const name of ['src', 'package.json', 'tsconfig.json', 'LICENSE', 'README.md']) {
-    cpSync(join(sources, name), join(project, name), { recursive: true });
-  }
-  const { dependencies, devDependencies } = manifestOf(project);
-  link(project, Object.keys({ ...dependencies, ...devDependencies }));
-  mkdirSync(join(project, 'node_modules/.bin'));
-  symlinkSync(bin('tsc'), join(project, 'node_modules/.bin/tsc'));
-  const options = { cwd: project, capture: true } as const;
-  const packed = await run('npm', ['pack', '--silent', '--pack-destination', directory], options);
-  expect(packed).toMatchObject({ code: 0 });
-  const target = join(directory, 'node_modules/@rookery/client');
-  mkdirSync(target, { recursive: true });
-  const archive = join(directory, packed.output.trim().split('\n').at(-1) ?? '');
-  const unpacked = await run('tar', ['-xzf', archive, '--strip-components=1', '-C', target], { capture: true });
-  expect(unpacked).toEqual({ code: 0, output: '' });
-  expect(readFileSync(join(target, 'LICENSE'), 'utf8')).toBe(readFileSync(join(ROOT, 'LICENSE'), 'utf8'));
-  link(directory, Object.keys(manifestOf(target).dependencies));
-  return target;
-}
-
-function manifestOf(directory: string) {
-  const text = readFileSync(join(directory, 'package.json'), 'utf8');
-  return JSON.parse(text) as { readonly dependencies: object; readonly devDependencies: object };
-}
-
-/** Gives a directory these packages of the clone. */
-function link(directory: string, names: readonly string[]): void {
-  for (const name of names) {
-    const path = join(directory, 'node_modules', name);
-    mkdirSync(dirname(path), { recursive: true });
-    symlinkSync(join(ROOT, 'node_modules', name), path);
-  }
-}
 
 function codeOf(name: string, files: Readonly<Record<string, string>>): string {
   const directory = join(scratch, name);
@@ -91,6 +54,24 @@ export async function handle(event) {
   '.rookeryignore': 'left-out',
   'left-out': 'x',
 };
+
+test('the npm package has the licence, the readme, and the program and the types of each module', () => {
+  const filesOf = (directory: string) =>
+    readdirSync(directory, { recursive: true, withFileTypes: true })
+      .filter(entry => entry.isFile())
+      .map(entry => relative(directory, join(entry.parentPath, entry.name)));
+  const modules = filesOf(join(ROOT, 'clients/typescript/src')).filter(name => !name.endsWith('.test.ts'));
+  const built = modules.map(name => `dist/${name.replace(/\.ts$/, '')}`);
+  expect(filesOf(installed).sort()).toEqual(
+    [...built.flatMap(name => [`${name}.d.ts`, `${name}.js`]), 'LICENSE', 'README.md', 'package.json'].sort(),
+  );
+  for (const [name, original] of [
+    ['LICENSE', 'LICENSE'],
+    ['README.md', 'clients/typescript/README.md'],
+  ] as const) {
+    expect(readFileSync(join(installed, name), 'utf8')).toBe(readFileSync(join(ROOT, original), 'utf8'));
+  }
+});
 
 test('an agent from a directory supports calls, commands, files, a terminal, logs, restart and delete', async () => {
   await rookery.secrets.set('word', 'hidden');
@@ -363,7 +344,7 @@ test.each([
   expect(done).toEqual({ code: 0, output: prints });
 });
 
-test('the types of the client are complete and reject unknown options', async () => {
+test('the types of the client need no package but @types/node, and reject unknown options', async () => {
   const program = join(scratch, 'user.ts');
   writeFileSync(
     program,
@@ -377,7 +358,7 @@ export async function first(): Promise<wire.Agent | undefined> {
 }
 `,
   );
-  const args = ['--noEmit', '--strict', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2023'];
+  const args = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2023'];
   const types = [
     '--lib',
     'es2023,esnext.disposable',

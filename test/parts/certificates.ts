@@ -42,16 +42,20 @@ const DAY_MS = 86_400_000;
 const ECDSA_SHA256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 const COMMON_NAME = [0x55, 0x04, 0x03];
 const BASIC_CONSTRAINTS = [0x55, 0x1d, 0x13];
+const ALTERNATIVE_NAME = [0x55, 0x1d, 0x11];
 
 function certificate({ subject, issuer, publicKey, signer, isAuthority }: Wanted): string {
   const algorithm = sequence(der(0x06, Buffer.from(ECDSA_SHA256)));
   const now = Date.now();
   const constraints = sequence(...(isAuthority ? [der(0x01, Buffer.of(0xff))] : []));
-  const extension = sequence(
-    der(0x06, Buffer.from(BASIC_CONSTRAINTS)),
-    der(0x01, Buffer.of(0xff)),
-    der(0x04, constraints),
-  );
+  const extensions = [
+    sequence(der(0x06, Buffer.from(BASIC_CONSTRAINTS)), der(0x01, Buffer.of(0xff)), der(0x04, constraints)),
+  ];
+  if (!isAuthority) {
+    // Some TLS libraries, such as the one of Deno, ignore the common name.
+    const name = sequence(der(0x82, Buffer.from(subject)));
+    extensions.push(sequence(der(0x06, Buffer.from(ALTERNATIVE_NAME)), der(0x04, name)));
+  }
   const body = sequence(
     der(0xa0, der(0x02, Buffer.of(2))),
     der(0x02, Buffer.concat([Buffer.of(1), randomBytes(8)])),
@@ -60,7 +64,7 @@ function certificate({ subject, issuer, publicKey, signer, isAuthority }: Wanted
     sequence(moment(now - DAY_MS), moment(now + DAY_MS)),
     distinguished(subject),
     publicKey.export({ type: 'spki', format: 'der' }),
-    der(0xa3, sequence(extension)),
+    der(0xa3, sequence(...extensions)),
   );
   const signature = der(0x03, Buffer.concat([Buffer.of(0), sign('sha256', body, signer)]));
   const base64 = sequence(body, algorithm, signature).toString('base64');

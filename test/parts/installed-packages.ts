@@ -34,13 +34,18 @@ export class InstalledPackages<Name extends string> {
     return join(this.homeOf(name), 'code');
   }
 
+  /** Returns the path of a program of a package of npm. */
+  programOf(name: Name, program: string): string {
+    return join(this.homeOf(name), 'node_modules/.bin', program);
+  }
+
   isNode(name: Name): boolean {
     return name.startsWith('node');
   }
 
-  /** Returns why packages are missing, or null. Installs nothing. */
-  whyMissing(): string | null {
-    const missing = this.#names().filter(name => !existsSync(this.#markOf(name)));
+  /** Returns why packages of these sets, by default of all, are missing, or null. Installs nothing. */
+  whyMissing(names: readonly Name[] = this.#names()): string | null {
+    const missing = names.filter(name => !existsSync(this.#markOf(name)));
     return missing.length === 0 ? null : `the packages of ${missing.join(', ')} are not installed`;
   }
 

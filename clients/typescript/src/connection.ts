@@ -71,6 +71,7 @@ const DEFAULT_URL = 'http://127.0.0.1:8888';
 const DEFAULT_TIMEOUT_MS = 5 * 60_000;
 const DEFAULT_RETRIES = 4;
 const PROBE_MS = 30_000;
+const TOO_LONG = 'the request took longer than its timeout';
 /** Longest delay of a Node.js timer. A timer with a longer delay fires immediately. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /**
@@ -171,27 +172,33 @@ export class Connection {
     options.signal?.throwIfAborted();
     const url = this.#urlOf(name, options);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-    const socket = new WebSocket(url, {
-      headers: this.#headersOf(options),
-      handshakeTimeout: options.timeoutMs ?? this.#timeoutMs,
-      perMessageDeflate: false,
-    });
-    const { signal } = options;
-    const abort = () => socket.terminate();
-    signal?.addEventListener('abort', abort, { once: true });
-    socket.once('close', () => signal?.removeEventListener('abort', abort));
+    const socket = new WebSocket(url, { headers: this.#headersOf(options), perMessageDeflate: false });
+    const { signal, timeoutMs = this.#timeoutMs } = options;
     return await new Promise((resolve, reject) => {
+      let isOpen = false;
+      const fail = (error?: unknown) => {
+        clearTimeout(timer);
+        reject(signal?.aborted ? signal.reason : error);
+        socket.terminate();
+      };
+      // Bun has no `handshakeTimeout`, and does not report the end of a handshake that was aborted.
+      const timer = setTimeout(() => fail(new Timeout(TOO_LONG)), Math.min(LONGEST_TIMER_MS, timeoutMs));
+      const abort = () => fail();
+      signal?.addEventListener('abort', abort, { once: true });
+      socket.once('close', () => signal?.removeEventListener('abort', abort));
       socket.once('open', () => {
+        isOpen = true;
+        clearTimeout(timer);
         // Messages that arrive with the handshake would be lost, because no listener is registered yet.
         socket.pause();
         resolve(socket);
       });
-      socket.once('unexpected-response', (request, answer) => {
-        readAll(answer)
-          .then(body => reject(failure(answer, body.toString('utf8'))), reject)
-          .finally(() => request.destroy());
+      socket.once('unexpected-response', (_, answer) => {
+        readAll(answer).then(body => fail(failure(answer, body.toString('utf8'))), fail);
       });
-      socket.on('error', error => reject(signal?.aborted ? signal.reason : this.#unreachable(error)));
+      socket.on('error', error => {
+        if (!isOpen) fail(this.#unreachable(error));
+      });
     });
   }
 
@@ -272,7 +279,7 @@ export class Connection {
         ? setTimeout(
             () => {
               // Without `cause`, so that the request is not retried.
-              late = new Timeout('the request took longer than its timeout');
+              late = new Timeout(TOO_LONG);
               request.destroy(late);
               // Deno does not report the end of a request that waits for its answer.
               fail(late);

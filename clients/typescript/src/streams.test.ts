@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { createServer, type RequestListener, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';
 import { type WebSocket, WebSocketServer } from 'ws';
 import { Agent } from './agent.ts';
 import { Connection } from './connection.ts';
 import { RookeryError } from './error.ts';
 import { Events } from './events.ts';
+import { NotFound, Timeout } from './failures.ts';
 import type { Agent as AgentRecord } from './generated.ts';
 
 let server: Server | undefined;
@@ -123,7 +124,7 @@ test('a terminal ends without an error, and refuses writes, when its owner close
   const terminal = await terminalWith(() => undefined);
   terminal.close();
   expect(await terminal.wait()).toBeNull();
-  await expect(terminal.write('more')).rejects.toThrow(/^the terminal is closed: /);
+  await expect(terminal.write('more')).rejects.toThrow('the terminal is closed');
 });
 
 test('a terminal fails with the reason of the caller when the caller aborts', async () => {
@@ -131,6 +132,31 @@ test('a terminal fails with the reason of the caller when the caller aborts', as
   const terminal = await terminalWith(() => undefined, ends.signal);
   ends.abort(new Error('enough'));
   await expect(terminal.wait()).rejects.toThrow('enough');
+});
+
+test('a terminal fails with Timeout when the service does not answer its handshake', async () => {
+  const connection = await connectionTo(() => undefined);
+  const accepted: Socket[] = [];
+  server?.on('upgrade', (_, socket) => void accepted.push(socket as Socket));
+  await expect(agentOf(connection).terminal({ timeoutMs: 50 })).rejects.toBeInstanceOf(Timeout);
+  const ends = new AbortController();
+  const opening = agentOf(connection).terminal({ signal: ends.signal });
+  server?.once('upgrade', () => ends.abort(new Error('enough')));
+  await expect(opening).rejects.toThrow('enough');
+  for (const socket of accepted) socket.destroy();
+});
+
+test('a terminal fails with the class of the answer when the service refuses it', async () => {
+  const refusal = JSON.stringify({ code: 404, message: 'no such agent' });
+  const connection = await connectionTo(() => undefined);
+  server?.on('upgrade', (_, socket) => {
+    socket.end(`HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: ${refusal.length}\r\n\r\n${refusal}`);
+  });
+  const refused = await agentOf(connection)
+    .terminal()
+    .catch(error => error);
+  expect(refused).toBeInstanceOf(NotFound);
+  expect(refused).toMatchObject({ status: 404, message: 'no such agent' });
 });
 
 const event = (text: string) => `data: ${Buffer.from(text).toString('base64')}\n\n`;

@@ -28,6 +28,8 @@ const STDERR = 2;
 /** Number of unread messages above which the client pauses the connection. */
 const HIGH_WATER = 64;
 const NORMAL = 1000;
+/** `readyState` of an open WebSocket. */
+const OPEN = 1;
 
 /**
  * A command in a sandbox with open streams. Read the output to its end (`for await`) or call `wait`: unread
@@ -84,6 +86,8 @@ export class Terminal implements AsyncIterable<Output> {
 
   /** Sends input to the command. Fails with `RookeryError` if the terminal is closed. */
   write(data: string | Uint8Array): Promise<void> {
+    // Bun reports no error for what a closed socket cannot send.
+    if (this.#socket.readyState !== OPEN) return Promise.reject(new RookeryError('the terminal is closed'));
     return new Promise((resolve, reject) => {
       this.#socket.send(Buffer.from(data as string), { binary: true }, cause =>
         cause ? reject(new RookeryError(`the terminal is closed: ${cause.message}`, { cause })) : resolve(),
