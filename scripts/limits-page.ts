@@ -11,6 +11,7 @@ const ROWS: {
   requestBodyBytes: ['Body of a create request and of every meta_service request; above it 413', bytes],
   invokeBodyBytes: ['Body of an invoke; above it 413', bytes],
   lambdaZipBytes: ['Code that a client of AWS Lambda sends; above it 413', bytes],
+  lambdaLayers: ['Layers of a function with the runtime `lambda`', String],
   responseBodyBytes: ['Result of a handler, as JSON; above it the call fails with 4004', bytes],
   jsonLevels: [
     'Nested arrays and objects in an event or a result; above it 400 (functions 200400), or 4007',

@@ -104,7 +104,12 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/runtimes/http.test.ts',
     'test/runtimes/java.test.ts',
   ],
-  lambda: ['test/lambda/changes.test.ts', 'test/lambda/frameworks.test.ts', 'test/lambda/streams.test.ts'],
+  lambda: [
+    'test/lambda/changes.test.ts',
+    'test/lambda/frameworks.test.ts',
+    'test/lambda/layers.test.ts',
+    'test/lambda/streams.test.ts',
+  ],
   browser: ['test/e2e/dashboard.test.ts'],
   engines: ['test/engines/client.test.ts'],
   'ordinary user': [

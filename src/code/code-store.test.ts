@@ -165,6 +165,55 @@ it.each([
   );
 });
 
+describe('layers', () => {
+  /** Makes an archive for each package, which has one file per name. Returns a store that reads them. */
+  async function storeOf(packages: Readonly<Record<string, readonly string[]>>, disk: TenantDisk): Promise<CodeStore> {
+    for (const [sha256, names] of Object.entries(packages)) {
+      const pack = tar.pack();
+      for (const name of names) pack.entry({ name }, sha256);
+      pack.finalize();
+      const chunks: Buffer[] = [];
+      for await (const chunk of pack) chunks.push(chunk as Buffer);
+      await writeFile(join(directory, sha256), gzipSync(Buffer.concat(chunks)));
+    }
+    const archives = {
+      archive: async (_: string, sha256: string) => join(directory, sha256),
+      unpacked: async () => {},
+    };
+    return new CodeStore({
+      ...{ disk, dataDir: join(directory, 'data'), bootId: 'boot-1', policy: { closed: [], allow: null }, s3: NO_S3 },
+      ...{ removals: removalsIn(join(directory, 'data')), packages: archives, maxCacheBytes: 0 },
+      ...{ maxArchiveBytes: 1_000_000, maxUnpackedBytes: 1_000_000, maxEntries: 100 },
+    });
+  }
+  const cached = () => readdir(join(directory, 'data/code/cache'));
+
+  it('files of a later layer replace those of an earlier one, until the last instance is released', async () => {
+    const code = await storeOf(
+      { one: ['python/a', 'python/b'], two: ['python/b', 'bin/c'] },
+      new TenantDisk(Number.MAX_SAFE_INTEGER),
+    );
+    const path = await code.placeLayers('t', ['one', 'two'], 'i');
+    const read = (name: string) => readFile(join(path, name), 'utf8');
+    expect(await Promise.all(['python/a', 'python/b', 'bin/c'].map(read))).toEqual(['one', 'two', 'two']);
+    expect(await code.placeLayers('t', ['one', 'two'], 'j')).toBe(path);
+    const other = await code.placeLayers('t', ['two', 'one'], 'k');
+    expect(await readFile(join(other, 'python/b'), 'utf8')).toBe('one');
+    for (const id of ['i', 'k']) await code.release(id);
+    expect(await read('bin/c')).toBe('two');
+    await code.release('j');
+    expect(await cached()).toEqual([]);
+  });
+
+  it('a single layer is the package itself, and several layers count for their tenant', async () => {
+    const code = await storeOf({ one: ['a'], two: ['b'] }, new TenantDisk(1));
+    expect(await readdir(await code.placeLayers('t', ['one'], 'i'))).toEqual(['a']);
+    await expect(code.placeLayers('t', ['one', 'two'], 'j')).rejects.toMatchObject({ code: 'resource_exhausted' });
+    for (const id of ['i', 'j']) await code.release(id);
+    expect(await cached()).toEqual([]);
+  });
+});
+
 it('a redirect of an object store is not followed', async () => {
   const asked: string[] = [];
   const elsewhere = createServer((request, response) => {

@@ -1,4 +1,4 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { renameSync } from 'node:fs';
 import { mkdir, readdir, rename, stat, utimes } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -9,24 +9,11 @@ import type { MountSpec } from '../core/instance.ts';
 import { findPath, type OpenedPath, openPath } from '../lib/opened-path.ts';
 import type { Removals } from '../lib/removals.ts';
 import type { TenantDisk } from '../lib/tenant-disk.ts';
+import { type CachedSource, type CodeSource, cacheKey, type PackageSource } from './code-source.ts';
 import { copyTree } from './copy-tree.ts';
-import { fetchObject, type S3Object, type S3Settings } from './s3-source.ts';
+import { moveOver } from './layer-files.ts';
+import { fetchObject, type S3Settings } from './s3-source.ts';
 import { unpack } from './unpack.ts';
-
-/** Location of a function version's code. */
-export type CodeSource =
-  /** Directory of this host. `orInImage`: if this host has no such directory, the code is in the image. */
-  | { readonly storage: 'local'; readonly path: string; readonly orInImage?: boolean }
-  | { readonly storage: 'copy'; readonly path: string }
-  /** Uploaded package, which agents can mount too. */
-  | { readonly storage: 'package'; readonly tenant: string; readonly sha256: string }
-  /** Path inside the sandbox that a mount of the function provides. */
-  | { readonly storage: 'inside'; readonly path: string }
-  | {
-      readonly storage: 's3';
-      readonly object: S3Object /** Part of the cache key: one download per revision. */;
-      readonly revision: string;
-    };
 
 export interface PlacedCode {
   /** Path of the code inside the sandbox. */
@@ -92,8 +79,8 @@ export class CodeStore {
    * unknown.
    */
   readonly #users = new Map<string, Set<string>>();
-  /** Item on the tenant's disk budget, by instance. */
-  readonly #counted = new Map<string, string>();
+  /** Items on the tenant's disk budget, by instance. */
+  readonly #counted = new Map<string, string[]>();
   /** Entries of packages whose unpacked bytes are counted for their tenants. */
   readonly #measured = new Set<string>();
   /** False until all mounted entries of an earlier boot are registered. */
@@ -139,6 +126,18 @@ export class CodeStore {
     }
     // The sandbox checks the path again when it mounts it.
     return placed(source.path, true, false);
+  }
+
+  /**
+   * Returns a directory with the files of these packages, where the files of later ones replace those of
+   * earlier ones. It stays until `release`. Fails as `place` does.
+   */
+  async placeLayers(tenant: string, sha256s: readonly string[], instanceId: string): Promise<string> {
+    const [only = '', ...others] = sha256s;
+    if (others.length === 0) return await this.directory({ storage: 'package', tenant, sha256: only }, instanceId);
+    const path = await this.directory({ storage: 'layers', tenant, sha256s }, instanceId);
+    await this.#count(tenant, `layers ${tenant} ${basename(path)}`, instanceId, path);
+    return path;
   }
 
   /**
@@ -188,7 +187,7 @@ export class CodeStore {
    */
   async unpackUpload(tenant: string, sha256: string, archive: string): Promise<number> {
     const entry = this.#entryOf({ storage: 'package', tenant, sha256 });
-    const bytes = await sizeOf(await this.#once(entry, 'kept', async () => archive));
+    const bytes = await sizeOf(await this.#once(entry, 'kept', [async () => archive]));
     await this.#trim();
     return bytes;
   }
@@ -202,7 +201,7 @@ export class CodeStore {
   /** Releases the code of a removed instance: deletes its copy, and unused cached objects above the limit. */
   async release(instanceId: string): Promise<void> {
     for (const entry of this.#users.keys()) this.#unuse(entry, instanceId);
-    this.#options.disk.release(this.#counted.get(instanceId) ?? '', instanceId);
+    for (const item of this.#counted.get(instanceId) ?? []) this.#options.disk.release(item, instanceId);
     this.#counted.delete(instanceId);
     await this.#options.removals.remove(join(this.#copyDir, instanceId));
     await this.#trim();
@@ -254,7 +253,7 @@ export class CodeStore {
   /** Counts the bytes for the tenant. If this fails, the caller of `place` calls `release`. */
   async #count(tenant: string, item: string, instanceId: string, path: string): Promise<void> {
     await this.#options.disk.acquire(tenant, item, instanceId, () => sizeOf(path));
-    this.#counted.set(instanceId, item);
+    this.#counted.set(instanceId, [...(this.#counted.get(instanceId) ?? []), item]);
   }
 
   #entryOf(source: CachedSource): string {
@@ -284,12 +283,22 @@ export class CodeStore {
   }
 
   #fetched(source: CachedSource, entry: string): Promise<string> {
-    const links = source.storage === 'package' ? 'kept' : 'refused';
-    return this.#once(entry, links, async file => {
-      if (source.storage === 'package') return await this.#archive(source, file);
-      await fetchObject(source.object, this.#options.s3, file, this.#options.maxArchiveBytes);
-      return file;
-    });
+    if (source.storage === 's3') {
+      const { s3, maxArchiveBytes } = this.#options;
+      const fetch = async (file: string) => {
+        await fetchObject(source.object, s3, file, maxArchiveBytes);
+        return file;
+      };
+      return this.#once(entry, 'refused', [fetch]);
+    }
+    const { tenant } = source;
+    const sha256s = source.storage === 'layers' ? source.sha256s : [source.sha256];
+    const fetches = sha256s.map(
+      (sha256): Fetch =>
+        file =>
+          this.#archive(tenant, sha256, file),
+    );
+    return this.#once(entry, 'kept', fetches);
   }
 
   async #measure({ tenant, sha256 }: PackageSource, entry: string, path: string): Promise<void> {
@@ -298,23 +307,23 @@ export class CodeStore {
     this.#measured.add(entry);
   }
 
-  /** Returns the unpacked directory. Concurrent calls for an entry share one download. */
-  #once(entry: string, links: 'kept' | 'refused', fetch: Fetch): Promise<string> {
+  /** Returns the directory of the unpacked archives. Concurrent calls for an entry share one download. */
+  #once(entry: string, links: 'kept' | 'refused', fetches: readonly Fetch[]): Promise<string> {
     let fetching = this.#fetching.get(entry);
     if (!fetching) {
-      fetching = this.#fetch(fetch, join(this.#cacheDir, entry), links).finally(() => this.#fetching.delete(entry));
+      fetching = this.#fetch(fetches, join(this.#cacheDir, entry), links).finally(() => this.#fetching.delete(entry));
       this.#fetching.set(entry, fetching);
     }
     return fetching;
   }
 
-  async #archive({ tenant, sha256 }: PackageSource, file: string): Promise<string> {
+  async #archive(tenant: string, sha256: string, file: string): Promise<string> {
     const { packages } = this.#options;
     if (packages === undefined) throw failedPrecondition(`the code package does not exist: ${codeUrl(sha256)}`);
     return await packages.archive(tenant, sha256, file);
   }
 
-  async #fetch(fetch: Fetch, target: string, links: 'kept' | 'refused'): Promise<string> {
+  async #fetch(fetches: readonly Fetch[], target: string, links: 'kept' | 'refused'): Promise<string> {
     if (await isDirectory(target)) {
       const now = new Date();
       await utimes(target, now, now);
@@ -322,13 +331,13 @@ export class CodeStore {
     }
     const work = join(this.#workDir, randomUUID());
     try {
-      await mkdir(join(work, 'code'), { recursive: true, mode: 0o711 });
-      const archive = await fetch(join(work, 'archive'));
-      await unpack(archive, join(work, 'code'), {
-        maxBytes: this.#options.maxUnpackedBytes,
-        maxEntries: this.#options.maxEntries,
-        links,
-      });
+      const { maxUnpackedBytes: maxBytes, maxEntries } = this.#options;
+      for (const [index, fetch] of fetches.entries()) {
+        const files = join(work, index === 0 ? 'code' : `layer-${index}`);
+        await mkdir(files, { recursive: true, mode: 0o711 });
+        await unpack(await fetch(join(work, `archive-${index}`)), files, { maxBytes, maxEntries, links });
+        if (index > 0) await moveOver(files, join(work, 'code'));
+      }
       await mkdir(this.#cacheDir, { recursive: true, mode: 0o711 });
       // Atomic for crashes of the service: `sweep` removes the residue. After a crash of the machine, this
       // name is not used any more.
@@ -387,21 +396,6 @@ const BOOT = '.';
 
 /** Returns the path of an archive; may write it to `file`. */
 type Fetch = (file: string) => Promise<string>;
-type PackageSource = Extract<CodeSource, { readonly storage: 'package' }>;
-type CachedSource = Extract<CodeSource, { readonly storage: 's3' | 'package' }>;
-
-/**
- * Returns the cache key. A new revision is a new entry, so an object that was replaced under its name is
- * downloaded again. A package is identified by its content.
- */
-function cacheKey(source: CachedSource): string {
-  const parts = source.storage === 'package' ? ['package', source.tenant, source.sha256] : partsOf(source);
-  return createHash('sha256').update(JSON.stringify(parts)).digest('hex');
-}
-
-function partsOf({ object, revision }: Extract<CodeSource, { readonly storage: 's3' }>): readonly string[] {
-  return [object.bucketUrl, object.bucketId, object.objectId, object.sha512, object.token, revision];
-}
 
 /** Removes the path from a system error: clients must not learn the service's directories. */
 function withoutPaths(error: unknown): string {

@@ -24,6 +24,7 @@ import {
   text,
   wrongAt,
 } from './kind.ts';
+import { checkLambdaLayers, LAMBDA_LAYERS_DOC } from './lambda-layers.ts';
 import { LIMITS } from './limits.ts';
 import { type Checked, type Problem, Problems } from './problem.ts';
 import { type RequestedSandboxType, SANDBOX_TYPES } from './sandbox-types.ts';
@@ -195,7 +196,7 @@ export const FUNCTION_FIELDS: Fields<FunctionSpec> = {
   ),
   customResources: optional<FunctionSpec['customResources']>(record(resource), null),
   tags: optional<FunctionSpec['tags']>(record(shortText), null),
-  layers: optional<FunctionSpec['layers']>(anyList(MAX_LIST_ITEMS), null),
+  layers: optional<FunctionSpec['layers']>(anyList(MAX_LIST_ITEMS), null, LAMBDA_LAYERS_DOC),
   device: optional(anyObject, {}),
   poolId: optional(text({ maxChars: 64 }), ''),
   idleTime: optional(integer({ min: -1, max: SECONDS.max }), 0, 'Seconds.'),
@@ -289,12 +290,11 @@ function checkTogether(spec: FunctionSpec, problems: Problems): void {
     problems.add('codePath', `must be ${CODE_URL_SHAPE} for storageType package, got "${spec.codePath}"`);
     return;
   }
-  const { runtime, handler, extendedHandler } = spec;
-  const { initializer } = extendedHandler;
-  const wrongProfile = httpProfileProblem(spec.httpProfile, { runtime, handler, initializer });
+  const wrongProfile = httpProfileProblem(spec.httpProfile, { ...spec, ...spec.extendedHandler });
   if (wrongProfile !== null) problems.add('httpProfile', wrongProfile);
   if (spec.expose?.port) checkAddress(spec, problems);
   if (spec.validateInput && !hasInputSchema(spec)) problems.add('validateInput', 'needs an inputSchema');
+  checkLambdaLayers(spec, problems.add);
   if (spec.kind !== 'faas') return;
   if (spec.handler === '') problems.add('handler', 'is required for kind faas');
   if (spec.storageType === '') {

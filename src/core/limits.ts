@@ -9,6 +9,8 @@ export const LIMITS = {
   invokeBodyBytes: 6 * 1024 * 1024,
   /** A zip that a client of AWS Lambda sends in a request. */
   lambdaZipBytes: 50 * 1024 * 1024,
+  /** Layers of a function with the runtime `lambda`. */
+  lambdaLayers: 5,
   /** The largest result of a handler, as JSON. */
   responseBodyBytes: 6 * 1024 * 1024,
   /** D: nested arrays and objects in an event and in a result. */

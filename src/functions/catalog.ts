@@ -1,4 +1,4 @@
-import type { CodeSource } from '../code/code-store.ts';
+import type { CodeSource } from '../code/code-source.ts';
 import type { Expose } from '../core/address.ts';
 import type { DependencyMode } from '../core/dependencies.ts';
 import type { HttpProfileName } from '../core/http-profiles.ts';
@@ -25,6 +25,8 @@ export interface FunctionDefinition {
   readonly preStop: string;
   readonly code: CodeSource;
   readonly dependencies?: DependencyMode;
+  /** SHA-256 of the code packages that are its layers for AWS Lambda. Absent: none. */
+  readonly lambdaLayers?: readonly string[];
   readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
   readonly ports: readonly PortSpec[];
   readonly mounts: readonly MountSpec[];

@@ -1,10 +1,11 @@
 import type { CodeSubject } from '../builds/code-dependencies.ts';
-import type { CodeSource } from '../code/code-store.ts';
+import type { CodeSource } from '../code/code-source.ts';
 import type { ExecutorDefaults } from '../core/agent.ts';
 import { CODE_TARGET } from '../core/code-package.ts';
 import { SERVICE_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
 import { codePackageOf, type FunctionSpec, type FunctionVersion } from '../core/function.ts';
+import { lambdaLayersOf } from '../core/lambda-layers.ts';
 import { runsImages } from '../core/sandbox-types.ts';
 import { formatUrn, parseUrn } from '../core/urn.ts';
 import { toAgentFunction } from '../registry/agent-functions.ts';
@@ -75,6 +76,7 @@ function toDefinition(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefau
   const hasImage = runsImages(sandboxType);
   const scale = spec.autoScaleConfig;
   const oneshot = isOneshot(spec.schedulePolicies);
+  const lambdaLayers = lambdaLayersOf(spec);
   return {
     urn: fn.urn,
     tenant: fn.tenant,
@@ -89,6 +91,7 @@ function toDefinition(fn: FunctionVersion, { defaultSandboxType }: ExecutorDefau
     preStop: runs.preStop,
     code: codeSource(fn, hasImage),
     ...(spec.dependencies !== '' && { dependencies: spec.dependencies }),
+    ...(lambdaLayers.length > 0 && { lambdaLayers }),
     rootfs: { type: hasImage ? 'image' : 'host', imageUrl: runs.imageUrl, user: runs.user },
     ports: runs.ports,
     mounts: runs.mounts,

@@ -1,4 +1,5 @@
-import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -49,6 +50,9 @@ afterEach(async () => {
   rmSync(codeDir, { recursive: true, force: true });
 });
 
+/** Code packages by their SHA-256: paths of archives. */
+const archives = new Map<string, string>();
+
 function newLauncher(
   changes: Partial<Pick<InstancesOptions, 'adoption' | 'insertUnder' | 'cheapDrivers'>> = {},
 ): SandboxLauncher {
@@ -78,10 +82,11 @@ function newLauncher(
       policy: { closed: [], allow: null },
       removals: removalsIn(dataDir),
       s3: { endpoint: '', region: '', accessKeyId: '', secretAccessKey: '', allowedEndpoints: [] },
+      packages: { archive: async (_, sha256) => archives.get(sha256) ?? '', unpacked: async () => undefined },
       maxCacheBytes: 0,
       maxArchiveBytes: 0,
-      maxUnpackedBytes: 0,
-      maxEntries: 0,
+      maxUnpackedBytes: 1_000_000,
+      maxEntries: 100,
     }),
     nodeId: 'node-1',
     createTimeoutMs: 10_000,
@@ -136,6 +141,37 @@ describe('a launched instance', () => {
       [instance.id, fn().urn, 'r1'],
     ]);
     expect(driver.starts[0]?.mounts).toContainEqual({ source: codeDir, target: '/opt/function/code', readonly: true });
+  });
+
+  it('layers for AWS Lambda are mounted below /opt, and stay for an instance that a later service adopts', async () => {
+    const layered = { runtime: 'lambda', lambdaLayers: ['one', 'two'] };
+    for (const name of layered.lambdaLayers) {
+      mkdirSync(join(codeDir, name, 'python'), { recursive: true });
+      writeFileSync(join(codeDir, name, 'python', `${name}.py`), '');
+      archives.set(name, join(codeDir, `${name}.tgz`));
+      execFileSync('tar', ['-czf', join(codeDir, `${name}.tgz`), '-C', join(codeDir, name), 'python']);
+    }
+    const first = await newLauncher().launch(fn(layered), KEY, HELD_FOR_GOOD);
+    const mount = driver.starts[0]?.platformMounts?.find(({ target }) => target === '/opt/python');
+    const source = mount?.source ?? '';
+    expect({ files: readdirSync(source).sort(), readonly: mount?.readonly }).toEqual({
+      files: ['one.py', 'two.py'],
+      readonly: true,
+    });
+    await closeServer();
+    const [adopted] = await adopt(() => undefined);
+    expect([adopted?.id, existsSync(source)]).toEqual([first.id, true]);
+    await adopted?.stop();
+    await vi.waitFor(() => expect(existsSync(source)).toBe(false), { timeout: 90_000 });
+  });
+
+  it('a layer that cannot be shown fails every call with the reason', async () => {
+    mkdirSync(join(codeDir, 'three/rookery'), { recursive: true });
+    archives.set('three', join(codeDir, 'three.tgz'));
+    execFileSync('tar', ['-czf', join(codeDir, 'three.tgz'), '-C', join(codeDir, 'three'), 'rookery']);
+    const launching = newLauncher().launch(fn({ runtime: 'lambda', lambdaLayers: ['three'] }), KEY, HELD_FOR_GOOD);
+    await expect(launching).rejects.toThrow(CodeFailure);
+    await expect(launching).rejects.toThrow('the name "rookery" at its top is reserved');
   });
 
   it('a stopped instance leaves no sandbox and no record', async () => {

@@ -1,8 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import type { CodeStore, PlacedCode } from '../code/code-store.ts';
+import { mountsBelow } from '../code/layer-files.ts';
 import { USER_CODES } from '../core/codes.ts';
 import { failedPrecondition, ServiceError } from '../core/error.ts';
-import type { InstanceSpec } from '../core/instance.ts';
+import type { InstanceSpec, MountSpec } from '../core/instance.ts';
+import { LAMBDA_LAYERS_ROOT } from '../core/lambda-layers.ts';
 import { LAMBDA_RUNTIME, LAMBDA_TASK_ROOT } from '../core/lambda-name.ts';
 import type { Lease } from '../core/lease.ts';
 import { runsInCluster } from '../core/sandbox-types.ts';
@@ -50,6 +52,8 @@ interface FunctionInstanceSpec {
   readonly key: GroupKey;
   /** Host path that is mounted as its code. */
   readonly codeSource: string;
+  /** Host path of its layers for AWS Lambda. Absent: it has none. */
+  readonly layersSource?: string;
   readonly stopGraceMs: number;
   readonly stuckGraceMs: number;
 }
@@ -108,7 +112,10 @@ export class SandboxLauncher implements InstanceLauncher {
     const { codeStore, nodeId } = this.#options;
     // Keeps the code of every instance that is not known to be dead.
     const rows = await this.#instances.rows.listWithSandbox(nodeId, 'function');
-    for (const row of rows) codeStore.adopt(specOf(row).codeSource, row.id);
+    for (const row of rows) {
+      const { codeSource, layersSource = '' } = specOf(row);
+      for (const source of [codeSource, layersSource]) codeStore.adopt(source, row.id);
+    }
     await codeStore.sweep(new Set(rows.map(row => row.id)));
     this.#onAdopted = onLate;
     return this.#inherited.splice(0);
@@ -123,7 +130,8 @@ export class SandboxLauncher implements InstanceLauncher {
   async #launch(id: string, fn: FunctionDefinition, key: GroupKey, lease: Lease): Promise<FunctionInstance> {
     const startedMs = performance.now();
     const placed = asTask(fn, await this.#place(id, fn));
-    const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed), id);
+    const layers = await this.#placeLambdaLayers(id, fn);
+    const spec = await this.#withLayer(toInstanceSpec(id, fn, key, placed, layers?.mounts ?? []), id);
     const secret = newSecret();
     const driver = await this.#options.drivers(fn.sandboxType);
     const start = toStart(driver, { id, secret }, await withSecrets(spec, this.#options.secrets), this.#options);
@@ -134,6 +142,7 @@ export class SandboxLauncher implements InstanceLauncher {
       revisionId: fn.revisionId,
       key,
       codeSource: placed.mount?.source ?? '',
+      ...(layers !== null && { layersSource: layers.source }),
       stopGraceMs,
       stuckGraceMs: fn.preStop === '' ? STUCK_GRACE_MS : stopGraceMs,
     };
@@ -177,6 +186,18 @@ export class SandboxLauncher implements InstanceLauncher {
     try {
       await this.#options.codeStore.checkMounts(fn.mounts);
       return await this.#options.codeStore.place(fn.code, id, fn.tenant);
+    } catch (error) {
+      throw asLoadFailure(error);
+    }
+  }
+
+  /** Places the layers for AWS Lambda. Returns null if the function has none. */
+  async #placeLambdaLayers(id: string, { tenant, sandboxType, lambdaLayers }: FunctionDefinition) {
+    if (lambdaLayers === undefined) return null;
+    try {
+      const source = await this.#options.codeStore.placeLayers(tenant, lambdaLayers, id);
+      const mounts = await mountsBelow(source, LAMBDA_LAYERS_ROOT, !runsInCluster(sandboxType));
+      return { source, mounts };
     } catch (error) {
       throw asLoadFailure(error);
     }
@@ -319,6 +340,7 @@ function toInstanceSpec(
   fn: FunctionDefinition,
   key: GroupKey,
   placed: Awaited<ReturnType<CodeStore['place']>>,
+  layers: readonly MountSpec[],
 ): InstanceSpec {
   const code = placed.mount === null ? [] : [placed.mount];
   // The code of this machine is missing on the machines of a cluster. A platform mount transfers it.
@@ -342,7 +364,7 @@ function toInstanceSpec(
     env: fn.environment,
     workspace: '',
     mounts: isHandedIn ? fn.mounts : [...code, ...fn.mounts],
-    platformMounts: isHandedIn ? code : [],
+    platformMounts: isHandedIn ? [...code, ...layers] : layers,
     ...(fn.dependencies !== undefined && { dependencies: fn.dependencies }),
     ...((fn.poolId !== '' || poolLabels.length > 0) && { pool: { id: fn.poolId, labels: poolLabels } }),
     sessionContext: key.sessionContext,

@@ -1,4 +1,6 @@
+import { codeUrl } from '../core/code-package.ts';
 import { codePackageOf, type FunctionSpec, type FunctionUpdate, mergeUpdate } from '../core/function.ts';
+import { lambdaLayersOf } from '../core/lambda-layers.ts';
 import { LIMITS } from '../core/limits.ts';
 import {
   DEFAULT_VERSION_GAP_MS,
@@ -138,7 +140,7 @@ export async function deleteFunction(
 }
 
 /**
- * Checks that the package and the secrets of a function exist, in the transaction that writes the reference.
+ * Checks that the packages and the secrets of a function exist, in the transaction that writes the reference.
  * From then on the reference protects them from removal.
  */
 async function holdUsed(
@@ -150,6 +152,10 @@ async function holdUsed(
   const sha256 = codePackageOf(spec);
   if (sha256 !== null && !(await useCodePackage(transaction, tenant, sha256, nowMs))) {
     throw wrongForStored(`codePath: the code package does not exist: ${spec.codePath}`);
+  }
+  for (const layer of lambdaLayersOf(spec)) {
+    if (await useCodePackage(transaction, tenant, layer, nowMs)) continue;
+    throw wrongForStored(`layers: the code package does not exist: ${codeUrl(layer)}`);
   }
   const missing = await missingSecret(transaction, tenant, spec.environment);
   if (missing !== null) {

@@ -193,7 +193,7 @@ show(sorted(each['FunctionName'] for each in client.list_functions()['Functions'
         invalid('ZipFile is required'),
       ],
       ...[invalid('Runtime must be python3.*'), invalid('Handler is required'), invalid('MemorySize must be between')],
-      ...[invalid('Layers is not supported'), invalid('Environment.Variables'), invalid('FunctionName "Upper_Case"')],
+      ...[invalid('Layers[0] names no layer'), invalid('Environment.Variables'), invalid('FunctionName "Upper_Case"')],
       ...[invalid('code in S3 is not supported'), invalid('images are not supported'), UNKNOWN, UNKNOWN],
       ...[invalid('Timeout must be between'), error('UnknownOperationException', 404, 'PUT /lambda/'), ['right']],
     ]);

@@ -1132,7 +1132,7 @@ export type RegisterFunctionRequest = {
   concurrentNum?: number | string;
   customResources?: Record<string, number>;
   tags?: Record<string, string>;
-  /** Values of any shape, at most 100 levels deep. */
+  /** With runtime `lambda`: code packages (`code://<sha256>`) whose files are below `/opt`. Others store it. */
   layers?: unknown[];
   /** Values of any shape, at most 100 levels deep. */
   device?: Record<string, unknown>;
@@ -1482,7 +1482,7 @@ export type UpdateFunctionRequest = {
   concurrentNum?: number | string;
   customResources?: Record<string, number>;
   tags?: Record<string, string>;
-  /** Values of any shape, at most 100 levels deep. */
+  /** With runtime `lambda`: code packages (`code://<sha256>`) whose files are below `/opt`. Others store it. */
   layers?: unknown[];
   /** Values of any shape, at most 100 levels deep. */
   device?: Record<string, unknown>;

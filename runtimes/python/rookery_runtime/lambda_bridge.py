@@ -7,9 +7,11 @@ time. A program that ends, or whose call is cancelled, is started again for the 
 """
 import base64
 import codecs
+import glob
 import json
 import os
 import queue
+import subprocess
 import threading
 import time
 
@@ -31,6 +33,10 @@ _SHOWN_CHARS = 24 * 1024
 _END_OF_HEAD = b'\0' * 8
 #: A caller with `bytes` in this header reads the chunks of a response as they are.
 _STREAM_HEADER = 'x-rookery-response-stream'
+#: The directory that shows the files of layers.
+_LAYERS = '/opt'
+_PYTHON_VERSION = 'import sys; print("%d.%d" % sys.version_info[:2])'
+_NODE_VERSION = 'process.versions.node.split(".")[0]'
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -80,8 +86,8 @@ class _Code(object):
         self._api.reset(self._max_result_bytes)
         env = dict(os.environ)
         root = env['LAMBDA_TASK_ROOT']
-        env['PYTHONPATH'] = root if not env.get('PYTHONPATH') else root + os.pathsep + env['PYTHONPATH']
         try:
+            self._add_paths(env, root)
             self._program = HttpProgram(self._argv(root), env)
         except NotServing as failure:
             raise CallFailure(protocol.CODE_LOAD, 'cannot load the handler %s: %s' % (self._handler, failure))
@@ -97,10 +103,19 @@ class _Code(object):
             self._program.kill()
             raise
 
+    def _add_paths(self, env, root):
+        """Adds the directories of the code and of its layers to the paths, in the order of AWS Lambda."""
+        python = _versions_of('python/lib/python%s/site-packages', ['python3', '-c', _PYTHON_VERSION])
+        _extend(env, 'PYTHONPATH', [root] + python + _existing('python'), is_first=True)
+        node = [] if self._node == '' else _versions_of('nodejs/node%s/node_modules', [self._node, '-p', _NODE_VERSION])
+        _extend(env, 'NODE_PATH', node + _existing('nodejs/node_modules'), is_first=True)
+        _extend(env, 'LD_LIBRARY_PATH', _existing('lib'))
+        _extend(env, 'PATH', _existing('bin'))
+
     def _argv(self, root):
-        bootstrap = os.path.join(root, 'bootstrap')
-        if os.path.isfile(bootstrap) and os.access(bootstrap, os.X_OK):
-            return [bootstrap]
+        for bootstrap in (os.path.join(root, 'bootstrap'), os.path.join(_LAYERS, 'bootstrap')):
+            if os.path.isfile(bootstrap) and os.access(bootstrap, os.X_OK):
+                return [bootstrap]
         module = os.path.join(root, self._handler.rpartition('.')[0])
         ends = [end for end in ('.py', '.js', '.mjs', '.cjs') if os.path.isfile(module + end)]
         if ends and ends[0] != '.py':
@@ -235,6 +250,31 @@ class _RawChunks(object):
         # An empty chunk tells an empty stream from the value None.
         if not self._has_any:
             self._stream.write_raw(b'')
+
+
+def _existing(name):
+    """Returns a list with this directory of the layers, or an empty list if no layer has it."""
+    path = os.path.join(_LAYERS, name)
+    return [path] if os.path.isdir(path) else []
+
+
+def _versions_of(form, command):
+    """Returns a list with the directory of the layers for the version that the command prints. Runs it only if needed."""
+    if not glob.glob(os.path.join(_LAYERS, form % '*')):
+        return []
+    try:
+        version = subprocess.check_output(command).decode('ascii').strip()
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        raise NotServing('the version of %s cannot be read: %s' % (command[0], error))
+    return _existing(form % version)
+
+
+def _extend(env, name, paths, is_first=False):
+    """Adds paths to a variable: before its value if `is_first`, else behind it."""
+    before = [env[name]] if env.get(name) else []
+    together = paths + before if is_first else before + paths
+    if together:
+        env[name] = os.pathsep.join(together)
 
 
 def _value(body):

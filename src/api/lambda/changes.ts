@@ -8,7 +8,7 @@ import { LIMITS } from '../../core/limits.ts';
 import { FUNCTION_NAME_FORMAT, isFunctionName, LATEST } from '../../core/urn.ts';
 import { functionExists, staleRevision } from '../../registry/errors.ts';
 import type { FunctionRegistry } from '../../registry/functions.ts';
-import { CodeUploads, type CodeUploadsOptions } from './code-uploads.ts';
+import { CODE_BODY_BYTES, type CodeUploads } from './code-uploads.ts';
 import {
   answering,
   type ByName,
@@ -20,6 +20,7 @@ import {
   readNamed,
   type SizeReads,
 } from './configuration.ts';
+import { fromLambdaLayers } from './layers.ts';
 import {
   type ConfigurationRequest,
   type CreateRequest,
@@ -32,11 +33,10 @@ import { checkVersionFits, publishVersion, type VersionChanges } from './version
 
 export interface FunctionChangesOptions {
   readonly registry: Pick<FunctionRegistry, 'get' | 'register' | 'update'> & VersionChanges;
-  readonly code: CodeUploadsOptions & { readonly packages: SizeReads };
+  readonly uploads: CodeUploads;
+  readonly packages: SizeReads;
 }
 
-/** A zip in Base64, and space for the other fields. */
-const CODE_BODY_BYTES = Math.ceil((LIMITS.lambdaZipBytes * 4) / 3) + LIMITS.requestBodyBytes;
 /** Attempts of an update while other clients change the function. */
 const ATTEMPTS = 5;
 
@@ -49,7 +49,7 @@ export function addFunctionChanges(
 ): void {
   const changes = new FunctionChanges(options);
   const answer = (reply: FastifyReply, tenant: string, change: () => Promise<FunctionFacts>) =>
-    answering(reply, async () => await describeFunction(await change(), tenant, options.code.packages));
+    answering(reply, async () => await describeFunction(await change(), tenant, options.packages));
   const bodyLimit = CODE_BODY_BYTES;
   app.post(path, { bodyLimit, ...optionsOf('write', path) }, (request, reply) =>
     answer(reply.code(201), request.tenant, () => changes.create(request.tenant, request.body)),
@@ -71,7 +71,7 @@ class FunctionChanges {
 
   constructor(options: FunctionChangesOptions) {
     this.#options = options;
-    this.#uploads = new CodeUploads(options.code);
+    this.#uploads = options.uploads;
   }
 
   async create(tenant: string, body: unknown): Promise<FunctionFacts> {
@@ -155,7 +155,7 @@ function toSpec(name: string, codePath: string, wanted: CreateRequest): Function
   const { Handler: handler, MemorySize: memory, Timeout: timeout, Description: description, Tags: tags } = wanted;
   const read = readRegister({
     ...{ name, kind: 'faas', runtime: LAMBDA_RUNTIME, storageType: 'package', codePath },
-    ...{ handler, memory, timeout, description, tags, cpu: cpuOf(memory) },
+    ...{ handler, memory, timeout, description, tags, cpu: cpuOf(memory), layers: fromLambdaLayers(wanted.Layers) },
     environment: fromLambdaVariables(wanted.Environment.Variables),
   });
   if (!read.ok) throw invalidValue(read.problems.join('; '));
@@ -167,10 +167,15 @@ function toChanges(spec: FunctionSpec, wanted: ConfigurationRequest): Partial<Fu
   if (Runtime !== undefined && Runtime !== spec.runtime && spec.runtime !== LAMBDA_RUNTIME) {
     throw invalidValue(`Runtime of a function cannot change: it is "${spec.runtime}", got "${Runtime}"`);
   }
+  const layers = wanted.Layers === undefined ? undefined : fromLambdaLayers(wanted.Layers);
+  if (layers && spec.runtime !== LAMBDA_RUNTIME) {
+    throw invalidValue(`Layers need the runtime ${LAMBDA_RUNTIME}: that of the function is "${spec.runtime}"`);
+  }
   return {
     ...(handler !== undefined && { handler }),
     ...(timeout !== undefined && { timeout }),
     ...(description !== undefined && { description }),
+    ...(layers !== undefined && spec.runtime === LAMBDA_RUNTIME && { layers }),
     ...(wanted.Environment !== undefined && { environment: fromLambdaVariables(wanted.Environment.Variables) }),
     ...(memory !== undefined && { memory }),
     // A share of the processor that was registered by itself stays.

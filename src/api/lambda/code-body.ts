@@ -7,6 +7,8 @@ const LARGE_BYTES = 1024 * 1024;
 /** Characters of Base64 that are decoded in one turn of the event loop. A multiple of 4. */
 const SLICE_CHARS = 256 * 1024;
 const FIELD = '"ZipFile"';
+/** Fields of requests that have a `ZipFile`. */
+const CODE_FIELDS = ['Code', 'Content'];
 const COLON = 0x3a;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -23,7 +25,10 @@ export async function readCodeBody(bytes: Buffer): Promise<JsonObject> {
   const mark = randomUUID();
   const sent = readBody(Buffer.concat([bytes.subarray(0, text.from), Buffer.from(mark), bytes.subarray(text.to)]));
   if (sent.ZipFile === mark) return { ...sent, ZipFile: zip };
-  if (isJsonObject(sent.Code) && sent.Code.ZipFile === mark) return { ...sent, Code: { ...sent.Code, ZipFile: zip } };
+  for (const name of CODE_FIELDS) {
+    const part = sent[name];
+    if (isJsonObject(part) && part.ZipFile === mark) return { ...sent, [name]: { ...part, ZipFile: zip } };
+  }
   // The text belongs to another field, or a second field of this name follows.
   return readBody(bytes);
 }

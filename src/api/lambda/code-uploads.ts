@@ -13,6 +13,8 @@ export interface CodeUploadsOptions {
   readonly unpacker: Unpacker;
 }
 
+/** A zip in Base64, and space for the other fields. */
+export const CODE_BODY_BYTES = Math.ceil((LIMITS.lambdaZipBytes * 4) / 3) + LIMITS.requestBodyBytes;
 /** Uploads of one replica at a time. Each holds its zip in memory. */
 const MAX_OPEN = 4;
 const NO_BYTES = Buffer.alloc(0);

@@ -2,6 +2,7 @@ import type { FastifyContextConfig, FastifyReply, FastifyRequest, RouteShorthand
 import type { CodePackages } from '../../code/code-packages.ts';
 import { parseCodeUrl } from '../../core/code-package.ts';
 import type { FunctionVersion } from '../../core/function.ts';
+import { lambdaLayersOf, lambdaLayerVersionArn } from '../../core/lambda-layers.ts';
 import {
   type LambdaFunction,
   lambdaArn,
@@ -18,7 +19,9 @@ import { toLambdaVariables } from './variables.ts';
 /** The fields of a function's record that this API shows. */
 export interface FunctionFacts {
   readonly name: string;
+  readonly kind: string;
   readonly runtime: string;
+  readonly layers: readonly unknown[] | null;
   readonly handler: string;
   readonly memory: number;
   /** Seconds. */
@@ -83,6 +86,7 @@ export function invalidValue(message: string): LambdaError {
 export function toConfiguration(fn: FunctionFacts, codeSize?: number): object {
   const version = lambdaVersion(fn.versionNumber);
   const variables = toLambdaVariables(fn.environment);
+  const layers = lambdaLayersOf(fn);
   return {
     FunctionName: shortLambdaName(fn.name),
     FunctionArn: version === '$LATEST' ? lambdaArn(fn.name) : `${lambdaArn(fn.name)}:${version}`,
@@ -96,6 +100,7 @@ export function toConfiguration(fn: FunctionFacts, codeSize?: number): object {
     Version: version,
     RevisionId: fn.revisionId,
     ...codeFacts(fn),
+    ...(layers.length > 0 && { Layers: layers.map(sha256 => ({ Arn: lambdaLayerVersionArn(sha256) })) }),
     ...(codeSize !== undefined && { CodeSize: codeSize }),
     State: 'Active',
     LastUpdateStatus: 'Successful',

@@ -18,6 +18,7 @@ import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts
 import { EventStream } from '../functions/event-stream.ts';
 import { LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { addFunctionChanges, type FunctionChangesOptions } from './changes.ts';
+import { CodeUploads, type CodeUploadsOptions } from './code-uploads.ts';
 import type { RouteOptions } from './configuration.ts';
 import {
   functionError,
@@ -30,6 +31,7 @@ import {
 } from './failures.ts';
 import { addLambdaLists, type FunctionReads } from './functions.ts';
 import type { AwsKeyStore } from './key-routes.ts';
+import { addLayerRoute } from './layers.ts';
 import { readLogTail } from './log-tail.ts';
 import { RESPONSE_STREAM, streamEnd } from './response-stream.ts';
 import { sendLambdaRefusal, signatureGates } from './signature-gate.ts';
@@ -39,7 +41,7 @@ export interface LambdaRoutesOptions {
   readonly functions: FunctionInvoker;
   readonly asyncCalls: AsyncCalls;
   readonly registry: FunctionReads['registry'] & FunctionChangesOptions['registry'];
-  readonly code: FunctionChangesOptions['code'];
+  readonly code: CodeUploadsOptions & Pick<FunctionChangesOptions, 'packages'>;
   /** True if this entry also changes functions. */
   readonly canChange: boolean;
   /** Keys that sign requests. */
@@ -53,6 +55,7 @@ export interface LambdaRoutesOptions {
 /** The path below which clients of AWS Lambda find their API. */
 export const LAMBDA_PREFIX = '/lambda';
 export const LAMBDA_FUNCTIONS = `${LAMBDA_PREFIX}/2015-03-31/functions`;
+const LAMBDA_LAYERS = `${LAMBDA_PREFIX}/2018-10-31/layers`;
 /** The path of invocations whose response is a stream, which have a later version of the API. */
 const STREAMED_INVOCATIONS = `${LAMBDA_PREFIX}/2021-11-15/functions/:name/response-streaming-invocations`;
 const EMPTY_EVENT = Buffer.from('{}');
@@ -103,7 +106,9 @@ export function addLambdaRoutes(app: FastifyInstance, options: LambdaRoutesOptio
   const { registry, code, canChange } = options;
   addLambdaLists(app, LAMBDA_FUNCTIONS, { registry, packages: code.packages }, optionsOf);
   if (canChange) {
-    addFunctionChanges(app, LAMBDA_FUNCTIONS, { registry, code }, optionsOf);
+    const uploads = new CodeUploads(code);
+    addFunctionChanges(app, LAMBDA_FUNCTIONS, { registry, uploads, packages: code.packages }, optionsOf);
+    addLayerRoute(app, LAMBDA_LAYERS, uploads, optionsOf);
     addVersionChanges(app, LAMBDA_FUNCTIONS, registry, optionsOf);
   }
   addUnknownOperations(app, optionsOf);

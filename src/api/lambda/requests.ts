@@ -1,7 +1,7 @@
 import { variables } from '../../core/environment.ts';
 import { FUNCTION_FIELDS } from '../../core/function.ts';
 import { failAtFirst, isJsonObject, type JsonObject, readBody } from '../../core/json.ts';
-import { boolean, type Kind, kindOf, oneOf, text, wrongAt } from '../../core/kind.ts';
+import { boolean, type Kind, kindOf, list, oneOf, text, wrongAt } from '../../core/kind.ts';
 import { type Fields, kept, type ObjectKind, object, optional, required } from '../../core/shape.ts';
 import { readCodeBody } from './code-body.ts';
 
@@ -16,6 +16,8 @@ export interface FunctionSettings {
   readonly Timeout: number;
   readonly Description: string;
   readonly Environment: { readonly Variables: Readonly<Record<string, string>> };
+  /** ARNs of layers. */
+  readonly Layers: readonly string[];
 }
 
 /** The place of the code. Empty texts: not sent. */
@@ -46,6 +48,15 @@ export interface CodeUpdateRequest extends CodeRequest {
   readonly RevisionId: string;
 }
 
+/** The body of PublishLayerVersion. The answer repeats every field except the content. */
+export interface LayerRequest {
+  readonly Content: CodeRequest;
+  readonly Description: string;
+  readonly LicenseInfo: string;
+  readonly CompatibleRuntimes: readonly string[];
+  readonly CompatibleArchitectures: readonly string[];
+}
+
 /** The body of PublishVersion. Empty texts: not sent. */
 export interface VersionRequest {
   readonly Description: string;
@@ -54,6 +65,8 @@ export interface VersionRequest {
 }
 
 const shortText = text({ maxChars: 1024 });
+/** Items of a list in a request. */
+const MAX_ITEMS = 100;
 const RUNTIME = /^(python3\.\d{1,2}|nodejs\d{1,2}\.x|provided(\.al2|\.al2023)?|lambda)$/;
 const RUNTIME_SHAPE =
   'python3.*, nodejs*.x or provided.al2023, because code of other languages needs a bootstrap and provided.al2023';
@@ -65,6 +78,7 @@ const SETTINGS: Fields<FunctionSettings> = {
   Timeout: optional(FUNCTION_FIELDS.timeout.kind, 3),
   Description: optional(FUNCTION_FIELDS.description.kind, ''),
   Environment: optional(object({ Variables: optional(variables(text()), {}) }), { Variables: {} }),
+  Layers: optional<readonly string[]>(list(shortText, MAX_ITEMS), []),
 };
 
 const CODE_FIELDS: Fields<CodeRequest> = {
@@ -98,6 +112,14 @@ const CODE_UPDATE = object<CodeUpdateRequest>({
   RevisionId: optional(shortText, ''),
 });
 
+const LAYER = object<LayerRequest>({
+  Content: required(object(CODE_FIELDS)),
+  Description: optional(shortText, ''),
+  LicenseInfo: optional(shortText, ''),
+  CompatibleRuntimes: optional<readonly string[]>(list(shortText, MAX_ITEMS), []),
+  CompatibleArchitectures: optional<readonly string[]>(list(shortText, MAX_ITEMS), []),
+});
+
 const VERSION = object<VersionRequest>({
   Description: optional(FUNCTION_FIELDS.description.kind, ''),
   RevisionId: optional(shortText, ''),
@@ -114,6 +136,10 @@ export function readConfigurationRequest(body: unknown): ConfigurationRequest {
 
 export async function readCodeUpdate(body: unknown): Promise<CodeUpdateRequest> {
   return readSent(CODE_UPDATE, hasBody(body) ? await readCodeBody(body) : {});
+}
+
+export async function readLayerRequest(body: unknown): Promise<LayerRequest> {
+  return readSent(LAYER, hasBody(body) ? await readCodeBody(body) : {});
 }
 
 export function readVersionRequest(body: unknown): VersionRequest {
@@ -137,7 +163,6 @@ function readSent<T>(kind: Kind<T>, sent: JsonObject): T {
 
 /** Fields of AWS Lambda that change what code does or who may run it, and that this service does not have. */
 const UNSUPPORTED = [
-  'Layers',
   'VpcConfig',
   'FileSystemConfigs',
   'ImageConfig',

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { join } from 'node:path';
 import { Transform } from 'node:stream';
@@ -6,6 +7,7 @@ import { IGNORE_FILE, type Packed, type PackOptions } from '../../../clients/typ
 import { RookeryError } from '../../../clients/typescript/src/error.ts';
 import { isLoopback } from '../../config/contradictions.ts';
 import { codeUrl } from '../../core/code-package.ts';
+import { messageOf } from '../../core/error.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
@@ -33,6 +35,23 @@ export async function uploadCode(io: Io, client: Client, code: string, what: Wha
   const { sha256 } = await packAnd(io, code, what, async (packed, archive) => {
     if (!(await isThere(client, packed.sha256))) await send(io, client, packed, archive);
   });
+  return codeUrl(sha256);
+}
+
+/** Uploads an archive as it is if the service does not have it. Returns its URL. `flag` named the file. */
+export async function uploadArchive(io: Io, client: Client, file: string, flag: string): Promise<string> {
+  const hash = createHash('sha256');
+  let bytes = 0;
+  try {
+    for await (const chunk of createReadStream(file)) {
+      hash.update(chunk as Buffer);
+      bytes += (chunk as Buffer).length;
+    }
+  } catch (error) {
+    throw usageError(`${flag}: ${file} must be a zip or a tar.gz that can be read: ${messageOf(error)}`);
+  }
+  const sha256 = hash.digest('hex');
+  if (!(await isThere(client, sha256))) await send(io, client, { sha256, bytes, files: 1 }, file);
   return codeUrl(sha256);
 }
 
@@ -74,7 +93,9 @@ async function isThere(client: Client, sha256: string): Promise<boolean> {
   }
 }
 
-async function send(io: Io, client: Client, { sha256, bytes, files }: Packed, archive: string): Promise<void> {
+type Sent = Pick<Packed, 'sha256' | 'bytes' | 'files'>;
+
+async function send(io: Io, client: Client, { sha256, bytes, files }: Sent, archive: string): Promise<void> {
   const file = createReadStream(archive);
   const content = file.pipe(progress(io, bytes));
   file.on('error', error => content.destroy(error));

@@ -123,6 +123,26 @@ describe('rookery function', () => {
     expect([code, found]).toEqual([problems.length === 0 ? 0 : 2, problems.map(text => `  - ${text}`)]);
   });
 
+  test('register refuses --layer for other runtimes and for a file that cannot be read', async () => {
+    const layer = ['--layer', join(directory, 'absent.zip')];
+    const other = await cli(...REGISTER, ...layer);
+    expect(other).toMatchObject({ code: 2, err: expect.stringContaining('--layer: layers need --runtime lambda') });
+    const absent = await cli(
+      'function',
+      'register',
+      'hello',
+      '--runtime',
+      'lambda',
+      '--handler',
+      'app.handle',
+      ...layer,
+    );
+    expect(absent).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('must be a zip or a tar.gz that can be read'),
+    });
+  });
+
   test('register -f reports all problems of a file and sends nothing', async () => {
     const path = await file(
       'bad.yaml',

@@ -170,6 +170,7 @@ function addFunctionFlags(command: Command): Command {
       '--code <dir>',
       'the directory with its code: uploaded, or on the host of the service when that is this machine',
     )
+    .option('--layer <zip>', 'for runtime lambda: a zip whose files are below /opt; may be repeated', append)
     .option('--http-profile <profile>', `the contract of its server: ${oneOf(HTTP_PROFILE_NAMES)}`)
     .option('--upload', 'upload the code also to a service on this machine; to another one it always is')
     .option('--no-dependencies', 'install nothing of what requirements.txt, pyproject.toml or package.json ask for')

@@ -2,12 +2,13 @@ import { resolve } from 'node:path';
 import { CODE_TARGET } from '../../core/code-package.ts';
 import { readRegister, readUpdate } from '../../core/function.ts';
 import { isJsonObject, type JsonObject } from '../../core/json.ts';
+import { LAMBDA_RUNTIME } from '../../core/lambda-name.ts';
 import { LATEST } from '../../core/urn.ts';
 import { checkHandler, isOfImage, missingImage } from '../agent/create.ts';
 import { asksForDependencies, type DependencyOptions, installDependencies } from '../code/dependencies.ts';
 import { HINTS, schemaOfHints } from '../code/input-schema.ts';
 import { runtimeOf } from '../code/runtime.ts';
-import { mustUpload, type UploadOptions, uploadCode } from '../code/upload.ts';
+import { mustUpload, type UploadOptions, uploadArchive, uploadCode } from '../code/upload.ts';
 import { type VariableOptions, variablesOf } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { usageError } from '../shared/exit.ts';
@@ -22,6 +23,7 @@ interface FunctionFlags extends ClientOptions, DependencyOptions, UploadOptions,
   readonly file?: string;
   readonly runtime?: string;
   readonly httpProfile?: string;
+  readonly layer?: readonly string[];
   readonly code?: string;
   readonly codePath?: string;
   readonly handler?: string;
@@ -75,7 +77,8 @@ export async function registerFunction(
   const flags = fieldsFromFlags(options, kind, file ?? {}, packaged);
   const usual = options.file === undefined ? { cpu: 1000, memory: 2048, runtime } : {};
   const whole = { ...usual, ...file, ...(name === undefined ? {} : { name }), kind, ...flags };
-  const body = { ...whole, ...(await dependenciesOf(io, client, options, packaged, whole)) };
+  const layers = await layersOf(io, client, options, whole);
+  const body = { ...whole, ...layers, ...(await dependenciesOf(io, client, options, packaged, whole)) };
   const read = readRegister(body);
   if (!read.ok) refuse('The function', read.problems, options);
   const answer = await withSpinner(io, 'registering the function', () => callMeta(client, 'POST', '/functions', body));
@@ -116,6 +119,7 @@ const FLAGS: Readonly<Record<string, readonly [flag: string, unit: string]>> = {
   handler: ['--handler', ''],
   runtime: ['--runtime', ''],
   httpProfile: ['--http-profile', ''],
+  layers: ['--layer', ''],
   sandboxType: ['--sandbox', ''],
   codePath: ['--code-path', ''],
   description: ['--description', ''],
@@ -165,7 +169,8 @@ export async function updateFunction(
   const base = { ...latest, ...Object.fromEntries(ofFile) };
   const options = await withSchema(io, wanted, base);
   const packaged = await uploaded(io, client, options);
-  const flags = { ...file, ...fieldsFromFlags(options, latest.kind, base, packaged) };
+  const layers = await layersOf(io, client, options, base);
+  const flags = { ...file, ...fieldsFromFlags(options, latest.kind, base, packaged), ...layers };
   const sent = { ...flags, ...(await dependenciesOf(io, client, options, packaged, { ...base, ...flags })) };
   if (Object.keys(sent).length === 0) throw usageError('Say what is to change: a flag, or -f FILE.');
   const body = { ...sent, revisionId: options.revision ?? (file?.revisionId as string) ?? latest.revisionId };
@@ -319,6 +324,22 @@ function codeFields({ code, codePath }: FunctionFlags, kind: string, base: JsonO
 async function uploaded(io: Io, client: Client, options: FunctionFlags): Promise<string | null> {
   if (options.code === undefined || !mustUpload(client, options)) return null;
   return await uploadCode(io, client, options.code);
+}
+
+/** Uploads the layers of the flags. Returns the field that names all of them, or no field without a flag. */
+async function layersOf(
+  io: Io,
+  client: Client,
+  { layer }: Pick<FunctionFlags, 'layer'>,
+  { runtime }: JsonObject,
+): Promise<JsonObject> {
+  if (layer === undefined) return {};
+  if (runtime !== LAMBDA_RUNTIME) {
+    throw usageError(`--layer: layers need --runtime ${LAMBDA_RUNTIME}, not ${String(runtime)}.`);
+  }
+  const layers: string[] = [];
+  for (const file of layer) layers.push(await uploadArchive(io, client, file, '--layer'));
+  return { layers };
 }
 
 /** Returns the dependencies field for changed code, after installing its dependencies. */

@@ -213,7 +213,7 @@ async function userOf(transaction: WriteTransaction, tenant: string, sha256: str
     .selectFrom('functions')
     .select(['name', 'version'])
     .where('tenant', '=', tenant)
-    .where(sql<boolean>`record like ${`%"codePath":${url}%`}`)
+    .where(sql<boolean>`(record like ${`%"codePath":${url}%`} or record like ${`%"layers":[%${url}%`})`)
     .orderBy('name')
     .orderBy('version')
     .limit(1)

@@ -1257,7 +1257,7 @@ class RegisterFunctionRequest(_RegisterFunctionRequest, total=False):
     customResources: Dict[str, float]
     tags: Dict[str, str]
     layers: List[Any]
-    """Values of any shape, at most 100 levels deep."""
+    """With runtime `lambda`: code packages (`code://<sha256>`) whose files are below `/opt`. Others store it."""
     device: Dict[str, Any]
     """Values of any shape, at most 100 levels deep."""
     poolId: str
@@ -1645,7 +1645,7 @@ class UpdateFunctionRequest(_UpdateFunctionRequest, total=False):
     customResources: Dict[str, float]
     tags: Dict[str, str]
     layers: List[Any]
-    """Values of any shape, at most 100 levels deep."""
+    """With runtime `lambda`: code packages (`code://<sha256>`) whose files are below `/opt`. Others store it."""
     device: Dict[str, Any]
     """Values of any shape, at most 100 levels deep."""
     poolId: str

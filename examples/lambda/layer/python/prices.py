@@ -1,0 +1,3 @@
+"""Prices in cents."""
+
+PRICES = {"tea": 350, "coffee": 420}
