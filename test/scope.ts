@@ -119,6 +119,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   ],
   'long forms': [
     'test/e2e/agent-lifetimes.test.ts',
+    'test/e2e/call-follow.test.ts',
     'test/e2e/call-replay.test.ts',
     'test/e2e/dependencies.test.ts',
     'test/e2e/function-soak.test.ts',

@@ -211,9 +211,81 @@ function tests(): void {
     expect(left.length).toBeLessThan(10);
     expect(left[0]?.id).toBe(calls.at(-1)?.id);
     const totals = await stores.database.selectFrom('call_totals').selectAll().where('tenant', '=', large).execute();
-    expect(totals).toEqual([{ tenant: large, bytes: left.reduce((sum, { bytes }) => sum + bytes, 0) }]);
+    const bytes = left.reduce((sum, call) => sum + call.bytes, 0);
+    expect(totals).toEqual([{ tenant: large, bytes, last_seq: 1100 }]);
     await history.sweep();
     expect((await reader.list({ tenant: large, ...EVERYTHING })).calls).toHaveLength(left.length);
+  });
+
+  test('a follower gets each record of its tenant once, while several replicas write and others are removed', async () => {
+    const [tenant, other] = [newTenant(), newTenant()];
+    const reader = new CallReader(stores.database);
+    let { position } = await reader.follow({ tenant, limit: 7, position: null });
+    const followed: string[] = [];
+    let isOver = false;
+    const following = (async () => {
+      for (let isLast = false; !isLast; ) {
+        isLast = isOver;
+        for (let before = -1; before !== position; ) {
+          before = position;
+          const page = await reader.follow({ tenant, limit: 7, position });
+          followed.push(...page.calls.map(({ id }) => id));
+          position = page.position;
+        }
+        await new Promise(resolve => setImmediate(resolve));
+      }
+    })();
+    const sent: string[] = [];
+    const replicas = [1, 2, 3].map(async () => {
+      const history = historyOf();
+      for (let round = 0; round < 8; round++) {
+        for (let at = 0; at < 60; at++) {
+          const call = finishedCall({ tenant: at % 6 === 0 ? other : tenant });
+          if (call.tenant === tenant) sent.push(call.id);
+          history.sink.push(call);
+        }
+        await history.flush();
+      }
+    });
+    await Promise.all(replicas);
+    isOver = true;
+    await following;
+    expect([...followed].sort()).toEqual([...sent].sort());
+    await historyOf({ maxBytesPerTenant: 0 }).sweep();
+    const late = finishedCall({ tenant });
+    const history = historyOf();
+    history.sink.push(late);
+    await history.flush();
+    const page = await reader.follow({ tenant, limit: 7, position });
+    expect(page).toMatchObject({ calls: [{ id: late.id }], position: sent.length + 1 });
+    // A position of a newer database than this one is set back.
+    expect(await reader.follow({ tenant, limit: 7, position: 1e9 })).toEqual({ calls: [], position: sent.length + 1 });
+  });
+
+  test('a follower gets only calls that match its filters, and leaves out those before its position', async () => {
+    const tenant = newTenant();
+    const history = historyOf();
+    const reader = new CallReader(stores.database);
+    history.sink.push(finishedCall({ tenant }));
+    await history.flush();
+    const { position } = await reader.follow({ tenant, limit: 9, position: null });
+    const ok = finishedCall({ tenant, endedAtMs: 1002, traceId: 'two' });
+    const failed = finishedCall({ tenant, endedAtMs: 2002, code: '4002', output: null, error: 'Needle' });
+    const made = finishedCall({ tenant, traceparent: `00-${'a'.repeat(32)}-abcdef0123454678-01` });
+    const other = finishedCall({ tenant, kind: 'function', target: URN });
+    const unordered = [other, failed, ok, made];
+    for (const call of unordered) history.sink.push(call);
+    await history.flush();
+    const idsOf = async (query: Partial<Parameters<CallReader['follow']>[0]>) =>
+      (await reader.follow({ tenant, limit: 9, position, ...query })).calls.map(({ id }) => id);
+    expect(await idsOf({})).toEqual(unordered.map(({ id }) => id));
+    expect(await idsOf({ kind: 'agent', subject: 'agent-1', outcome: 'ok' })).toEqual([ok.id, made.id]);
+    expect(await idsOf({ kind: 'function', subject: '0@demo@hello' })).toEqual([other.id]);
+    expect(await idsOf({ traceIds: ['one', 'two'] })).toEqual([ok.id]);
+    expect(await idsOf({ parentId: 'abcdef01-2345-4678-9abc-def012345678' })).toEqual([made.id]);
+    expect(await idsOf({ text: 'needle' })).toEqual([failed.id]);
+    expect(await idsOf({ fromMs: 1000, beforeMs: 1001 })).toEqual([ok.id]);
+    expect(await idsOf({ tenant: newTenant() })).toEqual([]);
   });
 
   test('a timer writes pushed calls, and the close writes the last ones', async () => {

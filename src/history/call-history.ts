@@ -6,7 +6,7 @@ import { Interval } from '../lib/interval.ts';
 import type { Log } from '../lib/log.ts';
 import type { Database } from '../storage/database.ts';
 import { dropCalls, insertCalls, tenantsWithCalls } from '../storage/queries/calls.ts';
-import type { CallTable } from '../storage/schema.ts';
+import type { NewCall } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { CallRing, type CallRules } from './call-ring.ts';
 import { type CallRowOptions, toCallRow } from './call-rows.ts';
@@ -141,9 +141,9 @@ export class CallHistory {
     await Promise.all(writes);
   }
 
-  async #rowsOf(calls: readonly FinishedCall[], known: Known): Promise<readonly CallTable[]> {
+  async #rowsOf(calls: readonly FinishedCall[], known: Known): Promise<readonly NewCall[]> {
     const { secretsOf, nameOfAgent } = this.#options;
-    const rows: CallTable[] = [];
+    const rows: NewCall[] = [];
     for (const call of calls) {
       const { tenant, kind, target } = call;
       const secrets = known.secrets.get(tenant) ?? new SecretValues(await secretsOf(tenant));
@@ -156,7 +156,7 @@ export class CallHistory {
     return rows;
   }
 
-  async #insert(rows: readonly CallTable[]): Promise<void> {
+  async #insert(rows: readonly NewCall[]): Promise<void> {
     try {
       await this.#options.writes.write(insertCalls, rows);
       this.#written += rows.length;

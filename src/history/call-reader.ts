@@ -7,7 +7,9 @@ import {
   type CallPlace,
   type CallRecord,
   findCall,
+  lastCallSeq,
   listCalls,
+  listRecordedCalls,
   searchCalls,
 } from '../storage/queries/calls.ts';
 
@@ -23,6 +25,20 @@ export interface CallPage {
   readonly calls: readonly CallFacts[];
   /** Null: this is the last page. */
   readonly next: CallPlace | null;
+}
+
+export interface FollowQuery extends Omit<CallFilter, 'after'> {
+  /** Text of the input, the output or the error. */
+  readonly text?: string | undefined;
+  readonly limit: number;
+  /** Position of the answer before; null: the end of the history. */
+  readonly position: number | null;
+}
+
+export interface FollowedPage {
+  readonly calls: readonly CallFacts[];
+  /** Where the next page begins. Equal to the position of the query when the history has no later records. */
+  readonly position: number;
 }
 
 /** Calls that one turn of the event loop searches: reads of SQLite run on the thread of the calls. */
@@ -46,6 +62,21 @@ export class CallReader {
     if (text !== undefined) return await this.#search(text, limit, filter);
     const calls = await listCalls(this.#database, filter, limit + 1);
     return pageOf(calls, limit, null);
+  }
+
+  /**
+   * Returns calls that were recorded after a position, in the order of their records. A page may have no
+   * calls although more follow: it covers a bounded number of records.
+   */
+  async follow({ text, limit, position, ...filter }: FollowQuery): Promise<FollowedPage> {
+    const newest = await lastCallSeq(this.#database, filter.tenant);
+    // A restored database may be older than the position.
+    const after = position === null ? newest : Math.min(position, newest);
+    const last = Math.min(newest, after + WINDOW);
+    if (last === after) return { calls: [], position: after };
+    const found = await listRecordedCalls(this.#database, filter, { after, last }, { text, limit: limit + 1 });
+    const calls = found.slice(0, limit);
+    return { calls, position: found.length > limit ? (calls[limit - 1] as { readonly seq: number }).seq : last };
   }
 
   /** Returns a call. Fails with `not_found`, also for a call of another tenant. */

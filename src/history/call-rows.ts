@@ -1,6 +1,6 @@
 import type { FinishedCall } from '../core/finished-call.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
-import type { CallTable } from '../storage/schema.ts';
+import type { NewCall } from '../storage/schema.ts';
 import type { Redaction } from './redaction.ts';
 import type { SecretValues } from './secret-values.ts';
 
@@ -26,7 +26,7 @@ const MAX_CALLER_CHARS = 128;
 const ROW_BYTES = 700;
 
 /** Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting. */
-export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets, agentName }: CallFacts): CallTable {
+export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets, agentName }: CallFacts): NewCall {
   const { redaction, bodyBytes } = options;
   const { input, output, stages, wholeBytes, endedAtMs, elapsedMs } = call;
   const shown = (body: Buffer) => redaction.json(secrets.hide(beginningOf(body, bodyBytes), body.length > bodyBytes));

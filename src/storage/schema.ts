@@ -416,10 +416,16 @@ export interface CallTable {
   /** Beginnings, with hidden values replaced. */
   input: string;
   output: string;
+  /** Number among the tenant's records, in the order of their commits; 0: written by an earlier version. */
+  seq: number;
 }
 
-/** Record of `call_totals`: the sum of `bytes` of a tenant's calls. */
+/** A record of a call before it is written. */
+export type NewCall = Omit<CallTable, 'seq'>;
+
+/** Record of `call_totals`: the sum of `bytes` of a tenant's calls, and the number of the last record. */
 export interface CallTotalTable {
   tenant: string;
   bytes: number;
+  last_seq: number;
 }

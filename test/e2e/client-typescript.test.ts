@@ -238,6 +238,22 @@ test('the history lists calls over pages with filters and returns one call', asy
   await expect(rookery.calls.get('unknown')).rejects.toMatchObject({ status: 404 });
 });
 
+test('the history is followed with filters until the loop ends', async () => {
+  await using agent = await rookery.agents.create({ code: codeOf('app', NODE) });
+  let isFollowed = false;
+  const failing = vi.waitUntil(async () => {
+    await agent.invoke({ name: 'Ada' });
+    await agent.invoke({ fail: true }).catch(() => undefined);
+    return isFollowed;
+  }, LIVE_MS);
+  for await (const call of rookery.calls.follow({ agent: agent.id, outcome: 'error' })) {
+    expect(call).toMatchObject({ agent_id: agent.id, outcome: 'error' });
+    isFollowed = true;
+    break;
+  }
+  await failing;
+});
+
 test('an error is a RookeryError with code, message, status, trace id and advice', async () => {
   await using agent = await rookery.agents.create({ name: 'faulty', code: codeOf('app', NODE) });
   const failing = agent.invoke({ fail: true }, { traceId: 'told-by-the-caller' });

@@ -4,11 +4,13 @@ The proxy at `ROOKERY_LOSSY_ADDRESS` loses the answer of a create.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -269,6 +271,26 @@ class Waiting(WithCode):
         with self.assertRaises(RookeryError) as unknown:
             self.rookery.calls.get("unknown")
         self.assertEqual(unknown.exception.status, 404)
+
+    def test_the_history_is_followed_with_filters_until_the_loop_ends(self) -> None:
+        with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
+            found = threading.Event()
+
+            def fail() -> None:
+                while not found.wait(0.05):
+                    agent.invoke({"name": "Ada"})
+                    with contextlib.suppress(RookeryError):
+                        agent.invoke({"fail": "on purpose"})
+
+            failing = threading.Thread(target=fail)
+            failing.start()
+            try:
+                for call in self.rookery.calls.follow(agent=agent.id, outcome="error"):
+                    self.assertEqual((call["agent_id"], call["outcome"]), (agent.id, "error"))
+                    break
+            finally:
+                found.set()
+                failing.join()
 
     def test_a_function(self) -> None:
         function = self.rookery.functions.register("pyadd", self.code, runtime=RUNTIME)

@@ -1,11 +1,21 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Connection, RequestOptions } from './connection.ts';
 import type { CallDetails, CallRecord, Operations } from './generated.ts';
+import { retryAfterMs } from './retry.ts';
 
 /**
  * Selects calls. `agent`: the id of an agent. `function`: `<service>@<name>` or a URN. `after`, `before`: a
  * moment (RFC 3339), or a duration before now such as `10m`. `limit`: calls of one page.
  */
-export type CallQuery = Omit<Operations['listCalls']['query'], 'cursor'>;
+export type CallQuery = Omit<Operations['listCalls']['query'], 'cursor' | 'follow'>;
+
+/** Selects calls to follow, like `CallQuery`. */
+export type FollowedCallQuery = Omit<CallQuery, 'after' | 'before' | 'limit'>;
+
+/** The service writes records twice a second. */
+const POLL_MS = 500;
+/** Time without an answer after which `follow` fails. */
+const OUTAGE_MS = 300_000;
 
 /** Reads the history of calls: failed and slow ones, and a sample of the others. */
 export class Calls {
@@ -32,6 +42,39 @@ export class Calls {
       yield* page.calls;
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
+  }
+
+  /**
+   * Yields new calls that match every filter, in the order of their records, until `signal` aborts.
+   * Begins at the first `next`. Continues without loss after an outage of at most 5 minutes.
+   */
+  async *follow({
+    signal,
+    timeoutMs,
+    traceId,
+    ...filter
+  }: RequestOptions & FollowedCallQuery = {}): AsyncGenerator<CallRecord, void, undefined> {
+    const options = { signal, timeoutMs, traceId };
+    let follow = 'now';
+    let answeredMs = performance.now();
+    for (;;) {
+      let waitMs: number | null = POLL_MS;
+      try {
+        const page = await this.#connection.call('listCalls', { ...options, query: { ...filter, follow } });
+        answeredMs = performance.now();
+        yield* page.calls;
+        const next = page.next_cursor ?? follow;
+        if (next !== follow) waitMs = 0;
+        follow = next;
+      } catch (error) {
+        signal?.throwIfAborted();
+        waitMs = retryAfterMs(error, 1, true);
+        const isOver = performance.now() - answeredMs > OUTAGE_MS;
+        if (follow === 'now' || waitMs === null || isOver) throw error;
+      }
+      if (waitMs > 0)
+        await delay(waitMs, undefined, signal === undefined ? {} : { signal }).catch(() => signal?.throwIfAborted());
+    }
   }
 
   /** Returns a call with its input and output. Fails with status 404 if it is not recorded. */

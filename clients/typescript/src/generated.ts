@@ -1874,7 +1874,7 @@ export interface Operations {
   };
   listCalls: {
     params: object;
-    query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; parent?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined };
+    query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; parent?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined; follow?: string | undefined };
     body: undefined;
     answer: ListCallsResponse;
   };

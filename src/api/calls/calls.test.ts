@@ -77,6 +77,7 @@ describe('GET /api/calls', () => {
     ['after=yesterday', 'after must be a moment (RFC 3339) or a duration like 10m, got "yesterday"'],
     ['cursor=x', 'cursor must be the next_cursor of a page before, got "x"'],
     [`text=${'a'.repeat(257)}`, `text must be at most 256 characters, got "${'a'.repeat(32)}…"`],
+    ['follow=x', 'follow must be now, or the next_cursor of an answer before, got "x"'],
     ['limit=1001', 'limit must be an integer from 1 to 1000, got "1001"'],
   ])('refuses %s', async (query, problem) => {
     await using bed = await frontendWith([]);
@@ -84,6 +85,19 @@ describe('GET /api/calls', () => {
       status: 400,
       body: { message: expect.stringContaining(`invalid query: ${problem}`) },
     });
+  });
+
+  test('follows the records of the own tenant from a cursor', async () => {
+    await using bed = await frontendWith([failed, finishedCall({ tenant: 'other' }), ok]);
+    expect((await bed.ask('/api/calls?follow=now')).body).toMatchObject({ calls: [], next_cursor: '2' });
+    const first = await bed.ask('/api/calls?follow=0&limit=1');
+    expect(first.body).toMatchObject({ calls: [{ id: failed.id }], next_cursor: '1' });
+    expect((await bed.ask('/api/calls?follow=1')).body).toMatchObject({ calls: [{ id: ok.id }], next_cursor: '2' });
+    expect((await bed.ask('/api/calls?follow=2')).body).toMatchObject({ calls: [], next_cursor: '2' });
+    expect(await bed.ask(`/api/calls?follow=2&cursor=1.${ok.id}`)).toMatchObject({
+      ...{ status: 400, body: { message: expect.stringContaining('follow and cursor exclude each other') } },
+    });
+    expect((await bed.ask('/api/calls?follow=0', 'acme.viewer')).text).not.toContain('Ann');
   });
 
   test('shows facts to viewers, and neither texts nor a search in them', async () => {

@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { permissionDenied } from '../../core/error.ts';
+import { invalidRequest, permissionDenied } from '../../core/error.ts';
 import { type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import type { CallFacts, CallPlace, CallReader } from '../../history/call-reader.ts';
 import type { Role } from '../../http/access/credentials.ts';
@@ -31,22 +31,29 @@ export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions
         text,
         limit,
         cursor,
+        follow,
       } = asked;
       if (text !== undefined && role === 'viewer') {
         throw permissionDenied('role viewer may not search in inputs and outputs: leave out text');
       }
       const kind =
         agent !== undefined ? ('agent' as const) : functionName !== undefined ? ('function' as const) : undefined;
-      const page = await calls.list({
+      const filter = {
         ...{ tenant, outcome, traceIds, parentId, text, limit, kind },
         subject: agent ?? functionName,
         fromMs: after,
         beforeMs: before,
-        after: cursor,
-      });
+      };
+      const shown = (found: readonly CallFacts[]) => found.map(call => factsOf(call, role));
+      if (follow !== undefined) {
+        if (cursor !== null) throw invalidRequest('invalid query: follow and cursor exclude each other');
+        const page = await calls.follow({ ...filter, position: follow === 'now' ? null : follow });
+        return { code: 200, calls: shown(page.calls), next_cursor: String(page.position) };
+      }
+      const page = await calls.list({ ...filter, after: cursor });
       return {
         code: 200,
-        calls: page.calls.map(call => factsOf(call, role)),
+        calls: shown(page.calls),
         next_cursor: page.next === null ? null : cursorOf(page.next),
       };
     },

@@ -61,7 +61,7 @@ export const CALL_DOCS = {
     operationId: 'listCalls',
     summary: 'Calls that have ended, newest first',
     description:
-      'Failed and slow calls, and a sample of the others: docs/guides/call-history.md. A call appears within a second of its end.',
+      'Failed and slow calls, and a sample of the others: docs/guides/call-history.md. A call appears within a second of its end. With `follow`, calls come in the order of their records instead.',
     querystring: describeParameters(CALLS_QUERY),
     response: {
       200: json(

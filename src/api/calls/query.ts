@@ -5,6 +5,7 @@ import { MOMENT, readMoment } from '../log-answer.ts';
 import { anyText, badQuery, integer, parsed } from '../query.ts';
 
 const OUTCOMES = ['ok', 'error'] as const;
+const POSITION = /^(?:now|\d{1,15})$/;
 const CURSOR = /^(\d{1,16})\.([0-9a-f-]{36})$/;
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const DASHED = /^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})$/;
@@ -72,6 +73,19 @@ export const CALLS_QUERY = {
       const [, startedAtMs, id] = CURSOR.exec(text) ?? [];
       if (startedAtMs === undefined || id === undefined) throw badQuery(name, 'the next_cursor of a page before', text);
       return { startedAtMs: Number(startedAtMs), id };
+    },
+  ),
+  follow: parsed<number | 'now' | undefined>(
+    {
+      type: 'string',
+      pattern: `${POSITION.source}|^$`,
+      description:
+        '`now`, or the `next_cursor` of an answer with this parameter: calls that were recorded after it, in the order of their records. Such a page may have no calls. Its `next_cursor` is never null, and stays the same when the history has no later records.',
+    },
+    undefined,
+    (text, name) => {
+      if (!POSITION.test(text)) throw badQuery(name, 'now, or the next_cursor of an answer before', text);
+      return text === 'now' ? text : Number(text);
     },
   ),
 };

@@ -20,6 +20,7 @@ interface ListOptions extends ClientOptions {
   readonly before?: string;
   readonly text?: string;
   readonly limit: string;
+  readonly follow?: boolean;
   readonly json?: boolean;
   readonly quiet?: boolean;
 }
@@ -36,7 +37,8 @@ export function registerCalls(program: Command, { io }: Context): void {
     .description(
       'Lists calls that have ended, the newest first: failed and slow ones, and a sample of the others.\n\n' +
         '  rookery calls --failed --after 1h\n' +
-        '  rookery calls --function demo@hello --text timeout',
+        '  rookery calls --function demo@hello --text timeout\n' +
+        '  rookery calls --agent hello --follow',
     )
     .option('--agent <agent>', 'calls of this agent: its name or id')
     .option('-n, --namespace <namespace>', 'the namespace of the agent', 'default')
@@ -48,7 +50,8 @@ export function registerCalls(program: Command, { io }: Context): void {
     .option('--before <time>', 'calls before this moment')
     .option('--text <text>', 'calls with this text in their input, output or error')
     .option('--limit <number>', 'print so many at most', '50')
-    .option('--json', 'print JSON')
+    .option('--follow', 'print new calls as they end, until Ctrl-C; with --after, earlier ones first')
+    .option('--json', 'print JSON; with --follow, a line per call')
     .option('-q, --quiet', 'print ids only')
     .action(async options => listCalls(io, options));
   addClientOptions(command);
@@ -91,7 +94,7 @@ export function registerCall(program: Command, context: Context): void {
 }
 
 async function listCalls(io: Io, options: ListOptions): Promise<void> {
-  const { limit: given, agent, namespace, failed, trace, parent, after, before, text } = options;
+  const { limit: given, agent, before, follow = false } = options;
   const limit = Number(given);
   if (!/^\d+$/.test(given) || limit < 1 || limit > MAX_LIMIT) {
     throw usageError(`--limit must be a whole number from 1 to ${MAX_LIMIT}, not ${JSON.stringify(given)}.`);
@@ -99,7 +102,35 @@ async function listCalls(io: Io, options: ListOptions): Promise<void> {
   if (agent !== undefined && options.function !== undefined) {
     throw usageError('Give --agent or --function, not both.');
   }
+  if (follow) {
+    if (before !== undefined) throw usageError('Give --follow or --before, not both.');
+    const { untilInterrupted } = await import('./follow.ts');
+    await untilInterrupted(io, io => followFrom(io, options, limit));
+    return;
+  }
   const client = await Client.open(options, io);
+  const calls = await readCalls(client, await filterOf(client, options), limit);
+  if (options.json === true) printJson(io, calls);
+  else if (options.quiet === true) for (const { id } of calls) io.out.write(`${id}\n`);
+  else printTable(io, COLUMNS, calls);
+}
+
+/** Follows calls from now on; with `--after` prints the earlier ones first. */
+async function followFrom(io: Io, options: ListOptions, limit: number): Promise<void> {
+  const { followCalls, newestPosition } = await import('./follow.ts');
+  const client = await Client.open(options, io);
+  const filter = await filterOf(client, options);
+  // Read before the list, so that no call is between them.
+  const position = await newestPosition(client, filter);
+  const earlier = options.after === undefined ? [] : await readCalls(client, filter, limit);
+  // A duration counts from each request.
+  filter.delete('after');
+  await followCalls(io, client, filter, { ...options, earlier, position });
+}
+
+/** Returns the query of the options that select calls. */
+async function filterOf(client: Client, options: ListOptions): Promise<URLSearchParams> {
+  const { agent, namespace, failed, trace, parent, after, before, text } = options;
   const query = new URLSearchParams();
   const add = (name: string, value: string | undefined) => value !== undefined && query.set(name, value);
   add('agent', agent === undefined ? undefined : await resolveAgent(client, agent, namespace));
@@ -110,6 +141,12 @@ async function listCalls(io: Io, options: ListOptions): Promise<void> {
   add('after', after);
   add('before', before);
   add('text', text);
+  return query;
+}
+
+/** Returns the matching calls, newest first, at most `limit`. */
+async function readCalls(client: Client, filter: URLSearchParams, limit: number): Promise<readonly Call[]> {
+  const query = new URLSearchParams(filter);
   const calls: Call[] = [];
   for (let cursor: string | null = ''; cursor !== null && calls.length < limit; ) {
     query.set('limit', String(Math.min(PAGE, limit - calls.length)));
@@ -118,9 +155,7 @@ async function listCalls(io: Io, options: ListOptions): Promise<void> {
     calls.push(...(page.calls as readonly Call[]));
     cursor = page.next_cursor as string | null;
   }
-  if (options.json === true) printJson(io, calls);
-  else if (options.quiet === true) for (const { id } of calls) io.out.write(`${id}\n`);
-  else printTable(io, COLUMNS, calls);
+  return calls;
 }
 
 const COLUMNS: readonly Column<Call>[] = [

@@ -21,6 +21,7 @@ import * as agentStates from './0020-agent-states.ts';
 import * as calls from './0021-calls.ts';
 import * as sleepingAgents from './0022-sleeping-agents.ts';
 import * as parentCalls from './0023-parent-calls.ts';
+import * as orderOfCalls from './0024-order-of-calls.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -60,4 +61,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0021-calls': calls,
   '0022-sleeping-agents': sleepingAgents,
   '0023-parent-calls': parentCalls,
+  '0024-order-of-calls': orderOfCalls,
 };

@@ -1,32 +1,51 @@
 import { sql } from 'kysely';
 import { alone } from '../alone.ts';
 import type { Database, WriteTransaction } from '../database.ts';
-import type { CallTable } from '../schema.ts';
+import type { CallTable, NewCall } from '../schema.ts';
 
 /** Rows per statement. Each count is a text of its own in the cache of statements, so there are few. */
 const AT_ONCE = [50, 10, 1] as const;
 
+/** Change of a tenant's total. */
+interface Added {
+  bytes: number;
+  records: number;
+}
+
 /**
  * Stores calls. A later record of the same call replaces the earlier one: an asynchronous call may wait, be
- * refused and run again.
+ * refused and run again. Numbers the records of each tenant in the order of their commits.
  */
-export async function insertCalls(transaction: WriteTransaction, rows: readonly CallTable[]): Promise<void> {
-  const sums = new Map<string, number>();
-  for (const { tenant, bytes } of rows) sums.set(tenant, (sums.get(tenant) ?? 0) + bytes);
-  for (const tenant of [...sums.keys()].sort()) await alone(transaction, lockOf(tenant));
-  for (const freed of await dropKnown(transaction, rows)) {
-    sums.set(freed.tenant, (sums.get(freed.tenant) ?? 0) - Number(freed.bytes));
+export async function insertCalls(transaction: WriteTransaction, rows: readonly NewCall[]): Promise<void> {
+  const added = new Map<string, Added>();
+  const addedTo = (tenant: string) => {
+    const known = added.get(tenant) ?? { bytes: 0, records: 0 };
+    added.set(tenant, known);
+    return known;
+  };
+  for (const { tenant, bytes } of rows) {
+    const sum = addedTo(tenant);
+    sum.bytes += bytes;
+    sum.records += 1;
   }
+  for (const tenant of [...added.keys()].sort()) await alone(transaction, lockOf(tenant));
+  for (const { tenant, bytes } of await dropKnown(transaction, rows)) addedTo(tenant).bytes -= Number(bytes);
+  const numbers = await addTotals(transaction, added);
+  for (const [tenant, { records }] of added) numbers.set(tenant, (numbers.get(tenant) ?? 0) - records);
+  const numbered = rows.map(row => {
+    const seq = (numbers.get(row.tenant) ?? 0) + 1;
+    numbers.set(row.tenant, seq);
+    return { ...row, seq };
+  });
   let at = 0;
-  while (at < rows.length) {
-    const count = AT_ONCE.find(each => each <= rows.length - at) as number;
+  while (at < numbered.length) {
+    const count = AT_ONCE.find(each => each <= numbered.length - at) as number;
     await transaction
       .insertInto('calls')
-      .values(rows.slice(at, at + count))
+      .values(numbered.slice(at, at + count))
       .execute();
     at += count;
   }
-  await addTotals(transaction, sums);
 }
 
 function lockOf(tenant: string): string {
@@ -34,23 +53,33 @@ function lockOf(tenant: string): string {
 }
 
 /** Deletes the records of calls that are recorded again. */
-async function dropKnown(transaction: WriteTransaction, rows: readonly CallTable[]) {
+async function dropKnown(transaction: WriteTransaction, rows: readonly NewCall[]) {
   const ids = rows.filter(({ mode }) => mode === 'async').map(({ id }) => id);
   if (ids.length === 0) return [];
   return await transaction.deleteFrom('calls').where('id', 'in', ids).returning(['tenant', 'bytes']).execute();
 }
 
-/** Adds bytes to the totals of tenants. */
-async function addTotals(transaction: WriteTransaction, sums: ReadonlyMap<string, number>): Promise<void> {
-  for (const [tenant, bytes] of sums) {
-    await transaction
+/** Adds to the totals of tenants. Returns the number of the last record of each tenant. */
+async function addTotals(
+  transaction: WriteTransaction,
+  added: ReadonlyMap<string, Added>,
+): Promise<Map<string, number>> {
+  const numbers = new Map<string, number>();
+  for (const [tenant, { bytes, records }] of added) {
+    const { last_seq: last } = await transaction
       .insertInto('call_totals')
-      .values({ tenant, bytes })
+      .values({ tenant, bytes, last_seq: records })
       .onConflict(conflict =>
-        conflict.column('tenant').doUpdateSet({ bytes: sql<number>`call_totals.bytes + excluded.bytes` }),
+        conflict.column('tenant').doUpdateSet({
+          bytes: sql<number>`call_totals.bytes + excluded.bytes`,
+          last_seq: sql<number>`call_totals.last_seq + excluded.last_seq`,
+        }),
       )
-      .execute();
+      .returning('last_seq')
+      .executeTakeFirstOrThrow();
+    numbers.set(tenant, Number(last));
   }
+  return numbers;
 }
 
 /**
@@ -88,7 +117,7 @@ export async function dropCalls(
   if (dropped.length === 0) return 0;
   const deleted = await transaction.deleteFrom('calls').where('id', 'in', dropped).returning('bytes').execute();
   const freed = deleted.reduce((sum, { bytes }) => sum + Number(bytes), 0);
-  await addTotals(transaction, new Map([[tenant, -freed]]));
+  await addTotals(transaction, new Map([[tenant, { bytes: -freed, records: 0 }]]));
   return deleted.length;
 }
 
@@ -99,7 +128,7 @@ export async function tenantsWithCalls(database: Database): Promise<string[]> {
 }
 
 /** A call with the id of the call that made it; null: none, or the history does not have that call. */
-export type CallRecord = Omit<CallTable, 'parent'> & { readonly parent_id: string | null };
+export type CallRecord = Omit<CallTable, 'parent' | 'seq'> & { readonly parent_id: string | null };
 
 /** A call without its texts. */
 export type CallFacts = Omit<CallRecord, 'input' | 'output'>;
@@ -141,30 +170,40 @@ export interface CallFilter {
 /** Characters of an id that `parent` has. */
 const PARENT_CHARS = 18;
 
-function matching(database: Database, filter: CallFilter) {
+/** Numbers of records. */
+interface SeqRange {
+  readonly after: number;
+  readonly last: number;
+}
+
+function matching(database: Database, filter: CallFilter, range: SeqRange | null = null) {
   const { tenant, kind, subject, outcome, traceIds, parentId, fromMs, beforeMs, after } = filter;
-  const calls = database.selectFrom('calls');
-  // Without an index on the tenant, the database takes that of the trace or the parent. It would walk through
-  // all calls of the tenant otherwise, because they are in order.
-  let query =
-    traceIds === undefined && parentId === undefined
-      ? calls.where('tenant', '=', tenant)
-      : calls.where(sql<string>`tenant || ''`, '=', tenant);
-  if (traceIds !== undefined) query = query.where('trace_id', 'in', traceIds);
+  // An expression has no index. So the database takes that of the trace or the parent, and for a range of
+  // records that of their numbers. It would walk through all calls of the tenant or subject otherwise.
+  const text = (column: 'tenant' | 'subject' | 'outcome' | 'trace_id' | 'parent', isIndexed: boolean) =>
+    isIndexed ? sql<string>`${sql.ref(column)}` : sql<string>`${sql.ref(column)} || ''`;
+  const isList = range === null;
+  const hasOtherIndex = isList && (traceIds !== undefined || parentId !== undefined);
+  const startedAtMs = isList ? sql<number>`started_at_ms` : sql<number>`started_at_ms + 0`;
+  let query = database.selectFrom('calls').where(text('tenant', !hasOtherIndex), '=', tenant);
+  // The first condition selects the index, which has only numbered records.
+  if (range !== null)
+    query = query.where(sql<boolean>`seq > 0`).where('seq', '>', range.after).where('seq', '<=', range.last);
+  if (traceIds !== undefined) query = query.where(text('trace_id', isList), 'in', traceIds);
   // The second condition selects the index, which has only calls with a parent.
-  if (parentId !== undefined)
-    query = query.where('parent', '=', parentId.slice(0, PARENT_CHARS)).where(sql<boolean>`parent <> ''`);
-  if (subject !== undefined) query = query.where('subject', '=', subject);
+  if (parentId !== undefined) {
+    query = query.where(text('parent', isList), '=', parentId.slice(0, PARENT_CHARS)).where(sql<boolean>`parent <> ''`);
+  }
+  if (subject !== undefined) query = query.where(text('subject', isList), '=', subject);
   if (kind !== undefined) query = query.where('kind', '=', kind);
-  if (outcome !== undefined) query = query.where('outcome', '=', outcome);
-  if (fromMs !== undefined) query = query.where('started_at_ms', '>=', fromMs);
-  if (beforeMs !== undefined) query = query.where('started_at_ms', '<', beforeMs);
+  if (outcome !== undefined) query = query.where(text('outcome', isList), '=', outcome);
+  if (fromMs !== undefined) query = query.where(startedAtMs, '>=', fromMs);
+  if (beforeMs !== undefined) query = query.where(startedAtMs, '<', beforeMs);
   if (after === null) return query;
-  const { startedAtMs, id } = after;
   // The first condition bounds the range of the index; an `or` alone would not.
   return query
-    .where('started_at_ms', '<=', startedAtMs)
-    .where(({ or, eb }) => or([eb('started_at_ms', '<', startedAtMs), eb('id', '<', id)]));
+    .where('started_at_ms', '<=', after.startedAtMs)
+    .where(({ or, eb }) => or([eb('started_at_ms', '<', after.startedAtMs), eb('id', '<', after.id)]));
 }
 
 /** Returns calls, newest first. */
@@ -202,13 +241,7 @@ export async function searchCalls(
     .offset(window - 1)
     .limit(1)
     .execute();
-  const pattern = `%${text.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`;
-  const has = (column: 'input' | 'output' | 'error') =>
-    sql<boolean>`lower(${sql.ref(column)}) like ${pattern} escape '\\'`;
-  let query = matching(database, filter)
-    .select(FACTS)
-    .select(PARENT_ID)
-    .where(({ or }) => or([has('error'), has('input'), has('output')]));
+  let query = matching(database, filter).select(FACTS).select(PARENT_ID).where(hasText(text));
   if (end !== undefined) {
     query = query
       .where('started_at_ms', '>=', end.started_at_ms)
@@ -217,6 +250,41 @@ export async function searchCalls(
   const calls = await query.orderBy('started_at_ms', 'desc').orderBy('id', 'desc').execute();
   const last = end === undefined ? null : { id: end.id, startedAtMs: end.started_at_ms };
   return { calls, last };
+}
+
+function hasText(text: string) {
+  const pattern = `%${text.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`;
+  const has = (column: 'input' | 'output' | 'error') =>
+    sql<boolean>`lower(${sql.ref(column)}) like ${pattern} escape '\\'`;
+  return sql<boolean>`(${has('error')} or ${has('input')} or ${has('output')})`;
+}
+
+/** Returns the number of a tenant's last record; 0: none. */
+export async function lastCallSeq(database: Database, tenant: string): Promise<number> {
+  const row = await database
+    .selectFrom('call_totals')
+    .select('last_seq')
+    .where('tenant', '=', tenant)
+    .executeTakeFirst();
+  return Number(row?.last_seq ?? 0);
+}
+
+/** Returns the matching calls among a range of records, in the order of their records. */
+export async function listRecordedCalls(
+  database: Database,
+  filter: Omit<CallFilter, 'after'>,
+  range: SeqRange,
+  { text, limit }: { readonly text: string | undefined; readonly limit: number },
+): Promise<(CallFacts & { readonly seq: number })[]> {
+  const query = matching(database, { ...filter, after: null }, range);
+  const rows = await (text === undefined ? query : query.where(hasText(text)))
+    .select(FACTS)
+    .select('seq')
+    .select(PARENT_ID)
+    .orderBy('seq')
+    .limit(limit)
+    .execute();
+  return rows.map(row => ({ ...row, seq: Number(row.seq) }));
 }
 
 /** Returns a tenant's call with its texts; undefined when there is none. */

@@ -3,11 +3,19 @@
 
 from __future__ import annotations
 
+import time
+from time import monotonic
 from typing import Iterator, Optional
 
 from .. import types as wire
-from .._wire import Request
+from .._error import RookeryError
+from .._wire import Request, retry_after
 from .connection import Connection
+
+#: The service writes records twice a second.
+POLL_SECONDS = 0.5
+#: Seconds without an answer after which `follow` fails.
+OUTAGE_SECONDS = 300.0
 
 
 class Calls:
@@ -52,6 +60,44 @@ class Calls:
             if page["next_cursor"] is None:
                 return
             query = {**query, "cursor": page["next_cursor"]}
+
+    def follow(
+        self,
+        *,
+        agent: Optional[str] = None,
+        function: Optional[str] = None,
+        outcome: Optional[str] = None,
+        trace_id: Optional[str] = None,
+        parent: Optional[str] = None,
+        text: Optional[str] = None,
+    ) -> Iterator[wire.CallRecord]:
+        """Yields new calls that match every filter, in the order of their records; has no end.
+
+        Begins at the first `next`. Continues without loss after an outage of at most 5 minutes. The filters
+        are those of `list`.
+        """
+        query = {
+            **{"agent": agent, "function": function, "outcome": outcome, "trace_id": trace_id, "parent": parent},
+            **{"text": text, "follow": "now"},
+        }
+        answered = monotonic()
+        while True:
+            wait: Optional[float] = POLL_SECONDS
+            try:
+                page = self._connection.call(Request("listCalls", query=query))
+            except RookeryError as error:
+                wait = retry_after(error, 1, True)
+                if wait is None or query["follow"] == "now" or monotonic() - answered > OUTAGE_SECONDS:
+                    raise
+            else:
+                answered = monotonic()
+                for call in page["calls"]:
+                    yield call
+                if page["next_cursor"] != query["follow"]:
+                    wait = 0.0
+                query = {**query, "follow": page["next_cursor"]}
+            if wait:
+                time.sleep(wait)
 
     def get(self, id: str) -> wire.CallDetails:
         """Returns a call with its input and output.
