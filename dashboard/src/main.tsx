@@ -4,6 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { loadSession, login, logout, may, messageOf, onSessionElsewhere, session, tenant } from './api.ts';
 import { follow, isLive, lostAtMs } from './live.ts';
 import { Action, Failure, Input, Loading, moment, Note, showCurrent, Title, zoneNow } from './parts.tsx';
+import { Search } from './search.tsx';
 import './styles.css';
 import { AgentView } from './views/agent.tsx';
 import { AgentCreateView } from './views/agent-create.tsx';
@@ -191,6 +192,11 @@ function Console() {
         <a class="brand" href="#/">
           Rookery
         </a>
+        <Search
+          pages={NAV.filter(([noun]) => isOffered(noun)).map(([noun, name]) => {
+            return { kind: 'page', name, more: '', href: `#/${noun}` };
+          })}
+        />
         <nav aria-label="Main">
           {NAV.filter(([noun]) => isOffered(noun)).map(([noun, title]) => (
             <a key={noun} href={`#/${noun}`} aria-current={parts[0] === noun ? 'page' : undefined}>

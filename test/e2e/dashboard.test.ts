@@ -263,6 +263,30 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
+  it('Ctrl-K finds pages, agents, functions and jobs by a part of their names', async () => {
+    const id = await bed.create('needle', 'main.echo');
+    await using opened = await open('settings');
+    const { page, complaints } = opened;
+    const find = async (text: string, choice: string) => {
+      await page.keyboard.press('Control+k');
+      await page.getByRole('combobox', { name: 'Search for' }).fill(text);
+      await page.getByRole('option', { name: choice }).waitFor();
+      await page.keyboard.press('Enter');
+    };
+    await find('needl', 'e2e/needle agent');
+    await page.getByRole('heading', { name: 'e2e/needle' }).waitFor();
+    await find(id, 'e2e/needle agent');
+    await find('cold', 'Cold starts page');
+    await page.getByRole('heading', { name: 'Cold starts' }).waitFor();
+    await page.getByRole('button', { name: 'Search' }).click();
+    await page.getByRole('combobox', { name: 'Search for' }).fill('no such thing');
+    await page.getByText('Nothing has this text.').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(complaints).toEqual([]);
+    await bed.ask('DELETE', `/api/agent/${id}`);
+  });
+
   it('the form puts the selected sandbox type into runtime_spec', async () => {
     await using opened = await open('agents/new');
     const { page } = opened;

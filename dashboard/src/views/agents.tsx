@@ -22,13 +22,16 @@ export const AGENTS: ListSource<Agent> = {
 };
 
 const { compare } = new Intl.Collator();
-const nameOf = ({ namespace, name }: Agent) => `${namespace}/${name}`;
+export const agentName = ({ namespace, name }: Agent) => `${namespace}/${name}`;
 
 export function AgentsView() {
   const [text, setText] = useState('');
   const [status, setStatus] = useState('');
   const { value, error } = useList(AGENTS);
-  const sorted = useMemo(() => value?.toSorted((one, other) => compare(nameOf(one), nameOf(other))) ?? [], [value]);
+  const sorted = useMemo(
+    () => value?.toSorted((one, other) => compare(agentName(one), agentName(other))) ?? [],
+    [value],
+  );
   const wanted = text.toLowerCase();
   const rows = useMemo(
     () =>
@@ -36,7 +39,9 @@ export function AgentsView() {
         agent =>
           (status === '' || agent.status === status) &&
           (wanted === '' ||
-            searchText(agent, ({ runtime, instance_id: id }) => `${nameOf(agent)} ${runtime} ${id}`).includes(wanted)),
+            searchText(agent, ({ runtime, instance_id: id }) => `${agentName(agent)} ${runtime} ${id}`).includes(
+              wanted,
+            )),
       ),
     [sorted, status, wanted],
   );

@@ -7,7 +7,8 @@ import { Failure, Input, Loading, moment, Note, Shown, Table, Title } from '../p
 /** A version of a function, with the fields that the page shows. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
 
-const readAll = (signal: AbortSignal) =>
+/** Reads the latest versions of all functions. */
+export const readFunctions = (signal: AbortSignal) =>
   allPages<FunctionVersion>(
     fn => fn.functionVersionUrn,
     async (pageIndex, pageSize) => {
@@ -21,7 +22,7 @@ const readAll = (signal: AbortSignal) =>
 
 export function FunctionsView() {
   const [text, setText] = useState('');
-  const { value, error } = useLoaded('functions', readAll);
+  const { value, error } = useLoaded('functions', readFunctions);
   const rows = (value ?? []).filter(fn =>
     `${fn.name} ${fn.runtime} ${fn.kind}`.toLowerCase().includes(text.toLowerCase()),
   );

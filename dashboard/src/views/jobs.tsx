@@ -7,7 +7,7 @@ import { Action, ago, brief, Failure, Input, Loading, moment, Panel, Shown, Stat
 
 type Job = AnswerOf<'getJob'>;
 
-const JOBS: ListSource<Job> = {
+export const JOBS: ListSource<Job> = {
   async *all(signal) {
     const { body } = await ask(pathOf('listJobs'), { signal });
     if (body !== null) yield* elementsOf<Job>(body);
