@@ -107,6 +107,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   lambda: [
     'test/lambda/changes.test.ts',
     'test/lambda/frameworks.test.ts',
+    'test/lambda/layers-drivers.test.ts',
     'test/lambda/layers.test.ts',
     'test/lambda/streams.test.ts',
   ],
