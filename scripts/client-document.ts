@@ -98,6 +98,8 @@ const NAMES: Readonly<Record<string, string>> = {
   'putSecret.200.secret': 'Secret',
   'listCalls.200.calls[]': 'CallRecord',
   'getCall.200.call': 'CallDetails',
+  'putCallRecording.request': 'CallRecordingRequest',
+  'putCallRecording.200.recording': 'CallRecording',
   'getCluster.200': 'Cluster',
   'getCluster.200.nodes[]': 'ClusterNode',
   'getSettings.200.settings[]': 'Setting',

@@ -45,6 +45,8 @@ export interface FinishedCall extends CallOrigin {
   readonly output: Buffer | null;
   /** Lengths of the whole input and output. Absent: `input` and `output` are whole. */
   readonly wholeBytes?: { readonly input: number; readonly output: number };
+  /** True if a recording of all calls includes it, so that more of its input and output is kept. */
+  readonly isRecorded?: boolean;
   /** The text of a failure; `''` for a success. */
   readonly error: string;
 }

@@ -38,6 +38,12 @@ export const LIMITS = {
   callList: { default: 100, max: 1000 },
   /** Characters of a text that the history of calls is searched for. */
   callTextChars: 256,
+  /** Time for which all calls of an agent or function are recorded. */
+  recordingSeconds: { min: 1, max: 7 * 24 * 3600, default: 3600 },
+  /** Agents and functions whose calls are all recorded at the same time. */
+  recordingsPerTenant: 100,
+  /** Bytes of an input, and of an output, of such a call. */
+  recordedBodyBytes: 1_048_576,
   /** Labels of an agent. */
   labels: { count: 64, nameChars: 256, valueChars: 4096 },
   /** Longest `ttl_seconds` and `idle_seconds` of an agent: a year. */

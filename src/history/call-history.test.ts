@@ -6,6 +6,7 @@ import { finishedCall } from '../../test/history/finished-call.ts';
 import { startPostgres } from '../../test/parts/postgres.ts';
 import { describeWith } from '../../test/probe.ts';
 import { unavailable } from '../core/error.ts';
+import { registerFunction } from '../registry/function-writes.ts';
 import { WRITE_OPERATIONS } from '../server/write-operations.ts';
 import { openStores } from '../storage/stores.ts';
 import type { Stores } from '../storage/stores-contract.ts';
@@ -286,6 +287,38 @@ function tests(): void {
     expect(await idsOf({ text: 'needle' })).toEqual([failed.id]);
     expect(await idsOf({ fromMs: 1000, beforeMs: 1001 })).toEqual([ok.id]);
     expect(await idsOf({ tenant: newTenant() })).toEqual([]);
+  });
+
+  test('a recording keeps all calls and large bodies, is seen by other replicas, and ends', async () => {
+    const tenant = newTenant();
+    const clock = { ms: 1_500_000 };
+    const options = { rules: { slowMs: 1000, perSecond: 0 }, now: () => clock.ms };
+    const [history, other] = [historyOf(options), historyOf(options)];
+    const texts = { host_code_path: '', code_token: '', record: '{"status":""}' };
+    const row = { tenant, name: '0@demo@hello', version: '$latest', revision_id: 'r', default_published_at_ms: 0 };
+    await stores.writes.write(registerFunction, { ...row, ...texts }, 1);
+    const target = { kind: 'function', target: '0@demo@hello' } as const;
+    await expect(history.recordings.put(newTenant(), target, 1000)).rejects.toMatchObject({ code: 'not_found' });
+    const ends = Date.now() + 60_000 - clock.ms;
+    const recording = await history.recordings.put(tenant, target, ends);
+    expect(recording).toEqual({ ...target, startedAtMs: clock.ms, endsAtMs: clock.ms + ends });
+    expect(await other.recordings.list(tenant)).toEqual([recording]);
+    const urn = URN.replace(':t:', `:${tenant}:`);
+    expect([history.sink.wants(urn, true, 1), other.sink.wants(urn, true, 1)]).toEqual([true, false]);
+    await other.recordings.reload();
+    expect(other.sink.wants(urn, true, 1)).toBe(true);
+    const text = `"${'ä'.repeat(1000)}"`;
+    const call = finishedCall({ tenant, kind: 'function', target: urn, input: Buffer.from(text) });
+    history.sink.push(call);
+    await history.flush();
+    expect(await new CallReader(stores.database).get(tenant, call.id)).toMatchObject({ input: text, input_cut: 0 });
+    clock.ms += 10;
+    expect(await other.recordings.put(tenant, target, ends)).toMatchObject({
+      ...{ startedAtMs: recording.startedAtMs, endsAtMs: clock.ms + ends },
+    });
+    await history.recordings.remove(tenant, target);
+    expect(history.sink.wants(urn, true, 1)).toBe(false);
+    await expect(history.recordings.remove(tenant, target)).rejects.toMatchObject({ code: 'not_found' });
   });
 
   test('a timer writes pushed calls, and the close writes the last ones', async () => {

@@ -8,6 +8,7 @@ import type { Database } from '../storage/database.ts';
 import { dropCalls, insertCalls, tenantsWithCalls } from '../storage/queries/calls.ts';
 import type { NewCall } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
+import { CallRecordings } from './call-recordings.ts';
 import { CallRing, type CallRules } from './call-ring.ts';
 import { type CallRowOptions, toCallRow } from './call-rows.ts';
 import { SecretValues } from './secret-values.ts';
@@ -44,9 +45,13 @@ const MAX_WAITING = 4096;
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 /** Calls that one turn of the event loop turns into records. Calls of users run between two turns. */
 const TURN_CALLS = 25;
+/** Bytes of inputs and outputs that one turn turns into records. */
+const TURN_BYTES = 256 * 1024;
 /** Calls of one write operation. */
 const WRITE_CALLS = 200;
 const SWEEP_MS = 60_000;
+/** Bytes of records after which a sweep does not wait for its time. */
+const SWEEP_BYTES = 32 * 1024 * 1024;
 const SWEPT_AT_ONCE = 500;
 const CLOSE_MS = 5000;
 
@@ -64,6 +69,8 @@ export class CallHistory {
   readonly #options: CallHistoryOptions;
   readonly #ring: CallRing;
   readonly #sweeper: Interval;
+  /** Agents and functions whose calls are all recorded. */
+  readonly recordings: CallRecordings;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> | undefined;
   #hasFailed = false;
@@ -71,6 +78,8 @@ export class CallHistory {
   #written = 0;
   #dropped = 0;
   #failed = 0;
+  /** Bytes of records since the last sweep. */
+  #unsweptBytes = 0;
 
   constructor(options: CallHistoryOptions) {
     const { rules, bodyBytes, maxWaiting = MAX_WAITING } = options;
@@ -83,6 +92,7 @@ export class CallHistory {
       filled: () => this.#schedule(),
     });
     this.#sweeper = new Interval(SWEEP_MS, () => this.sweep());
+    this.recordings = new CallRecordings({ ...options, apply: targets => this.#ring.record(targets) });
   }
 
   /** Receives calls on their path. */
@@ -95,7 +105,8 @@ export class CallHistory {
     return { written: this.#written, dropped: this.#dropped, failed: this.#failed };
   }
 
-  start(): void {
+  async start(): Promise<void> {
+    await this.recordings.start();
     this.#sweeper.start();
   }
 
@@ -103,6 +114,7 @@ export class CallHistory {
   async close(): Promise<void> {
     this.#isClosed = true;
     clearTimeout(this.#timer);
+    await this.recordings.close();
     await this.#sweeper.close();
     await endsWithin(this.flush(), CLOSE_MS);
   }
@@ -144,6 +156,7 @@ export class CallHistory {
   async #rowsOf(calls: readonly FinishedCall[], known: Known): Promise<readonly NewCall[]> {
     const { secretsOf, nameOfAgent } = this.#options;
     const rows: NewCall[] = [];
+    let turn = { calls: 0, bytes: 0 };
     for (const call of calls) {
       const { tenant, kind, target } = call;
       const secrets = known.secrets.get(tenant) ?? new SecretValues(await secretsOf(tenant));
@@ -151,7 +164,10 @@ export class CallHistory {
       const agentName = kind === 'agent' ? (known.names.get(target) ?? (await nameOfAgent(target))) : '';
       known.names.set(target, agentName);
       rows.push(toCallRow(call, this.#options, { secrets, agentName }));
-      if (rows.length % TURN_CALLS === 0) await nextTurn();
+      turn = { calls: turn.calls + 1, bytes: turn.bytes + call.input.length + (call.output?.length ?? 0) };
+      if (turn.calls < TURN_CALLS && turn.bytes < TURN_BYTES) continue;
+      await nextTurn();
+      turn = { calls: 0, bytes: 0 };
     }
     return rows;
   }
@@ -160,6 +176,8 @@ export class CallHistory {
     try {
       await this.#options.writes.write(insertCalls, rows);
       this.#written += rows.length;
+      this.#unsweptBytes += rows.reduce((sum, { bytes }) => sum + bytes, 0);
+      if (this.#unsweptBytes > SWEEP_BYTES) await this.sweep();
       this.#hasFailed = false;
     } catch (error) {
       this.#fail(rows.length, error);
@@ -176,6 +194,7 @@ export class CallHistory {
   /** Deletes calls that are too old, and the oldest calls of tenants with too many bytes. Never rejects. */
   async sweep(): Promise<void> {
     const { database, writes, keepMs, maxBytesPerTenant, log, now = Date.now } = this.#options;
+    this.#unsweptBytes = 0;
     try {
       const beforeMs = now() - keepMs;
       for (const tenant of await tenantsWithCalls(database)) {

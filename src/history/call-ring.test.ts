@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { finishedCall } from '../../test/history/finished-call.ts';
 import { CallRing } from './call-ring.ts';
+import { RecordedTargets } from './recorded-targets.ts';
 
 function ringOf(options: Partial<ConstructorParameters<typeof CallRing>[0]> = {}) {
   const clock = { ms: 0 };
@@ -44,6 +45,28 @@ describe('CallRing', () => {
     for (let calls = 0; calls < 5000; calls++) if (ring.wants('a', false, 1)) wanted += 1;
     expect(wanted).toBe(1000);
     expect(ring.wants('b', false, 1)).toBe(true);
+  });
+
+  test('wants and marks every call of a recorded agent or function until its end', () => {
+    const { ring } = ringOf({ rules: { slowMs: 100, perSecond: 0 } });
+    const endsAtMs = Date.now() + 60_000;
+    const urn = (name: string, version: string) => `sn:cn:yrk:acme:function:0@demo@${name}:${version}`;
+    ring.record(
+      new RecordedTargets([
+        { tenant: 'acme', kind: 'agent', target: 'a', endsAtMs },
+        { tenant: 'acme', kind: 'agent', target: 'over', endsAtMs: 0 },
+        { tenant: 'acme', kind: 'function', target: '0@demo@hello', endsAtMs },
+      ]),
+    );
+    const wanted = (target: string) => ring.wants(target, true, 1);
+    expect(['a', 'a', urn('hello', '$latest'), urn('hello', 'v1')].map(wanted)).toEqual([true, true, true, true]);
+    expect(['b', 'over', urn('other', 'v1'), urn('hello', 'v1').replace('acme', 'b')].map(wanted)).not.toContain(true);
+    for (const target of ['a', 'b']) ring.push(finishedCall({ target, input: Buffer.alloc(20_000) }));
+    const [recorded, other] = ring.shiftMany(2);
+    expect(recorded).toMatchObject({ isRecorded: true, input: { length: 20_000 } });
+    expect(other).toMatchObject({ wholeBytes: { input: 20_000 }, input: { length: 17 } });
+    ring.record(null);
+    expect(wanted('a')).toBe(false);
   });
 
   test('drops the oldest calls when it is full, and counts them', () => {

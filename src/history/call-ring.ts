@@ -1,4 +1,6 @@
 import type { CallSink, FinishedCall } from '../core/finished-call.ts';
+import { LIMITS } from '../core/limits.ts';
+import type { RecordedTargets } from './recorded-targets.ts';
 
 /** Rules that decide which calls are kept. */
 export interface CallRules {
@@ -52,6 +54,8 @@ export class CallRing implements CallSink {
   #size = 0;
   #bytes = 0;
   #dropped = 0;
+  /** Null: no recordings, so that the path of a call has no lookup for them. */
+  #recorded: RecordedTargets | null = null;
 
   constructor(options: CallRingOptions) {
     this.#options = options;
@@ -63,6 +67,11 @@ export class CallRing implements CallSink {
     return this.#size;
   }
 
+  /** Keeps all calls of these targets; null: of none. */
+  record(targets: RecordedTargets | null): void {
+    this.#recorded = targets;
+  }
+
   /** Returns the number of calls that a full ring has dropped since the last call of this method. */
   drainDropped(): number {
     const dropped = this.#dropped;
@@ -71,6 +80,7 @@ export class CallRing implements CallSink {
   }
 
   wants(target: string, isOk: boolean, elapsedMs: number): boolean {
+    if (this.#recorded?.has(target, Date.now()) === true) return true;
     const nowMs = this.#now();
     if (nowMs >= this.#windowEndsMs) {
       this.#windows.clear();
@@ -90,9 +100,9 @@ export class CallRing implements CallSink {
   push(call: FinishedCall): void {
     const { maxCalls, maxBytes } = this.#options;
     const { traceparent = '' } = call;
-    const kept = this.#withoutRest(
-      traceparent.length > MAX_TRACEPARENT_CHARS ? { ...call, traceparent: undefined } : call,
-    );
+    const short = traceparent.length > MAX_TRACEPARENT_CHARS ? { ...call, traceparent: undefined } : call;
+    const isRecorded = this.#recorded?.has(call.target, Date.now()) === true;
+    const kept = this.#withoutRest(isRecorded ? { ...short, isRecorded } : short);
     const bytes = bytesOf(kept);
     while (this.#size > 0 && (this.#size >= maxCalls || this.#bytes + bytes > maxBytes)) {
       this.#shift();
@@ -124,15 +134,20 @@ export class CallRing implements CallSink {
   #withoutRest(call: FinishedCall): FinishedCall {
     const { input, output } = call;
     if (input.length <= COPIED_BYTES && (output === null || output.length <= COPIED_BYTES)) return call;
+    const bodyBytes = keptBytesOf(call, this.#options.bodyBytes);
     const wholeBytes = { input: input.length, output: output?.length ?? 0 };
-    return { ...call, wholeBytes, input: this.#prefixOf(input), output: output && this.#prefixOf(output) };
+    return { ...call, wholeBytes, input: prefixOf(input, bodyBytes), output: output && prefixOf(output, bodyBytes) };
   }
+}
 
-  #prefixOf(body: Buffer): Buffer {
-    const { bodyBytes } = this.#options;
-    // One byte more shows that something is missing.
-    return body.length <= bodyBytes ? body : Buffer.from(body.subarray(0, bodyBytes + 1));
-  }
+/** Returns the most bytes of an input or output that are kept. A setting of 0 holds for all calls. */
+export function keptBytesOf({ isRecorded = false }: FinishedCall, bodyBytes: number): number {
+  return isRecorded && bodyBytes > 0 ? Math.max(bodyBytes, LIMITS.recordedBodyBytes) : bodyBytes;
+}
+
+function prefixOf(body: Buffer, bytes: number): Buffer {
+  // One byte more shows that something is missing.
+  return body.length <= bytes ? body : Buffer.from(body.subarray(0, bytes + 1));
 }
 
 function bytesOf({ input, output }: FinishedCall): number {

@@ -1,6 +1,7 @@
 import type { FinishedCall } from '../core/finished-call.ts';
 import { LATEST, parseUrn } from '../core/urn.ts';
 import type { NewCall } from '../storage/schema.ts';
+import { keptBytesOf } from './call-ring.ts';
 import type { Redaction } from './redaction.ts';
 import type { SecretValues } from './secret-values.ts';
 
@@ -27,7 +28,8 @@ const ROW_BYTES = 700;
 
 /** Returns the record of a call. Work that the path of a call leaves to the writer: cutting and redacting. */
 export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets, agentName }: CallFacts): NewCall {
-  const { redaction, bodyBytes } = options;
+  const { redaction } = options;
+  const bodyBytes = keptBytesOf(call, options.bodyBytes);
   const { input, output, stages, wholeBytes, endedAtMs, elapsedMs } = call;
   const shown = (body: Buffer) => redaction.json(secrets.hide(beginningOf(body, bodyBytes), body.length > bodyBytes));
   const shownInput = shown(input);

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyInstance } from 'fastify';
+import type { RecordingStore } from '../api/calls/recordings.ts';
 import type { EventRoutesOptions } from '../api/events/events.ts';
 import { createFrontend, type FrontendOptions, type SharedEntryOptions } from '../api/frontend-app.ts';
 import { addMetaRoutes, createMeta } from '../api/meta-app.ts';
@@ -69,6 +70,7 @@ export interface EntriesParts
   readonly ready: () => Readonly<Record<string, string>>;
   readonly observed: Pick<EventRoutesOptions & HistoryRoutesOptions, 'log' | 'history' | 'onSample'>;
   readonly callSink: CallSink;
+  readonly recordings: RecordingStore;
   readonly logger: Logger;
 }
 
@@ -159,7 +161,7 @@ function frontendOptions(
     e2b: { keys: parts.apiKeys, domain: config.e2b.domain, templates: templateOptions(config, parts) },
     invoked: metrics.invoked,
     callSink: parts.callSink,
-    history: { calls: new CallReader(parts.database) },
+    history: { calls: new CallReader(parts.database), recordings: parts.recordings },
     instances: agents,
     functions: registry.resolver,
     executors,

@@ -30,6 +30,7 @@ import { Secrets } from '../registry/secrets.ts';
 import { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
 import { findAgent, TOPIC_AGENTS } from '../storage/queries/agents.ts';
+import { TOPIC_RECORDINGS } from '../storage/queries/call-recordings.ts';
 import { insertInstanceUnder, listIdsWithSandbox, type StoredInstance } from '../storage/queries/instances.ts';
 import { listNodeIds, readAddressKey, readInstallationId } from '../storage/queries/nodes.ts';
 import { TOPIC_POOLS } from '../storage/queries/pools.ts';
@@ -259,6 +260,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     },
   });
   const callSink = callHistory?.sink ?? NO_CALLS_KEPT;
+  cluster?.replica.feed.subscribe(TOPIC_RECORDINGS, () => void callHistory?.recordings.reload());
   metrics.readFrom({ callRecords: () => callHistory?.counts });
   // Drivers refuse links in the sources of the platform's mounts, which are below the data directory.
   const realDir = realPathOf(dataDir.path);
@@ -280,6 +282,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   });
   const { frontend, meta } = await createEntries(config, {
     ...{ ...base, ...owners, instances, registry, secrets, verifier, started, callSink, logger },
+    recordings: callHistory?.recordings ?? null,
     apiKeys: new ApiKeys({ database: stores.database, writes }),
     awsKeys: new AwsKeys({ database: stores.database, writes, root: await readAddressKey(stores.database) }),
     templates: new Templates({ database: stores.database, writes }),
@@ -331,7 +334,7 @@ async function start(built: Built): Promise<Awaited<ReturnType<Server['start']>>
   built.state.missing = null;
   built.removals.start();
   built.history.start();
-  built.callHistory?.start();
+  await built.callHistory?.start();
   built.tellStarted();
   warmUp(built.drivers, config.defaultExecutor, logger);
   return { frontendUrl, metaUrl };

@@ -5,6 +5,7 @@ import { saveAgentState } from '../storage/queries/agent-states.ts';
 import { takeAgentName } from '../storage/queries/agents.ts';
 import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
 import { claimAsyncCall, finishAsyncCall, insertAsyncCall } from '../storage/queries/async-calls.ts';
+import { deleteCallRecording, putCallRecording } from '../storage/queries/call-recordings.ts';
 import { dropCalls, insertCalls } from '../storage/queries/calls.ts';
 import {
   countUnpackedCode,
@@ -48,6 +49,8 @@ export const WRITE_OPERATIONS = {
   finishAsyncCall,
   insertCalls,
   dropCalls,
+  putCallRecording,
+  deleteCallRecording,
   insertJobSchedule,
   putJobSchedule,
   deleteJobSchedule,

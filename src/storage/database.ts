@@ -6,6 +6,7 @@ import type {
   AgentStateTable,
   ApiKeyTable,
   AsyncCallTable,
+  CallRecordingTable,
   CallTable,
   CallTotalTable,
   CodePackagePartTable,
@@ -34,6 +35,7 @@ export interface Tables {
   address_key: AddressKeyTable;
   agent_states: AgentStateTable;
   async_calls: AsyncCallTable;
+  call_recordings: CallRecordingTable;
   calls: CallTable;
   call_totals: CallTotalTable;
   installation: InstallationTable;

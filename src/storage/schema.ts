@@ -429,3 +429,13 @@ export interface CallTotalTable {
   bytes: number;
   last_seq: number;
 }
+
+/** Record of `call_recordings`: all calls of an agent or function are recorded until `ends_at_ms`. */
+export interface CallRecordingTable {
+  tenant: string;
+  kind: 'agent' | 'function';
+  /** The id of the agent, or the name of the function without its version. */
+  target: string;
+  started_at_ms: number;
+  ends_at_ms: number;
+}

@@ -122,6 +122,7 @@ const FRONTEND = {
   '/api/doctor': false,
   '/api/events': false,
   '/api/metrics/history': false,
+  '/api/recordings': false,
   '/api/secrets': false,
   '/api/session': false,
   '/api/settings': false,

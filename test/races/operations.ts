@@ -280,6 +280,11 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
   },
   insertCalls: random => [[callRowOf(random.pick(CALLS), NOW_MS + random.below(2))]],
   dropCalls: random => [T, NOW_MS + random.below(2), random.below(2) * 1000, 1 + random.below(2)],
+  putCallRecording: random => {
+    const times = { started_at_ms: NOW_MS + random.below(2), ends_at_ms: NOW_MS + 1 + random.below(3) };
+    return [{ tenant: T, kind: 'agent', target: random.pick(CALLS), ...times }, 1 + random.below(2)];
+  },
+  deleteCallRecording: random => [{ tenant: T, kind: 'agent', target: random.pick(CALLS) }, NOW_MS + random.below(3)],
   deleteApiKey: random => [T, random.pick(API_KEYS)],
   insertTemplateBuild: random => {
     const id = random.pick(BUILDS);

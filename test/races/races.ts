@@ -45,6 +45,7 @@ const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyo
   template_files: ['tenant', 'hash'],
   calls: ['id'],
   call_totals: ['tenant'],
+  call_recordings: ['tenant', 'kind', 'target'],
 };
 
 /** Every pair of operations, including each operation with itself. */

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Connection, RequestOptions } from './connection.ts';
-import type { CallDetails, CallRecord, Operations } from './generated.ts';
+import type { CallDetails, CallRecord, CallRecording, Operations } from './generated.ts';
 import { retryAfterMs } from './retry.ts';
 
 /**
@@ -11,6 +11,9 @@ export type CallQuery = Omit<Operations['listCalls']['query'], 'cursor' | 'follo
 
 /** Selects calls to follow, like `CallQuery`. */
 export type FollowedCallQuery = Omit<CallQuery, 'after' | 'before' | 'limit'>;
+
+/** An agent by its id, or a function by `<service>@<name>` or a URN. */
+export type RecordedTarget = { readonly agent: string } | { readonly function: string };
 
 /** The service writes records twice a second. */
 const POLL_MS = 500;
@@ -75,6 +78,30 @@ export class Calls {
       if (waitMs > 0)
         await delay(waitMs, undefined, signal === undefined ? {} : { signal }).catch(() => signal?.throwIfAborted());
     }
+  }
+
+  /**
+   * Keeps all calls of an agent or function for `seconds` from now on (default: 3600). The records have up to
+   * 1 MiB of each input and output. A second request changes the end.
+   */
+  async record({
+    signal,
+    timeoutMs,
+    traceId,
+    ...body
+  }: RequestOptions & RecordedTarget & { readonly seconds?: number }): Promise<CallRecording> {
+    const { recording } = await this.#connection.call('putCallRecording', { signal, timeoutMs, traceId, body });
+    return recording;
+  }
+
+  /** Ends a recording. Fails with status 404 if there is none. */
+  async stopRecording({ signal, timeoutMs, traceId, ...query }: RequestOptions & RecordedTarget): Promise<void> {
+    await this.#connection.call('deleteCallRecording', { signal, timeoutMs, traceId, query });
+  }
+
+  /** Returns the recordings that have not ended. */
+  async recordings(options: RequestOptions = {}): Promise<readonly CallRecording[]> {
+    return (await this.#connection.call('listCallRecordings', options)).recordings;
   }
 
   /** Returns a call with its input and output. Fails with status 404 if it is not recorded. */

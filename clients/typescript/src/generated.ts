@@ -255,6 +255,25 @@ export type CallRecord = {
   output_bytes: number;
 };
 
+export type CallRecording = {
+  kind: "agent" | "function";
+  /** The `instance_id` of an agent. */
+  agent_id?: string;
+  /** `0@<service>@<name>` */
+  function?: string;
+  start_time: string;
+  end_time: string;
+};
+
+export type CallRecordingRequest = {
+  /** The `instance_id` of an agent. */
+  agent?: string;
+  /** A function: `<service>@<name>`, `0@<service>@<name>` or its URN. All its versions. */
+  function?: string;
+  /** How long, from now on. */
+  seconds?: number;
+};
+
 export type CallResult = {
   requestId: string;
   status: "queued" | "processing" | "completed" | "failed";
@@ -834,6 +853,11 @@ export type ListBuildsResponse = {
   builds: Build[];
 };
 
+export type ListCallRecordingsResponse = {
+  code: 200;
+  recordings: CallRecording[];
+};
+
 export type ListCallsResponse = {
   code: 200;
   calls: CallRecord[];
@@ -1085,6 +1109,11 @@ export type PublishFunctionRequest = {
   versionDesc?: string;
   /** If sent, the function’s own. */
   kind?: "" | "agent" | "faas" | "yrlib" | "custom";
+};
+
+export type PutCallRecordingResponse = {
+  code: 200;
+  recording: CallRecording;
 };
 
 export type PutSecretRequest = {
@@ -1872,6 +1901,24 @@ export interface Operations {
     body: undefined;
     answer: ListSecretsResponse;
   };
+  putCallRecording: {
+    params: object;
+    query: object;
+    body: CallRecordingRequest;
+    answer: PutCallRecordingResponse;
+  };
+  listCallRecordings: {
+    params: object;
+    query: object;
+    body: undefined;
+    answer: ListCallRecordingsResponse;
+  };
+  deleteCallRecording: {
+    params: object;
+    query: { agent?: string | undefined; function?: string | undefined };
+    body: undefined;
+    answer: Deleted;
+  };
   listCalls: {
     params: object;
     query: { agent?: string | undefined; function?: string | undefined; outcome?: "ok" | "error" | undefined; trace_id?: string | undefined; parent?: string | undefined; after?: string | undefined; before?: string | undefined; text?: string | undefined; limit?: number | undefined; cursor?: string | undefined; follow?: string | undefined };
@@ -2171,6 +2218,9 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   putSecret: ['PUT', '/api/secrets/{name}'],
   deleteSecret: ['DELETE', '/api/secrets/{name}'],
   listSecrets: ['GET', '/api/secrets'],
+  putCallRecording: ['PUT', '/api/recordings'],
+  listCallRecordings: ['GET', '/api/recordings'],
+  deleteCallRecording: ['DELETE', '/api/recordings'],
   listCalls: ['GET', '/api/calls'],
   getCall: ['GET', '/api/calls/{id}'],
   getCluster: ['GET', '/api/cluster'],

@@ -1,7 +1,7 @@
 /** The public exports of the TypeScript client, npm package `@rookery/client`. */
 export { Agent, type InvokeOptions, type LogOptions } from './agent.ts';
 export type { Agents, CreateOptions, GetOrCreateOptions } from './agents.ts';
-export type { CallQuery, Calls, FollowedCallQuery } from './calls.ts';
+export type { CallQuery, Calls, FollowedCallQuery, RecordedTarget } from './calls.ts';
 export type { Code } from './code.ts';
 export { CommandFailed, CommandResult } from './command-result.ts';
 export type { AnswerOf, CallOptions, OperationName, RequestOptions, RookeryOptions } from './connection.ts';

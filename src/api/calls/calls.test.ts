@@ -33,7 +33,7 @@ async function frontendWith(calls: readonly FinishedCall[]) {
       calls.map(call => toCallRow(call, ROWS, FACTS)),
     ),
   );
-  const frontend = testFrontend({ history: { calls: new CallReader(database) }, auth: tokens });
+  const frontend = testFrontend({ history: { calls: new CallReader(database), recordings: null }, auth: tokens });
   return {
     ask: (url: string, token = 'acme.developer') => frontend.send({ method: 'GET', url, headers: { 'x-auth': token } }),
     [Symbol.asyncDispose]: async () => {

@@ -5,16 +5,19 @@ import type { CallFacts, CallPlace, CallReader } from '../../history/call-reader
 import type { Role } from '../../http/access/credentials.ts';
 import { CALL_DOCS } from './docs.ts';
 import { CALLS_QUERY } from './query.ts';
+import { addRecordingRoutes, type RecordingStore } from './recordings.ts';
 
 export interface CallRoutesOptions {
   readonly calls: CallReader;
+  readonly recordings: RecordingStore;
 }
 
 /**
  * Adds `GET /api/calls` and `GET /api/calls/{id}`, the history of calls. Viewers get facts: no input, no
  * output and no error text, and no search in them.
  */
-export function addCallRoutes(app: FastifyInstance, { calls }: CallRoutesOptions): void {
+export function addCallRoutes(app: FastifyInstance, { calls, recordings }: CallRoutesOptions): void {
+  addRecordingRoutes(app, recordings);
   app.get<{ Querystring: Sent }>(
     '/api/calls',
     { config: { access: 'read', costly: 'scan', noEnvironments: true, docs: CALL_DOCS.list } },

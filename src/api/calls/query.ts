@@ -1,5 +1,6 @@
+import { functionNameOf } from '../../core/call-recording.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { isFunctionName, parseUrn, QUERIED_NAME_PATTERN } from '../../core/urn.ts';
+import { QUERIED_NAME_PATTERN } from '../../core/urn.ts';
 import type { CallPlace } from '../../history/call-reader.ts';
 import { MOMENT, readMoment } from '../log-answer.ts';
 import { anyText, badQuery, integer, parsed } from '../query.ts';
@@ -25,7 +26,7 @@ export const CALLS_QUERY = {
     },
     undefined,
     (text, name) => {
-      const found = parseUrn(text)?.name ?? [text, `0@${text}`].find(isFunctionName);
+      const found = functionNameOf(text);
       if (found === undefined) throw badQuery(name, '<service>@<name>, or the URN of a function', text);
       return found;
     },

@@ -25,6 +25,7 @@ export function register(program: Command, context: Context): void {
   addGet(agent, context);
   addDelete(agent, context);
   addRestart(agent, context);
+  addRecord(agent, context);
   addPauses(agent, context);
   addLogs(agent, context);
   addExec(agent, context);
@@ -170,6 +171,24 @@ function addRestart(agent: Command, context: Context): void {
     .action(async (id, options) => {
       const { restartAgent } = await import('./records.ts');
       context.exitCode = await restartAgent(context.io, id, options);
+    });
+}
+
+function addRecord(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'record')
+    .summary('record all calls of an agent for a time')
+    .description(
+      'Keeps every call in the history, with its whole input and output up to 1 MiB each. Another record changes the end.\n\n' +
+        '  rookery agent record hello --for 10m\n' +
+        '  rookery calls --agent hello --follow',
+    )
+    .argument('<agent>', AGENT)
+    .option('--for <time>', 'how long from now on: 10m, 1h; 7d at most', '1h')
+    .option('--stop', 'end the recording')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { recordCalls } = await import('../call/record.ts');
+      await recordCalls(io, 'agent', id, options);
     });
 }
 

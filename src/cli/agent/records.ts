@@ -3,6 +3,7 @@ import { ACCESSES, type Access } from '../../core/address.ts';
 import type { Variables } from '../../core/secret.ts';
 import { agentArguments, policyOf, restartOf } from '../../explain/agent.ts';
 import { age } from '../../lib/age.ts';
+import { endOfRecording } from '../call/records.ts';
 import { shownVariable } from '../deploy/file.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, EXIT, usageError } from '../shared/exit.ts';
@@ -195,9 +196,10 @@ function statusStyle(agent: Agent): 'green' | 'yellow' | 'red' {
 export async function getAgent(io: Io, given: string, options: ForOne): Promise<void> {
   const client = await Client.open(options, io);
   const id = await resolveAgent(client, given, options.namespace);
+  const recordingEnd = options.json === true ? undefined : await endOfRecording(client, id);
   const { instance } = await client.json('GET', `/api/agent/${encodeURIComponent(id)}`);
   if (options.json === true) printJson(io, instance);
-  else printAgent(io, client, instance as Agent);
+  else printAgent(io, client, instance as Agent, recordingEnd);
 }
 
 export async function deleteAgents(
@@ -263,7 +265,7 @@ export async function tellLoadError(io: Io, client: Client, id: string): Promise
   return EXIT.failure;
 }
 
-function printAgent(io: Io, client: Client, agent: Agent): void {
+function printAgent(io: Io, client: Client, agent: Agent, recordingEnd: string | undefined): void {
   const { rootfs, resources } = agent;
   printFields(io, [
     ['id', agent.instance_id],
@@ -300,6 +302,7 @@ function printAgent(io: Io, client: Client, agent: Agent): void {
     ['ends unused after', agent.idle_seconds && `${agent.idle_seconds} s (${agent.on_expiry})`],
     ['state', agent.durable && stateOf(agent.durable)],
     ['paused', agent.paused_at],
+    ['records all calls until', recordingEnd],
   ]);
   printWarnings(io, agent.warnings ?? []);
 }

@@ -1,4 +1,5 @@
 import type { Client } from '../shared/client.ts';
+import { CliError } from '../shared/exit.ts';
 
 /** A call of `GET /api/calls`. Viewers get no texts. */
 export interface Call {
@@ -50,4 +51,23 @@ const MAX_MADE = 50;
 export async function findCallsMadeBy(client: Client, id: string): Promise<readonly Call[]> {
   const query = new URLSearchParams({ parent: id, limit: String(MAX_MADE) });
   return [...((await client.json('GET', `/api/calls?${query}`)).calls as readonly Call[])].reverse();
+}
+
+/** A recording of `GET /api/recordings`. */
+export interface Recording {
+  readonly agent_id?: string;
+  readonly function?: string;
+  readonly end_time: string;
+}
+
+/** Returns the end of the recording of an agent; undefined: it has none, or the service has no recordings. */
+export async function endOfRecording(client: Client, id: string): Promise<string | undefined> {
+  try {
+    const { recordings } = await client.json('GET', '/api/recordings');
+    if (!Array.isArray(recordings)) return undefined;
+    return (recordings as readonly Recording[]).find(({ agent_id: agent }) => agent === id)?.end_time;
+  } catch (error) {
+    if (error instanceof CliError && error.status === 404) return undefined;
+    throw error;
+  }
 }

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { append, SECRET_OPTION } from '../serve/config-flags.ts';
-import type { Context } from '../shared/io.ts';
+import type { Context, Io } from '../shared/io.ts';
 
 const FUNCTION = 'hello, demo@hello or 0@demo@hello, with :<version> or the latest, or a URN';
 
@@ -40,6 +40,8 @@ export function addServiceCommands(noun: Command, { io }: Context): void {
       await listFunctionInstances(io, name, options);
     });
 
+  addRecord(noun, io);
+
   add('logs')
     .summary('print what the code of a function wrote')
     .description(
@@ -76,5 +78,22 @@ export function addServiceCommands(noun: Command, { io }: Context): void {
     .action(async (dir, options) => {
       const { develop } = await import('./dev.ts');
       await develop(io, dir, options);
+    });
+}
+
+function addRecord(noun: Command, io: Io): void {
+  noun
+    .command('record')
+    .summary('record all calls of a function for a time')
+    .description(
+      'Keeps every call of all versions in the history, with its whole input and output up to 1 MiB each. Another record changes the end.',
+    )
+    .argument('<function>', 'hello, demo@hello or 0@demo@hello, or its URN')
+    .option('--for <time>', 'how long from now on: 10m, 1h; 7d at most', '1h')
+    .option('--stop', 'end the recording')
+    .option('--json', 'print JSON')
+    .action(async (name, options) => {
+      const { recordCalls } = await import('../call/record.ts');
+      await recordCalls(io, 'function', name, options);
     });
 }

@@ -22,6 +22,7 @@ import * as calls from './0021-calls.ts';
 import * as sleepingAgents from './0022-sleeping-agents.ts';
 import * as parentCalls from './0023-parent-calls.ts';
 import * as orderOfCalls from './0024-order-of-calls.ts';
+import * as callRecordings from './0025-call-recordings.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -62,4 +63,6 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0022-sleeping-agents': sleepingAgents,
   '0023-parent-calls': parentCalls,
   '0024-order-of-calls': orderOfCalls,
+  // It only adds a table.
+  '0025-call-recordings': { ...callRecordings, readableFrom: '0023-parent-calls' },
 };

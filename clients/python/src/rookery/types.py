@@ -290,6 +290,28 @@ class CallRecord(_CallRecord, total=False):
     """The text of a failure; viewers do not get it."""
 
 
+class _CallRecording(TypedDict):
+    kind: Literal["agent", "function"]
+    start_time: str
+    end_time: str
+
+
+class CallRecording(_CallRecording, total=False):
+    agent_id: str
+    """The `instance_id` of an agent."""
+    function: str
+    """`0@<service>@<name>`"""
+
+
+class CallRecordingRequest(TypedDict, total=False):
+    agent: str
+    """The `instance_id` of an agent."""
+    function: str
+    """A function: `<service>@<name>`, `0@<service>@<name>` or its URN. All its versions."""
+    seconds: int
+    """How long, from now on."""
+
+
 class _CallResult(TypedDict):
     requestId: str
     status: Literal["queued", "processing", "completed", "failed"]
@@ -934,6 +956,11 @@ class ListBuildsResponse(TypedDict):
     builds: List[Build]
 
 
+class ListCallRecordingsResponse(TypedDict):
+    code: Literal[200]
+    recordings: List[CallRecording]
+
+
 class ListCallsResponse(TypedDict):
     code: Literal[200]
     calls: List[CallRecord]
@@ -1206,6 +1233,11 @@ class PublishFunctionRequest(_PublishFunctionRequest, total=False):
     versionDesc: str
     kind: Literal["", "agent", "faas", "yrlib", "custom"]
     """If sent, the function’s own."""
+
+
+class PutCallRecordingResponse(TypedDict):
+    code: Literal[200]
+    recording: CallRecording
 
 
 class PutSecretRequest(TypedDict):
@@ -1758,6 +1790,9 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "putSecret": ("PUT", "/api/secrets/{name}"),
     "deleteSecret": ("DELETE", "/api/secrets/{name}"),
     "listSecrets": ("GET", "/api/secrets"),
+    "putCallRecording": ("PUT", "/api/recordings"),
+    "listCallRecordings": ("GET", "/api/recordings"),
+    "deleteCallRecording": ("DELETE", "/api/recordings"),
     "listCalls": ("GET", "/api/calls"),
     "getCall": ("GET", "/api/calls/{id}"),
     "getCluster": ("GET", "/api/cluster"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
-from typing import AsyncIterator, Optional
+from typing import Any, AsyncIterator, Dict, List, Optional
 
 from .. import types as wire
 from .._error import RookeryError
@@ -97,6 +97,31 @@ class AsyncCalls:
                 query = {**query, "follow": page["next_cursor"]}
             if wait:
                 await asyncio.sleep(wait)
+
+    async def record(
+        self, *, agent: Optional[str] = None, function: Optional[str] = None, seconds: Optional[int] = None
+    ) -> wire.CallRecording:
+        """Keeps all calls of an agent or function, with up to 1 MiB of each input and output.
+
+        Lasts `seconds` from now on (default: 3600). A second request changes the end. `agent`: its id.
+        `function`: `<service>@<name>` or its URN.
+        """
+        fields: Dict[str, Any] = {"agent": agent, "function": function, "seconds": seconds}
+        body = {name: value for name, value in fields.items() if value is not None}
+        answer = await self._connection.call(Request("putCallRecording", body=body))
+        recording: wire.CallRecording = answer["recording"]
+        return recording
+
+    async def stop_recording(self, *, agent: Optional[str] = None, function: Optional[str] = None) -> None:
+        """Ends a recording. Fails with `RookeryError` of status 404 if there is none."""
+        query = {"agent": agent, "function": function}
+        await self._connection.call(Request("deleteCallRecording", query=query))
+
+    async def recordings(self) -> List[wire.CallRecording]:
+        """Returns the recordings that have not ended."""
+        answer = await self._connection.call(Request("listCallRecordings"))
+        recordings: List[wire.CallRecording] = answer["recordings"]
+        return recordings
 
     async def get(self, id: str) -> wire.CallDetails:
         """Returns a call with its input and output.
