@@ -233,10 +233,18 @@ export function Input(props: {
   readonly lines?: number;
   readonly options?: readonly string[];
   readonly isRequired?: boolean;
+  /** Id of the element. Default: made from the label. */
+  readonly id?: string;
+  /** Sentence that says what is wrong with the value; `''`: nothing. */
+  readonly fault?: string;
 }) {
-  const { label, value, onInput, hint, type = 'text', lines, options, isRequired = false } = props;
-  const id = `f-${label.toLowerCase().replace(/\W+/g, '-')}`;
-  const described = hint === undefined ? {} : { 'aria-describedby': `${id}-hint` };
+  const { label, value, onInput, hint, type = 'text', lines, options, isRequired = false, fault = '' } = props;
+  const id = props.id ?? `f-${label.toLowerCase().replace(/\W+/g, '-')}`;
+  const texts = [hint === undefined ? '' : `${id}-hint`, fault === '' ? '' : `${id}-fault`].filter(each => each !== '');
+  const described = {
+    ...(texts.length === 0 ? {} : { 'aria-describedby': texts.join(' ') }),
+    ...(fault === '' ? {} : { 'aria-invalid': true }),
+  };
   return (
     <div class="input">
       <label for={id}>{label}</label>
@@ -272,6 +280,11 @@ export function Input(props: {
       {hint === undefined ? null : (
         <small id={`${id}-hint`} class="hint">
           {hint}
+        </small>
+      )}
+      {fault === '' ? null : (
+        <small id={`${id}-fault`} class="fault">
+          {fault}
         </small>
       )}
     </div>

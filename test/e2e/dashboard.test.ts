@@ -575,6 +575,85 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     expect(complaints).toEqual([]);
   });
 
+  it('the form of a function has a group for each object of the schema, and shows a fault at its field', async () => {
+    const name = '0@svc@shipped';
+    const point = { type: 'object', properties: { lat: { type: 'number' } }, required: ['lat'] };
+    const address = {
+      type: 'object',
+      properties: { street: { type: 'string' }, zip: { type: 'integer' }, at: { $ref: '#/$defs/point' } },
+      required: ['street'],
+    };
+    const properties = {
+      to: { $ref: '#/$defs/address', description: 'Who gets it.' },
+      from: { $ref: '#/$defs/address' },
+      tags: { type: 'array', items: { type: 'string', maxLength: 5 } },
+      more: { type: 'object' },
+    };
+    await bed.ask(
+      'POST',
+      '/serverless/v1/functions',
+      {
+        ...{ name, kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128, timeout: 30, handler: 'main.echo' },
+        ...{ storageType: 'local', codePath: bed.codeDir, validateInput: true },
+        inputSchema: { type: 'object', properties, required: ['to'], $defs: { address, point } },
+      },
+      { meta: true },
+    );
+    await using opened = await open(`functions/${encodeURIComponent(name)}/call`, { width: 360 });
+    const { page, complaints } = opened;
+    const field = (path: string) => page.getByLabel(path, { exact: true });
+    const send = page.getByRole('button', { name: 'Send' });
+    const answer = page.getByRole('region', { name: 'Body of the answer' });
+    const form = page.locator('form');
+    const answerIs = (event: object) => {
+      const text = JSON.stringify(event, null, 2);
+      const shown = async () => ((await answer.count()) === 1 ? await answer.textContent() : null);
+      return expect.poll(shown, { timeout: 30_000 }).toBe(text);
+    };
+    await page.getByRole('group', { name: 'event.to', exact: true }).getByText('Who gets it.').waitFor();
+    expect(await field('event.from.street').count()).toBe(0);
+    // The browser sends nothing while a required field is empty.
+    await send.click();
+    expect(await page.locator('input:invalid').count()).toBe(1);
+    expect(await answer.count()).toBe(0);
+
+    await field('event.to.street').fill('Mill Lane 1');
+    await field('event.tags').fill('new\ngift');
+    await send.click();
+    await answerIs({ to: { street: 'Mill Lane 1' }, tags: ['new', 'gift'] });
+
+    await field('event.from').check();
+    await field('event.from.street').fill('Harbour 2');
+    await field('event.from.at').check();
+    await field('event.from.at.lat').fill('north');
+    await form.getByText('event.from.at.lat: must be a number').waitFor();
+    expect(await violationsOf(page)).toEqual([]);
+    expect(await page.evaluate<number>('document.documentElement.scrollWidth - innerWidth')).toBeLessThanOrEqual(0);
+    await send.click();
+    await form.getByText('event.from.at.lat: must be a number, got "north"').waitFor();
+    expect(await field('event.from.at.lat').getAttribute('aria-invalid')).toBe('true');
+    await field('event.from.at.lat').fill('53.5');
+    expect(await form.getByText('must be a number').count()).toBe(0);
+    await field('event.tags').fill('new\nfragile');
+    await send.click();
+    await form.getByText('event.tags[1]: must have at most 5 characters, got 7').waitFor();
+    await field('event.tags').fill('');
+    await field('event.more').fill('{"any": [1]}');
+    await field('event.to.zip').fill('20457');
+    await send.click();
+    const to = { street: 'Mill Lane 1', zip: 20457 };
+    await answerIs({ to, from: { street: 'Harbour 2', at: { lat: 53.5 } }, more: { any: [1] } });
+    await page.getByLabel('Event as').selectOption('JSON');
+    const sent = await page.getByLabel('Body', { exact: true }).inputValue();
+    expect(JSON.parse(sent)).toMatchObject({ from: { at: { lat: 53.5 } } });
+    await page.getByLabel('Event as').selectOption('form');
+    expect(await field('event.from.at.lat').inputValue()).toBe('53.5');
+    await field('event.from').uncheck();
+    await send.click();
+    await answerIs({ to, more: { any: [1] } });
+    expect(complaints).toEqual([]);
+  });
+
   it('the dashboard publishes a version of a function, and calls it', async () => {
     await using opened = await open(views.versions as string);
     const { page, complaints } = opened;

@@ -1,7 +1,8 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { call, messageOf, raw } from '../api.ts';
 import { Failure, Fields, Input, Panel, Status, short, Text } from '../parts.tsx';
-import { ABSENT, bodyOf, fieldsOf, type SchemaField, textsOf } from '../schema-fields.ts';
+import { bodyOf, faultIn, fieldsOf, type ReportedFault, type SchemaPart, textsOf } from '../schema-fields.ts';
+import { EventForm } from './event-form.tsx';
 import { Waterfall } from './waterfall.tsx';
 
 const MODES = ['answer', 'stream', 'async'] as const;
@@ -28,7 +29,7 @@ const POLL_MS = 1000;
 interface CallPanelProps {
   readonly path: string;
   readonly isFunction?: boolean;
-  /** The JSON Schema of the event. Simple ones become the fields of a form. */
+  /** The JSON Schema of the event. Objects become the fields of a form. */
   readonly schema?: unknown;
 }
 
@@ -37,13 +38,16 @@ interface CallPanelProps {
  * also stream or be asynchronous.
  */
 export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) {
-  const fields = useMemo(() => fieldsOf(schema), [schema]);
+  const schemaText = JSON.stringify(schema);
+  // Reads of the same record give equal schemas in new objects.
+  const fields = useMemo(() => fieldsOf(schema), [schemaText]);
   const [isForm, setForm] = useState(true);
   const [body, setBody] = useState(() => completed(fields, '{}'));
   const [headers, setHeaders] = useState('');
   const [mode, setMode] = useState<Mode>('answer');
   const [result, setResult] = useState<Result | null>(null);
   const [error, setError] = useState('');
+  const [fault, setFault] = useState<ReportedFault | null>(null);
   const [isBusy, setBusy] = useState(false);
   const controller = useRef<AbortController | null>(null);
   useEffect(() => () => controller.current?.abort(), []);
@@ -53,6 +57,7 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
     controller.current = ends;
     setBusy(true);
     setError('');
+    setFault(null);
     setResult(null);
     try {
       const sent = new Headers({ 'content-type': 'application/json' });
@@ -79,6 +84,7 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
         show(text);
       }
       show(pretty(text));
+      if (!response.ok && fields !== null) setFault(faultIn(fields, messageIn(text)));
       if (mode === 'async' && response.status === 202) await poll(text, ends.signal, show);
     } catch (problem) {
       if (!ends.signal.aborted) setError(messageOf(problem));
@@ -97,7 +103,16 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
         >
           <div class="grid two">
             {fields !== null && isForm ? (
-              <EventForm fields={fields} body={body} onBody={setBody} />
+              <EventForm
+                key={schemaText}
+                parts={fields}
+                body={body}
+                fault={fault}
+                onBody={changed => {
+                  setBody(changed);
+                  setFault(null);
+                }}
+              />
             ) : (
               <Input label="Body" value={body} onInput={setBody} lines={8} hint="JSON." />
             )}
@@ -145,41 +160,8 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
 }
 
 /** Returns the body with the first values of fields that it lacks. */
-function completed(fields: readonly SchemaField[] | null, body: string): string {
+function completed(fields: readonly SchemaPart[] | null, body: string): string {
   return fields === null ? body : bodyOf(fields, textsOf(fields, body), body);
-}
-
-interface EventFormProps {
-  readonly fields: readonly SchemaField[];
-  /** The body whose members the fields show at first. */
-  readonly body: string;
-  readonly onBody: (body: string) => void;
-}
-
-/** The fields of an event. Writes the body at each input. Labels are the paths that the service reports. */
-function EventForm({ fields, body, onBody }: EventFormProps) {
-  const [texts, setTexts] = useState(() => textsOf(fields, body));
-  const change = (name: string, text: string) => {
-    const changed = { ...texts, [name]: text };
-    setTexts(changed);
-    onBody(bodyOf(fields, changed, body));
-  };
-  return (
-    <div class="grid">
-      {fields.map(({ name, kind, choices, isRequired, hint }) => (
-        <Input
-          key={name}
-          label={`event.${name}`}
-          value={texts[name] ?? ''}
-          onInput={text => change(name, text)}
-          hint={hint}
-          isRequired={isRequired}
-          type={kind === 'integer' ? 'number' : 'text'}
-          {...(kind === 'choice' ? { options: [...(isRequired ? [] : [ABSENT]), ...choices.map(String)] } : {})}
-        />
-      ))}
-    </div>
-  );
 }
 
 async function poll(text: string, signal: AbortSignal, show: (text: string) => void): Promise<void> {
@@ -191,6 +173,16 @@ async function poll(text: string, signal: AbortSignal, show: (text: string) => v
     show(JSON.stringify(result, null, 2));
     if (result.status === 'completed' || result.status === 'failed') return;
     await new Promise(resolve => setTimeout(resolve, POLL_MS));
+  }
+}
+
+/** Returns the message of an answer that reports a failure; `''`: it has none. */
+function messageIn(text: string): string {
+  try {
+    const { message } = JSON.parse(text) as { readonly message?: unknown };
+    return String(message ?? '');
+  } catch {
+    return '';
   }
 }
 
