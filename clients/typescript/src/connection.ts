@@ -181,7 +181,7 @@ export class Connection {
         reject(signal?.aborted ? signal.reason : error);
         socket.terminate();
       };
-      // Bun has no `handshakeTimeout`, and does not report the end of a handshake that was aborted.
+      // With `handshakeTimeout` the library would report a lost connection, not a timeout.
       const timer = setTimeout(() => fail(new Timeout(TOO_LONG)), Math.min(LONGEST_TIMER_MS, timeoutMs));
       const abort = () => fail();
       signal?.addEventListener('abort', abort, { once: true });

@@ -86,7 +86,7 @@ export class Terminal implements AsyncIterable<Output> {
 
   /** Sends input to the command. Fails with `RookeryError` if the terminal is closed. */
   write(data: string | Uint8Array): Promise<void> {
-    // Bun reports no error for what a closed socket cannot send.
+    // The message of the library names only the number of the state.
     if (this.#socket.readyState !== OPEN) return Promise.reject(new RookeryError('the terminal is closed'));
     return new Promise((resolve, reject) => {
       this.#socket.send(Buffer.from(data as string), { binary: true }, cause =>
