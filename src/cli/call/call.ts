@@ -7,7 +7,7 @@ import { usageError } from '../shared/exit.ts';
 import type { Context, Io } from '../shared/io.ts';
 import { type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
 import { type CallLog, readCallLog } from './call-log.ts';
-import { type Call, findCall, findCallsMadeBy, targetOf } from './records.ts';
+import { type Call, findCall, findCallsMadeBy, readCalls, targetOf } from './records.ts';
 
 interface ListOptions extends ClientOptions {
   readonly agent?: string;
@@ -25,8 +25,6 @@ interface ListOptions extends ClientOptions {
   readonly quiet?: boolean;
 }
 
-/** Calls that one request asks for. */
-const PAGE = 100;
 const MAX_LIMIT = 100_000;
 
 /** Adds `rookery calls`, which lists calls. */
@@ -73,20 +71,38 @@ export function registerCall(program: Command, context: Context): void {
   addClientOptions(show);
   const replay = call
     .command('replay')
-    .summary('run a recorded call again and compare the answers')
+    .summary('run recorded calls again and compare the answers')
     .description(
       'Runs the recorded input again and prints the recorded and the new answer side by side. The exit code is 1 when they differ.\n\n' +
         'A call of a function runs on the latest version, or on --version. A call of an agent runs on a temporary copy of the agent, which is deleted afterwards.\n\n' +
+        'With --all, the recorded calls of an agent or function run in order, and each that differs is a line.\n\n' +
         '  rookery call replay 0b0c… --version v2\n' +
-        '  rookery call replay 0b0c… --code ./repaired',
+        '  rookery call replay 0b0c… --code ./repaired\n' +
+        '  rookery call replay --all --agent hello --since 1h --code ./repaired',
     )
-    .argument('<call>', 'its id, or the id of an asynchronous call')
+    .argument('[call]', 'its id, or the id of an asynchronous call; not with --all')
+    .option('--all', 'the recorded calls of --agent or --function, oldest first, on one copy')
+    .option('--agent <agent>', 'with --all: the agent, by its name or id')
+    .option('-n, --namespace <namespace>', 'the namespace of the agent', 'default')
+    .option('--function <function>', 'with --all: the function, <service>@<name> or its URN')
+    .option('--since <time>', 'with --all: calls from this moment on, or so long ago: 10m, 2026-01-31T12:00:00Z')
+    .option('--limit <number>', 'with --all: the newest calls, so many at most', '100')
+    .option('--timeout <time>', 'with --all: how long a call may take', '60s')
     .option('--version <version>', 'the version of the function; default: the latest')
     .option('--code <directory>', 'code that the copy of the agent runs; default: that of the agent')
     .option('--upload', 'upload the directory also to a service on this machine')
     .option('--allow-writes', 'let the copy share directories that the agent may write')
     .option('--json', 'print JSON')
     .action(async (id, options) => {
+      if ((id === undefined) === (options.all !== true)) throw usageError('Give the id of a call, or --all.');
+      if (id === undefined) {
+        const { replayCalls } = await import('./replay-all.ts');
+        context.exitCode = await replayCalls(io, options);
+        return;
+      }
+      if (options.agent !== undefined || options.function !== undefined || options.since !== undefined) {
+        throw usageError('--agent, --function and --since need --all.');
+      }
       const { replayCall } = await import('./replay.ts');
       context.exitCode = await replayCall(io, id, options);
     });
@@ -142,20 +158,6 @@ async function filterOf(client: Client, options: ListOptions): Promise<URLSearch
   add('before', before);
   add('text', text);
   return query;
-}
-
-/** Returns the matching calls, newest first, at most `limit`. */
-async function readCalls(client: Client, filter: URLSearchParams, limit: number): Promise<readonly Call[]> {
-  const query = new URLSearchParams(filter);
-  const calls: Call[] = [];
-  for (let cursor: string | null = ''; cursor !== null && calls.length < limit; ) {
-    query.set('limit', String(Math.min(PAGE, limit - calls.length)));
-    query.set('cursor', cursor);
-    const page = await client.json('GET', `/api/calls?${query}`);
-    calls.push(...(page.calls as readonly Call[]));
-    cursor = page.next_cursor as string | null;
-  }
-  return calls;
 }
 
 const COLUMNS: readonly Column<Call>[] = [

@@ -34,7 +34,13 @@ export interface Call {
 }
 
 /** Returns the name of what the call ran: `default/hello`, `demo@hello:v1`. */
-export function targetOf({ kind, name, agent_id, function: functionName = '', version }: Call): string {
+export function targetOf({
+  kind,
+  name,
+  agent_id,
+  function: functionName = '',
+  version,
+}: Pick<Call, 'kind' | 'name' | 'agent_id' | 'function' | 'version'>): string {
   if (kind === 'agent') return name || (agent_id ?? '');
   return `${functionName.replace(/^0@/, '')}:${version}`;
 }
@@ -70,4 +76,21 @@ export async function endOfRecording(client: Client, id: string): Promise<string
     if (error instanceof CliError && error.status === 404) return undefined;
     throw error;
   }
+}
+
+/** Calls that one request asks for. */
+const PAGE = 100;
+
+/** Returns the matching calls, newest first, at most `limit`. */
+export async function readCalls(client: Client, filter: URLSearchParams, limit: number): Promise<readonly Call[]> {
+  const query = new URLSearchParams(filter);
+  const calls: Call[] = [];
+  for (let cursor: string | null = ''; cursor !== null && calls.length < limit; ) {
+    query.set('limit', String(Math.min(PAGE, limit - calls.length)));
+    query.set('cursor', cursor);
+    const page = await client.json('GET', `/api/calls?${query}`);
+    calls.push(...(page.calls as readonly Call[]));
+    cursor = page.next_cursor as string | null;
+  }
+  return calls;
 }

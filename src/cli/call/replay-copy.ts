@@ -9,7 +9,6 @@ import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, usageError } from '../shared/exit.ts';
 import type { Io } from '../shared/io.ts';
 import { printWarning, withSpinner } from '../shared/print.ts';
-import type { Answer } from './compare.ts';
 import type { Call } from './records.ts';
 
 export interface ReplayOptions extends ClientOptions {
@@ -37,6 +36,9 @@ interface Original extends Agent {
   readonly dependencies?: string;
 }
 
+/** The agent of a call. */
+type OfAgent = Pick<Call, 'agent_id' | 'name'>;
+
 type Mounts = NonNullable<NonNullable<Agent['rootfs']>['mounts']>;
 
 /** Time to live of a copy, for the case that this command is killed. Longer than the longest call. */
@@ -47,12 +49,12 @@ const END_TIMEOUT_MS = 60_000;
  * Creates a temporary agent like that of a call, runs `work` on it, and deletes it, also after Ctrl-C.
  * The copy has no address, no restarts, no labels and no saved state.
  */
-export async function withCopy(
+export async function withCopy<T>(
   io: Io,
-  call: Call,
+  call: OfAgent,
   options: ReplayOptions,
-  work: (client: Client, io: Io, place: Place) => Promise<Answer>,
-): Promise<Answer> {
+  work: (client: Client, io: Io, place: Place) => Promise<T>,
+): Promise<T> {
   const over = new AbortController();
   const end = () => over.abort();
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end);
@@ -93,7 +95,11 @@ async function deleteCopy(options: ReplayOptions, io: Io, name: string, namespac
 }
 
 /** Returns the agent of a call, or the one that has its name now. */
-async function findOriginal(client: Client, io: Io, { agent_id: id = '', name: whole = '' }: Call): Promise<Original> {
+async function findOriginal(
+  client: Client,
+  io: Io,
+  { agent_id: id = '', name: whole = '' }: OfAgent,
+): Promise<Original> {
   const same = await findAgent(client, id, '');
   if (same !== null) return same;
   const slash = whole.indexOf('/');

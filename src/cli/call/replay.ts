@@ -34,7 +34,7 @@ export async function replayCall(io: Io, id: string, options: ReplayOptions): Pr
 }
 
 /** Returns the whole input. Fails if the history does not have it. */
-function inputOf({ id, input, input_bytes: bytes, is_input_cut: isCut }: Call): string {
+export function inputOf({ id, input, input_bytes: bytes, is_input_cut: isCut }: Call): string {
   const because = (why: string, next: string) => new CliError(`The call ${id} cannot be replayed: ${why}. ${next}`);
   if (input === undefined) {
     throw because('its input is not shown to viewers', 'Use a token of the role user or developer.');
@@ -73,7 +73,11 @@ function checkOptions({ kind }: Call, { version, code, allowWrites }: ReplayOpti
   }
 }
 
-async function placeOfFunction(client: Client, call: Call, given = LATEST): Promise<Place> {
+export async function placeOfFunction(
+  client: Client,
+  call: Pick<Call, 'kind' | 'function'>,
+  given = LATEST,
+): Promise<Place> {
   const version = normalizeVersion(given);
   if (version === '') throw usageError('--version must name a version, such as v1 or latest.');
   const name = call.function ?? '';
@@ -84,25 +88,56 @@ async function placeOfFunction(client: Client, call: Call, given = LATEST): Prom
 
 /** Sends the input. Returns the record of the new call, or its answer when the history does not keep it. */
 async function runAgain(client: Client, io: Io, place: Place, input: string): Promise<Answer> {
+  const sent = await withSpinner(io, 'calling', () => sendInput(client, place, input, {}));
+  return (await recordedAgain(client, io, place, sent)) ?? answerOf(place, sent);
+}
+
+/** A new call that has ended. */
+export interface SentCall {
+  readonly traceId: string;
+  readonly elapsedMs: number;
+  /** The answer, or the failure with which the service answered. */
+  readonly result: { readonly text: string } | { readonly error: CliError };
+}
+
+/** Calls the place in a new trace. `timeoutMs`: the time until the answer; absent: that of the service. */
+export async function sendInput(
+  client: Client,
+  { path }: Place,
+  input: string,
+  { timeoutMs = null, headers = {} }: { readonly timeoutMs?: number | null; readonly headers?: Record<string, string> },
+): Promise<SentCall> {
   const traceId = randomUUID();
-  const headers = { 'x-trace-id': traceId };
   const startedAt = performance.now();
-  const sent = await withSpinner(io, 'calling', () =>
-    client.text('POST', place.path, { body: input, headers, timeoutMs: null }).then(
+  const result = await client
+    .text('POST', path, { body: input, headers: { ...headers, 'x-trace-id': traceId }, timeoutMs })
+    .then(
       text => ({ text }),
       (error: unknown) => {
         if (error instanceof CliError && error.status !== null) return { error };
         throw error;
       },
-    ),
-  );
-  const elapsedMs = performance.now() - startedAt;
-  const untilMs = performance.now() + ('error' in sent ? RECORD_MS.error : RECORD_MS.ok);
+    );
+  return { traceId, elapsedMs: performance.now() - startedAt, result };
+}
+
+/** Waits for the record of a new call. Null: the history does not keep it. */
+export async function recordedAgain(
+  client: Client,
+  io: Io,
+  place: Place,
+  { traceId, result }: SentCall,
+): Promise<Answer | null> {
+  const untilMs = performance.now() + ('error' in result ? RECORD_MS.error : RECORD_MS.ok);
   const record = await recordOf(client, io, { ...place.query, trace_id: traceId, limit: '100' }, untilMs);
-  if (record !== null) return { ...recordedAnswer(record), target: place.target };
+  return record === null ? null : { ...recordedAnswer(record), target: place.target };
+}
+
+/** Returns the answer of a new call without its record. Fails with the failure of the call. */
+export function answerOf(place: Place, { elapsedMs, result }: SentCall): Answer {
   // A failure without a record was refused before it reached the code.
-  if ('error' in sent) throw sent.error;
-  const output = place.query.agent === undefined ? sent.text : resultOf(sent.text);
+  if ('error' in result) throw result.error;
+  const output = place.query.agent === undefined ? result.text : resultOf(result.text);
   return {
     ...{ id: '-', target: place.target, outcome: 'ok', error_code: null, error: '', output, is_recorded: false },
     ...{ duration_ms: elapsedMs, output_bytes: Buffer.byteLength(output), is_output_cut: false },
