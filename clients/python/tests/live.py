@@ -292,6 +292,17 @@ class Waiting(WithCode):
                 found.set()
                 failing.join()
 
+    def test_all_calls_of_an_agent_are_recorded_until_the_recording_is_stopped(self) -> None:
+        with self.rookery.agents.create(self.code, runtime=RUNTIME) as agent:
+            recording = self.rookery.calls.record(agent=agent.id, seconds=60)
+            self.assertEqual((recording["kind"], recording["agent_id"]), ("agent", agent.id))
+            self.assertIn(recording, self.rookery.calls.recordings())
+            self.rookery.calls.stop_recording(agent=agent.id)
+            self.assertNotIn(recording, self.rookery.calls.recordings())
+            with self.assertRaises(RookeryError) as stopped:
+                self.rookery.calls.stop_recording(agent=agent.id)
+            self.assertEqual(stopped.exception.status, 404)
+
     def test_a_function(self) -> None:
         function = self.rookery.functions.register("pyadd", self.code, runtime=RUNTIME)
         self.assertEqual(function.invoke({"name": "Ada"})["text"], "Hello, Ada")
