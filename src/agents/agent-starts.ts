@@ -34,7 +34,7 @@ export class AgentStarts {
   constructor(options: AgentsOptions) {
     this.#options = options;
     this.code = new AgentCode(this.table, options.packages ?? null, options.log, options.layers ?? null);
-    this.states = new AgentStates(options);
+    this.states = new AgentStates({ ...options, succeeded: id => this.table.set(id, { quickEnds: undefined }) });
     this.reservations = new AgentReservations(this.table, options.ledger, options.maxProcesses);
     this.operations = new Operations(this.table, id => options.instances.lock(id));
   }

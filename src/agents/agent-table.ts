@@ -37,6 +37,13 @@ export interface FailedWakes {
   readonly retryAtMs: number;
 }
 
+/** Sandboxes of a durable agent that have ended soon after their start, without a successful call in between. */
+export interface QuickEnds {
+  /** Epoch of the last one. */
+  readonly epoch: number;
+  readonly count: number;
+}
+
 /** State of one agent in this process, in addition to its runner. */
 export interface AgentState {
   /** Running operation. */
@@ -53,6 +60,7 @@ export interface AgentState {
   use?: AgentUse | undefined;
   /** Starts in a row by uses of the agent that have failed. */
   failedWakes?: FailedWakes | undefined;
+  quickEnds?: QuickEnds | undefined;
   /** True during a restart by the policy, until the consequence of a failure is written. */
   isRestarting?: true | undefined;
 }

@@ -115,6 +115,7 @@ export class Agents implements AgentInstances {
       live: id => this.#instances.live('agent', id),
       restart: (id, reason) => this.#restart(id, { reason }),
     });
+      now: options.now ?? Date.now,
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
       saver: (record, version) => this.#starts.states.saverOf(record, version),
@@ -124,7 +125,10 @@ export class Agents implements AgentInstances {
         this.#idle.watch(toInstance(record));
       },
       ended: sandbox => this.#starts.release(sandbox),
-      exiting: (record, reason, exitCode) => this.#policy.planned(record, reason, exitCode),
+      exiting: (record, reason, exitCode) => {
+        this.#wakes.noteEnd(record, reason);
+        return this.#policy.planned(record, reason, exitCode);
+      },
       exited: sandbox => void this.#policy.ended(sandbox),
       reconciled: async () => {
         await this.#policy.resume();
@@ -260,7 +264,7 @@ export class Agents implements AgentInstances {
   async #restart(id: string, cause?: RestartCause): Promise<Instance> {
     const { operations } = this.#starts;
     const instance = await operations.run(id, 'restart', signal => this.#restarts.restart(id, signal, cause));
-    this.#starts.table.set(id, { failedWakes: undefined });
+    this.#starts.table.set(id, { failedWakes: undefined, ...(cause === undefined && { quickEnds: undefined }) });
     this.#expiries.schedule(instance);
     this.#idle.watch(instance);
     return instance;
@@ -339,7 +343,7 @@ export class Agents implements AgentInstances {
     this.#policy.cancel(id);
     this.#expiries.cancel(id);
     this.#idle.cancel(id);
-    this.#starts.table.set(id, { failedWakes: undefined });
+    this.#starts.table.set(id, { failedWakes: undefined, quickEnds: undefined });
   }
 
   /** Ends an agent whose time is over. A FAILED or SLEEPING agent has nothing to pause. */

@@ -55,6 +55,10 @@ export const startsLater = (id: string, reason: string, seconds: number) =>
   });
 
 /** Refuses to put an agent without saved state to sleep. */
+/** Reason why an agent in a crash loop is not started. */
+export const endsAgain = (times: number, reason: string) =>
+  `it has ended ${times} times in a row within 60 s of its start (${reason})`;
+
 export const notDurable = (id: string) =>
   failedPrecondition(`instance ${id} is not durable: only an agent that was created with "durable" sleeps`);
 

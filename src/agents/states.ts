@@ -12,12 +12,17 @@ import type { InstanceRef, StoredInstance } from '../storage/queries/instances.t
 import type { DurableWrites } from '../storage/writes/durable.ts';
 
 export interface AgentStatesOptions {
+  /** Called at the first successful call of a sandbox. */
+  readonly succeeded?: (id: string) => void;
   readonly database: Database;
   /** Absent: each write is a transaction of the database. */
   readonly writes?: Pick<DurableWrites, 'write'>;
   readonly nodeId: string;
   readonly now?: () => number;
 }
+
+/** Begin of the reason of an agent's end when a save has failed. */
+export const STATE_UNSAVED = 'state could not be saved';
 
 /** Sandbox that is about to start, with the state of its record before. */
 export type StartedRef = InstanceRef & Partial<Pick<StoredInstance, 'status' | 'pausedAtMs'>>;
@@ -56,10 +61,13 @@ export class AgentStates {
   saverOf({ id, epoch, spec }: Pick<StoredInstance, 'id' | 'epoch' | 'spec'>, version: number): AgentSaver | undefined {
     const schema = durableOf(spec)?.schema;
     if (schema === undefined) return undefined;
-    const { database, writes = inDatabase(database), nodeId, now = Date.now } = this.#options;
-    return new Saver(version, async (state, next) => {
-      const row = { version: next, schema, bytes: Buffer.byteLength(state), state, saved_at_ms: now() };
-      return await writes.write(saveAgentState, { id, epoch, nodeId }, row);
+    const { database, writes = inDatabase(database), nodeId, now = Date.now, succeeded } = this.#options;
+    return new Saver(version, {
+      write: async (state, next) => {
+        const row = { version: next, schema, bytes: Buffer.byteLength(state), state, saved_at_ms: now() };
+        return await writes.write(saveAgentState, { id, epoch, nodeId }, row);
+      },
+      succeeded: () => succeeded?.(id),
     });
   }
 
@@ -76,12 +84,20 @@ function durableOf(spec: string): InstanceSpec['durable'] {
   return spec.includes('"durable":') ? (JSON.parse(spec) as InstanceSpec).durable : undefined;
 }
 
+interface SaverParts {
+  /** Returns false if the agent has another sandbox by now. */
+  readonly write: (state: string, version: number) => Promise<boolean>;
+  /** Called once, at the first successful call. */
+  readonly succeeded: () => void;
+}
+
 /**
  * Saves the state of one sandbox, one write at a time. A document that arrives during a write waits, and a
  * later one takes its place: each is complete.
  */
 class Saver implements AgentSaver, StateSaver {
-  readonly #write: (state: string, version: number) => Promise<boolean>;
+  readonly #parts: SaverParts;
+  #hasSucceeded = false;
   #version: number;
   #latest = '';
   #writing: Promise<void> | undefined;
@@ -89,9 +105,9 @@ class Saver implements AgentSaver, StateSaver {
   #failure: StateUnsaved | undefined;
   #reset: (why: string) => void = () => undefined;
 
-  constructor(version: number, write: (state: string, version: number) => Promise<boolean>) {
+  constructor(version: number, parts: SaverParts) {
     this.#version = version;
-    this.#write = write;
+    this.#parts = parts;
   }
 
   get version(): number {
@@ -114,6 +130,12 @@ class Saver implements AgentSaver, StateSaver {
   async agrees({ stateVersion }: Channel['hello']): Promise<boolean> {
     await this.pending?.catch(() => undefined);
     return this.#failure === undefined && stateVersion === this.#version;
+  }
+
+  succeeded(): void {
+    if (this.#hasSucceeded) return;
+    this.#hasSucceeded = true;
+    this.#parts.succeeded();
   }
 
   reset(why: string): void {
@@ -143,7 +165,7 @@ class Saver implements AgentSaver, StateSaver {
 
   async #saveLatest(): Promise<void> {
     try {
-      if (await this.#write(this.#latest, this.#version)) return;
+      if (await this.#parts.write(this.#latest, this.#version)) return;
       this.#fail('the agent has another sandbox by now');
     } catch (error) {
       this.#fail(messageOf(error));
@@ -152,7 +174,7 @@ class Saver implements AgentSaver, StateSaver {
   }
 
   #fail(why: string): void {
-    this.#failure ??= new StateUnsaved(`state could not be saved: ${why}`, { retryAfterSeconds: 1 });
-    this.#reset(`state could not be saved: ${why}`);
+    this.#failure ??= new StateUnsaved(`${STATE_UNSAVED}: ${why}`, { retryAfterSeconds: 1 });
+    this.#reset(`${STATE_UNSAVED}: ${why}`);
   }
 }

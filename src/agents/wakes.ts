@@ -4,12 +4,16 @@ import type { LiveInstance } from '../instances/live-instance.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { type Backoff, backoffMs } from '../lib/backoff.ts';
 import type { WakeReason } from '../runtime/protocol.ts';
-import { type AgentRecords, toInstance } from './agent-records.ts';
+import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
-import { isAsleep, isBeing, startsLater } from './refusals.ts';
+import { endsAgain, isAsleep, isBeing, startsLater } from './refusals.ts';
+import { STATE_UNSAVED } from './states.ts';
 
 /** Pauses after starts that failed. */
 const RETRY: Backoff = { firstMs: 1000, longestMs: 60_000 };
+/** An agent that ends within this time of its start, this many times in a row, is in a crash loop. */
+const QUICK_END_MS = 60_000;
+const QUICK_ENDS = 3;
 /** Failures that say nothing about the agent: no room, and a delete meanwhile. */
 const NOT_OWN: readonly string[] = ['resource_exhausted', 'already_exists', 'not_found'];
 
@@ -31,6 +35,7 @@ interface AgentWakesOptions {
   readonly records: AgentRecords;
   readonly live: (id: string) => LiveInstance | undefined;
   readonly restart: (id: string, reason: WakeReason) => Promise<Instance>;
+  readonly now: () => number;
 }
 
 /** Starts durable agents that have ended or sleep, with their saved state, when a client uses them. */
@@ -84,9 +89,28 @@ export class AgentWakes {
     const { table, isStopping } = this.#options.starts;
     const isOwn = !(error instanceof ServiceError) || !NOT_OWN.includes(error.code);
     if (!isOwn || isStopping) return;
-    const count = (table.get(id)?.failedWakes?.count ?? 0) + 1;
+    this.#retryLater(id, (table.get(id)?.failedWakes?.count ?? 0) + 1, messageOf(error));
+  }
+
+  /**
+   * Delays the next start of a durable agent in a crash loop. A successful call and a restart by a client end
+   * the loop. An end because of a failed save says nothing about the agent.
+   */
+  noteEnd({ id, epoch, spec, startedAtMs }: InstanceRecord, reason: string): void {
+    if (this.#options.now() - startedAtMs >= QUICK_END_MS || reason.startsWith(STATE_UNSAVED)) return;
+    if (!isDurable({ spec })) return;
+    const { table } = this.#options.starts;
+    const before = table.get(id)?.quickEnds;
+    // The write of one end may be repeated.
+    if (before?.epoch === epoch) return;
+    const count = (before?.count ?? 0) + 1;
+    table.set(id, { quickEnds: { epoch, count } });
+    if (count >= QUICK_ENDS) this.#retryLater(id, count - QUICK_ENDS + 1, endsAgain(count, reason));
+  }
+
+  #retryLater(id: string, count: number, reason: string): void {
     const retryAtMs = performance.now() + backoffMs(RETRY, count);
-    table.set(id, { failedWakes: { count, reason: messageOf(error), retryAtMs } });
+    this.#options.starts.table.set(id, { failedWakes: { count, reason, retryAtMs } });
   }
 
   /** Resolves when the agent is not falling asleep, or not any more. Never rejects. */

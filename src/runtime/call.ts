@@ -114,6 +114,8 @@ export interface StateSaver {
    * agent is reset then.
    */
   save(state: string): Promise<void>;
+  /** Records that a call has succeeded. */
+  succeeded(): void;
   /** Ends the sandbox, whose state is another than the saved one. */
   reset(why: string): void;
 }

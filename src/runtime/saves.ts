@@ -50,6 +50,7 @@ export class ChannelSaves {
   complete(call: OpenCall, outcome: CallOutcome): void {
     const save = this.#open.get(call.id);
     this.#open.delete(call.id);
+    if (outcome.ok) this.#saver.succeeded();
     if (save !== undefined && !outcome.ok) {
       this.#saver.reset(CUT_OFF);
       call.complete(outcome);

@@ -343,6 +343,48 @@ test('an agent with an open command is not put to sleep', async () => {
   await vi.waitFor(async () => expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' }));
 });
 
+/** Ends the sandbox of an agent that runs, and waits until its record says so. */
+async function kill({ driver, id, status }: Awaited<ReturnType<typeof one>>) {
+  driver.kill(id);
+  await vi.waitFor(async () => expect(await status()).toBe('FAILED'), { timeout: 20_000 });
+}
+
+test('an agent that ends three times soon after its start is not started for a second', async () => {
+  await using bed = await one();
+  const { harness, agents, id } = bed;
+  const startedMs = performance.now();
+  const clock = vi.spyOn(performance, 'now').mockReturnValue(startedMs);
+  try {
+    await kill(bed);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await expect(harness.invoke(id)).rejects.toMatchObject({
+      message: expect.stringContaining('it has ended 3 times in a row within 60 s of its start'),
+      retryAfterSeconds: 1,
+    });
+    clock.mockReturnValue(startedMs + 1_001);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await expect(harness.invoke(id)).rejects.toMatchObject({ retryAfterSeconds: 2 });
+    await agents.restart(TENANT, id);
+    await kill(bed);
+    expect(await harness.value(id)).toBe(1);
+  } finally {
+    clock.mockRestore();
+  }
+});
+
+test('a call that succeeds ends a crash loop', async () => {
+  await using bed = await one();
+  const { harness } = bed;
+  for (let ends = 0; ends < 4; ends++) {
+    await kill(bed);
+    expect(await harness.invoke(bed.id)).toMatchObject({ ok: true, woke: 'crash' });
+  }
+});
+
 test('close with stopAgents puts a durable agent to sleep, and deletes an agent that is not durable', async () => {
   await using bed = await one();
   const { harness, agents, driver } = bed;
