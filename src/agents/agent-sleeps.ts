@@ -3,10 +3,15 @@ import type { Instances } from '../instances/instances.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
+import { pause } from '../lib/backoff.ts';
 import { type AgentRecords, isDurable } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
+import type { SleepRequest } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
-import { isBeing, isInUse, notDurable, notRunning, serverStopping } from './refusals.ts';
+import { InUse, isBeing, notDurable, notRunning, serverStopping } from './refusals.ts';
+
+/** Pause between two looks at the uses of an agent whose sleep waits for their end. */
+const LOOK_AGAIN_MS = 50;
 
 export interface AgentSleepsParts {
   readonly starts: AgentStarts;
@@ -32,7 +37,36 @@ export class AgentSleeps {
   }
 
   /** See `AgentInstances.sleep`. */
-  async sleep(tenant: string, id: string): Promise<Instance> {
+  async sleep(
+    tenant: string,
+    id: string,
+    { waitMs = 0, isForced = false, signal }: SleepRequest = {},
+  ): Promise<Instance> {
+    const untilMs = performance.now() + waitMs;
+    for (;;) {
+      try {
+        return await this.#sleepNow(tenant, id, isForced);
+      } catch (error) {
+        // A use may begin between the end of the wait and the sleep.
+        if (!(error instanceof InUse) || signal?.aborted || performance.now() >= untilMs) throw error;
+        await this.#usesEnded(id, untilMs, signal);
+      }
+    }
+  }
+
+  /** Resolves when nothing uses the agent, at `untilMs`, or when the service stops. Never rejects. */
+  async #usesEnded(id: string, untilMs: number, signal?: AbortSignal): Promise<void> {
+    do {
+      await pause(Math.max(1, Math.min(LOOK_AGAIN_MS, untilMs - performance.now())), signal);
+    } while (
+      this.#usesOf(id).length > 0 &&
+      performance.now() < untilMs &&
+      !signal?.aborted &&
+      !this.#parts.starts.isStopping
+    );
+  }
+
+  async #sleepNow(tenant: string, id: string, isForced: boolean): Promise<Instance> {
     const { starts, records } = this.#parts;
     const running = starts.operations.of(id);
     if (running?.kind === 'sleep') await running.done.catch(() => undefined);
@@ -47,7 +81,7 @@ export class AgentSleeps {
     if (record.status !== 'PAUSED') await this.#assertRuns(record);
     const busy = starts.operations.of(id);
     if (busy !== undefined) throw isBeing(busy.kind, id);
-    return await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record));
+    return await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record, isForced));
   }
 
   /** Puts a RUNNING or PAUSED durable agent to sleep while the service stops. Fails if it is in use. */
@@ -66,13 +100,15 @@ export class AgentSleeps {
     return found;
   }
 
-  async #putToSleep(record: InstanceRecord): Promise<Instance> {
+  async #putToSleep(record: InstanceRecord, isForced = false): Promise<Instance> {
     const { id, tenant } = record;
     const { starts, records, storeLog, stopped } = this.#parts;
     try {
       await this.#instances.sleep(record, {
         sleptAtMs: this.#now(),
-        assertIdle: () => this.#assertIdle(record),
+        assertIdle: () => {
+          if (!isForced) this.#assertIdle(record);
+        },
         stopped: storeLog,
       });
       starts.release(record);
@@ -84,13 +120,19 @@ export class AgentSleeps {
 
   #assertIdle({ id, status }: InstanceRecord): void {
     if (status === 'PAUSED') return;
+    if (this.#instances.live('agent', id) === undefined) throw notRunning(id);
+    const because = this.#usesOf(id);
+    if (because.length > 0) throw new InUse(id, because);
+  }
+
+  /** Returns the uses of an agent as `awake_because` names them; none if it does not run. */
+  #usesOf(id: string): readonly string[] {
     const live = this.#instances.live('agent', id);
-    if (live === undefined) throw notRunning(id);
+    if (live === undefined) return [];
     // Code may save at any time, so an agent that saves again counts as used.
     const saves = live.saving === undefined ? 0 : 1;
     const accesses = this.#parts.openAccesses(id);
-    const because = [countOf('call', live.inFlight), countOf('access', accesses), countOf('save', saves)].flat();
-    if (because.length > 0) throw isInUse(id, because);
+    return [countOf('call', live.inFlight), countOf('access', accesses), countOf('save', saves)].flat();
   }
 }
 

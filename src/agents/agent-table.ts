@@ -37,7 +37,7 @@ export interface FailedWakes {
   readonly retryAtMs: number;
 }
 
-/** Sandboxes of a durable agent that have ended soon after their start, without a successful call in between. */
+/** Sandboxes of a durable agent that ended soon after their start, without a successful call in between. */
 export interface QuickEnds {
   /** Epoch of the last one. */
   readonly epoch: number;

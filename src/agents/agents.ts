@@ -25,6 +25,7 @@ import type {
   ExpiryChange,
   InstanceQuery,
   ResumedInstance,
+  SleepRequest,
   WokenInstance,
 } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
@@ -114,8 +115,8 @@ export class Agents implements AgentInstances {
       records: this.#records,
       live: id => this.#instances.live('agent', id),
       restart: (id, reason) => this.#restart(id, { reason }),
-    });
       now: options.now ?? Date.now,
+    });
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
       saver: (record, version) => this.#starts.states.saverOf(record, version),
@@ -285,8 +286,8 @@ export class Agents implements AgentInstances {
     return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
   }
 
-  async sleep(tenant: string, id: string): Promise<Instance> {
-    return await this.#sleeps.sleep(tenant, id);
+  async sleep(tenant: string, id: string, how?: SleepRequest): Promise<Instance> {
+    return await this.#sleeps.sleep(tenant, id, how);
   }
 
   async wake(tenant: string, id: string): Promise<WokenInstance> {

@@ -107,7 +107,7 @@ export interface AgentInstances {
    * `failed_precondition` if it is in use (body `{awake_because}`), is not durable or does not run, and with
    * `already_exists` while another operation changes it.
    */
-  sleep(tenant: string, id: string): Promise<Instance>;
+  sleep(tenant: string, id: string, how?: SleepRequest): Promise<Instance>;
 
   /**
    * Starts a durable instance that is SLEEPING or FAILED, and continues a PAUSED one. Concurrent wakes and
@@ -142,6 +142,16 @@ export interface ExpiryChange {
   readonly ttlMs: number;
   /** Never moves the end to an earlier time. */
   readonly onlyLater?: boolean;
+}
+
+/** Options of a sleep of an agent that is in use. */
+export interface SleepRequest {
+  /** Longest wait for the end of its uses, milliseconds. Absent: the request fails at once. */
+  readonly waitMs?: number;
+  /** Cuts its uses off: open calls fail and change nothing. */
+  readonly isForced?: boolean;
+  /** Ends the wait when the caller leaves. */
+  readonly signal?: AbortSignal;
 }
 
 export interface ResumedInstance {

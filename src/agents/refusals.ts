@@ -5,6 +5,7 @@ import {
   failedPrecondition,
   notFound,
   resourceExhausted,
+  ServiceError,
   unavailable,
 } from '../core/error.ts';
 import type { Instance, InstanceSpec } from '../core/instance.ts';
@@ -54,19 +55,22 @@ export const startsLater = (id: string, reason: string, seconds: number) =>
     retryAfterSeconds: seconds,
   });
 
-/** Refuses to put an agent without saved state to sleep. */
 /** Reason why an agent in a crash loop is not started. */
 export const endsAgain = (times: number, reason: string) =>
   `it has ended ${times} times in a row within 60 s of its start (${reason})`;
 
+/** Refuses to put an agent without saved state to sleep. */
 export const notDurable = (id: string) =>
   failedPrecondition(`instance ${id} is not durable: only an agent that was created with "durable" sleeps`);
 
 /** Refuses to put an agent to sleep that is in use. `because`: its uses. */
-export const isInUse = (id: string, because: readonly string[]) =>
-  failedPrecondition(`instance ${id} is in use (${because.join(', ')}); try again when it is idle`, {
-    body: { awake_because: because },
-  });
+export class InUse extends ServiceError {
+  constructor(id: string, because: readonly string[]) {
+    super('failed_precondition', `instance ${id} is in use (${because.join(', ')}); try again when it is idle`, {
+      body: { awake_because: because },
+    });
+  }
+}
 
 export const alreadyPaused = (id: string) => alreadyExists(`instance ${id} is already paused`);
 

@@ -111,6 +111,45 @@ test('an agent that is in use is not put to sleep, and the refusal names the use
   expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
 });
 
+test('a sleep with a wait waits for the end of the calls', async () => {
+  await using bed = await one({ handler: 'wait' });
+  const { harness, agents, id } = bed;
+  const call = harness.value(id);
+  await bed.waiting;
+  const sleep = agents.sleep(TENANT, id, { waitMs: 600_000 });
+  bed.endWait();
+  expect(await call).toBe('done');
+  expect(await sleep).toMatchObject({ status: 'SLEEPING' });
+});
+
+test('a sleep fails with the uses when its wait is over or its caller has left', async () => {
+  await using bed = await one({ handler: 'wait' });
+  const { harness, agents, id } = bed;
+  const call = harness.value(id);
+  await bed.waiting;
+  const inUse = { code: 'failed_precondition', body: { awake_because: ['call 1'] } };
+  await expect(agents.sleep(TENANT, id, { waitMs: 1 })).rejects.toMatchObject(inUse);
+  const leaving = new AbortController();
+  const sleep = agents.sleep(TENANT, id, { waitMs: 600_000, signal: leaving.signal });
+  leaving.abort();
+  await expect(sleep).rejects.toMatchObject(inUse);
+  expect(await bed.status()).toBe('RUNNING');
+  bed.endWait();
+  await call;
+});
+
+test('a forced sleep fails the open call', async () => {
+  await using bed = await one({ handler: 'wait' });
+  const { harness, agents, driver, id } = bed;
+  const call = harness.value(id);
+  await bed.waiting;
+  const failed = expect(call).rejects.toThrow('instance exited: it sleeps');
+  expect(await agents.sleep(TENANT, id, { isForced: true })).toMatchObject({ status: 'SLEEPING' });
+  await failed;
+  expect(driver.instanceIds).toEqual([]);
+  bed.endWait();
+});
+
 test('an agent whose code saves all the time is in use', async () => {
   await using bed = await one();
   const { agents, id } = bed;
@@ -304,6 +343,49 @@ test('calls soon after a wake that failed are refused with its reason and the ti
   }
 });
 
+/** Ends the sandbox of an agent that runs, and waits until its record says so. */
+async function kill({ driver, id, status }: Awaited<ReturnType<typeof one>>) {
+  driver.kill(id);
+  await vi.waitFor(async () => expect(await status()).toBe('FAILED'), { timeout: 20_000 });
+}
+
+test('an agent that ends three times soon after its start is not started for a second', async () => {
+  await using bed = await one();
+  const { harness, agents, id } = bed;
+  // Whole, so that sums of it are exact.
+  const startedMs = Math.ceil(performance.now());
+  const clock = vi.spyOn(performance, 'now').mockReturnValue(startedMs);
+  try {
+    await kill(bed);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await expect(harness.invoke(id)).rejects.toMatchObject({
+      message: expect.stringContaining('it has ended 3 times in a row within 60 s of its start'),
+      retryAfterSeconds: 1,
+    });
+    clock.mockReturnValue(startedMs + 1_001);
+    await agents.wake(TENANT, id);
+    await kill(bed);
+    await expect(harness.invoke(id)).rejects.toMatchObject({ retryAfterSeconds: 2 });
+    await agents.restart(TENANT, id);
+    await kill(bed);
+    expect(await harness.value(id)).toBe(1);
+  } finally {
+    clock.mockRestore();
+  }
+});
+
+test('a call that succeeds ends a crash loop', async () => {
+  await using bed = await one();
+  const { harness } = bed;
+  for (let ends = 0; ends < 4; ends++) {
+    await kill(bed);
+    expect(await harness.invoke(bed.id)).toMatchObject({ ok: true, woke: 'crash' });
+  }
+});
+
 test('an agent without use falls asleep after its time, and again after a wake', async () => {
   await using bed = await one({ durable: { schema: 1, sleepMs: 60 } });
   const { harness, id } = bed;
@@ -341,48 +423,6 @@ test('an agent with an open command is not put to sleep', async () => {
   running.kill();
   await running.ended;
   await vi.waitFor(async () => expect(await agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' }));
-});
-
-/** Ends the sandbox of an agent that runs, and waits until its record says so. */
-async function kill({ driver, id, status }: Awaited<ReturnType<typeof one>>) {
-  driver.kill(id);
-  await vi.waitFor(async () => expect(await status()).toBe('FAILED'), { timeout: 20_000 });
-}
-
-test('an agent that ends three times soon after its start is not started for a second', async () => {
-  await using bed = await one();
-  const { harness, agents, id } = bed;
-  const startedMs = performance.now();
-  const clock = vi.spyOn(performance, 'now').mockReturnValue(startedMs);
-  try {
-    await kill(bed);
-    await agents.wake(TENANT, id);
-    await kill(bed);
-    await agents.wake(TENANT, id);
-    await kill(bed);
-    await expect(harness.invoke(id)).rejects.toMatchObject({
-      message: expect.stringContaining('it has ended 3 times in a row within 60 s of its start'),
-      retryAfterSeconds: 1,
-    });
-    clock.mockReturnValue(startedMs + 1_001);
-    await agents.wake(TENANT, id);
-    await kill(bed);
-    await expect(harness.invoke(id)).rejects.toMatchObject({ retryAfterSeconds: 2 });
-    await agents.restart(TENANT, id);
-    await kill(bed);
-    expect(await harness.value(id)).toBe(1);
-  } finally {
-    clock.mockRestore();
-  }
-});
-
-test('a call that succeeds ends a crash loop', async () => {
-  await using bed = await one();
-  const { harness } = bed;
-  for (let ends = 0; ends < 4; ends++) {
-    await kill(bed);
-    expect(await harness.invoke(bed.id)).toMatchObject({ ok: true, woke: 'crash' });
-  }
 });
 
 test('close with stopAgents puts a durable agent to sleep, and deletes an agent that is not durable', async () => {

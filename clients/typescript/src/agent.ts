@@ -181,10 +181,12 @@ export class Agent {
 
   /**
    * Removes the sandbox of a durable agent that is idle and keeps its saved state. The next use of the agent
-   * starts it. Fails with 409 while the agent is in use.
+   * starts it. Fails with 409 while the agent is in use: `wait` waits up to that many seconds for the end of
+   * its uses, and `force` cuts them off.
    */
-  async sleep(options: RequestOptions = {}): Promise<void> {
-    this.record = (await this.#connection.call('sleepAgent', { ...options, ...this.#params })).instance;
+  async sleep({ wait, force, ...options }: RequestOptions & { wait?: number; force?: boolean } = {}): Promise<void> {
+    const call = { ...options, ...this.#params, query: { wait, force }, isUnbounded: wait !== undefined };
+    this.record = (await this.#connection.call('sleepAgent', call)).instance;
   }
 
   /** Starts a sleeping agent with its saved state. Returns false if the agent was running. */

@@ -1615,7 +1615,7 @@ export interface Operations {
   };
   sleepAgent: {
     params: { instanceId: string };
-    query: object;
+    query: { wait?: number | undefined; force?: boolean | undefined };
     body: undefined;
     answer: GetAgentResponse;
   };

@@ -83,6 +83,29 @@ export const DELETE_QUERY = {
   ),
 };
 
+/** Longest `wait` of a sleep. */
+const LONGEST_SLEEP_WAIT_SECONDS = 3600;
+
+export const SLEEP_QUERY = {
+  wait: parsed(
+    {
+      type: 'number',
+      minimum: 0,
+      maximum: LONGEST_SLEEP_WAIT_SECONDS,
+      default: 0,
+      description: 'Seconds to wait for the end of its uses. It is 409 if the agent is still in use then.',
+    },
+    0,
+    (text, name) => {
+      const max = LONGEST_SLEEP_WAIT_SECONDS;
+      const seconds = Number(text);
+      if (!SECONDS.test(text) || seconds > max) throw badQuery(name, `seconds from 0 to ${max}`, text);
+      return seconds;
+    },
+  ),
+  force: flag('Cuts its uses off, as a restart does: open calls fail and change nothing.'),
+};
+
 const pathOf = (description: string) =>
   required(
     parsed<string | undefined>(

@@ -1,7 +1,9 @@
 import { Type } from 'typebox';
+import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
 import { AgentGot } from './docs.ts';
+import { SLEEP_QUERY } from './parameters.ts';
 
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
@@ -32,6 +34,7 @@ export const SLEEP_DOCS = {
     summary: 'Put a durable agent to sleep: its sandbox is removed, its saved state stays',
     description: '`pre_stop` does not run. The next call, command or file request wakes it.',
     params: byId,
+    querystring: describeParameters(SLEEP_QUERY),
     response: {
       200: json('It is SLEEPING.', AgentGot),
       ...unknown,

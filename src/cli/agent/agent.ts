@@ -200,11 +200,6 @@ function addPauses(agent: Command, { io }: Context): void {
       'Freezes all processes of an agent and keeps their memory. Its time to live stands still.',
     ],
     ['resume', 'resume paused agents', 'Continues the processes of a paused agent.'],
-    [
-      'sleep',
-      'put durable agents to sleep',
-      'Removes the sandbox of a durable agent that is idle. Its next call starts it with its saved state.',
-    ],
     ['wake', 'wake sleeping agents', 'Starts a sleeping agent with its saved state.'],
   ] as const;
   for (const [action, summary, description] of actions)
@@ -217,6 +212,17 @@ function addPauses(agent: Command, { io }: Context): void {
         const { changeAgents } = await import('./lifetime.ts');
         await changeAgents(io, action, ids, options);
       });
+  addAgentCommand(agent, 'sleep')
+    .summary('put durable agents to sleep')
+    .description('Removes the sandbox of a durable agent that is idle. Its next call starts it with its saved state.')
+    .argument('<agents...>', 'ids or names')
+    .option('--wait <time>', 'wait this long for the end of its uses: 30s')
+    .option('--force', 'cut its uses off; open calls fail and change nothing')
+    .option('--json', 'print JSON')
+    .action(async (ids, options) => {
+      const { putToSleep } = await import('./lifetime.ts');
+      await putToSleep(io, ids, options);
+    });
   addAgentCommand(agent, 'ttl')
     .summary('set the time to live of an agent')
     .description('Sets the time to live from now and prints the end.')

@@ -52,13 +52,14 @@ export async function changeAgents(
   action: 'pause' | 'resume' | 'sleep' | 'wake',
   agents: readonly string[],
   options: ForAgents,
+  { query = '', ...bounds }: { readonly query?: string; readonly timeoutMs?: null } = {},
 ): Promise<void> {
   const client = await Client.open(options, io);
   const failures: CliError[] = [];
   for (const given of agents) {
     try {
       const id = await resolveAgent(client, given, options.namespace);
-      const answer = await client.json('POST', `/api/agent/${encodeURIComponent(id)}/${action}`);
+      const answer = await client.json('POST', `/api/agent/${encodeURIComponent(id)}/${action}${query}`, bounds);
       if (options.json === true) printJson(io, answer);
       else io.out.write(`${id}\n`);
     } catch (error) {
@@ -68,6 +69,19 @@ export async function changeAgents(
   }
   const [first] = failures;
   if (first !== undefined) throw new CliError(failures.map(failure => failure.message).join('\n'), first.exitCode);
+}
+
+/** Puts each agent to sleep. Without options an agent in use is a failure. */
+export async function putToSleep(
+  io: Io,
+  agents: readonly string[],
+  { wait, force, ...options }: ForAgents & { readonly wait?: string; readonly force?: boolean },
+): Promise<void> {
+  const query = new URLSearchParams();
+  if (wait !== undefined) query.set('wait', String(parseDurationMs(wait, '--wait') / 1000));
+  if (force === true) query.set('force', 'true');
+  const bounds = wait === undefined ? {} : { timeoutMs: null };
+  await changeAgents(io, 'sleep', agents, options, { ...bounds, query: query.size === 0 ? '' : `?${query}` });
 }
 
 /** Sets the time to live of an agent, from now, and prints its end. `none`: the agent has no end. */

@@ -372,12 +372,15 @@ class AsyncAgent:
         resumed: bool = answer["resumed"]
         return resumed
 
-    async def sleep(self) -> None:
+    async def sleep(self, wait: Optional[float] = None, force: bool = False) -> None:
         """Removes the sandbox of a durable agent that is idle and keeps its saved state.
 
-        The next use of the agent starts it. Fails with 409 while the agent is in use.
+        The next use of the agent starts it. Fails with 409 while the agent is in use: `wait` waits up to that
+        many seconds for the end of its uses, and `force` cuts them off.
         """
-        self.record = (await self._connection.call(Request("sleepAgent", self._params)))["instance"]
+        query = {"wait": wait, "force": force or None}
+        request = Request("sleepAgent", self._params, query, is_unbounded=wait is not None)
+        self.record = (await self._connection.call(request))["instance"]
 
     async def wake(self) -> bool:
         """Starts a sleeping agent with its saved state. Returns False if the agent was running."""
