@@ -134,6 +134,13 @@ test('register and publish print the next step when the registry refuses them', 
   expect(imageless).toMatchObject({ code: 2, err: expect.stringContaining('needs an image') });
 });
 
+test('register names the layer that is no archive', async () => {
+  const layer = join(dir, 'fn.py');
+  const flags = ['--kind', 'faas', '--runtime', 'lambda', '--code', dir, '--handler', 'fn.hello', '--layer', layer];
+  const { code, err } = await rookery(['function', 'register', 'cli@layered', ...flags]);
+  expect([code, err]).toEqual([2, expect.stringContaining(`--layer: ${layer}: it is no archive`)]);
+});
+
 test('invoke --async prints a request id, and with --wait the value', async () => {
   expect((await rookery(['function', 'invoke', 'cli@hello', '--async'])).out).toMatch(/^[0-9a-f-]{36}\n$/);
   const { out } = await rookery(['function', 'invoke', 'cli@hello', '-d', '{"name":"later"}', '--async', '--wait']);

@@ -51,7 +51,13 @@ export async function uploadArchive(io: Io, client: Client, file: string, flag: 
     throw usageError(`${flag}: ${file} must be a zip or a tar.gz that can be read: ${messageOf(error)}`);
   }
   const sha256 = hash.digest('hex');
-  if (!(await isThere(client, sha256))) await send(io, client, { sha256, bytes, files: 1 }, file);
+  if (await isThere(client, sha256)) return codeUrl(sha256);
+  try {
+    await send(io, client, { sha256, bytes, files: 1 }, file);
+  } catch (error) {
+    if (error instanceof CliError && error.status === 400) throw usageError(`${flag}: ${file}: ${error.message}`);
+    throw error;
+  }
   return codeUrl(sha256);
 }
 
