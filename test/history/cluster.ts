@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Served } from '../../scripts/served.ts';
+import { messageOf } from '../../src/core/error.ts';
 import { freePort } from '../parts/free-port.ts';
 import { startPostgres, type TestPostgres } from '../parts/postgres.ts';
 import { Random } from '../parts/random.ts';
@@ -321,7 +322,7 @@ export class HarmedCluster implements Harmed {
         await delay(500);
       }
     }
-    throw new Error(`${node.name} does not start any more`, { cause: why });
+    throw new Error(`${node.name} does not start any more: ${messageOf(why)}`, { cause: why });
   }
 
   /**

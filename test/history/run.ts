@@ -63,14 +63,14 @@ export async function runHistory(plan: HistoryPlan): Promise<HistoryReport> {
   const { seed, replicas = 1, isRolling = false, measuredUpdates = 0 } = plan;
   const python = (await findInterpreters()).at(-1);
   if (!python) throw new Error('no Python interpreter is here');
-  const codeDir = mkdtempSync(join(tmpdir(), 'rookery-history-code-'));
-  const marksDir = mkdtempSync(join(tmpdir(), 'rookery-history-marks-'));
-  writeFileSync(join(codeDir, 'history.py'), CODE);
   const history = new History();
   const harms: Record<string, number> = {};
   const databaseEnds = plan.durationMs > LONG_MS ? 2 : 1;
   const cluster = replicas > 1 ? await HarmedCluster.start({ replicas, seed, databaseEnds, isRolling }) : null;
   const harmed: Harmed = cluster ?? (await HarmedService.start());
+  const codeDir = mkdtempSync(join(tmpdir(), 'rookery-history-code-'));
+  const marksDir = mkdtempSync(join(tmpdir(), 'rookery-history-marks-'));
+  writeFileSync(join(codeDir, 'history.py'), CODE);
   const { client } = harmed;
   const violations: string[] = [];
   let propagation: Propagation | undefined;

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Served } from '../../scripts/served.ts';
+import { messageOf } from '../../src/core/error.ts';
 import { freePort } from '../parts/free-port.ts';
 import type { Random } from '../parts/random.ts';
 import { Client } from './client.ts';
@@ -187,7 +188,7 @@ export class HarmedService implements Harmed {
         await delay(500);
       }
     }
-    throw new Error('the service does not start any more', { cause: why });
+    throw new Error(`the service does not start any more: ${messageOf(why)}`, { cause: why });
   }
 
   #unmount(): void {

@@ -5,14 +5,20 @@ import { createServer } from 'node:net';
 const FIRST = 12_000;
 const COUNT = 16_000;
 
+/** Ports of one worker of Vitest, so that tests that run at the same time do not meet. */
+const SHARE = 4_000;
+const SHARES = COUNT / SHARE;
+const first = FIRST + (Number(process.env.VITEST_POOL_ID ?? 0) % SHARES) * SHARE;
+let next = Math.floor(Math.random() * SHARE);
+
 /**
- * Returns a port of the loopback on which nothing listens. Nothing holds it: the program that gets it must
- * listen soon. The port is random, and outgoing connections never get it, so that tests that run at the same
- * time do not meet.
+ * Returns a port of the loopback on which nothing listens. Nothing holds it, but outgoing connections never
+ * get it, and this process returns it again only after 4000 others.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = FIRST + Math.floor(Math.random() * COUNT);
+    const port = first + next;
+    next = (next + 1) % SHARE;
     if (await isFree(port)) return port;
   }
 }
