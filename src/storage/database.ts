@@ -3,6 +3,7 @@ import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
 import type {
   AddressKeyTable,
+  AgentAlarmTable,
   AgentStateTable,
   ApiKeyTable,
   AsyncCallTable,
@@ -33,6 +34,7 @@ import { openSqlite, sqliteDialect } from './sqlite.ts';
 /** All tables by name. `schema/` has the record types; `queries/` has the queries, one file per table. */
 export interface Tables {
   address_key: AddressKeyTable;
+  agent_alarms: AgentAlarmTable;
   agent_states: AgentStateTable;
   async_calls: AsyncCallTable;
   call_recordings: CallRecordingTable;

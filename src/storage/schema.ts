@@ -235,6 +235,25 @@ export interface AgentStateTable {
   saved_at_ms: number;
 }
 
+/** Record of `agent_alarms`: an alarm of a durable agent. See `Alarm` of `core/alarm.ts`. */
+export interface AgentAlarmTable {
+  agent_id: string;
+  name: string;
+  id: string;
+  /** JSON of `AlarmRule`. */
+  rule: string;
+  payload: string;
+  scheduled_at_ms: number;
+  due_at_ms: number;
+  /** -1: none. */
+  max_late_ms: number;
+  missed: number;
+  attempt: number;
+  /** 1: all attempts have failed. */
+  failed: number;
+  last_error: string;
+}
+
 /** Record of `api_keys`: a key of the E2B protocol. */
 export interface ApiKeyTable {
   /** SHA-256 of the key, hexadecimal. */

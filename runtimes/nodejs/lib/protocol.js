@@ -21,6 +21,7 @@ const FRAME = Object.freeze({
   STOPPED: 14,
   SAVE: 15,
   SAVED: 16,
+  KEEP_AWAKE: 17,
 });
 
 const CODE = Object.freeze({
@@ -68,10 +69,19 @@ function resultFrame(callId, micros, json, bytes) {
 }
 
 /** Returns a SAVE frame without alarms. `callId` 0: the save belongs to no answer. */
-function saveFrame(callId, json, bytes) {
-  const made = start(FRAME.SAVE, callId, SAVE_HEAD_BYTES + bytes);
-  made.fill(0, HEADER_BYTES, HEADER_BYTES + SAVE_HEAD_BYTES);
-  made.write(json, HEADER_BYTES + SAVE_HEAD_BYTES);
+function saveFrame(callId, json, bytes, alarms = '') {
+  const alarmBytes = Buffer.byteLength(alarms);
+  const made = start(FRAME.SAVE, callId, SAVE_HEAD_BYTES + alarmBytes + bytes);
+  made[HEADER_BYTES] = 0;
+  made.writeUInt32BE(alarmBytes, HEADER_BYTES + 1);
+  made.write(alarms, HEADER_BYTES + SAVE_HEAD_BYTES);
+  made.write(json, HEADER_BYTES + SAVE_HEAD_BYTES + alarmBytes);
+  return made;
+}
+
+function keepAwakeFrame(seconds) {
+  const made = start(FRAME.KEEP_AWAKE, 0, 4);
+  made.writeUInt32BE(seconds, HEADER_BYTES);
   return made;
 }
 
@@ -154,4 +164,5 @@ module.exports = {
   readMessage,
   resultFrame,
   saveFrame,
+  keepAwakeFrame,
 };
