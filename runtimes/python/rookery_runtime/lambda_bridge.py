@@ -35,6 +35,8 @@ _END_OF_HEAD = b'\0' * 8
 _STREAM_HEADER = 'x-rookery-response-stream'
 #: The directory that shows the files of layers.
 _LAYERS = '/opt'
+#: Longest time in which an interpreter tells its version.
+_VERSION_SECONDS = 20
 _PYTHON_VERSION = 'import sys; print("%d.%d" % sys.version_info[:2])'
 _NODE_VERSION = 'process.versions.node.split(".")[0]'
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -263,8 +265,8 @@ def _versions_of(form, command):
     if not glob.glob(os.path.join(_LAYERS, form % '*')):
         return []
     try:
-        version = subprocess.check_output(command).decode('ascii').strip()
-    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        version = subprocess.check_output(command, timeout=_VERSION_SECONDS).decode('ascii').strip()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise NotServing('the version of %s cannot be read: %s' % (command[0], error))
     return _existing(form % version)
 
