@@ -12,7 +12,8 @@ export type CodeSource =
   | { readonly storage: 'inside'; readonly path: string }
   | {
       readonly storage: 's3';
-      readonly object: S3Object /** Part of the cache key: one download per revision. */;
+      readonly object: S3Object;
+      /** Part of the cache key: one download per revision. */
       readonly revision: string;
     };
 

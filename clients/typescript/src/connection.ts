@@ -385,7 +385,7 @@ const OPTION_NAMES: Readonly<Record<keyof RookeryOptions, true>> = {
 function checkOptions(options: RookeryOptions): void {
   if (typeof options !== 'object' || options === null)
     throw usageError(
-      `the options of Rookery must be an object, such as { url: '${DEFAULT_URL}' }, not a ${typeof options}`,
+      `the options of Rookery must be an object, such as { url: '${DEFAULT_URL}' }, not ${options === null ? 'null' : `a ${typeof options}`}`,
     );
   const unknown = Object.keys(options).find(name => !Object.hasOwn(OPTION_NAMES, name));
   if (unknown !== undefined)

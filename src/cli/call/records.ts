@@ -1,13 +1,9 @@
+import type { ExplainedCall } from '../../explain/call.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError } from '../shared/exit.ts';
 
 /** A call of `GET /api/calls`. Viewers get no texts. */
-export interface Call {
-  readonly id: string;
-  readonly kind: 'agent' | 'function';
-  readonly agent_id?: string;
-  readonly name?: string;
-  readonly function?: string;
+export interface Call extends ExplainedCall {
   readonly version?: string;
   readonly instance_id: string;
   readonly mode: string;
@@ -15,16 +11,6 @@ export interface Call {
   readonly trace_id: string;
   /** The call whose handler made this one; null when the history has none. */
   readonly parent_id: string | null;
-  readonly outcome: 'ok' | 'error';
-  readonly error_code: string | null;
-  readonly error?: string;
-  readonly start_time: string;
-  readonly duration_ms: number;
-  readonly queue_ms: number;
-  readonly place_ms: number;
-  readonly start_ms: number;
-  readonly load_ms: number;
-  readonly run_ms: number;
   readonly input_bytes: number;
   readonly output_bytes: number;
   readonly input?: string;

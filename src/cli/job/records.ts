@@ -1,4 +1,5 @@
 import { JOB_STATUSES } from '../../core/job.ts';
+import type { ExplainedJob } from '../../explain/job.ts';
 import { age } from '../../lib/age.ts';
 import { Client, type ClientOptions } from '../shared/client.ts';
 import { CliError, usageError } from '../shared/exit.ts';
@@ -8,22 +9,14 @@ import { oneOf, printFields, printJson, printTable } from '../shared/print.ts';
 import { printList, type WatchOptions } from '../wait/watched-list.ts';
 
 /** A record of `GET /api/jobs/{id}`. */
-export interface JobRecord {
-  readonly submission_id: string;
-  readonly status: string;
-  readonly message: string;
-  readonly entrypoint: string;
-  readonly error_type: string;
+export interface JobRecord extends ExplainedJob {
   readonly start_time: string;
   readonly end_time: string | null;
   readonly driver_exit_code: number | null;
   readonly driver_info: { readonly pid: string };
   readonly metadata: Readonly<Record<string, string>>;
   readonly runtime_env: Readonly<Record<string, unknown>>;
-  readonly attempt?: number;
-  readonly max_attempts?: number;
   readonly run_time?: string | null;
-  readonly waits_for?: string;
 }
 
 export function jobPath(id: string): string {
