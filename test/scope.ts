@@ -86,6 +86,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/races/races.test.ts',
   ],
   e2b: [
+    'test/e2b/charts.test.ts',
     'test/e2b/code-interpreter.test.ts',
     'test/e2b/commands.test.ts',
     'test/e2b/files.test.ts',

@@ -14,6 +14,7 @@ const RELEASES = {
   'mcp-python-old': ['mcp==1.30.0'],
   'node-mcp': ['@modelcontextprotocol/client@2.4.0'],
   'node-mcp-old': ['@modelcontextprotocol/sdk@1.32.2'],
+  'code-charts': ['matplotlib==3.10.7'],
   'code-functions': ['functions-framework==3.10.2'],
   'code-agentcore': ['bedrock-agentcore==1.25.0'],
   'node-functions': ['@google-cloud/functions-framework@5.0.5'],

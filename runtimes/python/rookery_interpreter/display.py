@@ -24,12 +24,16 @@ _MOST_NESTED = 64
 
 def result_of(value, is_main):
     """Returns the message of a value. Raises what its `__repr__` raises."""
-    return _message(bundle_of(value), is_main, _columns_of(value))
+    message = _message(bundle_of(value), is_main)
+    for key, data in (('data', _columns_of(value)), ('chart', _chart_of(value))):
+        if data is not None:
+            message[key] = data
+    return message
 
 
 def result_of_bundle(bundle, is_main):
     """Returns the message of a dict from MIME types to data."""
-    return _message(dict(bundle), is_main, None)
+    return _message(dict(bundle), is_main)
 
 
 def bundle_of(value):
@@ -69,7 +73,7 @@ def _called(value, method):
     return data
 
 
-def _message(bundle, is_main, columns):
+def _message(bundle, is_main):
     message = {'type': 'result', 'is_main_result': is_main, 'extra': {}}
     for kind, data in bundle.items():
         key = KEYS.get(kind)
@@ -83,8 +87,6 @@ def _message(bundle, is_main, columns):
             message['extra'][kind] = data
         else:
             message[key] = _unquoted(data) if key == 'text' else data
-    if columns is not None:
-        message['data'] = columns
     return message
 
 
@@ -108,6 +110,14 @@ def _columns_of(value):
         return json_of(value.to_dict(orient='list'))
     except Exception:
         return None
+
+
+def _chart_of(value):
+    """Returns the data of a figure that `bundle_of` has drawn, or None."""
+    if not _is_from(value, 'matplotlib', 'Figure'):
+        return None
+    from rookery_interpreter import figures
+    return json_of(figures.chart_of(value))
 
 
 def json_of(value, depth=0):

@@ -1,4 +1,4 @@
-"""The backend of matplotlib in a cell: `show()` sends figures as PNG results. Imported by matplotlib only."""
+"""The backend of matplotlib in a cell: `show()` sends figures as PNG and as data. Imported by matplotlib only."""
 import builtins
 import io
 
@@ -14,6 +14,15 @@ def png_of(figure):
     target = io.BytesIO()
     figure.savefig(target, format='png', bbox_inches='tight')
     return target.getvalue()
+
+
+def chart_of(figure):
+    """Returns a drawn figure as data, or None: a figure that cannot be read is an image only."""
+    try:
+        from rookery_interpreter import charts
+        return charts.chart_of(figure)
+    except Exception:
+        return None
 
 
 def show(*_arguments, **_options):

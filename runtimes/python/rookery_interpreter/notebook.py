@@ -148,11 +148,20 @@ def _patch_pyplot(pyplot):
         pyplot.switch_backend('module://rookery_interpreter.figures')
 
 
+def _patch_axes(_module):
+    try:
+        from rookery_interpreter import charts
+        charts.record_boxes()
+    except Exception:  # a release that `charts` cannot read: figures are images only
+        pass
+
+
 def _patch_display(module):
     module.display = _display
 
 
 _PATCHES = {
+    'matplotlib.axes': _patch_axes,
     'matplotlib.pyplot': _patch_pyplot,
     'IPython.core.display_functions': _patch_display,
     'IPython.display': _patch_display,
