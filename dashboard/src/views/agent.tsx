@@ -117,7 +117,7 @@ function Part({ agent, part }: { readonly agent: Agent; readonly part: string })
   const id = agent.instance_id;
   switch (part) {
     case 'call':
-      return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} />;
+      return <CallPanel path={pathOf('invokeAgent', { params: { instanceId: id } })} target={{ kind: 'agent', id }} />;
     case 'calls':
       return <CallList of={{ agent: id }} />;
     case 'logs':

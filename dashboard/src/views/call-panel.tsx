@@ -1,12 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { call, messageOf, raw } from '../api.ts';
+import { CALL_MODES, type CallMode, type CallTarget, headersIn } from '../call-text.ts';
+import { CopyCall } from '../copy-call.tsx';
 import { Failure, Fields, Input, Panel, Status, short, Text } from '../parts.tsx';
 import { bodyOf, faultIn, fieldsOf, type ReportedFault, type SchemaPart, textsOf } from '../schema-fields.ts';
 import { EventForm } from './event-form.tsx';
 import { Waterfall } from './waterfall.tsx';
-
-const MODES = ['answer', 'stream', 'async'] as const;
-type Mode = (typeof MODES)[number];
 
 interface Result {
   readonly status: number;
@@ -28,7 +27,7 @@ const POLL_MS = 1000;
 
 interface CallPanelProps {
   readonly path: string;
-  readonly isFunction?: boolean;
+  readonly target: CallTarget;
   /** The JSON Schema of the event. Objects become the fields of a form. */
   readonly schema?: unknown;
 }
@@ -37,14 +36,15 @@ interface CallPanelProps {
  * A form that calls an agent or a function and shows the answer while it arrives. Calls of a function may
  * also stream or be asynchronous.
  */
-export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) {
+export function CallPanel({ path, target, schema }: CallPanelProps) {
+  const isFunction = target.kind === 'function';
   const schemaText = JSON.stringify(schema);
   // Reads of the same record give equal schemas in new objects.
   const fields = useMemo(() => fieldsOf(schema), [schemaText]);
   const [isForm, setForm] = useState(true);
   const [body, setBody] = useState(() => completed(fields, '{}'));
   const [headers, setHeaders] = useState('');
-  const [mode, setMode] = useState<Mode>('answer');
+  const [mode, setMode] = useState<CallMode>('answer');
   const [result, setResult] = useState<Result | null>(null);
   const [error, setError] = useState('');
   const [fault, setFault] = useState<ReportedFault | null>(null);
@@ -61,9 +61,7 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
     setResult(null);
     try {
       const sent = new Headers({ 'content-type': 'application/json' });
-      for (const line of headers.split('\n').filter(each => each.includes(':'))) {
-        sent.set(line.slice(0, line.indexOf(':')).trim(), line.slice(line.indexOf(':') + 1).trim());
-      }
+      for (const [name, value] of headersIn(headers)) sent.set(name, value);
       if (mode === 'stream') sent.set('accept', 'text/event-stream');
       if (mode === 'async') sent.set('x-invoke-type', 'async');
       const beganMs = performance.now();
@@ -131,7 +129,7 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
               />
             )}
             {isFunction ? (
-              <Input label="How" value={mode} onInput={value => setMode(value as Mode)} options={MODES} />
+              <Input label="How" value={mode} onInput={value => setMode(value as CallMode)} options={CALL_MODES} />
             ) : null}
             <button type="submit" class="main" disabled={isBusy}>
               {isBusy ? 'Calling …' : 'Send'}
@@ -144,6 +142,7 @@ export function CallPanel({ path, isFunction = false, schema }: CallPanelProps) 
           </div>
         </form>
         <Failure text={error} />
+        <CopyCall source={{ path, target, body, headers: headersIn(headers), mode }} />
       </Panel>
       {result === null ? null : (
         <Panel title="Answer">

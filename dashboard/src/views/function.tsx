@@ -90,7 +90,12 @@ function Part({ fn, versions, part, reload }: PartProps) {
   switch (part) {
     case 'call':
       return (
-        <CallPanel key={urn} path={pathOf('invokeFunction', { params: { urn } })} isFunction schema={fn.inputSchema} />
+        <CallPanel
+          key={urn}
+          path={pathOf('invokeFunction', { params: { urn } })}
+          target={{ kind: 'function', urn, name: fn.name, version: fn.versionNumber }}
+          schema={fn.inputSchema}
+        />
       );
     case 'calls':
       return <CallList of={{ function: fn.name }} />;
