@@ -11,6 +11,9 @@ export const DEFAULT_SECONDS = 300;
 /** Life of a sandbox of the old create route whose request names none. */
 export const OLD_DEFAULT_SECONDS = 15;
 
+/** Most sandboxes of one fork. */
+const MAX_FORKS = 20;
+
 const seconds = integer({ min: 1, max: MAX_SECONDS });
 const autoResume = object({ enabled: optional(boolean, false) }, { isFree: true });
 
@@ -57,6 +60,14 @@ export function hasPrivatePorts({ network }: E2bCreate): boolean {
 const TIMEOUT = object({ timeout: maybe(integer({ min: -MAX_SECONDS, max: MAX_SECONDS })) }, { isFree: true });
 const CONNECT = object({ timeout: maybe(seconds), memory: optional(boolean, true) }, { isFree: true });
 const REFRESH = object({ duration: maybe(seconds) }, { isFree: true });
+const FORK = object(
+  {
+    timeout: maybe(seconds),
+    count: optional(integer({ min: 1, max: MAX_FORKS }), 1),
+    memory: optional(boolean, true),
+  },
+  { isFree: true },
+);
 const PAUSE = object({ memory: optional(boolean, true) }, { isFree: true });
 
 /** Reads the body of a change of the time to live, in seconds; 0 or less: the sandbox ends now. */
@@ -71,6 +82,15 @@ export function readE2bConnect(body: JsonObject): number {
   const { timeout, memory } = readFields(CONNECT, body);
   if (!memory) throw invalidRequest('invalid request body: memory: false is not supported by this service');
   return timeout ?? DEFAULT_SECONDS;
+}
+
+/**
+ * Reads the body of a fork. `timeout` is in seconds. `memory` false: the files suffice, although the sandbox
+ * runs processes.
+ */
+export function readE2bFork(body: JsonObject) {
+  const { timeout = DEFAULT_SECONDS, count, memory } = readFields(FORK, body);
+  return { timeout, count, memory };
 }
 
 /** Reads the body of a keep-alive. Returns seconds. */

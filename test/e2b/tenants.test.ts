@@ -13,7 +13,7 @@ const secretFile = join(directory, 'secret');
 writeFileSync(secretFile, SECRET);
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
-const settings = ['enable_func_token_auth=true', `jwt.secretFile=${secretFile}`];
+const settings = ['enable_func_token_auth=true', `jwt.secretFile=${secretFile}`, 'e2b.domain=sandbox.test'];
 
 describeFlow('E2B keys of two tenants', {
   file: 'tenants.py',

@@ -239,7 +239,6 @@ describe('changes', () => {
 
   it('answer 501 if the service lacks them', async () => {
     const sandbox = put();
-    expect((await send('POST', `/sandboxes/${idOf(sandbox)}/fork`, { count: 1 })).status).toBe(501);
     expect((await send('PUT', `/sandboxes/${idOf(sandbox)}/network`, { denyOut: [] })).status).toBe(501);
   });
 

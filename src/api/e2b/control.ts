@@ -16,6 +16,7 @@ import {
 } from '../../core/e2b.ts';
 import { alreadyExists, invalidRequest, ServiceError } from '../../core/error.ts';
 import type { Instance, InstanceStatus } from '../../core/instance.ts';
+import { type JsonObject, readBody } from '../../core/json.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { Access } from '../../http/access/credentials.ts';
 import { E2B_PREFIX } from '../../http/access/sandbox-host.ts';
@@ -34,7 +35,6 @@ import {
   type SandboxFacts,
   sandboxMissing,
 } from './answers.ts';
-import { bodyOf } from './control-body.ts';
 import { type KeyGateOptions, keyGates } from './key-gate.ts';
 import { type SandboxMetrics, useView } from './metrics.ts';
 import { agentIdOf, type E2bSandbox, type E2bSandboxes } from './sandboxes.ts';
@@ -116,9 +116,6 @@ export function addControlRoutes(app: FastifyInstance, options: ControlOptions, 
   add('POST', ['/sandboxes/:sandboxID/resume'], change, resume);
   add('GET', ['/sandboxes/:sandboxID/metrics'], look, metrics);
   add('GET', ['/sandboxes/metrics'], { access: 'read' }, manyMetrics);
-  add('POST', ['/sandboxes/:sandboxID/fork'], change, async (_request, reply) =>
-    notSupported(reply, 'fork of sandboxes is not supported by this service, because it copies the memory'),
-  );
   add('PUT', ['/sandboxes/:sandboxID/network'], change, async (_request, reply) =>
     notSupported(reply, 'changes of the network of sandboxes are not supported by this service'),
   );
@@ -317,6 +314,12 @@ function readIdempotency({ headers, tenant, body }: FastifyRequest): CreateInsta
 /** Returns the sandbox id of a path. Older clients append `-` and the id of a client. */
 function sandboxIdIn(sent: string): string {
   return sent.split('-', 1)[0] as string;
+}
+
+/** Reads the body. Clients may omit it where every field is optional. */
+export function bodyOf({ body }: Pick<FastifyRequest, 'body'>): JsonObject {
+  const bytes = body as Buffer | undefined;
+  return bytes === undefined || bytes.length === 0 ? {} : readBody(bytes);
 }
 
 function notSupported(reply: FastifyReply, text: string): FastifyReply {

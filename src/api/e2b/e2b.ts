@@ -5,6 +5,7 @@ import type { TokenVerifier } from '../../http/access/credentials.ts';
 import { Envd } from '../envd/envd.ts';
 import type { Passage } from '../passthrough/passage.ts';
 import { addControlRoutes } from './control.ts';
+import { addForkRoute } from './forks.ts';
 import { addInsideRoutes } from './inside.ts';
 import { addKeyRoutes, type KeyStore } from './key-routes.ts';
 import { SandboxMetrics } from './metrics.ts';
@@ -55,6 +56,7 @@ export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2
       if (!built || !builds) return;
       addTemplateRoutes(scope, add, { ...built, builds, key });
       addSnapshotRoutes(add, change, { ...built, builds, instances, find });
+      addForkRoute(add, change, { ...built, builds, instances, sandboxes, facts: { domain }, find });
     });
   });
   app.register(async scope => addInsideRoutes(scope, passage, { instances, sandboxes, metrics, envd, auth }));

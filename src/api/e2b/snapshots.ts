@@ -8,8 +8,7 @@ import { timeoutSignal } from '../../lib/deadline.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
 import type { TemplateBuild, Templates } from '../../registry/templates.ts';
 import { findTemplate } from '../../templates/templates.ts';
-import type { AddRoute } from './control.ts';
-import { bodyOf } from './control-body.ts';
+import { type AddRoute, bodyOf } from './control.ts';
 import type { E2bSandbox } from './sandboxes.ts';
 import { NEW_TEMPLATE, type TemplateBuilds } from './template-builds.ts';
 

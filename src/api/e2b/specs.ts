@@ -68,6 +68,11 @@ export function sandboxSpec(wanted: WantedSandbox, tenant: string, executors: Ex
   };
 }
 
+/** Returns a name that no other sandbox has. */
+export function newSandboxName(): string {
+  return `sandbox-${randomBytes(8).toString('hex')}`;
+}
+
 /** Returns the mount of a template's files; none without files. */
 export function filesMount(sha256: string): readonly MountSpec[] {
   return sha256 === '' ? [] : [{ source: codeUrl(sha256), target: FILES_TARGET, readonly: true }];
@@ -87,7 +92,7 @@ function specOf(
 ): InstanceSpec {
   const body = {
     namespace: NAMESPACE,
-    name: `sandbox-${randomBytes(8).toString('hex')}`,
+    name: newSandboxName(),
     template,
     ...(size && {
       runtime_spec: {

@@ -28,8 +28,7 @@ import { findTemplate } from '../../templates/templates.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { schemeOf } from '../passthrough/addresses.ts';
 import { ENVD_VERSION, refused } from './answers.ts';
-import type { AddRoute } from './control.ts';
-import { bodyOf } from './control-body.ts';
+import { type AddRoute, bodyOf } from './control.ts';
 import { isSameText } from './sandboxes.ts';
 import { NEW_TEMPLATE, type TemplateBuilds, type TemplateBuildsOptions } from './template-builds.ts';
 

@@ -42,4 +42,18 @@ check('a build that fails has the step and the reason', async () => {
   await assert.rejects(Template.build(image, nameOf('image')), /the image alpine:3 cannot be a template/);
 });
 
+check('a fork has the files of a sandbox without processes', async () => {
+  const sandbox = await Sandbox.create({ timeoutMs: 120_000 });
+  const forks = [];
+  try {
+    await sandbox.files.write('kept', 'of the first');
+    forks.push(...(await sandbox.fork({ timeoutMs: 60_000, count: 2 })));
+    for (const fork of forks) assert.equal(await fork.files.read('kept'), 'of the first');
+    await sandbox.commands.run('sleep 1234', { background: true });
+    await assert.rejects(sandbox.fork(), /copies files, not memory; the sandbox runs: \d+ sleep 1234/);
+  } finally {
+    await Promise.all([sandbox, ...forks].map(each => each.kill()));
+  }
+});
+
 await runChecks();

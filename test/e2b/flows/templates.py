@@ -1,7 +1,9 @@
 """Checks templates that users build with the newest SDK."""
 
+import json
 import os
 import tempfile
+import urllib.request
 import uuid
 from contextlib import contextmanager
 
@@ -244,11 +246,75 @@ def snapshots():
         Sandbox.create(plain.snapshot_id)
 
 
+@check("forks have the files, variables and metadata of a sandbox without processes")
+def forks():
+    name = name_of("forked")
+    started = "test -e /home/user/ends || echo start >> /home/user/starts"
+    Template.build(base().set_workdir("/home/user/work").set_start_cmd(started, wait_for_file("/home/user/starts")), name)
+    with made(name, envs={"OF": "first"}, metadata={"of": "first"}) as sandbox:
+        sandbox.files.write("kept/file", "of the first")
+        sandbox.commands.run("echo root > /opt/file", user="root")
+        forks = sandbox.fork(timeout=90, count=3)
+        try:
+            assert len({each.sandbox_id for each in forks} | {sandbox.sandbox_id}) == 4, forks
+            sandbox.files.write("kept/file", "later")
+            for fork in forks:
+                said = fork.commands.run("pwd; cat ~/kept/file /opt/file ~/starts; echo $OF").stdout
+                assert said == "/home/user/work\nof the firstroot\nstart\nfirst\n", said
+                info = fork.get_info()
+                assert (info.name, info.metadata) == (name, {"of": "first"})
+                assert 80 < (info.end_at - info.started_at).total_seconds() < 100
+            forks[0].files.write("kept/file", "of a fork")
+            assert forks[1].files.read("kept/file") == "of the first"
+            (second,) = forks[0].fork()
+            forks.append(second)
+            assert second.files.read("kept/file") == "of a fork"
+        finally:
+            for fork in forks:
+                fork.kill()
+
+
+@check("a fork with running processes is refused with a process and what to use instead")
+def fork_of_memory():
+    with made("base") as sandbox:
+        handle = sandbox.commands.run("sleep 1234", background=True)
+        for text in ("copies files, not memory", "sleep 1234", 'create_snapshot(mode="filesystem")'):
+            with raises(SandboxException, text=text):
+                sandbox.fork()
+        sandbox.files.write("kept", "of the first")
+        url = "%s/sandboxes/%s/fork" % (os.environ["E2B_API_URL"], sandbox.sandbox_id)
+        headers = {"X-API-Key": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+        request = urllib.request.Request(url, b'{"memory": false}', headers, method="POST")
+        with urllib.request.urlopen(request) as answer:
+            (entry,) = json.load(answer)
+        fork = Sandbox.connect(entry["sandbox"]["sandboxID"])
+        assert fork.files.read("kept") == "of the first"
+        fork.kill()
+        handle.kill()
+        sandbox.commands.run("setsid sleep 1235 > /dev/null 2>&1 &")
+        with raises(SandboxException, text="sleep 1235"):
+            sandbox.fork()
+        sandbox.commands.run("pkill sleep; while pgrep sleep > /dev/null; do :; done")
+        (fork,) = sandbox.fork()
+        fork.kill()
+    from e2b_code_interpreter import Sandbox as Interpreter
+
+    sandbox = Interpreter.create(timeout=120)
+    try:
+        sandbox.files.write("n", "7")
+        (fork,) = sandbox.fork()
+        assert fork.run_code("int(open('n').read()) * 6").text == "42"
+        fork.kill()
+        sandbox.run_code("x = 1")
+        with raises(SandboxException, text="python3"):
+            sandbox.fork()
+    finally:
+        sandbox.kill()
+
+
 @check("what needs the memory of another sandbox or rules of the network is refused with the reason")
 def lacking():
     with made("base") as sandbox:
-        with raises(SandboxException, text="501: fork of sandboxes is not supported by this service"):
-            sandbox.fork()
         with raises(SandboxException, text="501: changes of the network of sandboxes are not supported"):
             sandbox.update_network({"deny_out": ["0.0.0.0/0"]})
         with raises(SandboxException, text="memory: false is not supported"):

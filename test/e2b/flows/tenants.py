@@ -40,6 +40,11 @@ def tenants():
         Sandbox.connect(sandbox.sandbox_id, api_key=OTHER)
     with raises(SandboxNotFoundException):
         Sandbox.get_info(sandbox.sandbox_id, api_key=OTHER)
+    for change in (Sandbox.fork, Sandbox.pause, lambda each, **key: Sandbox.create_snapshot(each, mode="filesystem", **key)):
+        with raises(SandboxNotFoundException):
+            change(sandbox.sandbox_id, api_key=OTHER)
+    with raises(SandboxNotFoundException):
+        Sandbox.set_timeout(sandbox.sandbox_id, 1, api_key=OTHER)
     assert Sandbox.kill(sandbox.sandbox_id, api_key=OTHER) is False
     assert sandbox.sandbox_id not in [each.sandbox_id for each in Sandbox.list(api_key=OTHER).next_items()]
     assert sandbox.sandbox_id in [each.sandbox_id for each in Sandbox.list(api_key=ONE).next_items()]
@@ -63,6 +68,30 @@ def tokens():
     assert fetch("/health", **route) == 204
     sandbox.kill(api_key=ONE)
     other.kill(api_key=ONE)
+
+
+@check("A1.2 A1.3 signed URLs and host names open no sandbox of another tenant")
+def addresses():
+    sandbox, foreign = Sandbox.create(timeout=60, api_key=ONE), Sandbox.create(timeout=60, api_key=OTHER)
+    sandbox.files.write("secret", "of the first")
+    frontend = INSIDE[: -len("/e2b/sandbox")]
+
+    def path(url):
+        return url.partition(frontend)[2] or url
+
+    assert fetch(path(sandbox.download_url("secret")), base=frontend) == 200
+    assert fetch(path(foreign.download_url("secret")), base=frontend) == 404
+    forged = path(foreign.download_url("secret")).replace("path=secret", "path=%2Fhome%2Fuser%2Fsecret")
+    assert fetch(forged, base=frontend) == 401
+    token = foreign.connection_config.sandbox_headers["X-Access-Token"]
+    host = "49983-%s.sandbox.test" % sandbox.sandbox_id
+    assert fetch("/files?path=secret", base=frontend, Host=host, X_Access_Token=token) == 401
+    own = sandbox.connection_config.sandbox_headers["X-Access-Token"]
+    assert fetch("/files?path=secret", base=frontend, Host=host, X_Access_Token=own) == 200
+    guessed = ("0" if sandbox.sandbox_id[0] != "0" else "1") + sandbox.sandbox_id[1:]
+    assert fetch("/files?path=secret", base=frontend, Host=host.replace(sandbox.sandbox_id, guessed), X_Access_Token=own) == 502
+    sandbox.kill(api_key=ONE)
+    foreign.kill(api_key=OTHER)
 
 
 @check("A1.5 a key opens nothing outside of the E2B routes")
