@@ -14,7 +14,8 @@ from rookery_interpreter.execution import Execution
 #: Seconds after an interrupt until the whole process group gets it, and until the process is killed.
 GROUP_INTERRUPT_SECONDS = 1.5
 KILL_SECONDS = 5
-#: How often the end of a process is noticed whose children still hold its channel: in a cell, and between.
+#: How often the end of a process is noticed whose children still hold its channel, in a cell and between, if
+#: the system cannot report it (before Python 3.9 or Linux 5.3).
 WATCH_MS = 500
 IDLE_WATCH_MS = 5000
 READ_BYTES = 64 * 1024
@@ -67,7 +68,8 @@ class KernelProcess(object):
     @property
     def is_over(self):
         """True if the process can run no more cells."""
-        return self._is_over
+        with self._lock:
+            return self._is_over or self._has_exited()
 
     def execute(self, code, env):
         """Starts a cell and returns its Execution. One at a time: the caller waits for each end."""
@@ -124,7 +126,8 @@ class KernelProcess(object):
 
     def _pump(self):
         poll = select.poll()
-        for descriptor in list(self._pipes) + [self._channel.fileno()]:
+        end = self._open_end()
+        for descriptor in list(self._pipes) + [self._channel.fileno()] + end:
             poll.register(descriptor, select.POLLIN)
         try:
             while True:
@@ -137,7 +140,16 @@ class KernelProcess(object):
                 if self._channel.fileno() not in ready and self._has_exited():
                     break
         finally:
+            for descriptor in end:
+                os.close(descriptor)
             self._close()
+
+    def _open_end(self):
+        """Returns a descriptor in a list that is readable when the process has ended, or an empty list."""
+        try:
+            return [os.pidfd_open(self._process.pid)]
+        except (AttributeError, OSError):
+            return []
 
     def _has_exited(self):
         """Returns True if the process has ended. It is not reaped, so that its group's number stays taken."""

@@ -19,7 +19,7 @@ from rookery_interpreter import contexts, kernel_process, server
 contexts.CHECK_SECONDS = 0.05
 kernel_process.GROUP_INTERRUPT_SECONDS = 0.2
 kernel_process.KILL_SECONDS = %r
-kernel_process.IDLE_WATCH_MS = kernel_process.WATCH_MS
+kernel_process.IDLE_WATCH_MS = %r or kernel_process.WATCH_MS
 server.main()
 '''
 
@@ -48,13 +48,15 @@ class WithInterpreter(unittest.TestCase):
 
     #: Time after an interrupt until the process is killed.
     KILL_SECONDS = SECONDS
+    #: How often the end of an idle process is noticed whose children hold its channel; 0: as in a cell.
+    IDLE_WATCH_MS = 0
 
     @classmethod
     def setUpClass(cls):
         cls.home = os.path.realpath(tempfile.mkdtemp(prefix='rookery-test-'))
         environment = dict(os.environ, HOME=cls.home, PYTHONPATH=HERE, OF_SANDBOX='sandbox')
         cls.process = subprocess.Popen(
-            [sys.executable, '-B', '-c', STARTED_WITH % cls.KILL_SECONDS, '--host', '127.0.0.1', '--port', '0'],
+            [sys.executable, '-B', '-c', STARTED_WITH % (cls.KILL_SECONDS, cls.IDLE_WATCH_MS), '--host', '127.0.0.1', '--port', '0'],
             stdout=subprocess.PIPE, env=environment)
         cls.port = int(cls.process.stdout.readline())
 

@@ -1,9 +1,48 @@
 """Tests contexts, interrupts and the HTTP server."""
 import json
 import os
+import signal
 import socket
+import unittest
 
 from interpreter import SECONDS, WithInterpreter
+
+
+class IdleProcesses(WithInterpreter):
+    #: Longer than any test waits.
+    IDLE_WATCH_MS = 10 * SECONDS * 1000
+
+    def test_the_next_cell_does_not_wait_for_a_program_that_outlives_its_idle_kernel(self):
+        context = self.new_context()
+        code = 'import os, signal\nchild = os.fork()\nif child == 0:\n    signal.pause()\n[os.getpid(), child]'
+        pid, child = json.loads(self.run_cell(code, context_id=context).text)
+        self.addCleanup(self.kill, child)
+        self.kill(pid)
+        self.wait_end(pid)
+        self.assertEqual(self.run_cell('child', context_id=context).error['name'], 'NameError')
+
+    @unittest.skipUnless(hasattr(os, 'pidfd_open'), 'older versions look every five seconds')
+    def test_a_program_that_outlives_its_kernel_does_not_hold_the_first_cell(self):
+        code = 'import os\nif os.fork() == 0:\n    while True: pass\nos._exit(0)'
+        self.assertEqual(self.run_cell(code, context_id=self.new_context()).error['name'], 'KernelDied')
+
+    @staticmethod
+    def kill(pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # the interpreter has ended it
+
+    @staticmethod
+    def wait_end(pid):
+        """Waits until a process has ended, whether its parent has seen that or not."""
+        while True:
+            try:
+                with open('/proc/%d/stat' % pid) as stat:
+                    if stat.read().rpartition(')')[2].split()[0] == 'Z':
+                        return
+            except OSError:
+                return
 
 
 class Contexts(WithInterpreter):
