@@ -247,9 +247,11 @@ bool json_has_nul(const struct json *text)
     return memchr(text->text, '\0', text->size) != NULL;
 }
 
-char *json_bytes(const struct json *text)
+bool json_read_bytes(const struct json *text, char *bytes, size_t size)
 {
-    char *bytes = allocate(text->size + 1), *target = bytes;
+    char *target = bytes;
+    if (text->size >= size)
+        return false;
     for (size_t index = 0; index < text->size;) {
         const unsigned char *at = (const unsigned char *)text->text + index;
         bool is_surrogate = at[0] == 0xED && text->size - index >= 3 && at[1] >= 0xA0;
@@ -258,15 +260,22 @@ char *json_bytes(const struct json *text)
             continue;
         }
         unsigned code = 0xD000u | (at[1] & 0x3Fu) << 6 | (at[2] & 0x3Fu);
-        if (code < FIRST_BYTE_SURROGATE || code > LAST_BYTE_SURROGATE) {
-            free(bytes);
-            return NULL;
-        }
+        if (code < FIRST_BYTE_SURROGATE || code > LAST_BYTE_SURROGATE)
+            return false;
         *target++ = (char)(code - 0xDC00);
         index += 3;
     }
     *target = '\0';
-    return bytes;
+    return true;
+}
+
+char *json_bytes(const struct json *text)
+{
+    char *bytes = allocate(text->size + 1);
+    if (json_read_bytes(text, bytes, text->size + 1))
+        return bytes;
+    free(bytes);
+    return NULL;
 }
 
 size_t utf8_size(const unsigned char *bytes)

@@ -41,6 +41,11 @@ bool json_is_true(const struct json *object, const char *name);
  * has other lone surrogates.
  */
 char *json_bytes(const struct json *text);
+/*
+ * Writes the same bytes to `bytes` without allocating. False if the text has other lone surrogates, or does
+ * not fit. The libc maps and unmaps memory for each text of its size, so long lists use this.
+ */
+bool json_read_bytes(const struct json *text, char *bytes, size_t size);
 /* True if the text contains a NUL. */
 bool json_has_nul(const struct json *text);
 /* Writes bytes as a text in the form that `json_bytes` reads. */

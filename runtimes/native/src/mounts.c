@@ -54,11 +54,9 @@ static bool has_names(const char *path, const char *names)
 /* True if a rule forbids the path. A rule that is no path forbids all paths. */
 static bool is_closed_by(const struct json *rules, const char *path, bool (*closes)(const char *, const char *))
 {
+    char rule[PATH_MAX];
     for (size_t index = 0; index < rules->count; index++) {
-        char *rule = json_bytes(&rules->items[index]);
-        bool is_closed = rule == NULL || closes(path, rule);
-        free(rule);
-        if (is_closed)
+        if (!json_read_bytes(&rules->items[index], rule, sizeof rule) || closes(path, rule))
             return true;
     }
     return false;
@@ -73,11 +71,10 @@ static bool is_closed(const char *path, const struct json *policy)
 
 static bool is_allowed(const char *path, const struct json *allow)
 {
+    char prefix[PATH_MAX];
     bool is_found = allow->kind != JSON_ARRAY;
     for (size_t index = 0; index < allow->count && !is_found; index++) {
-        char *prefix = json_bytes(&allow->items[index]);
-        is_found = prefix != NULL && is_within(path, prefix);
-        free(prefix);
+        is_found = json_read_bytes(&allow->items[index], prefix, sizeof prefix) && is_within(path, prefix);
     }
     return is_found;
 }
