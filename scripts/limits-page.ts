@@ -39,6 +39,15 @@ const ROWS: {
   recordingSeconds: ['Time of a recording of all calls, in seconds', range],
   recordingsPerTenant: ['Recordings of a tenant; above it 429', String],
   recordedBodyBytes: ['Input, and output, of a call during a recording; above it cut', bytes],
+  callSpans: [
+    'Spans of a call; what is above is dropped and counted',
+    ({ count, nameChars, attributes, keyChars, valueChars, chars }) =>
+      `${count}; names of ${nameChars} characters; ${attributes} attributes with names of ${keyChars} and values of ${valueChars}; ${chars} in all`,
+  ],
+  callSpansBytes: [
+    'Spans of a call as JSON, in its record; the last ones above it are dropped and counted',
+    ({ stored }) => bytes(stored),
+  ],
   inlineInvokeTimeoutMs: ['One call of an agent, including waiting', duration],
   initializerTimeoutMs: ['Initializer; above it the code is not loaded (4211)', duration],
   deleteGraceMs: ['Default time of a delete for `pre_stop` and the end', duration],

@@ -124,6 +124,8 @@ type call struct {
 
 	streamOnce sync.Once
 	stream     atomic.Pointer[Stream]
+	spansOnce  sync.Once
+	spans      atomic.Pointer[spanList]
 
 	// Guarded by the server's lock. reason is that of the cancellation, "" while the call is not cancelled.
 	running bool
@@ -170,6 +172,12 @@ func (c *call) openStream() *Stream {
 		}
 	})
 	return c.stream.Load()
+}
+
+// spanList returns the call's spans, and creates them on first use.
+func (c *call) spanList() *spanList {
+	c.spansOnce.Do(func() { c.spans.Store(&spanList{}) })
+	return c.spans.Load()
 }
 
 // cancel ends the context of the call's code. Must be called without the server's lock.

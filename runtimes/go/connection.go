@@ -32,6 +32,8 @@ type connection struct {
 	header [headerBytes]byte
 	client string
 	number int32
+	// True if the client accepts SPANS.
+	takesSpans bool
 	// True while the goroutine that reads runs a handler. The goroutine that sets it to false continues reading.
 	handling atomic.Bool
 

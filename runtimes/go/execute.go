@@ -94,6 +94,9 @@ func (s *server) finish(c *call, result outcome, started time.Time) (next *call)
 	next = s.nextCall()
 	s.lock.Unlock()
 
+	if spans := c.spans.Load(); spans != nil && c.conn.takesSpans {
+		c.conn.send(spans.frame(c.id, started))
+	}
 	switch {
 	case reason != "" && (reason != reasonInterrupt || result.failure != nil):
 		failure := cancelledFailure(reason)

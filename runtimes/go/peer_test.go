@@ -136,7 +136,7 @@ func (i *instance) connect() *peer {
 	clientNumber.Unlock()
 	p := &peer{i.t, i.dial(), i.dial()}
 	for role, w := range map[string]*wire{"data": p.data, "control": p.control} {
-		w.json(frameHello, 0, helloMessage{protocolVersion, testSecret, name, role})
+		w.json(frameHello, 0, helloMessage{protocolVersion, testSecret, name, role, 1})
 		if got := w.read(); got.kind != frameHelloOK {
 			i.t.Fatalf("expected HELLO_OK, got type %d %q", got.kind, got.payload)
 		}

@@ -27,6 +27,7 @@ const (
 	framePong     byte = 12
 	frameStop     byte = 13
 	frameStopped  byte = 14
+	frameSpans    byte = 17
 	frameOverhead      = 5 // size of type and call id, which the length includes
 	headerBytes        = 4 + frameOverhead
 	maxFrameBytes      = 7 * 1024 * 1024
@@ -68,6 +69,8 @@ type helloMessage struct {
 	Secret  string `json:"secret"`
 	Client  string `json:"client"`
 	Role    string `json:"role"`
+	// 1: the client accepts SPANS.
+	Spans int `json:"spans,omitempty"`
 }
 
 type helloOKMessage struct {

@@ -202,6 +202,7 @@ func (s *server) join(c *connection, hello *helloMessage) error {
 		return err
 	}
 	c.client = hello.Client
+	c.takesSpans = hello.Spans != 0
 	*place = c
 	s.clients[hello.Client] = peer
 	if hello.Role == "data" && s.gone != nil {

@@ -24,9 +24,9 @@ func TestRefusesConnectionsThatDoNotOpenWithTheSecret(t *testing.T) {
 		message helloMessage
 		text    string
 	}{
-		{frameHello, helloMessage{protocolVersion, "wrong", "c", "data"}, "wrong secret"},
-		{frameHello, helloMessage{2, testSecret, "c", "data"}, "version 1, not 2"},
-		{frameHello, helloMessage{protocolVersion, testSecret, "c", "other"}, "a role, data or control"},
+		{frameHello, helloMessage{protocolVersion, "wrong", "c", "data", 0}, "wrong secret"},
+		{frameHello, helloMessage{2, testSecret, "c", "data", 0}, "version 1, not 2"},
+		{frameHello, helloMessage{protocolVersion, testSecret, "c", "other", 0}, "a role, data or control"},
 		{framePing, helloMessage{}, "expected HELLO as the first frame"},
 	} {
 		w := i.dial()

@@ -80,8 +80,22 @@ export interface Context {
   /** Returns an environment variable, or `otherwise` if it is not set. */
   env(key: string): string | undefined;
   env(key: string, otherwise: string): string;
+  /**
+   * Calls `work` with a span, a named part of this call in the history of calls. Returns its result. The span
+   * ends with the result; an error marks it as failed. Above 128 spans `work` runs without one.
+   */
+  span<Result>(name: string, work: (span: Span) => Result): Result;
+  span<Result>(name: string, attributes: SpanAttributes, work: (span: Span) => Result): Result;
   /** Returns the call's stream. Throws if the caller did not request text/event-stream. */
   getStream(): Stream;
+}
+
+/** Values of other types become texts; null and undefined are left out. */
+export type SpanAttributes = Readonly<Record<string, unknown>>;
+
+export interface Span {
+  /** Sets an attribute. */
+  set(name: string, value: unknown): void;
 }
 
 /** The last start of a durable agent. Times are in RFC 3339; null: never. */

@@ -43,6 +43,8 @@ export interface FinishedCall extends CallOrigin {
   readonly input: Buffer;
   /** Null for a failure. */
   readonly output: Buffer | null;
+  /** JSON of the spans of its handler's code, as the runtime sent them. Absent: none. */
+  readonly spans?: Buffer | undefined;
   /** Lengths of the whole input and output. Absent: `input` and `output` are whole. */
   readonly wholeBytes?: { readonly input: number; readonly output: number };
   /** True if a recording of all calls includes it, so that more of its input and output is kept. */

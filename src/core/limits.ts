@@ -44,6 +44,10 @@ export const LIMITS = {
   recordingsPerTenant: 100,
   /** Bytes of an input, and of an output, of such a call. */
   recordedBodyBytes: 1_048_576,
+  /** Spans of a call: their number, and the characters of each. `chars`: names and attributes of all. */
+  callSpans: { count: 128, nameChars: 128, attributes: 16, keyChars: 64, valueChars: 256, chars: 32_768 },
+  /** JSON of a call's spans on their way from a runtime, and in a record. */
+  callSpansBytes: { sent: 256 * 1024, stored: 32 * 1024 },
   /** Labels of an agent. */
   labels: { count: 64, nameChars: 256, valueChars: 4096 },
   /** Longest `ttl_seconds` and `idle_seconds` of an agent: a year. */

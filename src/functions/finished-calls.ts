@@ -38,6 +38,7 @@ export function offerCall(
     code,
     input: call.body,
     output: result?.outcome.ok ? result.outcome.data : null,
+    spans: result?.outcome.spans,
     error,
   });
 }

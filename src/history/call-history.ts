@@ -9,7 +9,7 @@ import { dropCalls, insertCalls, tenantsWithCalls } from '../storage/queries/cal
 import type { NewCall } from '../storage/schema.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import { CallRecordings } from './call-recordings.ts';
-import { CallRing, type CallRules } from './call-ring.ts';
+import { bytesOf, CallRing, type CallRules } from './call-ring.ts';
 import { type CallRowOptions, toCallRow } from './call-rows.ts';
 import { SecretValues } from './secret-values.ts';
 
@@ -45,7 +45,7 @@ const MAX_WAITING = 4096;
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 /** Calls that one turn of the event loop turns into records. Calls of users run between two turns. */
 const TURN_CALLS = 25;
-/** Bytes of inputs and outputs that one turn turns into records. */
+/** Bytes of inputs, outputs and spans that one turn turns into records. */
 const TURN_BYTES = 256 * 1024;
 /** Calls of one write operation. */
 const WRITE_CALLS = 200;
@@ -164,7 +164,7 @@ export class CallHistory {
       const agentName = kind === 'agent' ? (known.names.get(target) ?? (await nameOfAgent(target))) : '';
       known.names.set(target, agentName);
       rows.push(toCallRow(call, this.#options, { secrets, agentName }));
-      turn = { calls: turn.calls + 1, bytes: turn.bytes + call.input.length + (call.output?.length ?? 0) };
+      turn = { calls: turn.calls + 1, bytes: turn.bytes + bytesOf(call) };
       if (turn.calls < TURN_CALLS && turn.bytes < TURN_BYTES) continue;
       await nextTurn();
       turn = { calls: 0, bytes: 0 };

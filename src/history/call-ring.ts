@@ -24,7 +24,7 @@ const MAX_TRACEPARENT_CHARS = 256;
 export interface CallRingOptions {
   readonly rules: CallRules;
   readonly maxCalls: number;
-  /** Bytes of inputs and outputs. */
+  /** Bytes of inputs, outputs and spans. */
   readonly maxBytes: number;
   /** Bytes of an input or output that are needed. */
   readonly bodyBytes: number;
@@ -150,6 +150,7 @@ function prefixOf(body: Buffer, bytes: number): Buffer {
   return body.length <= bytes ? body : Buffer.from(body.subarray(0, bytes + 1));
 }
 
-function bytesOf({ input, output }: FinishedCall): number {
-  return input.length + (output?.length ?? 0);
+/** Returns the bytes of a call's input, output and spans. */
+export function bytesOf({ input, output, spans }: FinishedCall): number {
+  return input.length + (output?.length ?? 0) + (spans?.length ?? 0);
 }

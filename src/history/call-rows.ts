@@ -4,6 +4,7 @@ import type { NewCall } from '../storage/schema.ts';
 import { keptBytesOf } from './call-ring.ts';
 import type { Redaction } from './redaction.ts';
 import type { SecretValues } from './secret-values.ts';
+import { toSpansColumn } from './span-column.ts';
 
 export interface CallRowOptions {
   readonly nodeId: string;
@@ -34,6 +35,7 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets
   const shown = (body: Buffer) => redaction.json(secrets.hide(beginningOf(body, bodyBytes), body.length > bodyBytes));
   const shownInput = shown(input);
   const shownOutput = output === null ? '' : shown(output);
+  const spans = toSpansColumn(call.spans, { redaction, secrets, hasAttributes: bodyBytes > 0 });
   const isErrorCut = call.error.length > MAX_ERROR_CHARS;
   const error = redaction.text(secrets.hide(call.error.slice(0, MAX_ERROR_CHARS), isErrorCut));
   return {
@@ -60,10 +62,11 @@ export function toCallRow(call: FinishedCall, options: CallRowOptions, { secrets
     output_bytes: wholeBytes?.output ?? output?.length ?? 0,
     input_cut: input.length > bodyBytes ? 1 : 0,
     output_cut: output !== null && output.length > bodyBytes ? 1 : 0,
-    bytes: ROW_BYTES + Buffer.byteLength(shownInput) + Buffer.byteLength(shownOutput) + Buffer.byteLength(error),
+    bytes: ROW_BYTES + [shownInput, shownOutput, error, spans].reduce((sum, text) => sum + Buffer.byteLength(text), 0),
     error,
     input: shownInput,
     output: shownOutput,
+    spans,
   };
 }
 

@@ -63,14 +63,24 @@ export async function withinTimeOf<T>(call: Call, promise: Promise<T>): Promise<
 /** CHUNK bytes that a stream may send before its reader has taken any. */
 export const STREAM_CREDIT_BYTES = 256 * 1024;
 
-/** The outcome of the user's code. Failures of the platform reject instead. */
+/**
+ * The outcome of the user's code. Failures of the platform reject instead. `spans`: unchecked JSON of a SPANS
+ * frame, for `readCallSpans`.
+ */
 export type CallOutcome =
   | {
       readonly ok: true /** JSON bytes; call `checkedOutcome` before parsing or storing them. */;
       readonly data: Buffer;
       readonly runMicros: number;
+      readonly spans?: Buffer;
     }
-  | { readonly ok: false; readonly code: number; readonly text: string; readonly runMicros: number };
+  | {
+      readonly ok: false;
+      readonly code: number;
+      readonly text: string;
+      readonly runMicros: number;
+      readonly spans?: Buffer;
+    };
 
 /**
  * Size up to which results are checked to be JSON.

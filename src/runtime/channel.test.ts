@@ -358,6 +358,39 @@ test('an ERROR frame becomes an outcome of the call, not a rejection', async () 
   channel.close();
 });
 
+test('SPANS arrive with the outcome of their call, a success or a failure', async () => {
+  const channel = await open();
+  const error = encodeFrame(FRAME.ERROR, 2, JSON.stringify({ code: 4002, message: 'no' }));
+  const answers = [result(1, '1'), error, result(3, '1')];
+  runtime.onFrame = ({ type, callId }, socket) => {
+    if (type !== FRAME.CALL) return;
+    if (callId < 3) socket.write(encodeFrame(FRAME.SPANS, callId, `{"spans":[],"dropped":${callId}}`));
+    socket.write(answers[callId - 1] as Buffer);
+  };
+  expect(String((await channel.call(CALL)).spans)).toBe('{"spans":[],"dropped":1}');
+  const failed = await channel.call(CALL);
+  expect([failed.ok, String(failed.spans)]).toEqual([false, '{"spans":[],"dropped":2}']);
+  expect(await channel.call(CALL)).not.toHaveProperty('spans');
+  channel.close();
+});
+
+test('SPANS of an abandoned call are discarded, and its late answer frees the slot', async () => {
+  const channel = await open();
+  const controller = new AbortController();
+  let answer: () => void = () => undefined;
+  runtime.onFrame = ({ type, callId }, socket) => {
+    if (type !== FRAME.CALL) return;
+    answer = () =>
+      void socket.write(Buffer.concat([encodeFrame(FRAME.SPANS, callId, '{"spans":[]}'), result(callId, '1')]));
+    controller.abort();
+  };
+  await expect(channel.call({ ...CALL, signal: controller.signal })).rejects.toMatchObject({ code: 'unavailable' });
+  expect(channel.inFlight).toBe(1);
+  answer();
+  await vi.waitFor(() => expect(channel.inFlight).toBe(0));
+  channel.close();
+});
+
 test('a call past its timeout rejects, sends CANCEL, and stays in flight until the answer arrives', async () => {
   const channel = await open();
   await expect(channel.call({ ...CALL, timeoutMs: 20 })).rejects.toMatchObject({

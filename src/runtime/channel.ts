@@ -21,6 +21,7 @@ import {
   decodePong,
   decodeResult,
   decodeStopped,
+  endsCall,
   nameOf,
   ProtocolError,
 } from './decoder.ts';
@@ -52,9 +53,7 @@ const MAX_CALL_HEADER_BYTES = 0xffff;
  * Other code may keep such a runtime busy.
  */
 const UNREAD_STOP_MS = 100;
-/**
- * Time to read the final frames of the control socket after a stopping runtime has closed its data socket.
- */
+/** Time to read the last control frames after a stopping runtime has closed its data socket. */
 const LAST_WORDS_MS = 1000;
 /**
  * The connection of a service process to an instance's runtime: a data socket and a control socket.
@@ -363,7 +362,7 @@ export class Channel {
     if (call === undefined) throw new ProtocolError(`${nameOf(type)} for a call that is not open`);
     if (isSave) return true;
     if (type === FRAME.CHUNK) call.spendCredit(payloadBytes);
-    else if (type !== FRAME.RESULT && type !== FRAME.ERROR) throw new ProtocolError(`${nameOf(type)} for a call`);
+    else if (!endsCall(type) && type !== FRAME.SPANS) throw new ProtocolError(`${nameOf(type)} for a call`);
     return pending !== undefined;
   }
 
@@ -378,8 +377,8 @@ export class Channel {
       return;
     }
     const pending = this.#pending.get(callId);
-    if (type === FRAME.CHUNK) {
-      pending?.onChunk?.(payload, callId);
+    if (type === FRAME.CHUNK || type === FRAME.SPANS) {
+      pending?.receivePart(type, payload);
       return;
     }
     if (pending === undefined) {
@@ -389,7 +388,7 @@ export class Channel {
       return;
     }
     // Decoded before the call is removed: an error thrown here fails this call with the other open ones.
-    const outcome = type === FRAME.RESULT ? decodeResult(payload) : decodeFailure(payload);
+    const outcome = pending.withSpans(type === FRAME.RESULT ? decodeResult(payload) : decodeFailure(payload));
     this.#pending.remove(pending);
     if (!outcome.ok && outcome.code === USER_CODES.protocolBroken.code && outcome.text === STOPPING) {
       pending.fail(unavailable('instance exited: it is stopping'));

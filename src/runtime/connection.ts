@@ -60,7 +60,7 @@ export async function connect(
   for (;;) {
     if (signal.aborted) throw deadlineExceeded('the runtime did not answer in time');
     try {
-      const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, ...hello }));
+      const first = encodeFrame(FRAME.HELLO, 0, JSON.stringify({ version: PROTOCOL_VERSION, spans: 1, ...hello }));
       const greeting = next === undefined ? first : Buffer.concat([first, next]);
       if (endpoint.kind !== 'pod') return await greet(onread => open(endpoint, onread, greeting), signal);
       const socket = await connectProven(endpoint, signal, Buffer.concat([TO_RUNTIME, greeting]));

@@ -48,6 +48,7 @@ const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly ma
   [FRAME.ERROR]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.PONG]: { min: 2, max: MAX_NUMBERS_BYTES },
   [FRAME.STOPPED]: { min: 2, max: MAX_ERROR_BYTES },
+  [FRAME.SPANS]: { min: 2, max: LIMITS.callSpansBytes.sent },
   [FRAME.SAVE]: { min: SAVE_HEAD_BYTES + 2, max: SAVE_HEAD_BYTES + LIMITS.stateBytes },
 };
 
@@ -57,6 +58,11 @@ export function checkSize(type: number, payloadBytes: number): void {
   if (allowed === undefined) throw new ProtocolError(`a runtime sends no frame of type ${type}`);
   if (payloadBytes >= allowed.min && payloadBytes <= allowed.max) return;
   throw new ProtocolError(`${nameOf(type)} of ${payloadBytes} bytes (expected ${allowed.min} to ${allowed.max})`);
+}
+
+/** Returns true for the frames that answer a call. */
+export function endsCall(type: number): boolean {
+  return type === FRAME.RESULT || type === FRAME.ERROR;
 }
 
 export function nameOf(type: number): string {

@@ -111,6 +111,17 @@ describe('an answer that breaks the protocol fails its call and ends the connect
   });
 
   test.each([
+    ['twice for one call', (id: number) => Buffer.concat([json(FRAME.SPANS, id, {}), json(FRAME.SPANS, id, {})])],
+    ['of a call that was never sent', (id: number) => json(FRAME.SPANS, id + 1, {})],
+    ['of the connection itself', () => json(FRAME.SPANS, 0, {})],
+    ['above the limit', (id: number) => encodeFrame(FRAME.SPANS, id, Buffer.alloc(LIMITS.callSpansBytes.sent + 1))],
+  ])('SPANS %s fail the call and end the connection', async (_, make) => {
+    const channel = await open();
+    answering(callId => make(callId));
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test.each([
     ['of a call that was never sent', (callId: number) => result(callId + 1, '1')],
     ['twice', (callId: number) => Buffer.concat([result(callId, '1'), result(callId, '1')])],
     ['of the connection itself', () => result(0, '1')],

@@ -2,7 +2,7 @@ import { unavailable } from '../core/error.ts';
 import { MAX_TIMER_MS } from '../lib/deadline.ts';
 import { type Call, type CallOutcome, timedOut } from './call.ts';
 import { ProtocolError } from './decoder.ts';
-import type { Cancel } from './protocol.ts';
+import { type Cancel, FRAME } from './protocol.ts';
 
 const FIRST_PLACES = 16;
 const MAX_ID = 0xffff_ffff;
@@ -98,6 +98,8 @@ export class OpenCall {
    * Less than the whole, so that the stream never waits for the reader to take everything.
    */
   readonly #grantBytes: number;
+  /** JSON of the spans that preceded the answer. */
+  #spans: Buffer | undefined;
   /** Bytes that the reader has taken and that are not granted yet. */
   #owedBytes = 0;
   #signal: Call['signal'];
@@ -155,6 +157,20 @@ export class OpenCall {
     if (this.#creditBytes === null) throw new ProtocolError('CHUNK of a call that is no stream');
     if (this.#creditBytes <= 0) throw new ProtocolError('CHUNK beyond the credit of its stream');
     this.#creditBytes -= creditOf(payloadBytes);
+  }
+
+  /** Receives a CHUNK, or SPANS, which it keeps. Throws when it already has some. */
+  receivePart(type: typeof FRAME.CHUNK | typeof FRAME.SPANS, payload: Buffer): void {
+    if (type === FRAME.CHUNK) {
+      this.onChunk?.(payload, this.id);
+      return;
+    }
+    if (this.#spans !== undefined) throw new ProtocolError('two SPANS for one call');
+    this.#spans = payload;
+  }
+
+  withSpans(outcome: CallOutcome): CallOutcome {
+    return this.#spans === undefined ? outcome : { ...outcome, spans: this.#spans };
   }
 
   complete(outcome: CallOutcome): void {

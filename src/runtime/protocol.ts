@@ -49,6 +49,11 @@ export const FRAME = {
   SAVE: 15,
   /** → JSON `{version}`. Control connection. Answers SAVEs with call id 0 in order, once on disk. */
   SAVED: 16,
+  /**
+   * ← JSON of the call's spans (`core/call-spans.ts`). Data connection of a client whose HELLO has `spans`;
+   * before the RESULT or ERROR of the call.
+   */
+  SPANS: 17,
 } as const;
 
 export interface Hello {
@@ -57,6 +62,8 @@ export interface Hello {
   /** Id that links the data and the control connection of the same service process. */
   client: string;
   role: 'data' | 'control';
+  /** 1: the client accepts SPANS. */
+  spans?: number;
 }
 
 export interface HelloOk {

@@ -416,6 +416,8 @@ export interface CallTable {
   /** Beginnings, with hidden values replaced. */
   input: string;
   output: string;
+  /** JSON of `CallSpans`, with hidden values replaced; `''`: none. */
+  spans: string;
   /** Number among the tenant's records, in the order of their commits; 0: written by an earlier version. */
   seq: number;
 }

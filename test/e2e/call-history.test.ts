@@ -13,6 +13,14 @@ def talk(event, context):
     context.getLogger().warning('logged')
 def fail(event, context):
     raise ValueError('no')
+def spans(event, context):
+    with context.span('fetch', {'url': 'https://example/?token=abc', 'password': 'hunter2', 'rows': 3}):
+        with context.span('parse'):
+            pass
+    if isinstance(event, dict) and event.get('fail'):
+        with context.span('save'):
+            raise ValueError('no table')
+    yield 1
 def end(event, context):
     import os
     os._exit(7)
@@ -40,6 +48,7 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       ['seen', bed.runtime],
       ['talk', bed.runtime],
       ['fail', bed.runtime],
+      ['spans', bed.runtime],
       ['node-fail', 'nodejs'],
     ] as const) {
       const body = {
@@ -53,6 +62,11 @@ describe('the history of calls', { timeout: 180_000 }, () => {
 
   const invoke = (name: string, event: unknown, headers: Record<string, string> = {}) =>
     bed.ask('POST', `/serverless/v1/functions/${URN(name)}/invocations`, event, { headers });
+  const fetchStream = (name: string, trace: string) =>
+    fetch(`${bed.server.frontendUrl}/serverless/v1/functions/${URN(name)}/invocations`, {
+      ...{ method: 'POST', body: '1' },
+      headers: { accept: 'text/event-stream', 'x-trace-id': trace },
+    });
   const list = async (query: string) => (await bed.ask('GET', `/api/calls?${query}`)).body.calls as Call[];
   const get = async (id: string) => (await bed.ask('GET', `/api/calls/${id}`)).body.call as Call;
   /** Waits for the single call of a trace. */
@@ -92,10 +106,7 @@ describe('the history of calls', { timeout: 180_000 }, () => {
   });
 
   test('streamed, asynchronous and Lambda calls leave records of their kind', async () => {
-    const streamed = await fetch(`${bed.server.frontendUrl}/serverless/v1/functions/${URN('echo')}/invocations`, {
-      ...{ method: 'POST', body: '1' },
-      headers: { accept: 'text/event-stream', 'x-trace-id': 'streamed' },
-    });
+    const streamed = await fetchStream('echo', 'streamed');
     expect(await streamed.text()).toContain('[DONE]');
     expect(await callOf('streamed')).toMatchObject({ mode: 'stream', output: '1' });
     const submitted = await invoke('echo', 2, { 'x-invoke-type': 'async', 'x-trace-id': 'async' });
@@ -109,6 +120,60 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       const modes = (await list(`trace_id=${trace}`)).map(({ mode }) => mode);
       expect(modes).toEqual(['lambda', 'sync']);
     }, WAIT);
+  });
+
+  test('spans of a handler are in the record of a plain, streamed, asynchronous and failed call, with hidden values', async () => {
+    const spans = [
+      {
+        ...{
+          name: 'fetch',
+          parent: null,
+          outcome: 'ok',
+          start_ms: expect.any(Number),
+          duration_ms: expect.any(Number),
+        },
+        attributes: { url: 'https://example/?token=[redacted]', password: '[redacted]', rows: 3 },
+      },
+      { name: 'parse', parent: 0, outcome: 'ok', start_ms: expect.any(Number), duration_ms: expect.any(Number) },
+    ];
+    await invoke('spans', {}, { 'x-trace-id': 'spans-plain' });
+    await (await fetchStream('spans', 'spans-streamed')).text();
+    await invoke('spans', {}, { 'x-invoke-type': 'async', 'x-trace-id': 'spans-async' });
+    for (const trace of ['spans-plain', 'spans-streamed', 'spans-async']) {
+      expect(await callOf(trace)).toMatchObject({ outcome: 'ok', spans, dropped_spans: 0 });
+    }
+    await invoke('spans', { fail: true }, { 'x-trace-id': 'spans-failed' });
+    expect((await callOf('spans-failed')).spans).toMatchObject([
+      ...spans,
+      { name: 'save', parent: null, outcome: 'error', error: 'ValueError: no table' },
+    ]);
+    expect(JSON.stringify(await callOf('spans-failed'))).not.toContain('hunter2');
+    const agentWithSpans = await bed.create('spans', 'code.spans');
+    await bed.invoke(agentWithSpans, {}, { headers: { 'x-trace-id': 'spans-agent' } });
+    expect(await callOf('spans-agent')).toMatchObject({ kind: 'agent', spans });
+    await bed.invoke(agent, 1, { headers: { 'x-trace-id': 'spans-none' } });
+    expect(await callOf('spans-none')).toMatchObject({ spans: [], dropped_spans: 0 });
+  });
+
+  test('call show opens a call by the trace id of its error message, and prints its waterfall', async () => {
+    await invoke('spans', { fail: true }, { 'x-trace-id': 'spans-shown' });
+    await callOf('spans-shown');
+    const args = ['call', 'show', 'spans-shown', '--address', bed.server.frontendUrl];
+    const { code, output } = await run(process.execPath, [join(ROOT, 'dist/main.js'), ...args], { capture: true });
+    expect(code).toBe(0);
+    const time = '[\\d.]+m?s';
+    expect(output).toMatch(new RegExp(`\\n {2}run +${time} +${time} +[.#]{32}`));
+    expect(output).toMatch(new RegExp(`\\n {4}fetch +${time} +${time} +[.#]{32} +url=`));
+    expect(output).toMatch(new RegExp(`\\n {6}parse +${time} +${time} +[.#]{32}`));
+    expect(output).toMatch(new RegExp(`\\n {4}save +${time} +${time} +[.#]{32} +error: ValueError: no table`));
+    const unknown = await run(
+      process.execPath,
+      [join(ROOT, 'dist/main.js'), 'call', 'show', 'no-such', ...args.slice(3)],
+      {
+        capture: true,
+      },
+    );
+    expect([unknown.code, unknown.output]).toEqual([1, expect.stringContaining('call not found: no-such')]);
   });
 
   test('call show prints the lines of a call, and marks those that another call may have printed', async () => {
@@ -127,14 +192,15 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       const trace = `talk-${++round}`;
       await bed.invoke(talker, { say: 'before' });
       await bed.invoke(talker, { say: `word ${trace}` }, { headers: { 'x-trace-id': trace } });
-      expect((await shown(trace))?.lines).toContainEqual({ text: `word ${trace}`, is_certain: true });
+      expect((await shown(trace))?.lines).toContainEqual({ text: `word ${trace}`, is_certain: true, offset_ms: null });
     }, WAIT);
     await vi.waitFor(async () => {
       const trace = `several-${++round}`;
       await invoke('talk', { say: 'any' }, { 'x-trace-id': trace });
       const lines = (await shown(trace))?.lines;
-      expect(lines).toContainEqual({ text: 'any', is_certain: false });
-      expect(lines).toContainEqual({ text: expect.stringContaining(trace), is_certain: true });
+      expect(lines).toContainEqual({ text: 'any', is_certain: false, offset_ms: null });
+      const logged = { text: expect.stringContaining(trace), is_certain: true, offset_ms: expect.any(Number) };
+      expect(lines).toContainEqual(logged);
     }, WAIT);
     const text = await vi.waitFor(async () => {
       await bed.invoke(talker, { say: 'printed' }, { headers: { 'x-trace-id': `text-${++round}` } });
@@ -144,7 +210,7 @@ describe('the history of calls', { timeout: 180_000 }, () => {
       expect(output).toContain('printed\n');
       return output;
     }, WAIT);
-    expect(text).toMatch(/\nlog:\n(.*\n)*printed\n/);
+    expect(text).toMatch(/\nlog:\n(.*\n)* *printed\n\+\d+\.\dms run {2}\d{4}-.* logged\n/);
     expect((await bed.ask('DELETE', `/api/agent/${talker}`)).status).toBe(200);
     expect(await shown(`text-${round}`)).toBeNull();
   });

@@ -28,6 +28,8 @@ const ENTRIES: RuntimeEntries = {
   log: 'log',
   flood: 'flood',
   facts: 'facts',
+  spans: 'spans',
+  manySpans: 'manySpans',
   start: 'start',
   startFails: 'startFails',
   startSlow: 'startSlow',

@@ -50,6 +50,8 @@ describeWith(['java'], 'the Java runtime', () => {
     log: 'fixture.Main.log',
     flood: 'fixture.Main.flood',
     facts: 'fixture.Main.facts',
+    spans: 'fixture.Main.spans',
+    manySpans: 'fixture.Main.manySpans',
     start: 'fixture.Main.start',
     startFails: 'fixture.Main.startFails',
     startSlow: 'fixture.Main.startSlow',

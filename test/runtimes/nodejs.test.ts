@@ -30,6 +30,8 @@ function entriesOf(module: string): RuntimeEntries {
     log: `${module}.log`,
     flood: `${module}.flood`,
     facts: `${module}.facts`,
+    spans: `${module}.spans`,
+    manySpans: `${module}.manySpans`,
     start: `${module}.start`,
     startFails: `${module}.startFails`,
     startSlow: `${module}.startSlow`,

@@ -18,6 +18,8 @@ export const PYTHON_ENTRIES: RuntimeEntries = {
   log: 'main.log',
   flood: 'main.flood',
   facts: 'main.facts',
+  spans: 'main.spans',
+  manySpans: 'main.many_spans',
   start: 'main.start',
   startFails: 'main.start_fails',
   startSlow: 'main.start_slow',

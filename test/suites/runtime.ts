@@ -3,6 +3,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { type CallSpan, readCallSpans } from '../../src/core/call-spans.ts';
 import type { RuntimeEndpoint } from '../../src/core/instance.ts';
 import { LIMITS } from '../../src/core/limits.ts';
 import { frameOf } from '../../src/lib/length-frames.ts';
@@ -46,6 +47,14 @@ export interface RuntimeEntries {
   readonly flood: string;
   /** Returns everything of the context under the names of INIT and CALL, and `remainingMs`. */
   readonly facts: string;
+  /**
+   * Makes the span `outer` with an inner span, and then the span `last`. The span `inner` has no attributes;
+   * `outer` has `n` 1, `text` `a`, and `late` true, which is set after `inner`. Fails in `last` if
+   * `event.fail` is true, else returns `"done"`. Absent: the runtime has no spans.
+   */
+  readonly spans?: string;
+  /** Makes `event.count` spans `s`, each with the attribute `number`. */
+  readonly manySpans?: string;
   /** Initializers. They set the number of `count` to 100, fail, or take a minute. */
   readonly start: string;
   readonly startFails: string;
@@ -277,6 +286,47 @@ export function describeRuntime(name: string, subject: RuntimeUnderTest): void {
         const facts = resultOf(await channel.call({ ...callOf({}), header }));
         expect(facts).toMatchObject({ traceparent: `00-${'1'.repeat(32)}-0123456789ab4cde-01` });
       });
+
+      if (entries.spans !== undefined && entries.manySpans !== undefined) {
+        const { spans: spansEntry, manySpans: manySpansEntry } = entries;
+
+        test('spans of a handler arrive with its result and with its failure', async () => {
+          const channel = await ready(spansEntry);
+          for (const fail of [false, true]) {
+            const outcome = await channel.call(callOf({ fail }));
+            expect(outcome.ok).toBe(!fail);
+            const { spans, dropped } = readCallSpans(String(outcome.spans));
+            expect(spans).toMatchObject([
+              { name: 'outer', parent: null, attributes: { n: 1, text: 'a', late: true } },
+              { name: 'inner', parent: 0 },
+              { name: 'last', parent: null, ...(fail && { error: expect.stringContaining('boom') }) },
+            ]);
+            const [outer, inner, last] = spans as [CallSpan, CallSpan, CallSpan];
+            expect([outer.error, inner.error, inner.attributes, last.attributes, dropped]).toEqual([
+              ...[undefined, undefined, undefined, undefined, 0],
+            ]);
+            if (!fail) expect(last.error).toBeUndefined();
+            expect(inner.startMicros).toBeGreaterThanOrEqual(outer.startMicros);
+            // Each time is rounded.
+            expect(inner.startMicros + inner.micros).toBeLessThanOrEqual(outer.startMicros + outer.micros + 2);
+            expect(last.startMicros + 1).toBeGreaterThanOrEqual(outer.startMicros + outer.micros);
+            expect(last.startMicros + last.micros).toBeLessThanOrEqual(outcome.runMicros + 2);
+          }
+        });
+
+        test('spans above the limit are dropped and counted', async () => {
+          const channel = await ready(manySpansEntry);
+          const { count } = LIMITS.callSpans;
+          const { spans, dropped } = readCallSpans(String((await channel.call(callOf({ count: count + 2 }))).spans));
+          expect([spans.length, dropped]).toEqual([count, 2]);
+          expect(spans.at(-1)).toMatchObject({ name: 's', attributes: { number: count - 1 } });
+        });
+
+        test('a call without spans has none', async () => {
+          const channel = await ready(manySpansEntry);
+          expect(await channel.call(callOf({ count: 0 }))).not.toHaveProperty('spans');
+        });
+      }
 
       test('lines of a handler are in the log when the call is answered', async () => {
         const channel = await ready(entries.log);

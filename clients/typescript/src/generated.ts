@@ -199,12 +199,30 @@ export type CallDetails = {
   run_ms: number;
   input_bytes: number;
   output_bytes: number;
+  /** Spans of the handler's code. */
+  spans: CallDetailsSpansItem[];
+  /** Spans and attributes above a limit. */
+  dropped_spans: number;
   /** Its beginning, with hidden values replaced; not for viewers. */
   input?: string;
   /** As `input`; null for a failure. */
   output?: string | null;
   is_input_cut?: boolean;
   is_output_cut?: boolean;
+};
+
+export type CallDetailsSpansItem = {
+  name: string;
+  /** Position of the span that contains this one; null: none. */
+  parent: number | null;
+  /** Since the handler started. */
+  start_ms: number;
+  duration_ms: number;
+  outcome: "ok" | "error";
+  /** Not for viewers. */
+  attributes?: Record<string, string | number | boolean>;
+  /** The text of a failure; not for viewers. */
+  error?: string;
 };
 
 export type CallError = {

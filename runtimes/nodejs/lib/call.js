@@ -6,6 +6,8 @@ const { CallStream } = require('./stream.js');
 /** A CALL, from its arrival to its answer. */
 class Call {
   isRunning = false;
+  /** The spans that the call's code has made; null: none. */
+  spans = null;
   /** Reason of the cancellation; null while the call is not cancelled. */
   reason = null;
   #headerBytes;

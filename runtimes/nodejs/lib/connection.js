@@ -15,6 +15,8 @@ class Connection {
   /** Id of the client. The handshake sets `client` and `role`. */
   client = '';
   role = null;
+  /** True if the client accepts SPANS. */
+  takesSpans = false;
   /** The waiting and running calls by call id. */
   calls = new Map();
   isEnded = false;

@@ -159,6 +159,16 @@ class CallContext {
     return this.#logger;
   }
 
+  /**
+   * Calls `work` with a span, a named part of this call. Returns its result. `attributes` is optional.
+   */
+  span(name, attributes, work = attributes) {
+    const { NO_SPAN, Spans } = require('./spans.js');
+    if (this.#call === null) return work(NO_SPAN);
+    this.#call.spans ??= new Spans();
+    return this.#call.spans.run(name, work === attributes ? null : attributes, work);
+  }
+
   /** Returns the stream of the call. Throws if the caller did not ask for text/event-stream. */
   getStream() {
     const stream = this.#call === null ? null : this.#call.stream();

@@ -110,6 +110,7 @@ class Execution {
     // Only code that caught an interrupt and continued may still return a value.
     if (call.reason !== null && !(call.reason === 'interrupt' && why === null)) why = cancelledFailure(call.reason);
     if (this.#facts.durable !== null) why = this.#saveState(call, why);
+    if (call.spans !== null && call.connection.takesSpans) call.connection.send(call.spans.frame(call.id, startedMs));
     const micros = Math.round((performance.now() - startedMs) * 1000);
     call.connection.send(why === null ? resultFrame(call.id, micros, json, bytes) : errorFrame(call.id, why, micros));
   }

@@ -21,6 +21,7 @@ const FRAME = Object.freeze({
   STOPPED: 14,
   SAVE: 15,
   SAVED: 16,
+  SPANS: 17,
 });
 
 const CODE = Object.freeze({

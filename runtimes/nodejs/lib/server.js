@@ -69,13 +69,14 @@ class Server {
   #greet(connection, frame) {
     this.#endHandshake(connection);
     try {
-      const { client, role } = this.#readHello(frame);
+      const { client, role, takesSpans } = this.#readHello(frame);
       const known = this.#clients.get(client) ?? { data: undefined, control: undefined };
       if (known[role] !== undefined) throw new ProtocolError('this client has such a connection already');
       known[role] = connection;
       this.#clients.set(client, known);
       connection.client = client;
       connection.role = role;
+      connection.takesSpans = takesSpans;
     } catch (error) {
       if (!(error instanceof ProtocolError)) throw error;
       connection.refuse(errorFrame(0, new Failure(CODE.PROTOCOL, error.message)));
@@ -93,7 +94,7 @@ class Server {
     if (type !== FRAME.HELLO || callId !== 0) {
       throw new ProtocolError(`expected HELLO as the first frame, got a frame of type ${type}`);
     }
-    const { secret, version, client, role } = readMessage(payload, 'HELLO');
+    const { secret, version, client, role, spans } = readMessage(payload, 'HELLO');
     if (typeof secret !== 'string' || !isSame(Buffer.from(secret), this.#secret))
       throw new ProtocolError('wrong secret');
     if (version !== VERSION) {
@@ -102,7 +103,7 @@ class Server {
     if (typeof client !== 'string' || client === '' || (role !== 'data' && role !== 'control')) {
       throw new ProtocolError('HELLO needs a client, a text, and a role, data or control');
     }
-    return { client, role };
+    return { client, role, takesSpans: Boolean(spans) };
   }
 
   #receiveData(connection, { type, callId, payload }) {

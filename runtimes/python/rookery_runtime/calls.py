@@ -20,6 +20,8 @@ class Call(object):
     task = None
     #: The changed state (durable.py) of a call that has succeeded; None before, and after a failure.
     saving = None
+    #: The spans (spans.py) of a call whose code has made some.
+    spans = None
     _header = None
     _stream = None
 

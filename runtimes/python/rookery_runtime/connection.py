@@ -35,6 +35,8 @@ class Connection(object):
         self.fd = sock.fileno()
         self.role = None
         self.client = ''
+        #: True if the client accepts SPANS.
+        self.takes_spans = False
         self.ended = False
         self.paused = False
         self.is_retired = False

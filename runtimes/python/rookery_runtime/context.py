@@ -5,6 +5,8 @@ import re
 import sys
 import time
 
+from .spans import Span, Spans
+
 # Matches a request id. Its first digits are the span id, by which the service finds a parent.
 _REQUEST = re.compile(r'^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-')
 _TRACEPARENT = re.compile(r'^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})')
@@ -103,6 +105,20 @@ class Context(object):
         if stream is None:
             raise RuntimeError('there is no stream: the caller did not ask for text/event-stream')
         return stream
+
+    def span(self, name, attributes=None):
+        """
+        Returns a span: a named part of this call, for `with` and `async with`.
+
+        The history of calls shows it. `attributes` is a dict of texts and numbers. Without a call, and above
+        128 spans, the span does nothing.
+        """
+        call = self._call
+        if call is None:
+            return Span(None, name, attributes)
+        if call.spans is None:
+            call.__dict__.setdefault('spans', Spans())
+        return Span(call.spans, name, attributes)
 
     # Members that describe the instance.
 

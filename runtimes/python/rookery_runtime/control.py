@@ -286,6 +286,7 @@ class Control(object):
             self.forget(self._end_handshake)
         connection.role = role
         connection.client = client
+        connection.takes_spans = bool(hello.get('spans'))
         answer = {'version': protocol.VERSION, 'runtime': _RUNTIME, 'sdk': _SDK, 'state': self._runtime.state,
                   'stopsOverData': True, 'durable': 1}
         if self._runtime.durable is not None:

@@ -60,7 +60,12 @@ def result_frame(call, data, program, started):
     if len(data) > program.max_result_bytes:
         raise too_large(len(data), program)
     call.saving = change
-    return protocol.result_frame(call.id, int((monotonic() - started) * 1000000), data)
+    frame = protocol.result_frame(call.id, int((monotonic() - started) * 1000000), data)
+    return frame if call.spans is None else _with_spans(call, frame, started)
+
+
+def _with_spans(call, frame, started):
+    return call.spans.frame(call.id, started) + frame if call.connection.takes_spans else frame
 
 
 def failure_frame(call, error, started):
@@ -68,7 +73,8 @@ def failure_frame(call, error, started):
     leave_child(error)
     call.saving = None
     try:
-        return _failure_frame(call, error, started)
+        frame = _failure_frame(call, error, started)
+        return frame if call.spans is None else _with_spans(call, frame, started)
     except BaseException as broken:
         if type(broken) is CallCancelled:
             raise

@@ -7,7 +7,7 @@ from . import values
 VERSION = 1
 
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
- CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED) = range(1, 17)
+ CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED, SPANS) = range(1, 18)
 
 #: Size of the length prefix, the type and the call id.
 HEADER_BYTES = 9
@@ -54,6 +54,10 @@ def result_frame(call_id, run_micros, data):
 def save_frame(call_id, state):
     """Returns a SAVE frame without alarms. `call_id` 0: the save belongs to no answer."""
     return _SAVE.pack(len(state) + 10, SAVE, call_id, 0, 0) + state
+
+
+def spans_frame(call_id, message):
+    return json_frame(SPANS, call_id, message)
 
 
 def error_frame(call_id, code, message, run_micros=None):

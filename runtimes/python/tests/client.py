@@ -81,12 +81,12 @@ class RuntimeProcess(object):
         with open(self._log_path, 'rb') as file:
             return file.read().decode('utf-8', 'replace')
 
-    def connect(self, role='data', client=None, secret=SECRET, version=1):
+    def connect(self, role='data', client=None, secret=SECRET, version=1, spans=1):
         connection = Connection(self.path)
         self._connections.append(connection)
         connection.client = client or str(uuid.uuid4())
         connection.send(protocol.HELLO, 0, {
-            'version': version, 'secret': secret, 'client': connection.client, 'role': role})
+            'version': version, 'secret': secret, 'client': connection.client, 'role': role, 'spans': spans})
         connection.hello = connection.receive()
         return connection
 

@@ -161,6 +161,7 @@ function record(sink: CallSink, exchange: Exchange, agentId: string, ended: Ende
     code,
     input: call.body,
     output: outcome?.ok ? outcome.data : null,
+    spans: outcome?.spans,
     error: outcome === null || outcome.ok ? error : outcome.text,
   });
 }

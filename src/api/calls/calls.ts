@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import { type CallSpan, readCallSpans } from '../../core/call-spans.ts';
 import { invalidRequest, permissionDenied } from '../../core/error.ts';
 import { type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
 import type { CallFacts, CallPlace, CallReader } from '../../history/call-reader.ts';
@@ -73,9 +74,15 @@ export function addCallRoutes(app: FastifyInstance, { calls, recordings }: CallR
         is_input_cut: call.input_cut === 1,
         is_output_cut: call.output_cut === 1,
       };
+      const { spans, dropped } = readCallSpans(call.spans);
       return {
         code: 200,
-        call: { ...factsOf(call, role), ...(role === 'viewer' ? {} : bodies) },
+        call: {
+          ...factsOf(call, role),
+          spans: spans.map(span => spanOf(span, role)),
+          dropped_spans: dropped,
+          ...(role === 'viewer' ? {} : bodies),
+        },
       };
     },
   );
@@ -110,6 +117,20 @@ function factsOf(call: CallFacts, role: Role) {
     run_ms: inMs(call.run_us),
     input_bytes: call.input_bytes,
     output_bytes: call.output_bytes,
+  };
+}
+
+/** Viewers get no attributes and no error text. */
+function spanOf({ name, parent, startMicros, micros, attributes, error }: CallSpan, role: Role) {
+  const isShown = role !== 'viewer';
+  return {
+    name,
+    parent,
+    start_ms: inMs(startMicros),
+    duration_ms: inMs(micros),
+    outcome: error === undefined ? ('ok' as const) : ('error' as const),
+    ...(isShown && attributes !== undefined && { attributes }),
+    ...(isShown && error !== undefined && { error }),
   };
 }
 

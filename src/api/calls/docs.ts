@@ -42,9 +42,30 @@ const FACTS = {
 
 const Call = Type.Object(FACTS, { title: 'Call' });
 
+const Span = Type.Object(
+  {
+    name: Type.String(),
+    parent: Type.Union([Type.Integer(), Type.Null()], {
+      description: 'Position of the span that contains this one; null: none.',
+    }),
+    start_ms: Type.Number({ description: 'Since the handler started.' }),
+    duration_ms: Type.Number(),
+    outcome: Type.Enum(['ok', 'error']),
+    attributes: Type.Optional(
+      Type.Record(Type.String(), Type.Union([Type.String(), Type.Number(), Type.Boolean()]), {
+        description: 'Not for viewers.',
+      }),
+    ),
+    error: Type.Optional(Type.String({ description: 'The text of a failure; not for viewers.' })),
+  },
+  { title: 'CallSpan' },
+);
+
 const CallDetails = Type.Object(
   {
     ...FACTS,
+    spans: Type.Array(Span, { description: "Spans of the handler's code." }),
+    dropped_spans: Type.Integer({ description: 'Spans and attributes above a limit.' }),
     input: Type.Optional(Type.String({ description: 'Its beginning, with hidden values replaced; not for viewers.' })),
     output: Type.Optional(Type.Union([Type.String(), Type.Null()], { description: 'As `input`; null for a failure.' })),
     is_input_cut: Type.Optional(Type.Boolean()),
@@ -79,7 +100,7 @@ export const CALL_DOCS = {
   get: {
     tags: ['call'],
     operationId: 'getCall',
-    summary: 'A call with its input and output',
+    summary: 'A call with its spans, its input and its output',
     params: Type.Object({ id: Type.String({ description: 'The `id` of a list, or the id of an asynchronous call.' }) }),
     response: {
       200: json('It.', Type.Object({ code: Type.Literal(200), call: CallDetails }, { title: 'CallAnswer' })),

@@ -1,4 +1,5 @@
 import { LATEST } from '../../core/urn.ts';
+import { logOffsetMs } from '../../explain/waterfall.ts';
 import { callMeta, metaPath } from '../function/meta-call.ts';
 import { functionPath, functionUrl } from '../function/records.ts';
 import type { Client } from '../shared/client.ts';
@@ -10,6 +11,8 @@ export interface CallLine {
   readonly text: string;
   /** False if another call of the instance may have printed the line. */
   readonly is_certain: boolean;
+  /** Time since the start of the call; null: the line shows none. */
+  readonly offset_ms: number | null;
 }
 
 export interface CallLog {
@@ -40,7 +43,11 @@ export async function readCallLog(client: Client, call: Call): Promise<CallLog |
     lines.pop();
     const shown = lines.slice(0, MAX_LINES);
     return {
-      lines: shown.map(line => ({ text: line, is_certain: isAlone || hasTrace(line, call.trace_id) })),
+      lines: shown.map(line => ({
+        text: line,
+        is_certain: isAlone || hasTrace(line, call.trace_id),
+        offset_ms: logOffsetMs(line, call),
+      })),
       is_cut: isCut || lines.length > MAX_LINES,
     };
   } catch (error) {

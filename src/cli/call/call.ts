@@ -8,6 +8,7 @@ import type { Context, Io } from '../shared/io.ts';
 import { type Column, printable, printFields, printJson, printTable } from '../shared/print.ts';
 import { type CallLog, readCallLog } from './call-log.ts';
 import { type Call, findCall, findCallsMadeBy, readCalls, targetOf } from './records.ts';
+import { placeOf, printWaterfall } from './waterfall.ts';
 
 interface ListOptions extends ClientOptions {
   readonly agent?: string;
@@ -63,9 +64,9 @@ export function registerCall(program: Command, context: Context): void {
     .command('show')
     .summary('show a call')
     .description(
-      'Shows a call with its stages, its input, its output, the lines that its instance printed meanwhile, and the calls that its handler made.',
+      'Shows a call with its stages and the spans of its code, its input, its output, the lines that its instance printed meanwhile, and the calls that its handler made.',
     )
-    .argument('<call>', 'its id, or the id of an asynchronous call')
+    .argument('<call>', 'its id, the id of an asynchronous call, or the trace id of an error message')
     .option('--json', 'print JSON')
     .action(async (id, options) => showCall(io, id, options));
   addClientOptions(show);
@@ -199,21 +200,28 @@ async function showCall(io: Io, id: string, options: ClientOptions & { readonly 
     ['trace', call.trace_id],
     ['made by', call.parent_id ?? ''],
   ]);
+  printWaterfall(io, call);
   printBody(io, 'input', call.input, call.is_input_cut === true, call.input_bytes);
   printBody(io, 'output', call.output ?? undefined, call.is_output_cut === true, call.output_bytes);
-  if (log !== null) printLog(io, log);
+  if (log !== null) printLog(io, call, log);
   if (made.length === 0) return;
   io.out.write('\ncalls that it made:\n');
   printTable(io, COLUMNS, made);
 }
 
-/** Marks lines that another call may have printed with `?`. */
-function printLog(io: Io, { lines, is_cut: isCut }: CallLog): void {
+/**
+ * Marks lines that another call may have printed with `?`. Lines of the context's logger begin with their
+ * time since the start, and with the span in which they were written.
+ */
+function printLog(io: Io, call: Call, { lines, is_cut: isCut }: CallLog): void {
   if (lines.length === 0) return;
   const isMixed = lines.some(line => !line.is_certain);
   io.out.write(`\nlog${isMixed ? ' (another call of the instance may have printed lines with ?)' : ''}:\n`);
-  for (const { text, is_certain: isCertain } of lines) {
-    io.out.write(`${isMixed ? (isCertain ? '  ' : '? ') : ''}${printable(text)}\n`);
+  const places = lines.map(({ offset_ms }) => printable(placeOf(offset_ms, call)));
+  const width = Math.max(...places.map(place => place.length));
+  for (const [index, { text, is_certain: isCertain }] of lines.entries()) {
+    const place = width === 0 ? '' : `${(places[index] ?? '').padEnd(width)}  `;
+    io.out.write(`${isMixed ? (isCertain ? '  ' : '? ') : ''}${place}${printable(text)}\n`);
   }
   if (isCut) io.out.write('(the instance printed more)\n');
 }

@@ -1,9 +1,10 @@
 import type { ExplainedCall } from '../../explain/call.ts';
+import type { WaterfallCall } from '../../explain/waterfall.ts';
 import type { Client } from '../shared/client.ts';
 import { CliError } from '../shared/exit.ts';
 
 /** A call of `GET /api/calls`. Viewers get no texts. */
-export interface Call extends ExplainedCall {
+export interface Call extends ExplainedCall, WaterfallCall {
   readonly version?: string;
   readonly instance_id: string;
   readonly mode: string;
@@ -17,6 +18,8 @@ export interface Call extends ExplainedCall {
   readonly output?: string | null;
   readonly is_input_cut?: boolean;
   readonly is_output_cut?: boolean;
+  /** Spans and attributes above the limits. */
+  readonly dropped_spans?: number;
 }
 
 /** Returns the name of what the call ran: `default/hello`, `demo@hello:v1`. */
@@ -31,10 +34,28 @@ export function targetOf({
   return `${functionName.replace(/^0@/, '')}:${version}`;
 }
 
-/** Returns a recorded call. Fails if the history does not have it. */
+/**
+ * Returns a recorded call by its id, or by the id of its trace: the first call of the trace. Fails if the
+ * history does not have it.
+ */
 export async function findCall(client: Client, id: string): Promise<Call> {
+  try {
+    return await getCall(client, id);
+  } catch (error) {
+    if (!(error instanceof CliError) || error.status !== 404) throw error;
+    const calls = await readCalls(client, new URLSearchParams({ trace_id: id }), MAX_OF_TRACE);
+    const first = calls.findLast(({ parent_id }) => parent_id === null) ?? calls.at(-1);
+    if (first === undefined) throw error;
+    return await getCall(client, first.id);
+  }
+}
+
+async function getCall(client: Client, id: string): Promise<Call> {
   return (await client.json('GET', `/api/calls/${encodeURIComponent(id)}`)).call as unknown as Call;
 }
+
+/** Calls of a trace that are read to find its first one. */
+const MAX_OF_TRACE = 1000;
 
 /** Most calls of one handler that `call show` prints. */
 const MAX_MADE = 50;

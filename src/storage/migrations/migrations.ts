@@ -23,6 +23,7 @@ import * as sleepingAgents from './0022-sleeping-agents.ts';
 import * as parentCalls from './0023-parent-calls.ts';
 import * as orderOfCalls from './0024-order-of-calls.ts';
 import * as callRecordings from './0025-call-recordings.ts';
+import * as callSpans from './0026-call-spans.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -65,4 +66,6 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0024-order-of-calls': orderOfCalls,
   // It only adds a table.
   '0025-call-recordings': { ...callRecordings, readableFrom: '0023-parent-calls' },
+  // Earlier programs write records without spans.
+  '0026-call-spans': { ...callSpans, readableFrom: '0023-parent-calls' },
 };

@@ -130,8 +130,8 @@ export async function tenantsWithCalls(database: Database): Promise<string[]> {
 /** A call with the id of the call that made it; null: none, or the history does not have that call. */
 export type CallRecord = Omit<CallTable, 'parent' | 'seq'> & { readonly parent_id: string | null };
 
-/** A call without its texts. */
-export type CallFacts = Omit<CallRecord, 'input' | 'output'>;
+/** A call without its texts and spans. */
+export type CallFacts = Omit<CallRecord, 'input' | 'output' | 'spans'>;
 
 const FACTS = [
   ...['id', 'tenant', 'kind', 'subject', 'name', 'version', 'instance_id', 'node_id', 'mode', 'caller'],

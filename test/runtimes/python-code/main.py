@@ -77,6 +77,22 @@ def flood(event, context):
     return 'printed'
 
 
+def spans(event, context):
+    with context.span('outer', {'n': 1, 'text': 'a'}) as outer:
+        with context.span('inner'):
+            outer.set('late', True)
+    with context.span('last'):
+        if event.get('fail'):
+            raise ValueError('boom')
+        return 'done'
+
+
+def many_spans(event, context):
+    for number in range(event['count']):
+        with context.span('s', {'number': number}):
+            pass
+
+
 def facts(event, context):
     return {
         'traceId': context.trace_id, 'requestId': context.request_id, 'sessionId': context.session_id,

@@ -219,6 +219,10 @@ class _CallDetails(TypedDict):
     run_ms: float
     input_bytes: int
     output_bytes: int
+    spans: List[CallDetailsSpansItem]
+    """Spans of the handler's code."""
+    dropped_spans: int
+    """Spans and attributes above a limit."""
 
 
 class CallDetails(_CallDetails, total=False):
@@ -237,6 +241,23 @@ class CallDetails(_CallDetails, total=False):
     """As `input`; null for a failure."""
     is_input_cut: bool
     is_output_cut: bool
+
+
+class _CallDetailsSpansItem(TypedDict):
+    name: str
+    parent: Union[int, None]
+    """Position of the span that contains this one; null: none."""
+    start_ms: float
+    """Since the handler started."""
+    duration_ms: float
+    outcome: Literal["ok", "error"]
+
+
+class CallDetailsSpansItem(_CallDetailsSpansItem, total=False):
+    attributes: Dict[str, Union[str, float, bool]]
+    """Not for viewers."""
+    error: str
+    """The text of a failure; not for viewers."""
 
 
 class CallError(TypedDict):

@@ -48,6 +48,14 @@ public interface Context {
      */
     Stream getStream();
 
+    /**
+     * Starts a span, a named part of this call, inside of the innermost open span of this thread. Use it with
+     * {@code try (Span span = context.span("fetch"))}.
+     *
+     * <p>A try with resources does not mark the span as failed: see {@link Span#fail}.
+     */
+    Span span(String name);
+
     /** Returns the UUID of the instance. */
     String getInstanceID();
 

@@ -20,6 +20,7 @@ final class Call {
 
     private Protocol.CallHeader header;
     private CallStream stream;
+    private Spans spans;
 
     /** True once the call runs. Guarded by the instance's lock. */
     boolean running;
@@ -67,6 +68,23 @@ final class Call {
     /** Returns the stream if it has been created, otherwise null. */
     synchronized CallStream openedStream() {
         return stream;
+    }
+
+    /** Returns the call's spans. Creates them on first use. */
+    synchronized Spans spans() {
+        if (spans == null) {
+            spans = new Spans();
+        }
+        return spans;
+    }
+
+    /** Returns the SPANS frame; null if the code made no spans, or the client does not accept them. */
+    byte[] spansFrame(long began) {
+        Spans made;
+        synchronized (this) {
+            made = spans;
+        }
+        return made == null || !connection.takesSpans ? null : made.frame(id, began);
     }
 
     /** Returns the time at which the call ends, as {@link System#nanoTime}; null without a limit. */

@@ -2,6 +2,7 @@ package dev.rookery.runtime;
 
 import dev.rookery.Context;
 import dev.rookery.Logger;
+import dev.rookery.Span;
 import dev.rookery.Stream;
 import java.security.SecureRandom;
 import java.util.Collections;
@@ -87,6 +88,11 @@ final class CallContext implements Context {
             throw new IllegalStateException("there is no stream: the caller did not ask for text/event-stream");
         }
         return stream;
+    }
+
+    @Override
+    public Span span(String name) {
+        return call == null ? Spans.NONE : call.spans().start(name);
     }
 
     @Override

@@ -49,6 +49,8 @@ final class Connection {
 
     // Set by the handshake.
     volatile String client;
+    /** True if the client accepts SPANS. */
+    volatile boolean takesSpans;
 
     /**
      * True while the thread that reads runs a handler. The thread that sets it to false continues reading.

@@ -15,11 +15,14 @@ final class Executor {
         final byte[] value;
         final Failure failure;
         final long micros;
+        /** The SPANS frame; null: the call has none. */
+        final byte[] spans;
 
-        Outcome(byte[] value, Failure failure, long micros) {
+        Outcome(byte[] value, Failure failure, long micros, byte[] spans) {
             this.value = value;
             this.failure = failure;
             this.micros = micros;
+            this.spans = spans;
         }
     }
 
@@ -50,7 +53,7 @@ final class Executor {
         if (stream != null) {
             stream.finish();
         }
-        return new Outcome(value, failure, micros);
+        return new Outcome(value, failure, micros, call.spansFrame(started));
     }
 
     private static Failure failureOf(Throwable error) {

@@ -321,6 +321,9 @@ final class Instance {
             failure = Call.failureOf(reason);
         }
         try {
+            if (outcome.spans != null) {
+                call.connection.send(outcome.spans);
+            }
             call.connection.send(failure == null
                     ? Protocol.result(call.id, outcome.value, outcome.micros)
                     : Protocol.error(call.id, failure, outcome.micros));

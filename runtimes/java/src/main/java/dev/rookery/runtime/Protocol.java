@@ -1,6 +1,7 @@
 package dev.rookery.runtime;
 
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.Map;
 
 /** Wire format of the runtime protocol, version 1. Specified in docs/reference/runtime-protocol.md. */
@@ -21,6 +22,7 @@ final class Protocol {
     static final int PONG = 12;
     static final int STOP = 13;
     static final int STOPPED = 14;
+    static final int SPANS = 17;
 
     /** Size of the type and the call id, which a frame's length includes. */
     static final int FRAME_OVERHEAD = 5;
@@ -46,6 +48,22 @@ final class Protocol {
         String secret;
         String client;
         String role;
+        /** 1: the client accepts SPANS. */
+        int spans;
+    }
+
+    static final class SpansMessage {
+        List<Span> spans;
+        int dropped;
+    }
+
+    static final class Span {
+        String name;
+        Integer parent;
+        long startMicros;
+        long micros;
+        Map<String, Object> attributes;
+        String error;
     }
 
     static final class HelloOk {

@@ -102,6 +102,7 @@ final class Server {
             if (hello.client == null || hello.client.isEmpty() || !isData && !"control".equals(hello.role)) {
                 throw new ProtocolException("HELLO needs a client, a text, and a role, data or control");
             }
+            connection.takesSpans = hello.spans != 0;
             instance.join(connection, hello.client, isData, () -> connection.send(helloOk()));
             return hello.role;
         } catch (ProtocolException refused) {
