@@ -1,11 +1,14 @@
 import type { Readable } from 'node:stream';
 import { backoffMs, pause } from '../../lib/backoff.ts';
+import { endsWithin } from '../../lib/deadline.ts';
 import { sharedController } from '../../lib/linked-signal.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult } from '../driver.ts';
 import { type Engine, LABEL_INSTALLATION, statusOf } from './engine.ts';
 
 const RETRY = { firstMs: 200, longestMs: 5_000 };
+/** Longest wait for the event `oom` after the end of a killed container. Docker sends both in any order. */
+const OUT_OF_MEMORY_MS = 500;
 const STOPPED = 'stopped through docker';
 const REMOVED = 'removed through docker';
 
@@ -21,6 +24,9 @@ interface Watched {
   isEndedByUs: boolean;
   /** True when the container received a signal, from whatever source. */
   isStopped: boolean;
+  /** Resolves when the container exceeds its memory. */
+  readonly outOfMemory: Promise<void>;
+  exceedsMemory(): void;
   resolve(exit: ExitResult): void;
   reject(error: Error): void;
 }
@@ -107,7 +113,12 @@ export class Exits {
       reject = fail;
     });
     promise.catch(() => undefined);
-    const watched: Watched = { promise, resolve, reject, isEndedByUs: false, isStopped: false };
+    let exceedsMemory!: () => void;
+    const outOfMemory = new Promise<void>(settle => {
+      exceedsMemory = settle;
+    });
+    const marks = { isEndedByUs: false, isStopped: false };
+    const watched: Watched = { promise, resolve, reject, outOfMemory, exceedsMemory, ...marks };
     this.#watched.set(container, watched);
     return watched;
   }
@@ -115,7 +126,7 @@ export class Exits {
   async #connect(): Promise<void> {
     const filters = JSON.stringify({
       type: ['container'],
-      event: ['kill', 'die', 'destroy'],
+      event: ['kill', 'oom', 'die', 'destroy'],
       label: [`${LABEL_INSTALLATION}=${this.#installation}`],
     });
     const stream = (await this.#engine.request('tell its events', docker => docker.getEvents({ filters }))) as Readable;
@@ -169,7 +180,11 @@ export class Exits {
       watched.isStopped = true;
       return;
     }
-    void this.#inspect(container, Number(attributes.exitCode ?? Number.NaN)).catch(() => {
+    if (event.Action === 'oom') {
+      watched.exceedsMemory();
+      return;
+    }
+    void this.#inspect(container, Number(attributes.exitCode ?? Number.NaN), OUT_OF_MEMORY_MS).catch(() => {
       // The daemon is going down. The reconnect inspects the container again.
       this.#stream?.destroy();
     });
@@ -177,14 +192,16 @@ export class Exits {
 
   /**
    * Resolves the wait when the container has ended. `exitCode`, from the event, is used when the container
-   * has already been removed.
+   * has already been removed. `outOfMemoryMs` bounds the wait for the cause of an unexplained kill.
    */
-  async #inspect(container: string, exitCode = Number.NaN): Promise<void> {
-    const state = await inspectExit(this.#engine, container);
-    if (state === 'running' || state === 'created') return;
+  async #inspect(container: string, exitCode = Number.NaN, outOfMemoryMs = 0): Promise<void> {
+    const found = await inspectExit(this.#engine, container);
+    if (found === 'running' || found === 'created') return;
     const watched = this.#watched.get(container);
-    this.#watched.delete(container);
     if (watched === undefined) return;
+    const state = found === 'gone' ? found : await withMemory(found, watched, outOfMemoryMs);
+    if (this.#watched.get(container) !== watched) return;
+    this.#watched.delete(container);
     const isTold = state === 'gone' && Number.isInteger(exitCode);
     const exit = isTold
       ? toExit({ Running: false, OOMKilled: false, ExitCode: exitCode, FinishedAt: '' })
@@ -194,6 +211,12 @@ export class Exits {
     const cause = state === 'gone' ? REMOVED : watched.isStopped ? STOPPED : null;
     watched.resolve(cause === null || watched.isEndedByUs ? exit : { ...exit, cause });
   }
+}
+
+/** Adds to an unexplained kill that the container exceeded its memory, if Docker reports that in time. */
+async function withMemory(exit: ExitResult, watched: Watched, timeoutMs: number): Promise<ExitResult> {
+  const isUnexplained = exit.signal === 'SIGKILL' && !exit.oomKilled && !watched.isStopped && !watched.isEndedByUs;
+  return isUnexplained && (await endsWithin(watched.outOfMemory, timeoutMs)) ? { ...exit, oomKilled: true } : exit;
 }
 
 /**
