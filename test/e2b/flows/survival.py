@@ -10,6 +10,8 @@ from e2b_code_interpreter import Sandbox as Interpreter
 
 COUNT = 20
 SERVER = "python3 -m http.server 8000 --directory /home/user"
+# Writes a line ten times a second until it reads one.
+COMMAND = "while :; do echo >> /tmp/count; sleep 0.1; done & read x; kill $!; echo $x > /tmp/x"
 word = uuid.uuid4().hex
 state = {}
 
@@ -22,6 +24,11 @@ def port(sandbox):
         return answer.read().decode()
 
 
+def count(sandbox):
+    """Returns the number of lines that the command of a sandbox has written."""
+    return sandbox.files.exists("/tmp/count") and sandbox.files.read("/tmp/count").count("\n")
+
+
 def serves(sandbox, text):
     try:
         return port(sandbox) == text
@@ -31,11 +38,11 @@ def serves(sandbox, text):
 
 @check("A2.11 20 sandboxes run, with commands, servers, names of cells, a paused one and signed URLs")
 def prepare():
-    sandboxes = [Sandbox.create(timeout=300, envs={"WORD": word}) for _ in range(COUNT - 2)]
+    sandboxes = [Sandbox.create(timeout=300, envs={"WORD": word}) for _ in range(COUNT)]
     for number, sandbox in enumerate(sandboxes):
         sandbox.files.write("name", "sandbox %d" % number)
-        command = "read x; echo $x > /tmp/x"
-        state[sandbox.sandbox_id] = sandbox.commands.run(command, background=True, stdin=True, timeout=0)
+        state[sandbox.sandbox_id] = sandbox.commands.run(COMMAND, background=True, stdin=True, timeout=0)
+    state["counts"] = [eventually(lambda: count(each)) for each in sandboxes]
     state["server"] = sandboxes[0].commands.run(SERVER, background=True, timeout=0)
     eventually(lambda: serves(sandboxes[0], "sandbox 0"))
     interpreter = Interpreter.create(timeout=300, envs={"WORD": word})
@@ -69,13 +76,18 @@ def times():
         assert (info.started_at, info.end_at) == (before.started_at, before.end_at)
 
 
-@check("A2.11 commands of before are listed, take input, are connected to and killed")
+@check("A2.11 commands of before go on, are listed, take input, report their end, are connected to and killed")
 def commands():
-    for sandbox in state["sandboxes"]:
+    for sandbox, before in zip(state["sandboxes"], state["counts"]):
         pid = state[sandbox.sandbox_id].pid
         assert pid in [each.pid for each in sandbox.commands.list()]
+        now = count(sandbox)
+        assert now >= before
+        eventually(lambda: count(sandbox) > now)
+        handle = sandbox.commands.connect(pid)
         sandbox.commands.send_stdin(pid, "after\n")
-        eventually(lambda: sandbox.files.exists("/tmp/x") and sandbox.files.read("/tmp/x") == "after\n")
+        assert handle.wait().exit_code == 0
+        assert sandbox.files.read("/tmp/x") == "after\n"
     first, server = state["sandboxes"][0], state["server"].pid
     handle = first.commands.connect(server)
     assert handle.pid == server
