@@ -9,9 +9,11 @@ import type { Fuzzer } from './fuzzer.ts';
 
 /** Fuzzers by name. Each is loaded on use, because it imports the parts that it attacks. */
 const FUZZERS: Readonly<Record<string, () => Promise<Fuzzer>>> = {
+  e2b: async () => (await import('./e2b.ts')).fuzzE2b,
   envd: async () => (await import('./envd.ts')).fuzzEnvd,
   frames: async () => (await import('./frames.ts')).fuzzFrames,
   'http-bridge': async () => (await import('./http-bridge.ts')).fuzzHttpBridge,
+  interpreter: async () => (await import('./interpreter.ts')).fuzzInterpreter,
   passthrough: async () => (await import('./passthrough.ts')).fuzzPassthrough,
 };
 

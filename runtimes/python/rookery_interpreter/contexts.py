@@ -177,8 +177,8 @@ class Contexts(object):
         path = os.path.normpath(os.path.join(self._home, os.path.expanduser(cwd or self._home)))
         try:
             os.makedirs(path, exist_ok=True)
-        except OSError as error:
-            raise Unusable(400, 'cwd %r cannot be used: %s' % (cwd, error.strerror))
+        except (OSError, ValueError) as error:  # a ValueError for characters that no path has
+            raise Unusable(400, 'cwd %r cannot be used: %s' % (cwd, getattr(error, 'strerror', None) or error))
         with self._lock:
             if len(self._all) >= MOST_CONTEXTS:
                 raise Unusable(429, 'there are %d contexts, the most possible; remove one first' % MOST_CONTEXTS)

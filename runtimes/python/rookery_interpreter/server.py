@@ -253,7 +253,13 @@ def _text(fields, name):
 
 
 def _is_variable(name, value):
-    return isinstance(value, str) and name != '' and '=' not in name and '\0' not in name + value
+    if not isinstance(value, str) or name == '' or '=' in name or '\0' in name + value:
+        return False
+    try:
+        os.fsencode(name + value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _commands(ours):

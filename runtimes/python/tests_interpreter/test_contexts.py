@@ -61,6 +61,9 @@ class Contexts(WithInterpreter):
         self.assertEqual(answer.text, os.path.join(self.home, 'new/one'))
         status, text = self.ask('POST', '/contexts', {'cwd': '/proc/none'})
         self.assertEqual((status, '/proc/none' in text), (400, True))
+        for wrong in ('a\0b', '\ud800'):
+            self.assertEqual(self.ask('POST', '/contexts', {'cwd': wrong})[0], 400)
+            self.assertEqual(self.ask('POST', '/execute', {'code': '1', 'env_vars': {'A': wrong}})[0], 400)
 
     def test_names_belong_to_one_context_and_a_restart_ends_them(self):
         one, other = self.new_context(), self.new_context()
