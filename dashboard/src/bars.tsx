@@ -23,7 +23,9 @@ export function Bars({
       <div class="bars" role="img" aria-label={label}>
         {bars.map(bar => (
           <>
-            <span>{bar.name}</span>
+            <span class="bar-name" title={bar.name.trim()}>
+              {bar.name}
+            </span>
             <span class="track">
               <span
                 class={`bar ${bar.tone}`}

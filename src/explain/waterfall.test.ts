@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
-import { logOffsetMs, rowAt, type WaterfallCall, waterfallOf } from './waterfall.ts';
+import { logOffsetMs, logRangeOf, rowAt, type WaterfallCall, waterfallOf } from './waterfall.ts';
 
 const CALL: WaterfallCall = {
+  kind: 'function',
   ...{ start_time: '2026-01-31T12:00:00.500Z', outcome: 'error', duration_ms: 100 },
   ...{ queue_ms: 5, place_ms: 0, start_ms: 20, load_ms: 15, run_ms: 50 },
   spans: [
@@ -56,4 +57,12 @@ test.each([
   ['2026-13-99T12:00:00.512Z broken', null],
 ])('the time of %j is %j ms after the start of the call', (line, ms) => {
   expect(logOffsetMs(line, CALL)).toBe(ms);
+});
+
+test('the range of the log begins with the run, for an agent up to 20 ms earlier, and ends 100 ms after the answer', () => {
+  const until = '2026-01-31T12:00:00.700Z';
+  expect(logRangeOf(CALL)).toEqual({ since: '2026-01-31T12:00:00.540Z', until });
+  const agent: WaterfallCall = { ...CALL, kind: 'agent', queue_ms: 50, start_ms: 0, load_ms: 0 };
+  expect(logRangeOf(agent)).toEqual({ since: '2026-01-31T12:00:00.530Z', until });
+  expect(logRangeOf({ ...agent, queue_ms: 5 })).toEqual({ since: '2026-01-31T12:00:00.500Z', until });
 });

@@ -1,5 +1,6 @@
 /** The fields of a call of `GET /api/calls/{id}` that its waterfall uses. */
 export interface WaterfallCall {
+  readonly kind: 'agent' | 'function';
   readonly start_time: string;
   readonly outcome: 'ok' | 'error';
   readonly duration_ms: number;
@@ -75,6 +76,23 @@ export function rowAt(rows: readonly WaterfallRow[], ms: number): WaterfallRow |
     ({ kind, startMs, durationMs }) => kind === 'span' && startMs <= at && at <= startMs + durationMs,
   );
   return around.reduce((one, other) => (other.depth > one.depth ? other : one), run);
+}
+
+/** Lines reach the log through a pipe, some of them after the answer of the call. */
+const LATE_MS = 100;
+
+/** Milliseconds of an agent's `queue_ms` that may be the transfer of its answer, after the run. */
+const ANSWER_MS = 20;
+
+/** Returns the times between which the handler of a call ran, as the queries of logs take them. */
+export function logRangeOf(call: WaterfallCall): { readonly since: string; readonly until: string } {
+  const { kind, start_time, queue_ms, place_ms, start_ms, load_ms, duration_ms } = call;
+  const startMs = Date.parse(start_time);
+  const waitMs = kind === 'agent' ? Math.max(0, queue_ms - ANSWER_MS) : queue_ms;
+  return {
+    since: new Date(Math.floor(startMs + waitMs + place_ms + start_ms + load_ms)).toISOString(),
+    until: new Date(Math.ceil(startMs + duration_ms) + LATE_MS).toISOString(),
+  };
 }
 
 /** Matches the time at the beginning of a line of a context's logger; that of Go is behind `time=`. */

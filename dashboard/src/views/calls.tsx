@@ -1,32 +1,9 @@
 import { useEffect, useState } from 'preact/hooks';
-import { CALL_RULES } from '../../../src/explain/call.ts';
 import { type AnswerOf, call, may } from '../api.ts';
-import { Bars } from '../bars.tsx';
-import { Explained } from '../explained.tsx';
 import { sample, useLoaded } from '../live.ts';
-import {
-  Action,
-  ago,
-  brief,
-  bytes,
-  clock,
-  Failure,
-  Fields,
-  Input,
-  Loading,
-  Missing,
-  moment,
-  Note,
-  Panel,
-  Status,
-  short,
-  Table,
-  Text,
-  Title,
-} from '../parts.tsx';
+import { Action, brief, bytes, clock, Failure, Input, Loading, Note, Status, short, Table, Title } from '../parts.tsx';
 
 type Facts = AnswerOf<'listCalls'>['calls'][number];
-type Details = AnswerOf<'getCall'>['call'];
 
 /** The subject of a list. Without a member: every call of the tenant. */
 interface Of {
@@ -126,100 +103,6 @@ function Outcome({ of: { outcome, error_code } }: { readonly of: Facts }) {
   );
 }
 
-function nameOf(one: Facts): string {
+export function nameOf(one: Pick<Facts, 'kind' | 'name' | 'agent_id' | 'function'>): string {
   return one.kind === 'agent' ? one.name || (one.agent_id ?? '') : (one.function ?? '');
-}
-
-/** A call: its facts, where its time went, its input and its output. */
-export function CallView({ id }: { readonly id: string }) {
-  const { value, error } = useLoaded(
-    `call ${id}`,
-    async signal => (await call('getCall', { params: { id }, signal })).call as Details,
-  );
-  if (value === undefined) return <Missing title={id} error={error} />;
-  return (
-    <>
-      <Title text={`Call of ${nameOf(value)}`}>
-        <Status text={value.outcome === 'ok' ? 'ok' : 'failed'} />
-      </Title>
-      <Failure text={value.error ?? ''} />
-      <Explained rules={CALL_RULES} facts={value} />
-      <Panel title="Time">
-        <Stages of={value} />
-      </Panel>
-      <Panel title="Record">
-        <Record of={value} />
-      </Panel>
-      <Body title="Input" text={value.input} isCut={value.is_input_cut} />
-      <Body title="Output" text={value.output ?? undefined} isCut={value.is_output_cut} />
-    </>
-  );
-}
-
-function Record({ of: one }: { readonly of: Details }) {
-  const isAgent = one.kind === 'agent';
-  return (
-    <Fields
-      rows={[
-        ['Call ID', <code key="id">{one.id}</code>],
-        ['Trace ID', <code key="trace">{one.trace_id}</code>],
-        [
-          isAgent ? 'Agent' : 'Function',
-          <a key="of" href={isAgent ? `#/agents/${one.agent_id}` : `#/functions/${encodeURIComponent(nameOf(one))}`}>
-            {nameOf(one)}
-          </a>,
-        ],
-        ['Version', one.version],
-        ['Started', `${moment(one.start_time)} (${ago(one.start_time)} ago)`],
-        ['Error code', one.error_code],
-        ['Mode', one.mode],
-        ['Caller', one.caller],
-        ['Instance', one.instance_id],
-        ['Node', one.node_id],
-        ['Sizes', `${bytes(one.input_bytes)} in, ${bytes(one.output_bytes)} out`],
-      ]}
-    />
-  );
-}
-
-/** The stages of a call, one below the other, and what they leave. */
-function Stages({ of: one }: { readonly of: Facts }) {
-  const stages = [
-    ['queue', one.queue_ms],
-    ['place', one.place_ms],
-    ['start', one.start_ms],
-    ['load', one.load_ms],
-    ['run', one.run_ms],
-  ] as const;
-  const known = stages.reduce((sum, [, ms]) => sum + ms, 0);
-  const whole = Math.max(one.duration_ms, known, 0.001);
-  let from = 0;
-  const bars = [...stages, ['the rest', Math.max(0, one.duration_ms - known)] as const].map(([name, ms], index) => {
-    const bar = { name, from: from / whole, length: ms / whole, text: `${ms.toFixed(2)} ms` };
-    from += ms;
-    return { ...bar, tone: name === 'the rest' ? 'rest' : `stage-${index % 4}` };
-  });
-  return (
-    <Bars
-      title={`${one.duration_ms.toFixed(2)} ms in all`}
-      label={bars.map(({ name, text }) => `${name} ${text}`).join(', ')}
-      bars={bars}
-    />
-  );
-}
-
-interface BodyProps {
-  readonly title: string;
-  readonly text: string | undefined;
-  readonly isCut: boolean | undefined;
-}
-
-function Body({ title, text, isCut }: BodyProps) {
-  if (text === undefined) return null;
-  return (
-    <Panel title={title}>
-      {isCut === true ? <Note>Only its beginning was kept.</Note> : null}
-      <Text text={text} label={title} />
-    </Panel>
-  );
 }

@@ -1,5 +1,5 @@
 import { LATEST } from '../../core/urn.ts';
-import { logOffsetMs } from '../../explain/waterfall.ts';
+import { logOffsetMs, logRangeOf } from '../../explain/waterfall.ts';
 import { callMeta, metaPath } from '../function/meta-call.ts';
 import { functionPath, functionUrl } from '../function/records.ts';
 import type { Client } from '../shared/client.ts';
@@ -21,8 +21,6 @@ export interface CallLog {
   readonly is_cut: boolean;
 }
 
-/** Lines reach the log through a pipe, some of them after the answer of the call. */
-const LATE_MS = 100;
 /** Bounds of the lines that are shown. */
 const MAX_LINES = 200;
 const MAX_BYTES = 64 * 1024;
@@ -58,12 +56,8 @@ export async function readCallLog(client: Client, call: Call): Promise<CallLog |
 }
 
 async function logOf(client: Client, call: Call): Promise<{ readonly path: string; readonly isAlone: boolean }> {
-  const { start_time, queue_ms, place_ms, start_ms, load_ms, duration_ms, instance_id } = call;
-  const startMs = Date.parse(start_time);
-  const query = new URLSearchParams({
-    since: new Date(Math.floor(startMs + queue_ms + place_ms + start_ms + load_ms)).toISOString(),
-    until: new Date(Math.ceil(startMs + duration_ms) + LATE_MS).toISOString(),
-  });
+  const { instance_id } = call;
+  const query = new URLSearchParams({ ...logRangeOf(call) });
   if (call.kind === 'agent') {
     return { path: `/api/agent/${encodeURIComponent(instance_id)}/logs?${query}`, isAlone: true };
   }
