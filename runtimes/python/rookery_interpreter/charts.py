@@ -15,7 +15,7 @@ MOST_ELEMENTS = 50 * 1000
 _DATES = (dates.DateFormatter, dates.AutoDateFormatter) + (
     (dates.ConciseDateFormatter,) if hasattr(dates, 'ConciseDateFormatter') else ())
 _UNIT = re.compile(r'[(\[]([^()\[\]]+)[)\]]\s*$')
-#: Attribute of axes with the numbers of their box plots, and the first line of each plot.
+#: Attribute of axes with the numbers of their box plots, and the lines of the medians.
 _BOXES = '_rookery_boxes'
 
 
@@ -46,9 +46,7 @@ def record_boxes():
     def bxp(self, bxpstats, *arguments, **options):
         stats = list(bxpstats)
         drawn = draw(self, stats, *arguments, **options)
-        lines = drawn.get('medians') or drawn.get('whiskers')
-        if lines:
-            setattr(self, _BOXES, getattr(self, _BOXES, []) + [(stats, lines[0])])
+        setattr(self, _BOXES, getattr(self, _BOXES, []) + list(zip(stats, drawn['medians'])))
         return drawn
 
     Axes.bxp = bxp
@@ -66,7 +64,8 @@ def _chart_of_axes(axes):
         ('pie', _slices_of), ('box_and_whisker', _boxes_of), ('bar', _bars_of),
         ('scatter', _clouds_of), ('line', _lines_of),
     )
-    for kind, read in kinds:
+    # The artists of three dimensions have their places on the screen only.
+    for kind, read in kinds if axes.name != '3d' else ():
         elements = read(axes)
         if elements:
             chart.update({'type': kind, 'elements': elements})
@@ -86,17 +85,18 @@ def _slices_of(axes):
 
 
 def _boxes_of(axes):
-    boxes = []
-    for stats, line in getattr(axes, _BOXES, []):
-        if line not in list(axes.lines):
+    boxes, lines = [], list(axes.lines)
+    for each, line in getattr(axes, _BOXES, []):
+        if line not in lines:
             continue  # the user has cleared the axes
-        for number, each in enumerate(stats, 1):
-            boxes.append({
-                'label': str(each.get('label', number)),
-                'min': float(each['whislo']), 'first_quartile': float(each['q1']), 'median': float(each['med']),
-                'third_quartile': float(each['q3']), 'max': float(each['whishi']),
-                'outliers': [float(value) for value in _bounded(each.get('fliers', []))],
-            })
+        x, y = line.get_xdata(orig=False), line.get_ydata(orig=False)
+        axis, places = (axes.xaxis, x) if y[0] == y[-1] else (axes.yaxis, y)
+        boxes.append({
+            'label': _name_at(axis, (places[0] + places[-1]) / 2.0),
+            'min': float(each['whislo']), 'first_quartile': float(each['q1']), 'median': float(each['med']),
+            'third_quartile': float(each['q3']), 'max': float(each['whishi']),
+            'outliers': [float(value) for value in _bounded(each.get('fliers', []))],
+        })
     return boxes
 
 
@@ -118,7 +118,7 @@ def _bars_of(axes):
 
 
 def _name_at(axis, place):
-    """Returns the name of a bar: the nearest label if labels are names, else its place."""
+    """Returns the name of a bar or box: the nearest label if labels are names, else its place."""
     formatter = axis.get_major_formatter()
     ticks = list(axis.get_majorticklocs())
     if ticks and (isinstance(formatter, (FixedFormatter, StrCategoryFormatter)) or _has_fixed_names(formatter)):
@@ -175,7 +175,7 @@ def _scale_of(name, axis):
     ticks = list(axis.get_majorticklocs())
     formatter = axis.get_major_formatter()
     kind = axis.get_scale()
-    if isinstance(formatter, _DATES):
+    if isinstance(formatter, _DATES) or _is_of_periods(formatter):
         kind = 'datetime'
     elif isinstance(formatter, StrCategoryFormatter):
         kind = 'categorical'
@@ -195,9 +195,18 @@ def _values_of(axis, numbers):
     formatter = axis.get_major_formatter()
     if isinstance(formatter, _DATES):
         return [dates.num2date(number).isoformat() for number in numbers]
+    if _is_of_periods(formatter):
+        from pandas import Period
+        periods = [Period(ordinal=int(round(number)), freq=formatter.freq) for number in numbers]
+        return [period.to_timestamp().isoformat() for period in periods]
     if isinstance(formatter, StrCategoryFormatter):
         return _texts_of(axis, numbers)
     return [float(number) for number in numbers]
+
+
+def _is_of_periods(formatter):
+    """Returns True for the times of pandas, which counts days, months or other periods."""
+    return type(formatter).__name__ == 'TimeSeries_DateFormatter'
 
 
 def _bounded(elements, before=0):

@@ -100,6 +100,10 @@ def box():
     assert (first.label, first.min, first.first_quartile, first.median) == ("A", 1.0, 2.25, 3.5)
     assert (first.third_quartile, first.max, first.outliers) == (4.75, 5.0, [100.0])
     assert (second.label, second.median, second.outliers) == ("B", 7.0, [])
+    chart = chart_of("plt.boxplot([[1, 2], [3, 4]]); plt.xticks([1, 2], ['C', 'D']); plt.show()")
+    assert [each.label for each in chart.elements] == ["C", "D"]
+    chart = chart_of("plt.boxplot([[1, 2, 6], [3, 4]], vert=False); plt.show()")
+    assert [(each.label, each.median) for each in chart.elements] == [("1", 2.0), ("2", 3.5)]
 
 
 @check("A6.4 several axes make a superchart, without colour bars and empty axes")
@@ -117,6 +121,8 @@ def superchart():
 def others():
     chart = chart_of("plt.imshow([[1, 2], [3, 4]]); plt.title('image'); plt.show()")
     assert (chart.type, chart.title, chart.elements) == (ChartType.UNKNOWN, "image", [])
+    chart = chart_of("plt.figure().add_subplot(projection='3d').scatter([1], [2], [3]); plt.show()")
+    assert (chart.type, chart.elements) == (ChartType.UNKNOWN, [])
     (result,) = sandbox.run_code("plt.plot(range(60000)); plt.show()").results
     assert result.png and result.chart is None
 
