@@ -51,7 +51,7 @@ export interface JobsOptions {
   readonly own: NodeJobs;
   readonly queue: Pick<JobQueue, 'shortage' | 'waitReason'>;
   readonly files: JobFiles;
-  readonly packages: Pick<JobPackages, 'nodeFor'>;
+  readonly packages: Pick<JobPackages, 'nodeFor' | 'has'>;
   readonly logs: JobLogs;
   readonly keepsSecrets: boolean;
   readonly changes: JobChanges;
@@ -97,6 +97,21 @@ export class Jobs {
     const known = await findJob(database, tenant, draft.id);
     if (known?.fingerprint === fingerprint) return known.job;
     throw alreadyExists(`Job with submission_id ${draft.id} already exists. Please use a different submission_id.`);
+  }
+
+  /**
+   * Submits the request of a job of any state again, as a new job. Fails with `not_found`, with
+   * `failed_precondition` if its uploaded files are gone, and as `submit` does.
+   */
+  async rerun(tenant: string, id: string): Promise<Job> {
+    const { job, fingerprint } = await this.#find(tenant, id);
+    for (const name of packagesOf(job.spec.runtimeEnv)) {
+      if (await this.#options.packages.has(tenant, name)) continue;
+      throw failedPrecondition(
+        `The files of job ${id} are gone (gcs://${name}): the service keeps unused ones for 10 minutes. Submit it with its files.`,
+      );
+    }
+    return await this.submit(tenant, { id: null, spec: job.spec, fingerprint });
   }
 
   /**

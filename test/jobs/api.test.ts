@@ -149,6 +149,33 @@ describe('submits and records of jobs', () => {
   });
 });
 
+describe('reruns of jobs', () => {
+  test('a rerun submits the whole request of a job again, under a new id', async () => {
+    const resources = { entrypoint_num_cpus: 0.5, entrypoint_resources: { license: 1 } };
+    const body = byShell('echo $WORD; exit 3', { metadata: { a: 'b' }, runtime_env: { env_vars: { WORD: 'again' } } });
+    const first = await jobs.run({ ...body, ...resources });
+    const { status, text } = await jobs.ask('POST', `/api/jobs/${first.submission_id}/rerun`);
+    expect(status).toBe(200);
+    const { submission_id: id } = JSON.parse(text);
+    expect(id).not.toBe(first.submission_id);
+    const second = await jobs.until(id);
+    const { entrypoint, metadata, runtime_env } = first;
+    expect(second).toMatchObject({ entrypoint, metadata, runtime_env, status: 'FAILED', driver_exit_code: 3 });
+    expect(await jobs.log(id)).toBe('again\n');
+  });
+
+  test('a rerun of a job whose files are gone is refused with the way to run it', async () => {
+    const runtime_env = { working_dir: 'gcs://_ray_pkg_gone.zip' };
+    const { submission_id } = await jobs.run(byShell('true', { runtime_env }));
+    const { status, text } = await jobs.ask('POST', `/api/jobs/${submission_id}/rerun`);
+    expect([status, text]).toEqual([409, expect.stringMatching(/_ray_pkg_gone.zip.*Submit it with its files/)]);
+  });
+
+  test('a rerun of an unknown job is answered 404', async () => {
+    expect(await jobs.ask('POST', '/api/jobs/nope/rerun')).toMatchObject({ status: 404 });
+  });
+});
+
 describe('stops and deletes of jobs', () => {
   test('a running job can be deleted only after its stop', async () => {
     const id = await jobs.submit(byShell('sleep 1000'));

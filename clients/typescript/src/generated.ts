@@ -1199,6 +1199,11 @@ export type RegisterFunctionRequest = {
   validateInput?: boolean;
 };
 
+export type RerunJobResponse = {
+  job_id: string;
+  submission_id: string;
+};
+
 export type ReservedInstances = {
   clusterId?: string;
   minInstance?: number | string;
@@ -2039,6 +2044,12 @@ export interface Operations {
     body: undefined;
     answer: StopJobResponse;
   };
+  rerunJob: {
+    params: { id: string };
+    query: object;
+    body: undefined;
+    answer: RerunJobResponse;
+  };
   getJobLogs: {
     params: { id: string };
     query: { follow?: boolean | undefined };
@@ -2256,6 +2267,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   getJob: ['GET', '/api/jobs/{id}'],
   deleteJob: ['DELETE', '/api/jobs/{id}'],
   stopJob: ['POST', '/api/jobs/{id}/stop'],
+  rerunJob: ['POST', '/api/jobs/{id}/rerun'],
   getJobLogs: ['GET', '/api/jobs/{id}/logs'],
   createJobSchedule: ['POST', '/api/job_schedules'],
   listJobSchedules: ['GET', '/api/job_schedules'],

@@ -57,6 +57,12 @@ export class Jobs {
     return submission_id;
   }
 
+  /** Submits the request of a job again, as a new job, and returns its id. The job may have any state. */
+  async rerun(id: string, options: RequestOptions = {}): Promise<string> {
+    const { submission_id } = await this.#connection.call('rerunJob', { ...options, params: { id } });
+    return submission_id;
+  }
+
   async get(id: string, options: RequestOptions = {}): Promise<Job> {
     return await this.#connection.call('getJob', { ...options, params: { id } });
   }

@@ -27,6 +27,15 @@ export function JobView({ id }: { readonly id: string }) {
         ) : null}
         {may('write') && isOver ? (
           <Action
+            text="Run again"
+            work={async () => {
+              const { submission_id } = await call('rerunJob', { params: { id } });
+              location.hash = `#/jobs/${encodeURIComponent(submission_id)}`;
+            }}
+          />
+        ) : null}
+        {may('write') && isOver ? (
+          <Action
             text="Delete"
             isDangerous
             sure={`Delete the job ${id} and its log?`}

@@ -89,6 +89,21 @@ export const JOB_DOCS = {
       429: text('Too many jobs wait or run.'),
     },
   },
+  rerun: {
+    tags,
+    operationId: 'rerunJob',
+    summary: 'Submit the request of a job again, as a new job',
+    description:
+      'The job may wait, run or be over. Its command, metadata, environment and resources are those of the first submit. Secrets have their values of now.',
+    params: byId,
+    response: {
+      200: json('The new job is queued.', Type.Object({ job_id: Type.String(), submission_id: Type.String() })),
+      400: text('The request of the job is not accepted any more; the sentence says why.'),
+      ...unknown,
+      409: text('A package of the job is gone.'),
+      429: text('Too many jobs wait or run.'),
+    },
+  },
   list: {
     tags,
     operationId: 'listJobs',

@@ -44,6 +44,7 @@ const COSTLY: ReadonlyMap<RouteDocs, CostlyRead> = new Map<RouteDocs, CostlyRead
  */
 const OF_NODE: ReadonlyMap<RouteDocs, LivesWith> = new Map<RouteDocs, LivesWith>([
   [JOB_DOCS.submit, LIVES_WITH_WORKER],
+  [JOB_DOCS.rerun, LIVES_WITH_WORKER],
   [JOB_DOCS.stop, LIVES_WITH_JOB],
   [JOB_DOCS.logs, LIVES_WITH_JOB_LOG],
 ]);
@@ -109,6 +110,11 @@ export function addJobRoutes(app: FastifyInstance, options: JobRoutesOptions): v
   add('POST', '/api/jobs/:id/stop', 'write', JOB_DOCS.stop, async ({ tenant, params }) => ({
     stopped: await jobs.stop(tenant, params.id),
   }));
+
+  add('POST', '/api/jobs/:id/rerun', 'write', JOB_DOCS.rerun, async ({ tenant, params }) => {
+    const { id } = await jobs.rerun(tenant, params.id);
+    return { job_id: id, submission_id: id };
+  });
 
   const logAnswers = new LogAnswers(app);
   add('GET', '/api/jobs/:id/logs', 'read', JOB_DOCS.logs, async (request, reply) => {

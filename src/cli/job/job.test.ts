@@ -63,3 +63,14 @@ test.each(['', 'running'])('job list refuses an unknown status with exit code 2:
     ),
   });
 });
+
+test('job rerun prints the id of the new job, and --json the answer', async () => {
+  await using service = await submitted();
+  const rerun = (...flags: string[]) => cli(['job', 'rerun', '--address', service.address, 'a/b', ...flags]);
+  expect(await rerun()).toMatchObject({ code: 0, out: 'x\n' });
+  expect(JSON.parse((await rerun('--json')).out)).toEqual({ submission_id: 'x' });
+  expect(service.seen.map(({ method, url }) => `${method} ${url}`)).toEqual([
+    'POST /api/jobs/a%2Fb/rerun',
+    'POST /api/jobs/a%2Fb/rerun',
+  ]);
+});

@@ -15,6 +15,7 @@ export function register(program: Command, context: Context): void {
   addList(job, context);
   addGet(job, context);
   addLogs(job, context);
+  addRerun(job, context);
   addStop(job, context);
   addDelete(job, context);
   // Client options are added last, so that the help begins with the command's own options.
@@ -80,6 +81,20 @@ function addLogs(job: Command, { io }: Context): void {
     .action(async (id, options) => {
       const { printJobLog } = await import('./records.ts');
       await printJobLog(io, id, options);
+    });
+}
+
+function addRerun(job: Command, context: Context): void {
+  job
+    .command('rerun')
+    .summary('submit a job again')
+    .description('Submits the request of a job again, as a new job, and prints its id.')
+    .argument('<job>', 'the id of the job; it may wait, run or be over')
+    .option('-f, --follow', 'print the log of the new job until it is over; returns 1 if it failed')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { rerunJob } = await import('./submit.ts');
+      context.exitCode = await rerunJob(context.io, id, options);
     });
 }
 

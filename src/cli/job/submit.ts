@@ -13,10 +13,13 @@ import { withScratch } from '../shared/scratch.ts';
 import { parseDurationMs } from '../shared/units.ts';
 import { type JobRecord, jobPath, printFollowedLog } from './records.ts';
 
-interface SubmitOptions extends JobOptions {
-  readonly id?: string;
+interface ShownOptions {
   readonly follow?: boolean;
   readonly json?: boolean;
+}
+
+interface SubmitOptions extends JobOptions, ShownOptions {
+  readonly id?: string;
 }
 
 /** Submits a job. Returns the exit code: 1 if `--follow` is set and the job failed. */
@@ -27,6 +30,21 @@ export async function submitJob(io: Io, command: readonly string[], options: Sub
     ...(options.id === undefined ? {} : { submission_id: options.id }),
   };
   const answer = await client.json('POST', '/api/jobs/', { body: JSON.stringify(body) });
+  return await printSubmitted(io, client, answer, options);
+}
+
+/** Submits a job again. Returns the exit code as `submitJob` does. */
+export async function rerunJob(io: Io, job: string, options: ShownOptions & ClientOptions): Promise<number> {
+  const client = await Client.open(options, io);
+  return await printSubmitted(io, client, await client.json('POST', `${jobPath(job)}/rerun`), options);
+}
+
+async function printSubmitted(
+  io: Io,
+  client: Client,
+  answer: Readonly<Record<string, unknown>>,
+  options: ShownOptions,
+): Promise<number> {
   const id = String(answer.submission_id);
   if (options.json === true) printJson(io, answer);
   else if (options.follow === true) io.err.write(`${id}\n`);

@@ -1329,6 +1329,11 @@ class RegisterFunctionRequest(_RegisterFunctionRequest, total=False):
     """Events that do not fit `inputSchema` are refused before the call."""
 
 
+class RerunJobResponse(TypedDict):
+    job_id: str
+    submission_id: str
+
+
 class ReservedInstances(TypedDict, total=False):
     clusterId: str
     minInstance: Union[int, str]
@@ -1831,6 +1836,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "getJob": ("GET", "/api/jobs/{id}"),
     "deleteJob": ("DELETE", "/api/jobs/{id}"),
     "stopJob": ("POST", "/api/jobs/{id}/stop"),
+    "rerunJob": ("POST", "/api/jobs/{id}/rerun"),
     "getJobLogs": ("GET", "/api/jobs/{id}/logs"),
     "createJobSchedule": ("POST", "/api/job_schedules"),
     "listJobSchedules": ("GET", "/api/job_schedules"),

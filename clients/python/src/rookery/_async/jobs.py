@@ -66,6 +66,11 @@ class AsyncJobs:
         job: str = (await self._connection.call(Request("submitJob", body=body)))["submission_id"]
         return job
 
+    async def rerun(self, id: str) -> str:
+        """Submits the request of a job again, as a new job, and returns its id. The job may have any state."""
+        job: str = (await self._connection.call(Request("rerunJob", {"id": id})))["submission_id"]
+        return job
+
     async def get(self, id: str) -> wire.Job:
         """Returns the record of a job."""
         job: wire.Job = await self._connection.call(Request("getJob", {"id": id}))

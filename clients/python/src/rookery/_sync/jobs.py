@@ -67,6 +67,11 @@ class Jobs:
         job: str = (self._connection.call(Request("submitJob", body=body)))["submission_id"]
         return job
 
+    def rerun(self, id: str) -> str:
+        """Submits the request of a job again, as a new job, and returns its id. The job may have any state."""
+        job: str = (self._connection.call(Request("rerunJob", {"id": id})))["submission_id"]
+        return job
+
     def get(self, id: str) -> wire.Job:
         """Returns the record of a job."""
         job: wire.Job = self._connection.call(Request("getJob", {"id": id}))
