@@ -1,4 +1,4 @@
-import { type CallSpan, readCallSpans, type SpanAttributes } from '../core/call-spans.ts';
+import { type CallSpan, type CallSpans, readCallSpans, type SpanAttributes } from '../core/call-spans.ts';
 import { LIMITS } from '../core/limits.ts';
 import { REDACTED, type Redaction } from './redaction.ts';
 import type { SecretValues } from './secret-values.ts';
@@ -16,17 +16,23 @@ export interface SpanColumnOptions {
  */
 export function toSpansColumn(sent: Buffer | undefined, options: SpanColumnOptions): string {
   if (sent === undefined) return '';
-  const { spans, dropped } = readCallSpans(sent.toString());
+  const { spans, dropped } = shownSpans(sent, options);
   const kept: string[] = [];
   let bytes = 0;
   for (const span of spans) {
-    const json = JSON.stringify(shownSpan(span, options));
+    const json = JSON.stringify(span);
     bytes += Buffer.byteLength(json) + 1;
     if (bytes > LIMITS.callSpansBytes.stored) break;
     kept.push(json);
   }
   const lost = dropped + spans.length - kept.length;
   return kept.length + lost === 0 ? '' : `{"spans":[${kept.join(',')}],"dropped":${lost}}`;
+}
+
+/** Returns the spans of a SPANS frame with hidden values replaced. */
+export function shownSpans(sent: Buffer, options: SpanColumnOptions): CallSpans {
+  const { spans, dropped } = readCallSpans(sent.toString());
+  return { spans: spans.map(span => shownSpan(span, options)), dropped };
 }
 
 function shownSpan(span: CallSpan, { redaction, secrets, hasAttributes }: SpanColumnOptions): CallSpan {

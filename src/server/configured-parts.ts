@@ -17,6 +17,8 @@ import type { Machine } from '../functions/capacity.ts';
 import type { GroupKey } from '../functions/policy.ts';
 import { CallHistory, type CallHistoryOptions } from '../history/call-history.ts';
 import { Redaction } from '../history/redaction.ts';
+import { SecretValues } from '../history/secret-values.ts';
+import { shownSpans } from '../history/span-column.ts';
 import type { TokenVerifier } from '../http/access/credentials.ts';
 import { createLocalTokenVerifier } from '../http/access/credentials.ts';
 import { createJwtVerifier } from '../http/access/jwt.ts';
@@ -31,7 +33,7 @@ import { createObjectStore, type ObjectStore } from '../object-store/object-stor
 import { findNode } from '../runtime/nodes.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import { NO_TRACER, registeredTracer, type Tracer } from '../telemetry/tracer.ts';
+import { NO_TRACER, registeredTracer, type SpanReader, type Tracer } from '../telemetry/tracer.ts';
 import { VERSION } from '../version.ts';
 
 /** Factories of parts from the settings; for server.ts. */
@@ -70,6 +72,15 @@ export function createCallHistory(
     maxBytesPerTenant: tenantMb * MEBIBYTE,
     redaction: new Redaction(redact),
   });
+}
+
+/** Returns what replaces hidden values in the spans of handlers before they leave the service. */
+export function createSpanReader({ history }: Config, secretsOf: CallHistoryOptions['secretsOf']): SpanReader {
+  const redaction = new Redaction(history.redact);
+  return async ({ tenant, json }) => {
+    const secrets = new SecretValues(await secretsOf(tenant));
+    return shownSpans(json, { redaction, secrets, hasAttributes: true });
+  };
 }
 
 /** Returns the domain of the addresses of exposed ports. */

@@ -38,8 +38,9 @@ import { openStores, type StorePlace } from '../storage/stores.ts';
 import type { Stores } from '../storage/stores-contract.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import { createMetrics } from '../telemetry/metrics.ts';
+import { withCallSpans } from '../telemetry/tracer.ts';
 import { VERSION } from '../version.ts';
-import { createCallHistory, createVerifier, openCallBytes, openTracer } from './configured-parts.ts';
+import { createCallHistory, createSpanReader, createVerifier, openCallBytes, openTracer } from './configured-parts.ts';
 import { createEntries } from './entries.ts';
 import { createInstallation } from './installation.ts';
 import { checkOpenFiles, machineSize } from './machine.ts';
@@ -247,9 +248,11 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const ledger = new Ledger({ machine, overcommit: config.overcommit, openCallBytes: openCallBytes(config) });
   const instances = createInstances(config, logger, base, observed.instance);
   const secrets = await createSecrets(config, logger, base);
+  const secretsOf = async (tenant: string) => secrets.knownValues(tenant);
+  const tracer = withCallSpans(base.tracer, createSpanReader(config, secretsOf));
   const callHistory = createCallHistory(config, {
     ...{ database, writes, nodeId, log: logger },
-    secretsOf: tenant => secrets.knownValues(tenant),
+    secretsOf,
     nameOfAgent: async id => {
       const live = instances.live('agent', id);
       // An agent that has failed is not live any more.
@@ -281,7 +284,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     tellStarted = resolve;
   });
   const { frontend, meta } = await createEntries(config, {
-    ...{ ...base, ...owners, instances, registry, secrets, verifier, started, callSink, logger },
+    ...{ ...base, ...owners, instances, registry, secrets, verifier, started, callSink, logger, tracer },
     recordings: callHistory?.recordings ?? null,
     apiKeys: new ApiKeys({ database: stores.database, writes }),
     awsKeys: new AwsKeys({ database: stores.database, writes, root: await readAddressKey(stores.database) }),

@@ -1,7 +1,7 @@
 import { trace } from '@opentelemetry/api';
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base';
-import { afterEach, describe, expect, test } from 'vitest';
-import { createTracer, NO_TRACER, registeredTracer, TraceIds } from './tracer.ts';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { createTracer, NO_TRACER, registeredTracer, runPart, TraceIds, withCallSpans } from './tracer.ts';
 
 const TRACE = '0af7651916cd43dd8448eb211c80319c';
 const TRACE_UUID = '0af76519-16cd-43dd-8448-eb211c80319c';
@@ -77,5 +77,26 @@ describe('spans', () => {
     span?.part({ name: 'start', startMs: 1, endMs: 2 });
     span?.end();
     expect(exporter.getFinishedSpans()).toEqual([]);
+  });
+
+  test('the run of a call is exported with the id of the handler, after the end of its span, also if its spans cannot be read', async () => {
+    const exporter = new InMemorySpanExporter();
+    const ids = new TraceIds();
+    const provider = new BasicTracerProvider({ idGenerator: ids, spanProcessors: [new SimpleSpanProcessor(exporter)] });
+    const reads: Promise<never>[] = [];
+    const tracer = withCallSpans(createTracer(provider, '1', ids), () => {
+      const read = Promise.reject<never>(new Error('no database'));
+      reads.push(read);
+      return read;
+    });
+    const span = tracer.start('call', 'server', undefined, TRACE_UUID);
+    const run = { runMs: 5, endMs: 1_700_000_005_000, requestId: '01234567-89ab-4cde-8f01-23456789abcd' };
+    span?.part(runPart(run, { tenant: 't', json: Buffer.from('{"spans":[]}') }));
+    span?.end();
+    await Promise.allSettled(reads);
+    await vi.waitFor(() => expect(exporter.getFinishedSpans().map(({ name }) => name)).toEqual(['call', 'run']));
+    const [call, ran] = exporter.getFinishedSpans();
+    expect(ran?.spanContext().spanId).toBe('0123456789ab4cde');
+    expect(ran?.parentSpanContext?.spanId).toBe(call?.spanContext().spanId);
   });
 });

@@ -4,9 +4,11 @@ import {
   ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
+  TraceFlags,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
+import type { CallSpan, CallSpans } from '../core/call-spans.ts';
 import { messageOf } from '../core/error.ts';
 import { formatTraceparent, newTraceId, parseTraceparent, randomHex } from './traceparent.ts';
 
@@ -15,7 +17,7 @@ export interface Span {
   /** The header to pass on: it makes later spans children of this one. */
   readonly traceparent: string;
   set(name: string, value: string | number | boolean): void;
-  /** Adds a part that has already ended, with its times. */
+  /** Adds a part that has already ended, with its times; also after the end of the span. */
   part(part: SpanPart): void;
   /** Ends the span. With an error the span is marked as failed. */
   end(error?: unknown): void;
@@ -27,7 +29,23 @@ export interface SpanPart {
   readonly startMs: number;
   readonly endMs: number;
   readonly parts?: readonly SpanPart[];
+  readonly attributes?: Readonly<Record<string, string | number | boolean>>;
+  /** Present when the part has failed. */
+  readonly error?: string;
+  /** Id that the runtime gives to the handler as its span. An SDK of the operator may choose another one. */
+  readonly spanId?: string | undefined;
+  /** Spans of the handler's code, unchecked. `withCallSpans` turns them into parts. */
+  readonly sent?: SentSpans | undefined;
 }
+
+/** JSON of a SPANS frame, and the tenant whose secrets it may contain. */
+export interface SentSpans {
+  readonly tenant: string;
+  readonly json: Buffer;
+}
+
+/** Returns the spans of a handler's code with hidden values replaced. */
+export type SpanReader = (sent: SentSpans) => Promise<CallSpans>;
 
 export interface Tracer {
   /**
@@ -50,7 +68,10 @@ export class TraceIds {
   next: string | null = null;
 
   readonly generateTraceId = (): string => this.next ?? randomHex(16);
-  readonly generateSpanId = (): string => randomHex(8);
+  /** Id of the next span; null: random. */
+  nextSpan: string | null = null;
+
+  readonly generateSpanId = (): string => this.nextSpan ?? randomHex(8);
 }
 
 /**
@@ -68,9 +89,14 @@ export function registeredTracer(version: string): Tracer | undefined {
  */
 export function createTracer(provider: TracerProvider, version: string, ids = new TraceIds()): Tracer {
   const tracer = provider.getTracer(NAME, version);
-  const addPart = (parent: OtelSpan, { name, startMs, endMs, parts }: SpanPart): void => {
+  const addPart = (parent: OtelSpan, { name, startMs, endMs, parts, attributes, error, spanId }: SpanPart): void => {
     const context = trace.setSpan(ROOT_CONTEXT, parent);
-    const span = tracer.startSpan(name, { kind: SpanKind.INTERNAL, startTime: startMs }, context);
+    // `startSpan` reads `ids.nextSpan` synchronously, so no other span can use it.
+    ids.nextSpan = spanId ?? null;
+    const options = { kind: SpanKind.INTERNAL, startTime: startMs, ...(attributes !== undefined && { attributes }) };
+    const span = tracer.startSpan(name, options, context);
+    ids.nextSpan = null;
+    if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR, message: error });
     for (const part of parts ?? []) addPart(span, part);
     span.end(endMs);
   };
@@ -89,6 +115,54 @@ export function createTracer(provider: TracerProvider, version: string, ids = ne
   };
 }
 
+/** Returns a tracer whose spans turn the spans of handlers into parts, as `read` returns them. */
+export function withCallSpans(tracer: Tracer, read: SpanReader): Tracer {
+  return {
+    start(...values) {
+      const span = tracer.start(...values);
+      if (span === null) return null;
+      return {
+        ...span,
+        part(part) {
+          const { sent, ...whole } = part;
+          if (sent === undefined) span.part(part);
+          else {
+            void read(sent).then(
+              ({ spans }) => span.part({ ...whole, parts: partsBelow(spans, null, part.startMs) }),
+              () => span.part(whole),
+            );
+          }
+        },
+      };
+    },
+  };
+}
+
+function partsBelow(spans: readonly CallSpan[], parent: number | null, runStartMs: number): readonly SpanPart[] {
+  const children = [...spans.entries()].filter(([, span]) => span.parent === parent);
+  return children.map(([index, { name, startMicros, micros, attributes, error }]) => ({
+    name,
+    startMs: runStartMs + startMicros / 1000,
+    endMs: runStartMs + (startMicros + micros) / 1000,
+    ...(attributes !== undefined && { attributes }),
+    ...(error !== undefined && { error }),
+    // A parent is before its children, so no span is below itself.
+    parts: partsBelow(spans, index, runStartMs),
+  }));
+}
+
+/** Matches a request id. Runtimes give handlers a span id that consists of its first 16 digits. */
+const REQUEST = /^([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-/;
+
+/** Returns the part of a call in which its handler ran. It has the span id that the handler sees. */
+export function runPart(
+  { runMs, endMs, requestId }: { readonly runMs: number; readonly endMs: number; readonly requestId: string },
+  sent: SentSpans | undefined,
+): SpanPart {
+  const spanId = REQUEST.exec(requestId)?.slice(1).join('');
+  return { name: 'run', startMs: endMs - runMs, endMs, spanId, sent };
+}
+
 const NAME = 'rookery';
 const KINDS = { server: SpanKind.SERVER, client: SpanKind.CLIENT, internal: SpanKind.INTERNAL } as const;
 
@@ -98,7 +172,8 @@ function wrap(span: OtelSpan, addPart: (parent: OtelSpan, part: SpanPart) => voi
     traceparent: formatTraceparent({ traceId, spanId, flags: traceFlags }),
     set: (name, value) => void span.setAttribute(name, value),
     part(part) {
-      if (span.isRecording()) addPart(span, part);
+      // A part may follow the end of its span.
+      if ((traceFlags & TraceFlags.SAMPLED) !== 0) addPart(span, part);
     },
     end(error) {
       if (error !== undefined) {

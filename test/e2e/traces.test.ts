@@ -6,6 +6,12 @@ import { Bed } from './agents.ts';
 const HANDLERS = `
 def seen(event, context):
     return context.traceparent
+def spans(event, context):
+    with context.span('fetch', {'rows': 3, 'password': 'hunter2'}):
+        with context.span('parse'):
+            pass
+    with context.span('save'):
+        raise ValueError('no table')
 def fail(event, context):
     raise ValueError('no')
 `;
@@ -29,7 +35,7 @@ describe('spans', () => {
       OTEL_BSP_SCHEDULE_DELAY: '50',
     };
     bed = await Bed.start({ 'code.py': HANDLERS }, { env });
-    for (const handler of ['seen', 'fail', 'missing']) await register(handler);
+    for (const handler of ['seen', 'spans', 'fail', 'missing']) await register(handler);
   });
   afterAll(async () => {
     await bed?.[Symbol.asyncDispose]();
@@ -71,10 +77,11 @@ describe('spans', () => {
 
     const called = newTrace();
     const { body } = await bed.invoke(id, {}, { headers: { traceparent: traceparentOf(called) } });
-    const ofCall = await spansOf(called, ['invoke agent']);
+    const ofCall = await spansOf(called, ['invoke agent', 'run']);
     expect(ofCall('invoke agent')).toMatchObject({ parentSpanId: CALLERS_SPAN, status: 0 });
-    // The handler's own spans are children of the service's span.
-    expect(body.data).toMatch(new RegExp(`^00-${called}-[0-9a-f]{16}-01$`));
+    // Spans that a library of the handler makes are children of `run`.
+    expect(ofCall('run').parentSpanId).toBe(ofCall('invoke agent').spanId);
+    expect(body.data).toBe(`00-${called}-${ofCall('run').spanId}-01`);
   });
 
   it('spans of a first function call include the stages of the cold start, unlike those of a second call', async () => {
@@ -99,6 +106,27 @@ describe('spans', () => {
     await call('seen', { traceparent: traceparentOf(warm) });
     const second = await spansOf(warm, ['invoke function', 'run']);
     expect(second('run').parentSpanId).toBe(second('invoke function').spanId);
+  });
+
+  it('spans of the code of functions and agents are below run, without hidden values, and marked as failed', async () => {
+    const agent = await bed.create('with-spans', 'code.spans');
+    const [ofFunction, ofAgent] = [newTrace(), newTrace()];
+    // The first call starts an instance.
+    await call('spans');
+    await call('spans', { traceparent: traceparentOf(ofFunction) });
+    await bed.invoke(agent, {}, { headers: { traceparent: traceparentOf(ofAgent) } });
+    for (const [trace, root] of [
+      [ofFunction, 'invoke function'],
+      [ofAgent, 'invoke agent'],
+    ] as const) {
+      const found = await spansOf(trace, [root, 'run', 'fetch', 'parse', 'save']);
+      expect(found('run').parentSpanId).toBe(found(root).spanId);
+      expect(found('fetch')).toMatchObject({ parentSpanId: found('run').spanId, status: 0 });
+      expect(found('fetch').attributes.get('password')).toBe('[redacted]');
+      expect(found('parse').parentSpanId).toBe(found('fetch').spanId);
+      expect(found('save')).toMatchObject({ parentSpanId: found('run').spanId, status: 2 });
+      expect(found('fetch').start).toBeGreaterThanOrEqual(found('run').start);
+    }
   });
 
   it.each(['fail', 'missing'])('spans of a failed call are marked as failed: %s', async name => {

@@ -13,7 +13,7 @@ import { exceededBound, isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
 import type { Call, CallOutcome } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
-import type { Span, Tracer } from '../../telemetry/tracer.ts';
+import { runPart, type Span, type Tracer } from '../../telemetry/tracer.ts';
 import { frontendErrors } from '../errors.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
 import { LIVES_WITH_AGENT } from '../lives-with.ts';
@@ -102,6 +102,10 @@ function invoke(exchange: Exchange, instanceId: string, options: InvokeRouteOpti
         const elapsedMs = performance.now() - startMs;
         const code = outcome.ok ? 'ok' : String(outcome.code);
         invoked(code, elapsedMs / 1000, instanceId);
+        if (span !== null) {
+          const run = { runMs: outcome.runMicros / 1000, endMs: Date.now(), requestId: call.header.requestId };
+          span.part(runPart(run, outcome.spans && { tenant: exchange.tenant, json: outcome.spans }));
+        }
         answer(exchange, outcome, span);
         if (options.callSink.wants(instanceId, outcome.ok, elapsedMs)) {
           record(options.callSink, exchange, instanceId, { call, code, elapsedMs, outcome, error: '' });

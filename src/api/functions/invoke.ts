@@ -14,7 +14,7 @@ import { exceededBound, isJson } from '../../lib/json-bytes.ts';
 import { newRequestId } from '../../lib/random-ids.ts';
 import { checkedOutcome, STREAM_CREDIT_BYTES } from '../../runtime/call.ts';
 import { continueTrace, formatTraceparent } from '../../telemetry/traceparent.ts';
-import type { Span, SpanPart, Tracer } from '../../telemetry/tracer.ts';
+import { runPart, type Span, type SpanPart, type Tracer } from '../../telemetry/tracer.ts';
 import { forwardedHeaders } from '../forwarded-headers.ts';
 import { callsFunctionOf, LIVES_WITH_FUNCTION } from '../lives-with.ts';
 import { FUNCTION_DOCS } from './docs.ts';
@@ -166,7 +166,8 @@ function invoke(exchange: Exchange, urn: string, options: FunctionRoutesOptions)
     result => {
       try {
         if (!wantsStream) answer(exchange, result, placed);
-        if (span !== null) endCallSpan(span, result);
+        if (span !== null)
+          endCallSpan(span, result, { tenant: parseUrn(urn)?.tenant ?? '', requestId: header.requestId });
       } catch (error) {
         exchange.fault(error);
       }
@@ -340,14 +341,21 @@ function readEvent(body: Buffer | undefined): Buffer {
 const MIN_WAIT_MS = 1;
 
 /** Ends the span of a finished call, and adds its stages as parts. */
-export function endCallSpan(span: Span, { outcome, instanceId, timings }: FunctionResult): void {
+export function endCallSpan(
+  span: Span,
+  { outcome, instanceId, timings }: FunctionResult,
+  { tenant, requestId }: { readonly tenant: string; readonly requestId: string },
+): void {
   span.set('rookery.instance_id', instanceId);
-  for (const part of partsOf(timings, Date.now())) span.part(part);
+  const endMs = Date.now();
+  for (const part of partsOf(timings, endMs)) span.part(part);
+  const { spans } = outcome;
+  span.part(runPart({ runMs: timings.runMs, endMs, requestId }, spans && { tenant, json: spans }));
   span.end(outcome.ok ? undefined : String(outcome.code));
 }
 
 /**
- * Returns the stages of a call in their order. The last stage ends at `endMs`.
+ * Returns the stages of a call before `run`, in their order. `run` ends at `endMs`.
  * The start of an instance is a stage with stages of its own.
  */
 export function partsOf({ queueMs, placeMs, startMs, loadMs, runMs }: FunctionResult['timings'], endMs: number) {
@@ -367,6 +375,5 @@ export function partsOf({ queueMs, placeMs, startMs, loadMs, runMs }: FunctionRe
     const load = next('load', loadMs);
     parts.push({ name: 'cold start', startMs: start.startMs, endMs: load.endMs, parts: [start, load] });
   }
-  parts.push(next('run', runMs));
   return parts;
 }
