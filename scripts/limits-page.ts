@@ -23,6 +23,12 @@ const ROWS: {
     'Nested arrays and objects in the state of a durable agent; above it 4007',
     levels => `${levels} levels`,
   ],
+  keepAwakeSeconds: ['`keep_awake` of a durable agent', seconds],
+  alarms: [
+    'Alarms of a durable agent',
+    ({ perAgent, payloadBytes, leastEverySeconds }) =>
+      `${perAgent}; payloads of ${bytes(payloadBytes)}; intervals of at least ${seconds(leastEverySeconds)}`,
+  ],
   variableBytes: [
     'One `NAME=value` of an environment, and one argument of a command; above it 400, on the meta_service 4104',
     value => `${value} bytes`,

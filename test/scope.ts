@@ -121,6 +121,7 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   ],
   'long forms': [
     'test/e2e/agent-lifetimes.test.ts',
+    'test/e2e/alarms.test.ts',
     'test/e2e/call-follow.test.ts',
     'test/e2e/call-recordings.test.ts',
     'test/e2e/call-replay.test.ts',

@@ -16,6 +16,41 @@ export type Initializer = (context: Context) => unknown;
 /** `extendedHandler.pre_stop`: runs once when the instance stops, after the last call. */
 export type PreStop = (context: Context) => unknown;
 
+/** `extendedHandler.sleep`: runs before a durable agent falls asleep, at most 5 s. Its changes are saved. */
+export type Sleep = (context: Context) => unknown;
+
+/** An alarm to set: exactly one of `at`, `after`, `every` and `cron`. */
+export interface Alarm {
+  /** Once: a Date, milliseconds since the epoch, or a text of RFC 3339. */
+  readonly at?: Date | number | string;
+  /** Once, after this many seconds. */
+  readonly after?: number;
+  /** Again and again, after this many seconds, at least 5. */
+  readonly every?: number;
+  /** Again and again, at the times of five fields of cron. */
+  readonly cron?: string;
+  /** The zone of `cron`; default: UTC. */
+  readonly tz?: string;
+  /** Value that the agent gets: JSON of at most 16 KiB. */
+  readonly payload?: unknown;
+  /** Delay in seconds after which the alarm is dropped. */
+  readonly maxLateSeconds?: number;
+}
+
+/** The first parameter of `extendedHandler.alarm`. Without that entry the handler gets `{alarm}`. */
+export interface AlarmEvent<Payload = unknown> {
+  readonly name: string;
+  /** Stays the same over retries. */
+  readonly id: string;
+  readonly payload: Payload;
+  readonly scheduled_at: string;
+  readonly fired_at: string;
+  /** Counts deliveries, from 1. */
+  readonly attempt: number;
+  /** Earlier regular times that were not delivered. */
+  readonly missed: number;
+}
+
 /** The `context` parameter of handlers and hooks. */
 export interface Context {
   /** Id of the request that this call belongs to, in every log. */
@@ -71,6 +106,19 @@ export interface Context {
    * if the agent is not durable.
    */
   save(): Promise<void>;
+  /**
+   * Calls the agent later, also if it sleeps then. The same name replaces an alarm that is set. The alarm is
+   * saved with the call, so a call that fails sets none. Throws if the alarm is wrong, or the agent is not
+   * durable.
+   */
+  setAlarm(name: string, alarm: Alarm): void;
+  /**
+   * Keeps the agent awake until `promise` ends, for `seconds` at most: 1 to 3600, 300 by default. Resolves or
+   * rejects as `promise` does.
+   */
+  keepAwake<T>(promise: Promise<T>, seconds?: number): Promise<T>;
+  /** Cancels an alarm, with the save of the call. Without effect if there is none of this name. */
+  cancelAlarm(name: string): void;
   /** True in the initializer and in the first call after a start with a saved state. */
   readonly isWaking: boolean;
   /** Why the agent was started last; undefined for an agent that is not durable. */

@@ -26,6 +26,11 @@ const MAX_INSERTS = 5;
 /** Interval for polling a create that another node runs. */
 const ELSEWHERE_LOOK_MS = 100;
 
+interface AgentCreatesParts {
+  readonly endReplaced: (id: string) => Promise<void>;
+  readonly makeRoom: () => Promise<boolean>;
+}
+
 /** Creates of agents: decides which create gets a name or an idempotency key, and refuses the others. */
 export class AgentCreates {
   readonly #options: AgentsOptions;
@@ -34,13 +39,16 @@ export class AgentCreates {
   readonly #starts: AgentStarts;
   /** See `Agents.endReplaced`. */
   readonly #endReplaced: (id: string) => Promise<void>;
+  /** See `AgentIdle.makeRoom`. */
+  readonly #makeRoom: () => Promise<boolean>;
 
-  constructor(options: AgentsOptions, starts: AgentStarts, endReplaced: (id: string) => Promise<void>) {
+  constructor(options: AgentsOptions, starts: AgentStarts, { endReplaced, makeRoom }: AgentCreatesParts) {
     this.#options = options;
     this.#instances = options.instances;
     this.#now = options.now ?? Date.now;
     this.#starts = starts;
     this.#endReplaced = endReplaced;
+    this.#makeRoom = makeRoom;
   }
 
   /** Returns the new agent, or the agent that has the idempotency key. */
@@ -78,6 +86,7 @@ export class AgentCreates {
     const identity = { ...identityOf(spec), idempotency, isCandidate: true };
     let isTaken = true;
     try {
+      await this.#findRoom(intent);
       this.#starts.assertMayStart();
       return await this.#starts.operations.run(id, 'create', async signal => {
         isTaken = !(await this.#instances.intend(intent, identity));
@@ -103,6 +112,7 @@ export class AgentCreates {
     const identity = { ...identityOf(spec), idempotency };
     let isTaken = true;
     try {
+      await this.#findRoom(intent);
       this.#starts.assertMayStart();
       return await this.#starts.operations.run(id, 'create', async signal => {
         const secrets = secretsOf(spec.env);
@@ -127,6 +137,11 @@ export class AgentCreates {
     } finally {
       if (isTaken) this.#starts.code.release(ref);
     }
+  }
+
+  /** Puts idle durable agents to sleep until the agent has room, or none is left. */
+  async #findRoom(intent: StoredInstance): Promise<void> {
+    while (!this.#starts.fits(intent) && (await this.#makeRoom()));
   }
 
   #draft(spec: InstanceSpec, { sandbox }: Start): StoredInstance {

@@ -170,7 +170,7 @@ export class AgentIdle {
 
 /** Returns true if an agent is in use now, or was since the last check. */
 function isInUse(live: LiveInstance, use: AgentUse): boolean {
-  return live.inFlight > 0 || use.open > 0 || live.callsBegun !== use.calls;
+  return live.inFlight > 0 || use.open > 0 || live.callsBegun !== use.calls || live.keptAwakeMs > 0;
 }
 
 /** Returns the processor time of an agent until now; undefined: it cannot be read. Never rejects. */

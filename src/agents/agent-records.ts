@@ -4,6 +4,7 @@ import type { Instances } from '../instances/instances.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import { type InstanceRecord, toRecord } from '../instances/rows.ts';
 import type { Database } from '../storage/database.ts';
+import { listNextAlarmTimes } from '../storage/queries/agent-alarms.ts';
 import { listAgentStateSizes } from '../storage/queries/agent-states.ts';
 import { findAgent, listAgents } from '../storage/queries/agents.ts';
 import type { StoredInstance } from '../storage/queries/instances.ts';
@@ -90,10 +91,13 @@ export class AgentRecords {
     if (durable.length === 0) return instances;
     const sizes = await listAgentStateSizes(this.#options.database, durable);
     const known = new Map(sizes.map(size => [size.agentId, size]));
+    const alarms = await listNextAlarmTimes(this.#options.database, durable);
     return instances.map(instance => {
       if (instance.spec.durable === undefined) return instance;
       const { version = 0, bytes = 0, savedAtMs = 0 } = known.get(instance.id) ?? {};
-      return { ...instance, savedState: { version, bytes, savedAtMs } };
+      const nextAlarmAtMs = alarms.get(instance.id);
+      const savedState = { version, bytes, savedAtMs, ...(nextAlarmAtMs !== undefined && { nextAlarmAtMs }) };
+      return { ...instance, savedState };
     });
   }
 

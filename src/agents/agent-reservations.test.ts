@@ -14,7 +14,7 @@ function one() {
     overcommit: { cpu: 1, memory: 1, processes: 1 },
     openCallBytes: new TenantBudget(1024),
   });
-  const reservations = new AgentReservations(new AgentTable(), ledger, PROCESSES);
+  const reservations = new AgentReservations(new AgentTable(), { ledger, maxProcesses: PROCESSES });
   return { ledger, reservations, held: () => ledger.reservations.by.agent };
 }
 const ALL = { cpuMillis: 1000, memoryMb: 128, processes: PROCESSES };

@@ -2,20 +2,28 @@ import type { ServiceError } from '../core/error.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import type { AgentTable } from './agent-table.ts';
+import type { AgentsOptions } from './options.ts';
+import { tooManyAwake } from './refusals.ts';
 
 /** Sandbox of an agent, with its size. */
 type Sized = Pick<StoredInstance, 'id' | 'epoch' | 'cpuMillis' | 'memoryMb'>;
+
+type ReservationOptions = Pick<AgentsOptions, 'ledger' | 'maxProcesses' | 'maxAwake'>;
 
 /** Reservations of agents in the ledger. Each agent counts once, for its newest sandbox. */
 export class AgentReservations {
   readonly #ledger: Ledger;
   readonly #maxProcesses: number;
+  readonly #maxAwake: number;
   readonly #table: AgentTable;
+  /** Number of agents that have a reservation. */
+  #awake = 0;
 
-  constructor(table: AgentTable, ledger: Ledger, maxProcesses: number) {
+  constructor(table: AgentTable, { ledger, maxProcesses, maxAwake = 0 }: ReservationOptions) {
     this.#table = table;
     this.#ledger = ledger;
     this.#maxProcesses = maxProcesses;
+    this.#maxAwake = maxAwake;
   }
 
   /**
@@ -23,14 +31,18 @@ export class AgentReservations {
    * refused.
    */
   refusal(sandbox: Sized): ServiceError | undefined {
-    return this.#table.get(sandbox.id)?.reservation ? undefined : this.#ledger.refusal(this.#sizeOf(sandbox));
+    if (this.#table.get(sandbox.id)?.reservation) return undefined;
+    if (this.#maxAwake > 0 && this.#awake >= this.#maxAwake) return tooManyAwake(this.#maxAwake);
+    return this.#ledger.refusal(this.#sizeOf(sandbox));
   }
 
   reserve({ id, epoch, cpuMillis, memoryMb }: Sized): void {
     const isCounted = this.#table.get(id)?.reservation !== undefined;
     const reservation = { id, epoch, cpuMillis, memoryMb };
     this.#table.set(id, { reservation });
-    if (!isCounted) this.#ledger.reserve('agent', this.#sizeOf(reservation));
+    if (isCounted) return;
+    this.#awake += 1;
+    this.#ledger.reserve('agent', this.#sizeOf(reservation));
   }
 
   /**
@@ -49,6 +61,7 @@ export class AgentReservations {
     const reservation = this.#table.get(id)?.reservation;
     if (reservation === undefined || reservation.epoch > epoch) return;
     this.#table.set(id, { reservation: undefined });
+    this.#awake -= 1;
     this.#ledger.release('agent', this.#sizeOf(reservation));
   }
 

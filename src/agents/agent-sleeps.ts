@@ -1,15 +1,20 @@
-import type { Instance } from '../core/instance.ts';
+import { loggable, messageOf } from '../core/error.ts';
+import type { Instance, InstanceSpec } from '../core/instance.ts';
 import type { Instances } from '../instances/instances.ts';
 import type { LiveInstance } from '../instances/live-instance.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
 import type { InstanceRecord } from '../instances/rows.ts';
 import { pause } from '../lib/backoff.ts';
+import type { Log } from '../lib/log.ts';
+import { newRequestId } from '../lib/random-ids.ts';
 import { type AgentRecords, isDurable } from './agent-records.ts';
 import type { AgentStarts } from './agent-starts.ts';
 import type { SleepRequest } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { InUse, isBeing, notDurable, notRunning, serverStopping } from './refusals.ts';
 
+/** Time of the sleep entry. */
+const ENTRY_MS = 5_000;
 /** Pause between two looks at the uses of an agent whose sleep waits for their end. */
 const LOOK_AGAIN_MS = 50;
 
@@ -28,11 +33,13 @@ export interface AgentSleepsParts {
 export class AgentSleeps {
   readonly #instances: Instances;
   readonly #now: () => number;
+  readonly #log: Log;
   readonly #parts: AgentSleepsParts;
 
   constructor(options: AgentsOptions, parts: AgentSleepsParts) {
     this.#instances = options.instances;
     this.#now = options.now ?? Date.now;
+    this.#log = options.log;
     this.#parts = parts;
   }
 
@@ -104,10 +111,11 @@ export class AgentSleeps {
     const { id, tenant } = record;
     const { starts, records, storeLog, stopped } = this.#parts;
     try {
+      const lateCalls = isForced ? 0 : await this.#runEntry(record);
       await this.#instances.sleep(record, {
         sleptAtMs: this.#now(),
         assertIdle: () => {
-          if (!isForced) this.#assertIdle(record);
+          if (!isForced) this.#assertIdle(record, lateCalls);
         },
         stopped: storeLog,
       });
@@ -118,25 +126,54 @@ export class AgentSleeps {
     return await records.get(tenant, id);
   }
 
-  #assertIdle({ id, status }: InstanceRecord): void {
+  /**
+   * Runs the sleep entry of an agent that is idle. Its failure does not keep the agent awake. Returns the
+   * number of its calls that may still run.
+   */
+  async #runEntry(record: InstanceRecord): Promise<number> {
+    const { id, spec } = record;
+    const live = this.#instances.live('agent', id);
+    if (live === undefined || (JSON.parse(spec) as InstanceSpec).durable?.entries?.sleep === undefined) return 0;
+    this.#assertIdle(record);
+    const requestId = newRequestId();
+    const header = { traceId: requestId, traceparent: '', requestId, entry: 'sleep' } as const;
+    try {
+      const outcome = await live.call({ header, body: Buffer.from('null'), timeoutMs: ENTRY_MS });
+      if (!outcome.ok) this.#log.warn({ instanceId: id, reason: loggable(outcome.text) }, 'sleep entry failed');
+      return 0;
+    } catch (error) {
+      this.#log.warn({ instanceId: id, reason: messageOf(error) }, 'sleep entry did not end');
+      return 1;
+    }
+  }
+
+  /** Fails if anything uses the agent, in addition to `ownCalls` calls. */
+  #assertIdle({ id, status }: InstanceRecord, ownCalls = 0): void {
     if (status === 'PAUSED') return;
     if (this.#instances.live('agent', id) === undefined) throw notRunning(id);
-    const because = this.#usesOf(id);
+    const because = this.#usesOf(id, ownCalls);
     if (because.length > 0) throw new InUse(id, because);
   }
 
   /** Returns the uses of an agent as `awake_because` names them; none if it does not run. */
-  #usesOf(id: string): readonly string[] {
+  #usesOf(id: string, ownCalls = 0): readonly string[] {
     const live = this.#instances.live('agent', id);
     if (live === undefined) return [];
     // Code may save at any time, so an agent that saves again counts as used.
     const saves = live.saving === undefined ? 0 : 1;
     const accesses = this.#parts.openAccesses(id);
-    return [countOf('call', live.inFlight), countOf('access', accesses), countOf('save', saves)].flat();
+    const keptSeconds = Math.ceil(live.keptAwakeMs / 1000);
+    const kept = keptSeconds === 0 ? [] : [`keep_awake ${keptSeconds} s`];
+    return [
+      countOf('call', live.inFlight - ownCalls),
+      countOf('access', accesses),
+      countOf('save', saves),
+      kept,
+    ].flat();
   }
 }
 
 /** Returns a use as `awake_because` names it; nothing if there is none. */
 function countOf(use: string, count: number): readonly string[] {
-  return count === 0 ? [] : [`${use} ${count}`];
+  return count <= 0 ? [] : [`${use} ${count}`];
 }

@@ -31,11 +31,16 @@ export class AgentStarts {
   readonly #options: AgentsOptions;
   #isStopping = false;
 
-  constructor(options: AgentsOptions) {
+  /** `alarmsChanged` is called after a save that has changed alarms. */
+  constructor(options: AgentsOptions, alarmsChanged: () => void) {
     this.#options = options;
     this.code = new AgentCode(this.table, options.packages ?? null, options.log, options.layers ?? null);
-    this.states = new AgentStates({ ...options, succeeded: id => this.table.set(id, { quickEnds: undefined }) });
-    this.reservations = new AgentReservations(this.table, options.ledger, options.maxProcesses);
+    this.states = new AgentStates({
+      ...options,
+      succeeded: id => this.table.set(id, { quickEnds: undefined }),
+      alarmsChanged,
+    });
+    this.reservations = new AgentReservations(this.table, options);
     this.operations = new Operations(this.table, id => options.instances.lock(id));
   }
 

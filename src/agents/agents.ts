@@ -9,6 +9,7 @@ import { type Call, waitedSince, withinTimeOf } from '../runtime/call.ts';
 import type { SandboxAccess } from '../sandbox/access.ts';
 import type { ExecRequest, ExecResult, LogChunks, LogRequest, SandboxStats } from '../sandbox/driver.ts';
 import { findAgentIds, listAgentsWithSandbox, listSandboxIds } from '../storage/queries/agents.ts';
+import { AgentAlarms } from './agent-alarms.ts';
 import { AgentCreates } from './agent-creates.ts';
 import { AgentDeletes } from './agent-deletes.ts';
 import { AgentExpiries } from './agent-expiries.ts';
@@ -30,6 +31,7 @@ import type {
 } from './contract.ts';
 import type { AgentsOptions } from './options.ts';
 import { PolicyRestarts } from './policy-restarts.ts';
+import { logOf } from './previous-logs.ts';
 import {
   deletedMeanwhile,
   instanceFailed,
@@ -39,6 +41,7 @@ import {
   noSandbox,
   notRunning,
   serverStopping,
+  startsAgain,
 } from './refusals.ts';
 import { AgentWakes, type Reached, type Use } from './wakes.ts';
 
@@ -61,13 +64,17 @@ export class Agents implements AgentInstances {
   readonly #policy: PolicyRestarts;
   readonly #wakes: AgentWakes;
   readonly #sleeps: AgentSleeps;
+  readonly alarms: AgentAlarms;
 
   constructor(options: AgentsOptions) {
     this.#options = options;
     this.#instances = options.instances;
-    this.#starts = new AgentStarts(options);
+    this.#starts = new AgentStarts(options, () => this.alarms.look());
     this.#records = new AgentRecords(options);
-    this.#creates = new AgentCreates(options, this.#starts, id => this.endReplaced(id));
+    this.#creates = new AgentCreates(options, this.#starts, {
+      endReplaced: id => this.endReplaced(id),
+      makeRoom: () => this.#idle.makeRoom(),
+    });
     this.#restarts = new AgentRestarts(options, this.#starts, this.#records, {
       cancelPolicy: id => this.#policy.cancel(id),
       makeRoom: () => this.#idle.makeRoom(),
@@ -78,24 +85,20 @@ export class Agents implements AgentInstances {
       maxWaitingCalls: options.maxWaitingCalls,
       bytes: options.ledger.openCallBytes,
     });
+    const live = (id: string) => this.#instances.live('agent', id);
+    const common = { ...options, table: this.#starts.table, now: options.now ?? Date.now, live };
     this.#policy = new PolicyRestarts({
-      ...options,
-      table: this.#starts.table,
-      now: options.now ?? Date.now,
+      ...common,
       restart: record => this.#restart(record.id, { planned: record }),
       isBusy: id => this.#starts.operations.of(id) !== undefined,
       refusal: () => this.#starts.refusal(),
     });
     this.#expiries = new AgentExpiries({
-      ...options,
-      table: this.#starts.table,
-      now: options.now ?? Date.now,
+      ...common,
       expire: agent => this.#expire(agent),
     });
     this.#idle = new AgentIdle({
-      ...options,
-      table: this.#starts.table,
-      live: id => this.#instances.live('agent', id),
+      ...common,
       expire: async id => {
         const record = await this.#records.find(id);
         if (record === null) return;
@@ -111,11 +114,16 @@ export class Agents implements AgentInstances {
       stopped: id => this.#idle.cancel(id),
     });
     this.#wakes = new AgentWakes({
+      ...common,
       starts: this.#starts,
       records: this.#records,
-      live: id => this.#instances.live('agent', id),
       restart: (id, reason) => this.#restart(id, { reason }),
-      now: options.now ?? Date.now,
+    });
+    this.alarms = new AgentAlarms({
+      ...common,
+      records: this.#records,
+      start: (tenant, id) => this.#running(tenant, id, { reason: 'alarm' }),
+      invoke: (tenant, id, call) => this.invoke(tenant, id, call),
     });
     this.#instances.registerOwner('agent', {
       limiter: this.#limiter,
@@ -134,6 +142,7 @@ export class Agents implements AgentInstances {
       reconciled: async () => {
         await this.#policy.resume();
         await this.#expiries.resume();
+        this.alarms.start();
       },
     });
   }
@@ -170,6 +179,7 @@ export class Agents implements AgentInstances {
     this.#policy.close();
     this.#expiries.close();
     this.#idle.close();
+    this.alarms.close();
     this.#starts.stop();
     const unanswered = await this.#instances.stopAdoptions('agent');
     await Promise.all([this.#starts.operations.allEnded(), this.#limiter.idle(graceMs)]);
@@ -281,6 +291,7 @@ export class Agents implements AgentInstances {
 
   async resume(tenant: string, id: string, change?: ExpiryChange): Promise<ResumedInstance> {
     const resumed = await this.#pauses.resume(tenant, id);
+    this.alarms.look();
     const instance = await this.#records.get(tenant, id);
     this.#expiries.schedule(instance);
     return { instance: change === undefined ? instance : await this.setExpiry(tenant, id, change), resumed };
@@ -432,15 +443,6 @@ export class Agents implements AgentInstances {
   }
 }
 
-/** Yields the kept log of a sleeping agent, which has no other. */
-async function* logOf(text: string): AsyncGenerator<Buffer> {
-  if (text !== '') yield Buffer.from(text);
-}
-
 function fail(error: ServiceError): never {
   throw error;
-}
-
-function startsAgain(atMs: number): string {
-  return atMs === 0 ? '' : `; its restart policy starts it again at ${new Date(atMs).toISOString()}`;
 }

@@ -1,3 +1,4 @@
+import type { Alarm } from '../core/alarm.ts';
 import type { ServiceError } from '../core/error.ts';
 import type { Instance, InstanceSpec, InstanceStatus, Labels } from '../core/instance.ts';
 import type { ServerTiming } from '../lib/server-timing.ts';
@@ -115,6 +116,9 @@ export interface AgentInstances {
    */
   wake(tenant: string, id: string): Promise<WokenInstance>;
 
+  /** The alarms of durable instances. */
+  readonly alarms: AgentAlarmStore;
+
   /** Returns the log of the sandbox, also for a FAILED instance, whose logs are kept until it is deleted. */
   logs(tenant: string, id: string, request: LogRequest, signal: AbortSignal): Promise<LogChunks>;
 
@@ -123,6 +127,21 @@ export interface AgentInstances {
    * kept.
    */
   previousLog(tenant: string, id: string, run: number, tail: number | null): Promise<string>;
+}
+
+/**
+ * The alarms of durable instances. Each method fails with `not_found` like `AgentInstances.get`.
+ */
+export interface AgentAlarmStore {
+  /** Returns the alarms of an instance by name. */
+  list(tenant: string, id: string): Promise<readonly Alarm[]>;
+  /**
+   * Sets an alarm, and replaces the one of this name. Fails with `failed_precondition` if the instance is not
+   * durable or would have too many.
+   */
+  set(tenant: string, id: string, alarm: Alarm): Promise<void>;
+  /** Cancels an alarm. Fails with `not_found` if there is none of this name. */
+  cancel(tenant: string, id: string, name: string): Promise<void>;
 }
 
 export interface CreateInstance {

@@ -28,6 +28,8 @@ export interface AgentsOptions extends SandboxRules {
   readonly previousLogs?: PreviousLogs;
   /** Counts restarts by policies. */
   readonly restarted?: (outcome: 'restarted' | 'failed') => void;
+  /** Counts alarms that were not delivered as planned. */
+  readonly alarmMissed?: (outcome: 'failed' | 'skipped' | 'dropped') => void;
   /** Places of code packages. Absent: there are no code packages. */
   readonly packages?: PackageDirectories;
   /** Places of dependency layers. Absent: dependencies are not installed. */
@@ -42,6 +44,8 @@ export interface AgentsOptions extends SandboxRules {
   readonly now?: () => number;
   /** Most waiting calls of one agent. */
   readonly maxWaitingCalls: number;
+  /** Most agents that have a sandbox. Absent or 0: as many as the machine has capacity for. */
+  readonly maxAwake?: number;
   /** Most creates and restarts at the same time. */
   readonly maxStarting: number;
 }

@@ -93,3 +93,8 @@ async function lastOf(chunks: AsyncIterable<Buffer>): Promise<Buffer> {
 function orAbsent(error: unknown): void {
   if (!isAbsent(error)) throw error;
 }
+
+/** Yields a kept log, as drivers yield the log of a sandbox. */
+export async function* logOf(text: string): AsyncGenerator<Buffer> {
+  if (text !== '') yield Buffer.from(text);
+}

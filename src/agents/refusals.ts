@@ -18,7 +18,17 @@ export const instanceFailed = (id: string, reason: string) =>
     `instance not found: ${id}: it is FAILED${reason === '' ? '' : ` (${reason})`}; POST /api/agent/${id}/restart (rookery agent restart) starts it again`,
   );
 
+/** Returns when a restart policy starts a FAILED agent, as the end of a sentence; `''`: it does not. */
+export const startsAgain = (atMs: number) =>
+  atMs === 0 ? '' : `; its restart policy starts it again at ${new Date(atMs).toISOString()}`;
+
 export const tooManyStarting = () => resourceExhausted('too many instances are starting', { retryAfterSeconds: 1 });
+
+/** Refuses to start one more agent than `agents.maxAwake`. */
+export const tooManyAwake = (most: number) =>
+  resourceExhausted(`${most} agents are awake already (agents.maxAwake), and none of them can sleep now`, {
+    retryAfterSeconds: 1,
+  });
 
 export const serverStopping = () => unavailable('the server is stopping');
 
@@ -59,9 +69,14 @@ export const startsLater = (id: string, reason: string, seconds: number) =>
 export const endsAgain = (times: number, reason: string) =>
   `it has ended ${times} times in a row within 60 s of its start (${reason})`;
 
-/** Refuses to put an agent without saved state to sleep. */
+/** Refuses to cancel an alarm that does not exist. */
+export const noAlarm = (id: string, name: string) => notFound(`instance ${id} has no alarm ${name}`);
+
+/** Refuses to put an agent without saved state to sleep, or to set an alarm of it. */
 export const notDurable = (id: string) =>
-  failedPrecondition(`instance ${id} is not durable: only an agent that was created with "durable" sleeps`);
+  failedPrecondition(
+    `instance ${id} is not durable: only an agent that was created with "durable" sleeps and has alarms`,
+  );
 
 /** Refuses to put an agent to sleep that is in use. `because`: its uses. */
 export class InUse extends ServiceError {

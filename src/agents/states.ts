@@ -1,3 +1,4 @@
+import type { AlarmChange } from '../core/alarm.ts';
 import { messageOf, StateUnsaved } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -14,6 +15,8 @@ import type { DurableWrites } from '../storage/writes/durable.ts';
 export interface AgentStatesOptions {
   /** Called at the first successful call of a sandbox. */
   readonly succeeded?: (id: string) => void;
+  /** Called after a save that has changed alarms. */
+  readonly alarmsChanged?: () => void;
   readonly database: Database;
   /** Absent: each write is a transaction of the database. */
   readonly writes?: Pick<DurableWrites, 'write'>;
@@ -47,6 +50,7 @@ export class AgentStates {
       version,
       schema: durable.schema,
       maxStateBytes: LIMITS.stateBytes,
+      ...(durable.entries && { entries: durable.entries }),
       wake: {
         reason: epoch === 1 ? 'created' : reason,
         count: epoch - 1,
@@ -61,11 +65,14 @@ export class AgentStates {
   saverOf({ id, epoch, spec }: Pick<StoredInstance, 'id' | 'epoch' | 'spec'>, version: number): AgentSaver | undefined {
     const schema = durableOf(spec)?.schema;
     if (schema === undefined) return undefined;
-    const { database, writes = inDatabase(database), nodeId, now = Date.now, succeeded } = this.#options;
+    const { database, writes = inDatabase(database), nodeId, now = Date.now, succeeded, alarmsChanged } = this.#options;
     return new Saver(version, {
-      write: async (state, next) => {
-        const row = { version: next, schema, bytes: Buffer.byteLength(state), state, saved_at_ms: now() };
-        return await writes.write(saveAgentState, { id, epoch, nodeId }, row);
+      write: async (state, next, alarms) => {
+        const row =
+          state === null ? null : { version: next, schema, bytes: Buffer.byteLength(state), state, saved_at_ms: now() };
+        const isWritten = await writes.write(saveAgentState, { id, epoch, nodeId }, row, alarms);
+        if (alarms.length > 0) alarmsChanged?.();
+        return isWritten;
       },
       succeeded: () => succeeded?.(id),
     });
@@ -86,7 +93,7 @@ function durableOf(spec: string): InstanceSpec['durable'] {
 
 interface SaverParts {
   /** Returns false if the agent has another sandbox by now. */
-  readonly write: (state: string, version: number) => Promise<boolean>;
+  readonly write: (state: string | null, version: number, alarms: readonly AlarmChange[]) => Promise<boolean>;
   /** Called once, at the first successful call. */
   readonly succeeded: () => void;
 }
@@ -98,8 +105,12 @@ interface SaverParts {
 class Saver implements AgentSaver, StateSaver {
   readonly #parts: SaverParts;
   #hasSucceeded = false;
+  /** `performance.now()` until which code keeps the agent awake. */
+  #awakeUntilMs = 0;
   #version: number;
-  #latest = '';
+  /** Document of the next write; null: it has not changed. */
+  #latest: string | null = null;
+  #alarms: readonly AlarmChange[] = [];
   #writing: Promise<void> | undefined;
   #next: Promise<void> | undefined;
   #failure: StateUnsaved | undefined;
@@ -122,8 +133,18 @@ class Saver implements AgentSaver, StateSaver {
     return (this.#next ?? this.#writing)?.catch(() => undefined);
   }
 
+  get keptAwakeMs(): number {
+    return Math.max(0, this.#awakeUntilMs - performance.now());
+  }
+
+  keepAwake(seconds: number): void {
+    this.#awakeUntilMs = performance.now() + Math.min(seconds, LIMITS.keepAwakeSeconds) * 1000;
+  }
+
   bind(channel: Channel, reset: (why: string) => void): void {
     this.#reset = reset;
+    const { keepAwakeSeconds } = channel.hello;
+    if (keepAwakeSeconds !== undefined) this.keepAwake(keepAwakeSeconds);
     channel.saveTo(this);
   }
 
@@ -143,10 +164,13 @@ class Saver implements AgentSaver, StateSaver {
     this.#reset(why);
   }
 
-  save(state: string): Promise<void> {
+  save(state: string | null, alarms: readonly AlarmChange[]): Promise<void> {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
-    this.#version += 1;
-    this.#latest = state;
+    if (state !== null) {
+      this.#version += 1;
+      this.#latest = state;
+    }
+    if (alarms.length > 0) this.#alarms = [...this.#alarms, ...alarms];
     if (this.#writing === undefined) return this.#startWrite();
     this.#next ??= this.#writing.then(() => {
       this.#next = undefined;
@@ -164,8 +188,12 @@ class Saver implements AgentSaver, StateSaver {
   }
 
   async #saveLatest(): Promise<void> {
+    const state = this.#latest;
+    const alarms = this.#alarms;
+    this.#latest = null;
+    this.#alarms = [];
     try {
-      if (await this.#parts.write(this.#latest, this.#version)) return;
+      if (await this.#parts.write(state, this.#version, alarms)) return;
       this.#fail('the agent has another sandbox by now');
     } catch (error) {
       this.#fail(messageOf(error));

@@ -214,6 +214,14 @@ export const SERVICE_SETTINGS = {
     doc: 'How many calls may wait for one agent. Further calls are refused with 429.',
     example: '100',
   }),
+  'agents.maxAwake': integer({
+    default: 0,
+    min: 0,
+    max: 1_000_000,
+    unit: 'agents',
+    doc: 'How many agents of a node may have a sandbox. For one more, the durable agent that is idle longest falls asleep; without one the create or call is refused with 429. 0: as many as the machine has room for.',
+    example: '300',
+  }),
   maxOpenCallMb: integer({
     default: 256,
     min: 8,

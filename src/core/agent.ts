@@ -1,7 +1,7 @@
 import { addressProblem, EXPOSE, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
-import { type Durable, durable, withSleep } from './durable.ts';
+import { type Durable, type DurableEntries, durable, entriesOf, withSleep } from './durable.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
@@ -56,6 +56,8 @@ export interface AgentFunction {
   readonly handler: string;
   readonly initializer: string;
   readonly preStop: string;
+  /** Functions for a durable agent. Absent: there are none. */
+  readonly entries?: DurableEntries;
   readonly imageUrl: string;
   readonly user: string;
   readonly ports: readonly PortSpec[];
@@ -111,6 +113,8 @@ const rootfs = object({
 const extendedHandler = object({
   initializer: optional(text(), '', '`module.function`, once at the start.'),
   pre_stop: optional(text(), '', '`module.function`, once at the end.'),
+  alarm: optional(text(), '', '`module.function`, for each alarm of a durable agent; without it the handler.'),
+  sleep: optional(text(), '', '`module.function`, before a durable agent falls asleep; at most 5 s.'),
 });
 
 const runtimeSpec = object(
@@ -122,7 +126,7 @@ const runtimeSpec = object(
     handler: optional(text(), '', '`module.function`'),
     httpProfile: optional(httpProfileName, '', HTTP_PROFILE_DOC),
     dependencies: optional(dependencyMode, '', DEPENDENCIES_DOC),
-    extendedHandler: optional(extendedHandler, { initializer: '', pre_stop: '' }),
+    extendedHandler: optional(extendedHandler, { initializer: '', pre_stop: '', alarm: '', sleep: '' }),
     cpu: optional(integer(LIMITS.cpuMillis), LIMITS.cpuMillis.default, '1/1000 core'),
     memory: optional(integer(LIMITS.memoryMb), LIMITS.memoryMb.default, 'MB'),
   },
@@ -283,6 +287,7 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, default
   const { user, ports } = files.read('user', 'ports');
   const parsedPorts = parsePorts(ports, files.at('ports'));
   const { cpu, memory } = spec.read('cpu', 'memory');
+  const entries = entriesOf(first.extendedHandler);
   return {
     functionName: '',
     functionVersion: '',
@@ -295,6 +300,7 @@ function readRuntimeSpec(spec: Form<ValueOf<typeof runtimeSpec.fields>>, default
     handler: first.handler,
     initializer: first.extendedHandler.initializer,
     preStop: first.extendedHandler.pre_stop,
+    ...(entries && { entries }),
     imageUrl: imageurl,
     user,
     ports: parsedPorts,
@@ -313,6 +319,11 @@ function resolveSpec(
   fn: AgentFunction,
   { defaultSandboxType }: ExecutorDefaults,
 ): InstanceSpec {
+  const { entries } = fn;
+  if (entries && !request.durable) {
+    const [name] = Object.keys(entries);
+    throw invalidRequest(`invalid request body: runtime_spec.extendedHandler.${name} needs durable`);
+  }
   const sandboxType = fn.sandboxType === '' ? defaultSandboxType : fn.sandboxType;
   const hasImage = runsImages(sandboxType);
   return {
@@ -340,7 +351,7 @@ function resolveSpec(
     concurrency: 1,
     ...(fn.dependencies && { dependencies: fn.dependencies }),
     ...(request.restartPolicy && { restartPolicy: request.restartPolicy }),
-    ...(request.durable && { durable: request.durable }),
+    ...(request.durable && { durable: { ...request.durable, ...(entries && { entries }) } }),
     ...(request.labels && { labels: request.labels }),
     ...(request.ttlMs && { ttlMs: request.ttlMs }),
     ...(request.idleMs && { idleMs: request.idleMs }),

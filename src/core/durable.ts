@@ -9,6 +9,16 @@ export interface Durable {
   readonly schema: number;
   /** Time without use after which the agent sleeps. 0 or absent: it sleeps only on request. */
   readonly sleepMs?: number;
+  /** Functions in addition to the handler. Absent: there are none. */
+  readonly entries?: DurableEntries;
+}
+
+/** Functions of the code of a durable agent, each as `module.function`; absent: there is none. */
+export interface DurableEntries {
+  /** Gets the alarms instead of the handler. */
+  readonly alarm?: string;
+  /** Runs before the agent falls asleep. */
+  readonly sleep?: string;
 }
 
 /** Default of `sleep_after_seconds`. */
@@ -73,6 +83,12 @@ export function withSleep(durable: Durable, idleMs: number | undefined): Durable
       'invalid request body: durable.sleep_after_seconds and idle_seconds exclude each other; leave out one of them',
     );
   return { ...durable, sleepMs: 0 };
+}
+
+/** Returns the entries that a request names; undefined: it names none. */
+export function entriesOf({ alarm, sleep }: Required<DurableEntries>): DurableEntries | undefined {
+  if (alarm === '' && sleep === '') return undefined;
+  return { ...(alarm !== '' && { alarm }), ...(sleep !== '' && { sleep }) };
 }
 
 /** Returns warnings about the members of `durable` in the body of a create that have no effect yet. */

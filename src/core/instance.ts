@@ -157,6 +157,8 @@ export interface SavedState {
   readonly bytes: number;
   /** 0: nothing was saved. */
   readonly savedAtMs: number;
+  /** Time of the next delivery of an alarm. Absent: there is none. */
+  readonly nextAlarmAtMs?: number;
 }
 
 /** A driver's facts about a sandbox that it started. Plain JSON, stored with the record. */

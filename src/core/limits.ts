@@ -18,6 +18,10 @@ export const LIMITS = {
   /** JSON of the state of a durable agent. */
   stateBytes: 1024 * 1024,
   stateLevels: 64,
+  /** Longest time for which the code of a durable agent keeps it awake at once. */
+  keepAwakeSeconds: 3600,
+  /** Alarms of a durable agent. */
+  alarms: { perAgent: 100, payloadBytes: 16 * 1024, leastEverySeconds: 5, longestSeconds: 10 * 365 * 24 * 60 * 60 },
   /** D: digits of a number in an event and in a result. */
   jsonNumberDigits: 4300,
   /**

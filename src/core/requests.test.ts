@@ -128,7 +128,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
         handler: 'h.f',
         httpProfile: 'http',
         dependencies: 'auto',
-        extendedHandler: { initializer: 'i', pre_stop: 'p' },
+        extendedHandler: { initializer: 'i', pre_stop: 'p', alarm: '', sleep: '' },
         cpu: 5,
         memory: 64,
       },

@@ -48,11 +48,13 @@ describe('every entry', () => {
     );
     expect(operations.sort()).toEqual([
       'delete /api/agent/{instanceId}',
+      'delete /api/agent/{instanceId}/alarms/{name}',
       'delete /api/agent/{instanceId}/files',
       'delete /api/e2b/keys/{id}',
       'delete /serverless/v1/http/{*}',
       'get /api/agent',
       'get /api/agent/{instanceId}',
+      'get /api/agent/{instanceId}/alarms',
       'get /api/agent/{instanceId}/exec',
       'get /api/agent/{instanceId}/files/download',
       'get /api/agent/{instanceId}/files/list',
@@ -87,6 +89,7 @@ describe('every entry', () => {
       'post /api/agent/{instanceId}/wake',
       'post /api/e2b/keys',
       'post /serverless/v1/http/{*}',
+      'put /api/agent/{instanceId}/alarms/{name}',
       'put /api/agent/{instanceId}/ttl',
       'put /serverless/v1/http/{*}',
     ]);

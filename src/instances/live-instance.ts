@@ -115,6 +115,11 @@ export class LiveInstance {
     return this.#saver?.saving;
   }
 
+  /** Returns the time from now during which code keeps a durable agent awake, milliseconds. */
+  get keptAwakeMs(): number {
+    return this.#saver?.keptAwakeMs ?? 0;
+  }
+
   /** Returns the number of calls that the instance has taken in this process. */
   get callsBegun(): number {
     return this.#callsBegun;

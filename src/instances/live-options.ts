@@ -14,6 +14,8 @@ export interface AgentSaver {
   bind(channel: Channel, reset: (why: string) => void): void;
   /** Resolves when every accepted save was tried; undefined: none is pending. Never rejects. */
   readonly saving: Promise<void> | undefined;
+  /** Time from now during which code keeps the agent awake, milliseconds. */
+  readonly keptAwakeMs: number;
   /** Returns true if the runtime has the saved state and no other. */
   agrees(hello: Channel['hello']): Promise<boolean>;
 }

@@ -98,7 +98,7 @@ export const MONOTONIC_MS = Number(process.hrtime.bigint()) / 1e6 - performance.
 
 type SentHeader = Call['header'];
 /** Fields that few calls have. The check below proves that the list is complete. */
-const RARE_FIELDS = ['sessionId', 'stream', 'credit'] as const satisfies readonly (keyof SentHeader)[];
+const RARE_FIELDS = ['sessionId', 'entry', 'stream', 'credit'] as const satisfies readonly (keyof SentHeader)[];
 type UsualField = 'traceId' | 'traceparent' | 'requestId' | 'headers';
 type Missing = Exclude<keyof SentHeader, UsualField | (typeof RARE_FIELDS)[number]>;
 /** Fails to compile when a field is in neither list. */

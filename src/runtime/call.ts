@@ -1,3 +1,4 @@
+import type { AlarmChange } from '../core/alarm.ts';
 import { USER_CODES } from '../core/codes.ts';
 import { deadlineExceeded, type ServiceError, unavailable } from '../core/error.ts';
 import type { CallSignal } from '../lib/call-signal.ts';
@@ -13,6 +14,8 @@ export interface Call {
   readonly timeoutMs: number;
   /** The part of `timeoutMs` that had passed before this call, in whole milliseconds. Absent: none. */
   readonly waitedMs?: number;
+  /** Returns the changes of alarms to save with the call if it succeeds. Only of an alarm's call. */
+  readonly settles?: () => readonly AlarmChange[];
   /** False: a sleeping agent stays asleep, and the call fails. Absent: the call wakes it. */
   readonly mayWake?: boolean;
   /**
@@ -120,10 +123,12 @@ export interface StateSaver {
   /** Resolves when every save that was accepted is on disk; undefined: all are. */
   readonly pending: Promise<void> | undefined;
   /**
-   * Saves a document. Resolves when it is on disk. Rejects with `StateUnsaved` if it could not be saved; the
-   * agent is reset then.
+   * Saves a document (null: it has not changed) with changes of alarms. Resolves when all is on disk. Rejects
+   * with `StateUnsaved` if it could not be saved; the agent is reset then.
    */
-  save(state: string): Promise<void>;
+  save(state: string | null, alarms: readonly AlarmChange[]): Promise<void>;
+  /** Keeps the agent awake for this long from now. Replaces the time that was given before. */
+  keepAwake(seconds: number): void;
   /** Records that a call has succeeded. */
   succeeded(): void;
   /** Ends the sandbox, whose state is another than the saved one. */

@@ -229,6 +229,7 @@ export class Channel {
         return reject(invalidRequest(`headers of ${headerBytes} bytes exceed the limit of ${MAX_CALL_HEADER_BYTES}`));
       const callId = this.#pending.nextId(this.#isAbandoned);
       this.#pending.add(new OpenCall(callId, call, this.#owner, resolve, reject));
+      if (call.settles !== undefined) this.#saves?.expect(callId, call.settles);
       this.#batch.add(callId, header, headerBytes, call.body);
       // An interrupt before the call was sent found no listener.
       if (call.signal?.reason === 'interrupt') this.#cancel(callId, 'interrupt');
@@ -346,12 +347,11 @@ export class Channel {
 
   /**
    * Admits only frames that answer a request. A runtime can thus send no more than was requested.
-   * Before the first call, only answers to INIT and STOP are admitted. Payloads for abandoned calls are
-   * dropped.
+   * Before the first call, only answers to INIT and STOP are admitted. Drops payloads of abandoned calls.
    */
   #admitData(type: number, callId: number, payloadBytes: number): boolean {
     checkSize(type, payloadBytes);
-    const isSave = type === FRAME.SAVE && this.#saves !== undefined;
+    const isSave = (type === FRAME.SAVE || (type === FRAME.KEEP_AWAKE && callId === 0)) && this.#saves !== undefined;
     if (callId === 0) {
       if ((type === FRAME.INIT_OK || type === FRAME.ERROR) && this.#inits > 0) return true;
       if ((type === FRAME.STOPPED && this.#stopsOverData) || isSave) return true;
@@ -367,8 +367,8 @@ export class Channel {
   }
 
   #onDataFrame({ type, callId, payload }: Frame): void {
-    if (type === FRAME.SAVE) {
-      this.#saves?.receive(callId, payload, this.#abandoned.has(callId));
+    if (type === FRAME.SAVE || type === FRAME.KEEP_AWAKE) {
+      this.#saves?.receive({ type, callId, payload }, this.#abandoned.has(callId));
       return;
     }
     if (callId === 0) {

@@ -39,6 +39,9 @@ const RESULT_HEAD_BYTES = 4;
 /** Flags, and the length of the alarms. */
 export const SAVE_HEAD_BYTES = 5;
 
+/** All alarms of an agent that a SAVE may change, each with its name and times. */
+const MAX_ALARMS_BYTES = LIMITS.alarms.perAgent * (LIMITS.alarms.payloadBytes + 2048);
+
 /** The smallest and the largest payload of each frame that a runtime may send. */
 const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly max: number }>> = {
   [FRAME.HELLO_OK]: { min: 2, max: MAX_ERROR_BYTES },
@@ -49,7 +52,8 @@ const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly ma
   [FRAME.PONG]: { min: 2, max: MAX_NUMBERS_BYTES },
   [FRAME.STOPPED]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.SPANS]: { min: 2, max: LIMITS.callSpansBytes.sent },
-  [FRAME.SAVE]: { min: SAVE_HEAD_BYTES + 2, max: SAVE_HEAD_BYTES + LIMITS.stateBytes },
+  [FRAME.KEEP_AWAKE]: { min: 4, max: 4 },
+  [FRAME.SAVE]: { min: SAVE_HEAD_BYTES + 2, max: SAVE_HEAD_BYTES + MAX_ALARMS_BYTES + LIMITS.stateBytes },
 };
 
 /** Checks a frame's type and size when its header arrives, before any of its payload is kept. */
@@ -73,7 +77,7 @@ const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(FRAME).map(([n
 
 export function decodeHelloOk(payload: Buffer): HelloOk {
   const message = readObject(payload, 'HELLO_OK');
-  const { version, state, stopsOverData, durable, stateVersion, error } = message;
+  const { version, state, stopsOverData, durable, stateVersion, keepAwakeSeconds, error } = message;
   if (version !== PROTOCOL_VERSION) throw new ProtocolError(`HELLO_OK must have version ${PROTOCOL_VERSION}`);
   if (!STATES.has(state)) throw new ProtocolError('HELLO_OK: no such state');
   const hello = {
@@ -83,6 +87,9 @@ export function decodeHelloOk(payload: Buffer): HelloOk {
     state: state as HelloOk['state'],
     ...(stopsOverData === true && { stopsOverData }),
     ...(!isNothing(durable) && { durable: readNumber(durable, 'HELLO_OK: durable') }),
+    ...(!isNothing(keepAwakeSeconds) && {
+      keepAwakeSeconds: readNumber(keepAwakeSeconds, 'HELLO_OK: keepAwakeSeconds'),
+    }),
     ...(!isNothing(stateVersion) && { stateVersion: readNumber(stateVersion, 'HELLO_OK: stateVersion') }),
   };
   return isNothing(error) ? hello : { ...hello, error: readError(error, 'HELLO_OK: error') };

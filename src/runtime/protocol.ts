@@ -1,3 +1,5 @@
+import type { DurableEntries } from '../core/durable.ts';
+
 /**
  * Wire types of the runtime protocol, version 1, between the service and the runtime inside a sandbox.
  * The document is `docs/reference/runtime-protocol.md`; the runtimes of all languages under `runtimes/`
@@ -43,8 +45,9 @@ export const FRAME = {
   /** ← JSON `Stopped`; then the runtime exits with 0. */
   STOPPED: 14,
   /**
-   * ← u8 flags (0) · u32 length of the alarms (0) · JSON bytes of the state. Data connection of a durable
-   * agent. Sent directly before the RESULT of the call that changed the state; call id 0: `context.save()`.
+   * ← u8 flags (0) · u32 length of the alarms · JSON of the alarms · JSON of the state. Data connection of a
+   * durable agent. Sent directly before the RESULT of the call that changed one of them; call id 0:
+   * `context.save()`.
    */
   SAVE: 15,
   /** → JSON `{version}`. Control connection. Answers SAVEs with call id 0 in order, once on disk. */
@@ -54,6 +57,11 @@ export const FRAME = {
    * before the RESULT or ERROR of the call.
    */
   SPANS: 17,
+  /**
+   * ← u32: seconds from now during which a durable agent stays awake; replaces the earlier ones. Data
+   * connection.
+   */
+  KEEP_AWAKE: 18,
 } as const;
 
 export interface Hello {
@@ -82,6 +90,8 @@ export interface HelloOk {
   durable?: number;
   /** Number of SAVEs of a durable agent, including those of its earlier sandboxes. */
   stateVersion?: number;
+  /** Present while code keeps a durable agent awake: seconds from now. */
+  keepAwakeSeconds?: number;
   /** The reason the code could not be loaded (state `failed`). */
   error?: CallError;
 }
@@ -119,6 +129,8 @@ export interface InitDurable {
   /** Maximum number of bytes of a state; above it ERROR 4004. */
   maxStateBytes: number;
   wake: Wake;
+  /** Functions that run instead of the handler, by `CallHeader.entry`. */
+  entries?: DurableEntries;
 }
 
 /** The reason of a start, for `context.wake`. */
@@ -133,7 +145,7 @@ export interface Wake {
   state_version: number;
 }
 
-export type WakeReason = 'created' | 'request' | 'crash' | 'call' | 'exec' | 'access';
+export type WakeReason = 'created' | 'request' | 'crash' | 'call' | 'alarm' | 'exec' | 'access';
 
 export interface InitOk {
   /** Duration of loading the module. */
@@ -156,6 +168,8 @@ export interface CallHeader {
    */
   atMs?: number;
   sessionId?: string;
+  /** The function of a durable agent that runs instead of its handler. */
+  entry?: keyof DurableEntries;
   /** True: CHUNKs may precede RESULT, and `get_stream()` works. */
   stream?: boolean;
   /** Bytes of CHUNK payload that may be sent before the first CREDIT (streams only). */

@@ -1,25 +1,46 @@
+import { type AlarmChange, readSavedAlarms } from '../core/alarm.ts';
 import { USER_CODES } from '../core/codes.ts';
+import { messageOf } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
 import { exceededBound, isJson } from '../lib/json-bytes.ts';
+import { newRequestId } from '../lib/random-ids.ts';
 import type { CallOutcome, StateSaver } from './call.ts';
 import { ProtocolError, SAVE_HEAD_BYTES } from './decoder.ts';
+import type { Frame } from './frames.ts';
 import type { OpenCall } from './open-calls.ts';
+import { FRAME } from './protocol.ts';
 
-/** Decoded SAVE; `refused`: why it is not saved, as the end of a sentence. */
-type Save = { readonly state: string } | { readonly refused: string };
+/** Decoded SAVE; `refused`: why it is not saved, as a sentence. */
+type Save = { readonly state: string; readonly alarms: readonly AlarmChange[] } | { readonly refused: string };
 
 const OPEN_OBJECT = 0x7b;
 const CUT_OFF = 'instance exited: a call ended without its change of the state; the state is the last saved one';
 
 /** Decodes a SAVE. Its state must be one JSON object, which is stored and sent to the runtime unchanged. */
 export function decodeSave(payload: Buffer): Save {
-  if (payload[0] !== 0 || payload.readUInt32BE(1) !== 0) throw new ProtocolError('SAVE with unknown flags or alarms');
-  const state = payload.subarray(SAVE_HEAD_BYTES);
+  if (payload[0] !== 0) throw new ProtocolError('SAVE with unknown flags');
+  const stateAt = SAVE_HEAD_BYTES + payload.readUInt32BE(1);
+  const state = payload.subarray(stateAt);
   if (state[0] !== OPEN_OBJECT) throw new ProtocolError('the state of a SAVE must be a JSON object');
-  if (isJson(state, LIMITS.stateLevels)) return { state: state.toString() };
-  const refused = exceededBound(state, LIMITS.stateLevels);
-  if (refused === undefined) throw new ProtocolError('the state of a SAVE is not JSON');
-  return { refused };
+  if (state.length > LIMITS.stateBytes) throw new ProtocolError('the state of a SAVE is too large');
+  if (isJson(state, LIMITS.stateLevels)) {
+    const alarms = decodeAlarms(payload.subarray(SAVE_HEAD_BYTES, stateAt));
+    return 'refused' in alarms ? alarms : { state: state.toString(), alarms };
+  }
+  const bound = exceededBound(state, LIMITS.stateLevels);
+  if (bound === undefined) throw new ProtocolError('the state of a SAVE is not JSON');
+  return { refused: `context.state cannot be saved: it ${bound}` };
+}
+
+/** Reads the changed alarms of a SAVE. A wrong alarm is a failure of the code, not of its runtime. */
+function decodeAlarms(json: Buffer): readonly AlarmChange[] | { readonly refused: string } {
+  if (json.length === 0) return [];
+  if (!isJson(json)) throw new ProtocolError('the alarms of a SAVE are not JSON');
+  try {
+    return readSavedAlarms(json.toString(), newRequestId, Date.now());
+  } catch (error) {
+    return { refused: `an alarm cannot be set: ${messageOf(error).replace('invalid request body: ', '')}` };
+  }
 }
 
 /**
@@ -31,14 +52,25 @@ export class ChannelSaves {
   readonly #sendSaved: (version: number) => void;
   /** Saves of calls whose RESULT has not arrived. */
   readonly #open = new Map<number, Save>();
+  /** Changes of alarms that the success of an open call saves. */
+  readonly #settles = new Map<number, () => readonly AlarmChange[]>();
 
   constructor(saver: StateSaver, sendSaved: (version: number) => void) {
     this.#saver = saver;
     this.#sendSaved = sendSaved;
   }
 
-  /** Takes a SAVE. `isAbandoned`: the caller was told that the call failed. */
-  receive(callId: number, payload: Buffer, isAbandoned: boolean): void {
+  /** Saves changes of alarms with the success of a call. */
+  expect(callId: number, settles: () => readonly AlarmChange[]): void {
+    this.#settles.set(callId, settles);
+  }
+
+  /** Takes a SAVE or a KEEP_AWAKE. `isAbandoned`: the caller was told that the call failed. */
+  receive({ type, callId, payload }: Frame, isAbandoned: boolean): void {
+    if (type === FRAME.KEEP_AWAKE) {
+      this.#saver.keepAwake(payload.readUInt32BE(0));
+      return;
+    }
     const save = decodeSave(payload);
     if (isAbandoned) this.#saver.reset(CUT_OFF);
     else if (callId === 0) this.#saveNow(save);
@@ -50,6 +82,8 @@ export class ChannelSaves {
   complete(call: OpenCall, outcome: CallOutcome): void {
     const save = this.#open.get(call.id);
     this.#open.delete(call.id);
+    const settles = this.#settles.get(call.id);
+    if (settles !== undefined) this.#settles.delete(call.id);
     if (outcome.ok) this.#saver.succeeded();
     if (save !== undefined && !outcome.ok) {
       this.#saver.reset(CUT_OFF);
@@ -58,7 +92,11 @@ export class ChannelSaves {
       this.#saver.reset(CUT_OFF);
       call.complete({ ...refusal(save.refused), runMicros: outcome.runMicros });
     } else {
-      const saved = save === undefined ? this.#saver.pending : this.#saver.save(save.state);
+      const settled = outcome.ok ? (settles?.() ?? []) : [];
+      const hasChanged = save !== undefined || settled.length > 0;
+      // What the call has set comes last: it may have set its own alarm again.
+      const alarms = [...settled, ...(save?.alarms ?? [])];
+      const saved = hasChanged ? this.#saver.save(save?.state ?? null, alarms) : this.#saver.pending;
       if (saved === undefined) {
         call.complete(outcome);
         return;
@@ -76,7 +114,7 @@ export class ChannelSaves {
       this.#saver.reset(`instance exited: ${refusal(save.refused).text}`);
       return;
     }
-    const saved = this.#saver.save(save.state);
+    const saved = this.#saver.save(save.state, save.alarms);
     const { version } = this.#saver;
     // A failed save ends the sandbox and the connection.
     saved.then(
@@ -87,5 +125,5 @@ export class ChannelSaves {
 }
 
 function refusal(why: string) {
-  return { ok: false, code: USER_CODES.resultNotJson.code, text: `context.state cannot be saved: it ${why}` } as const;
+  return { ok: false, code: USER_CODES.resultNotJson.code, text: why } as const;
 }

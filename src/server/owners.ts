@@ -147,9 +147,9 @@ export function createOwners(config: Config, parts: OwnersParts) {
   const agents = new Agents({
     ...sandboxes,
     writes,
-    maxWaitingCalls: config.maxWaitingCalls,
+    ...{ maxWaitingCalls: config.maxWaitingCalls, maxAwake: config.agents.maxAwake },
     previousLogs: new PreviousLogs(join(dataDir, 'agent-logs'), logger),
-    restarted: metrics.policyRestarted,
+    ...{ restarted: metrics.policyRestarted, alarmMissed: metrics.alarmMissed },
     packages: packagePlaces,
     layers: dependencies,
     programsDir: findPythonDir(),

@@ -1,6 +1,7 @@
 import * as functions from '../registry/function-writes.ts';
 import * as pools from '../registry/pool-writes.ts';
 import * as reservations from '../registry/reservation-writes.ts';
+import { changeAgentAlarms } from '../storage/queries/agent-alarms.ts';
 import { saveAgentState } from '../storage/queries/agent-states.ts';
 import { takeAgentName } from '../storage/queries/agents.ts';
 import { deleteApiKey, insertApiKey } from '../storage/queries/api-keys.ts';
@@ -43,6 +44,7 @@ export const WRITE_OPERATIONS = {
   ...reservations,
   takeAgentName,
   saveAgentState,
+  changeAgentAlarms,
   insertInstanceUnder,
   insertAsyncCall,
   claimAsyncCall,

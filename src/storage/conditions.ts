@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { InstanceStatus, OwnerKind } from '../core/instance.ts';
 
 /*
- * Conditions of partial indexes of `instances`. Both databases use such an index only for a query that
+ * Conditions of partial indexes. Both databases use such an index only for a query that
  * contains the condition as it is in the index, without parameters.
  */
 
@@ -25,6 +25,9 @@ export const IS_AGENT = sql<boolean>`owner_kind = 'agent'`;
 
 /** Selects the agents that their restart policies will start again. */
 export const HAS_PLANNED_RESTART = sql<boolean>`restart_at_ms > 0`;
+
+/** Selects the alarms that are still delivered. */
+export const IS_NOT_FAILED = sql<boolean>`failed = 0`;
 
 /** Selects the agents that have an end. */
 export const HAS_EXPIRY = sql<boolean>`expires_at_ms > 0`;

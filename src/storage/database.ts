@@ -3,7 +3,6 @@ import { failedPrecondition, internal, messageOf } from '../core/error.ts';
 import { MIGRATIONS } from './migrations/migrations.ts';
 import type {
   AddressKeyTable,
-  AgentStateTable,
   ApiKeyTable,
   AsyncCallTable,
   CallRecordingTable,
@@ -28,11 +27,13 @@ import type {
   TemplateBuildTable,
   TemplateFilesTable,
 } from './schema.ts';
+import type { AgentAlarmTable, AgentStateTable } from './schema-agents.ts';
 import { openSqlite, sqliteDialect } from './sqlite.ts';
 
 /** All tables by name. `schema/` has the record types; `queries/` has the queries, one file per table. */
 export interface Tables {
   address_key: AddressKeyTable;
+  agent_alarms: AgentAlarmTable;
   agent_states: AgentStateTable;
   async_calls: AsyncCallTable;
   call_recordings: CallRecordingTable;

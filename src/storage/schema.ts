@@ -221,20 +221,6 @@ export interface SecretTable {
   updated_at_ms: number;
 }
 
-/** Record of `agent_states`: the saved state of a durable agent. No record: nothing was saved. */
-export interface AgentStateTable {
-  agent_id: string;
-  /** Number of saves. */
-  version: number;
-  /** Shape of the state, by which the user's code knows it. */
-  schema: number;
-  /** Size of `state` in UTF-8. */
-  bytes: number;
-  /** JSON of the document. */
-  state: string;
-  saved_at_ms: number;
-}
-
 /** Record of `api_keys`: a key of the E2B protocol. */
 export interface ApiKeyTable {
   /** SHA-256 of the key, hexadecimal. */

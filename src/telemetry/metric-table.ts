@@ -121,6 +121,14 @@ export const METRICS = {
     help: 'Restarts of agents by restart policy.',
     labels: { outcome: '`restarted` or `failed` (the start failed; it counts towards the maximum in a row)' },
   },
+  rookery_alarms_total: {
+    type: 'counter',
+    help: 'Alarms of durable agents.',
+    labels: {
+      outcome:
+        '`failed` (one of its attempts), `skipped` (its next regular time stands for it) or `dropped` (later than `max_late_seconds`)',
+    },
+  },
   rookery_uncaught_errors_total: {
     type: 'counter',
     help: 'Unexpected errors; each failed one request or none. The log contains them.',

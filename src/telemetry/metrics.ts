@@ -43,6 +43,8 @@ export interface Metrics {
   readonly instances: InstanceMetrics;
   /** Counts a restart of an agent by its policy. */
   readonly policyRestarted: (outcome: 'restarted' | 'failed') => void;
+  /** Counts an alarm that was not delivered as planned. */
+  readonly alarmMissed: (outcome: 'failed' | 'skipped' | 'dropped') => void;
   readonly jobs: JobMetrics;
   /**
    * Records an agent's call. `outcome`: `ok`, the number of a user-code failure, or an error code of the
@@ -97,6 +99,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
   const functions = new FunctionMetrics(registry);
   const exits = new Counter(common('rookery_instance_exits_total', registry));
   const policyRestarts = new Counter(common('rookery_policy_restarts_total', registry));
+  const alarms = new Counter(common('rookery_alarms_total', registry));
   const forwards = new Counter(common('rookery_forwarded_total', registry));
   const hops = histogram('rookery_forward_seconds', registry).labels();
   const jobEnds = new Counter(common('rookery_job_ends_total', registry));
@@ -124,6 +127,7 @@ export function createMetrics(options: { readonly version: string }): Metrics {
       exited: driver => exits.labels(driver).inc(),
     },
     policyRestarted: outcome => policyRestarts.labels(outcome).inc(),
+    alarmMissed: outcome => alarms.labels(outcome).inc(),
     jobs: {
       started: waitedMs => jobWaits.labels().observe(waitedMs / 1000),
       attempted: (status, ranMs) => jobRuns.labels(status).observe(ranMs / 1000),

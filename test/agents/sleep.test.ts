@@ -299,6 +299,19 @@ test('a wake without room leaves an agent alone whose processes work or that run
   expect(driver.runningIds).toEqual([other]);
 });
 
+test('a create above maxAwake puts the durable agent to sleep that is idle for a second', async () => {
+  await using harness = await Harness.open({ maxAwake: 1 });
+  const { agents } = harness;
+  const first = await harness.create('first', { durable: { schema: 1, sleepMs: 600_000 } });
+  await vi.waitFor(async () => await harness.create('second', {}), { timeout: 20_000 });
+  expect(await agents.get(TENANT, first)).toMatchObject({ status: 'SLEEPING' });
+  await expect(harness.create('third')).rejects.toMatchObject({
+    code: 'resource_exhausted',
+    message: expect.stringContaining('1 agents are awake already (agents.maxAwake)'),
+  });
+  await expect(harness.invoke(first)).rejects.toMatchObject({ code: 'resource_exhausted' });
+});
+
 test('a wake whose sandbox does not start leaves the agent FAILED, and a later call starts it', async () => {
   await using bed = await one();
   const { harness, agents, driver, id, held } = bed;
@@ -341,6 +354,71 @@ test('calls soon after a wake that failed are refused with its reason and the ti
   } finally {
     clock.mockRestore();
   }
+});
+
+/** Creates an agent whose handler notes the entries of its calls, and then does `after`. */
+async function withEntry(after: (entry: string | undefined, signal: AbortSignal) => unknown = () => undefined) {
+  const bed = await one();
+  const entries: (string | undefined)[] = [];
+  bed.driver.handlers.set('entry', (_event, { header, signal }) => {
+    entries.push(header.entry);
+    return after(header.entry, signal);
+  });
+  await bed.agents.delete(TENANT, bed.id, null);
+  const durable = { schema: 1, entries: { sleep: 'app.on_sleep' } };
+  const id = await bed.harness.create('hooked', { handler: 'entry', mounts: [CODE], durable });
+  return { bed, id, entries, [Symbol.asyncDispose]: () => bed[Symbol.asyncDispose]() };
+}
+
+test('the sleep entry runs before an agent falls asleep', async () => {
+  await using hooked = await withEntry();
+  const { bed, id, entries } = hooked;
+  await bed.harness.value(id);
+  expect(await bed.agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+  expect(entries).toEqual([undefined, 'sleep']);
+});
+
+test('an agent whose sleep entry fails falls asleep, and the log says why', async () => {
+  await using hooked = await withEntry(() => {
+    throw new Error('no');
+  });
+  const { bed, id } = hooked;
+  expect(await bed.agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+  expect(bed.harness.logs).toContainEqual(expect.objectContaining({ level: 'warn', message: 'sleep entry failed' }));
+});
+
+test('an agent whose sleep entry does not end falls asleep', { timeout: 60_000 }, async () => {
+  await using hooked = await withEntry(() => new Promise(() => undefined));
+  const { bed, id } = hooked;
+  expect(await bed.agents.sleep(TENANT, id)).toMatchObject({ status: 'SLEEPING' });
+  expect(bed.harness.logs).toContainEqual(expect.objectContaining({ message: 'sleep entry did not end' }));
+});
+
+test('a call that arrives during the sleep entry keeps the agent awake', async () => {
+  const begun = gate();
+  const ends = gate();
+  await using hooked = await withEntry(async entry => {
+    if (entry !== 'sleep') return 'called';
+    begun.open();
+    await ends.opened;
+    return undefined;
+  });
+  const { bed, id } = hooked;
+  const sleep = expect(bed.agents.sleep(TENANT, id)).rejects.toMatchObject({ body: { awake_because: ['call 1'] } });
+  await begun.opened;
+  const call = bed.harness.value(id);
+  const blocked = bed.harness.value(id);
+  ends.open();
+  expect(await call).toBe('called');
+  await blocked;
+  await sleep.catch(() => undefined);
+});
+
+test('a forced sleep does not run the sleep entry', async () => {
+  await using hooked = await withEntry();
+  const { bed, id, entries } = hooked;
+  await bed.agents.sleep(TENANT, id, { isForced: true });
+  expect(entries).toEqual([]);
 });
 
 /** Ends the sandbox of an agent that runs, and waits until its record says so. */

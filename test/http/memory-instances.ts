@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type {
+  AgentAlarmStore,
   AgentInstances,
   CreateInstance,
   ExpiryChange,
@@ -13,10 +14,12 @@ import {
   isPaused,
   keyUsed,
   nameTaken,
+  noAlarm,
   noPreviousRun,
   notDurable,
   notRunning,
 } from '../../src/agents/refusals.ts';
+import type { Alarm } from '../../src/core/alarm.ts';
 import { failedPrecondition, type ServiceError } from '../../src/core/error.ts';
 import { type Instance, type InstanceSpec, NO_SANDBOX } from '../../src/core/instance.ts';
 import { instanceNotFound } from '../../src/instances/refusals.ts';
@@ -192,6 +195,25 @@ export class MemoryInstances implements AgentInstances {
     if (found.status === 'SLEEPING') return found;
     this.#running(tenant, id);
     return this.put({ ...found, status: 'SLEEPING', sleptAtMs: Date.now() });
+  }
+
+  readonly #alarms = new Map<string, Map<string, Alarm>>();
+  readonly alarms: AgentAlarmStore = {
+    list: async (tenant, id) => [...this.#alarmsOf(tenant, id).values()],
+    set: async (tenant, id, alarm) => {
+      if (this.#find(tenant, id).spec.durable === undefined) throw notDurable(id);
+      this.#alarmsOf(tenant, id).set(alarm.name, alarm);
+    },
+    cancel: async (tenant, id, name) => {
+      if (!this.#alarmsOf(tenant, id).delete(name)) throw noAlarm(id, name);
+    },
+  };
+
+  #alarmsOf(tenant: string, id: string): Map<string, Alarm> {
+    this.#find(tenant, id);
+    const alarms = this.#alarms.get(id) ?? new Map<string, Alarm>();
+    this.#alarms.set(id, alarms);
+    return alarms;
   }
 
   async wake(tenant: string, id: string): Promise<WokenInstance> {

@@ -1,3 +1,4 @@
+import { type AlarmChange, readAlarm } from '../../src/core/alarm.ts';
 import { readRegister, readUpdate } from '../../src/core/function.ts';
 import type { JsonObject } from '../../src/core/json.ts';
 import { POOL_STATUS, readPool } from '../../src/core/pool.ts';
@@ -29,6 +30,7 @@ const CALLS = ['call-1', 'call-1', 'call-2'] as const;
 const SCHEDULES = ['s-1', 's-1', 's-2'] as const;
 const BUILDS = ['build-1', 'build-1', 'build-2', 'build-3'] as const;
 const TEMPLATES = ['t-a', 't-a', 't-b'] as const;
+const ALARMS = ['a-1', 'a-1', 'a-2'] as const;
 const API_KEYS = ['key-1', 'key-1', 'key-2', 'key-3'] as const;
 const CLUSTERS = ['cluster001', 'cluster002'];
 /** Revision of a function that was registered and never updated. */
@@ -105,6 +107,17 @@ const jobOf = (id: string, nodeId: string, packages: readonly string[]): JobDraf
 });
 
 const somePackages = (random: Random) => PACKAGES.filter(() => random.chance(0.3));
+const alarmChange = (random: Random): AlarmChange => {
+  const name = random.pick(ALARMS);
+  const alarm = readAlarm({ every: 60 }, name, random.pick(['i-1', 'i-2']), NOW_MS);
+  return random.pick<AlarmChange>([
+    { kind: 'put', alarm },
+    { kind: 'drop', name },
+    { kind: 'drop', name, id: 'i-1' },
+    { kind: 'change', name, id: 'i-1', to: { attempt: 1 } },
+  ]);
+};
+
 const placeOf = (random: Random) => ({
   ...{ tenant: T, name: random.pick(PACKAGES), node_id: random.pick(['', ...NODES]) },
   object: random.pick(['', 'o-1']),
@@ -172,8 +185,10 @@ const ARGUMENTS: { readonly [Name in OperationName]: (random: Random) => readonl
     return [
       { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
       { version, schema: 1, bytes: 7, state: `{"n":${version}}`, saved_at_ms: NOW_MS },
+      random.pick([[], [alarmChange(random)]]),
     ];
   },
+  changeAgentAlarms: random => [`f-${random.below(3)}`, [alarmChange(random)]],
   takeAgentName: random => [
     { id: `f-${random.below(3)}`, epoch: 1, nodeId: random.pick(NODES) },
     { startedAtMs: NOW_MS },

@@ -27,6 +27,7 @@ type Others = 'address_key' | 'installation' | 'nodes' | 'leases' | 'feed' | 'fe
  * missing table is a compile error, since its records would give the race and the orders different starts.
  */
 const TABLES: { readonly [Name in Exclude<keyof Tables, Others>]: readonly (keyof Tables[Name] & string)[] } = {
+  agent_alarms: ['agent_id', 'name'],
   agent_states: ['agent_id'],
   async_calls: ['id'],
   instances: ['id'],

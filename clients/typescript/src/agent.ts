@@ -1,6 +1,6 @@
 import { inspect } from 'node:util';
 import { CommandResult } from './command-result.ts';
-import type { Connection, RequestOptions } from './connection.ts';
+import type { AnswerOf, CallOptions, Connection, RequestOptions } from './connection.ts';
 import { Files } from './files.ts';
 import { followLog } from './followed-log.ts';
 import type { AgentExecRequest, Agent as AgentRecord, AgentStatsResponse } from './generated.ts';
@@ -187,6 +187,26 @@ export class Agent {
   async sleep({ wait, force, ...options }: RequestOptions & { wait?: number; force?: boolean } = {}): Promise<void> {
     const call = { ...options, ...this.#params, query: { wait, force }, isUnbounded: wait !== undefined };
     this.record = (await this.#connection.call('sleepAgent', call)).instance;
+  }
+
+  /** Returns the alarms of a durable agent by name, without their payloads. */
+  async alarms(options: RequestOptions = {}): Promise<AnswerOf<'listAgentAlarms'>> {
+    return await this.#connection.call('listAgentAlarms', { ...options, ...this.#params });
+  }
+
+  /** Sets an alarm of a durable agent, and replaces the one of this name. */
+  async setAlarm(
+    name: string,
+    alarm: NonNullable<CallOptions<'setAgentAlarm'>['body']>,
+    options: RequestOptions = {},
+  ): Promise<void> {
+    const params = { ...this.#params.params, name };
+    await this.#connection.call('setAgentAlarm', { ...options, params, body: alarm });
+  }
+
+  /** Cancels an alarm. Fails with 404 if there is none of this name. */
+  async cancelAlarm(name: string, options: RequestOptions = {}): Promise<void> {
+    await this.#connection.call('cancelAgentAlarm', { ...options, params: { ...this.#params.params, name } });
   }
 
   /** Starts a sleeping agent with its saved state. Returns false if the agent was running. */

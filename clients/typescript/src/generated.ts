@@ -70,6 +70,8 @@ export type AgentDurable = {
   wakes: number;
   /** Time without use until it sleeps; 0: only on request. */
   sleep_after_seconds: number;
+  /** Only with an alarm. */
+  next_alarm_at?: string;
   /** Only of a SLEEPING one. */
   slept_at?: string;
 };
@@ -107,6 +109,8 @@ export type AgentExpose = {
 export type AgentExtendedHandler = {
   initializer: string;
   pre_stop: string;
+  alarm?: string;
+  sleep?: string;
 };
 
 export type AgentResources = {
@@ -299,6 +303,11 @@ export type CallResult = {
   error?: CallError;
   createdAt: string;
   completedAt?: string;
+};
+
+export type CancelAgentAlarmResponse = {
+  code: 200;
+  status: "cancelled";
 };
 
 export type Cluster = {
@@ -689,7 +698,7 @@ export type FunctionVersion = {
   objectId: string;
   s3CodePath: StoredS3CodePath | null;
   handler: string;
-  extendedHandler: AgentExtendedHandler;
+  extendedHandler: StoredFunctionHooks;
   extendedTimeout: StoredFunctionHookTimeouts;
   layers: unknown[] | null;
   cpu: number;
@@ -848,6 +857,29 @@ export type Link = {
 export type LinkRequest = {
   /** How long the link, and the session that it opens, is valid. */
   expires_seconds?: number;
+};
+
+export type ListAgentAlarmsResponseItem = {
+  name: string;
+  /** Names one due time; the retries of that time have the same id. */
+  id: string;
+  /** The next time. */
+  at: string;
+  /** Seconds. */
+  every?: number;
+  cron?: string;
+  tz?: string;
+  max_late_seconds?: number;
+  /** Only after a failed delivery. */
+  retry_at?: string;
+  /** Failed deliveries of this time. */
+  attempts: number;
+  /** Earlier regular times that were not delivered. */
+  missed: number;
+  /** true: all attempts have failed; it is not delivered again. */
+  failed: boolean;
+  /** Why the last delivery failed. */
+  last_error?: string;
 };
 
 export type ListAgentsResponse = {
@@ -1292,6 +1324,10 @@ export type RuntimeHooks = {
   initializer?: string;
   /** `module.function`, once at the end. */
   pre_stop?: string;
+  /** `module.function`, for each alarm of a durable agent; without it the handler. */
+  alarm?: string;
+  /** `module.function`, before a durable agent falls asleep; at most 5 s. */
+  sleep?: string;
 };
 
 export type RuntimeRootfs = {
@@ -1372,6 +1408,28 @@ export type SessionAnswer = {
   message: string;
 };
 
+export type SetAgentAlarmRequest = {
+  /** Once, at this time: RFC 3339, or milliseconds since 1970. A past time is due now. */
+  at?: string | number;
+  /** Once, this many seconds from now. */
+  after?: number;
+  /** Again and again after this many seconds; first after one interval. */
+  every?: number;
+  /** Again and again, at the times of five fields of cron. */
+  cron?: string;
+  /** With `cron`: the zone, for example `Europe/Berlin`. Default: UTC. */
+  tz?: string;
+  /** What the agent gets: JSON of at most 16 KiB. */
+  payload?: unknown;
+  /** It is dropped if it cannot be delivered within this time. Default: it is delivered late. */
+  max_late_seconds?: number;
+};
+
+export type SetAgentAlarmResponse = {
+  code: 200;
+  alarm: ListAgentAlarmsResponseItem;
+};
+
 export type SetAgentTtlRequest = {
   /** From now; for a paused agent from its resume. 0: it lives until it is deleted. */
   ttl_seconds: number;
@@ -1448,6 +1506,11 @@ export type StoredAutoScaleConfig = {
 export type StoredFunctionHookTimeouts = {
   initializer: number;
   pre_stop: number;
+};
+
+export type StoredFunctionHooks = {
+  initializer: string;
+  pre_stop: string;
 };
 
 export type StoredFunctionRootfs = {
@@ -1647,6 +1710,24 @@ export interface Operations {
     query: object;
     body: undefined;
     answer: WakeAgentResponse;
+  };
+  listAgentAlarms: {
+    params: { instanceId: string };
+    query: object;
+    body: undefined;
+    answer: ListAgentAlarmsResponseItem[];
+  };
+  setAgentAlarm: {
+    params: { instanceId: string; name: string };
+    query: object;
+    body: SetAgentAlarmRequest;
+    answer: SetAgentAlarmResponse;
+  };
+  cancelAgentAlarm: {
+    params: { instanceId: string; name: string };
+    query: object;
+    body: undefined;
+    answer: CancelAgentAlarmResponse;
   };
   restartAgent: {
     params: { instanceId: string };
@@ -2201,6 +2282,9 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   resumeAgent: ['POST', '/api/agent/{instanceId}/resume'],
   sleepAgent: ['POST', '/api/agent/{instanceId}/sleep'],
   wakeAgent: ['POST', '/api/agent/{instanceId}/wake'],
+  listAgentAlarms: ['GET', '/api/agent/{instanceId}/alarms'],
+  setAgentAlarm: ['PUT', '/api/agent/{instanceId}/alarms/{name}'],
+  cancelAgentAlarm: ['DELETE', '/api/agent/{instanceId}/alarms/{name}'],
   restartAgent: ['POST', '/api/agent/{instanceId}/restart'],
   agentLogs: ['GET', '/api/agent/{instanceId}/logs'],
   agentExec: ['POST', '/api/agent/{instanceId}/exec'],

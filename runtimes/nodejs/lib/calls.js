@@ -66,8 +66,8 @@ class Calls {
   }
 
   /** Starts to run calls, once the code is loaded. */
-  open(facts, handler) {
-    this.#execution = new Execution(facts, handler);
+  open(facts, handler, entries) {
+    this.#execution = new Execution(facts, handler, entries);
     this.#concurrency = facts.init.concurrency;
     this.#startNext();
   }

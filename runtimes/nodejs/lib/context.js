@@ -117,8 +117,35 @@ class CallContext {
 
   /** Saves `state` now. Resolves when it is on disk. What is saved so stays if the call fails later. */
   async save() {
-    if (this.#facts.durable === null) throw new Error('this agent is not durable: create it with "durable": true');
-    await this.#facts.durable.save(this.#call);
+    await this.#durable.save(this.#call);
+  }
+
+  /**
+   * Calls the agent later, also if it sleeps then. The same name replaces an alarm that is set. The alarm is
+   * saved with the call, so a call that fails sets none. Throws.
+   */
+  setAlarm(name, alarm) {
+    this.#assertRuns();
+    this.#durable.setAlarm(name, alarm);
+  }
+
+  /** Cancels an alarm, with the save of the call. Without effect if there is none of this name. */
+  cancelAlarm(name) {
+    this.#assertRuns();
+    this.#durable.cancelAlarm(name);
+  }
+
+  /**
+   * Keeps the agent awake until `promise` ends, for 1 to 3600 seconds. Resolves or rejects as `promise` does.
+   */
+  async keepAwake(promise, seconds = 300) {
+    if (!(seconds >= 1 && seconds <= 3600)) throw new Error('keepAwake takes 1 to 3600 seconds');
+    return await this.#durable.keepAwake(promise, seconds);
+  }
+
+  /** Throws after a cancellation: what the code does then must not reach a later save. */
+  #assertRuns() {
+    if (this.#call !== null && this.#call.reason !== null) throw new Error('the call was cancelled');
   }
 
   /** True in the initializer and in the first call after a start with a saved state. */
@@ -174,6 +201,11 @@ class CallContext {
     const stream = this.#call === null ? null : this.#call.stream();
     if (stream === null) throw new Error('there is no stream: the caller did not ask for text/event-stream');
     return stream.writer;
+  }
+
+  get #durable() {
+    if (this.#facts.durable === null) throw new Error('this agent is not durable: create it with "durable": true');
+    return this.#facts.durable;
   }
 
   get #header() {

@@ -1,7 +1,8 @@
 'use strict';
 
 const { Failure, textOf } = require('./failure.js');
-const { CODE, saveFrame } = require('./protocol.js');
+const { CODE, keepAwakeFrame, saveFrame } = require('./protocol.js');
+const { alarmOf, checkName } = require('./alarms.js');
 const { toJson } = require('./values.js');
 
 /**
@@ -32,6 +33,10 @@ class Durable {
   #touched = new Set();
   /** Keys whose object was ever handed out, so that other code may still change it. */
   #given = new Set();
+  /** Alarms that were set or cancelled since the last save, as JSON by name. */
+  #alarms = new Map();
+  /** The ends of the times for which code keeps the agent awake, in milliseconds of `performance.now()`. */
+  #awake = new Set();
   #waiting = [];
   #connections = new Set();
 
@@ -116,9 +121,7 @@ class Durable {
     this.isWaking = false;
     const change = this.#change();
     if (change === null) return null;
-    this.#agree(change);
-    this.version += 1;
-    return saveFrame(callId, change.json, change.bytes);
+    return this.#frame(callId, change);
   }
 
   /**
@@ -136,7 +139,24 @@ class Durable {
     for (const key of Reflect.ownKeys(this.#values)) delete this.#values[key];
     for (const key of Object.keys(kept)) define(this.#values, key, kept[key]);
     this.#touched.clear();
+    this.#alarms.clear();
     if (isLoose) this.#given.clear();
+  }
+
+  /** Sets an alarm with the next save. Throws. */
+  setAlarm(name, alarm) {
+    this.#changeAlarm(name, alarmOf(name, alarm));
+  }
+
+  /** Cancels an alarm with the next save. Throws. */
+  cancelAlarm(name) {
+    checkName(name);
+    this.#changeAlarm(name, JSON.stringify({ name }));
+  }
+
+  #changeAlarm(name, json) {
+    if (!this.#isReady) throw new Error('the initializer runs at each start: set and cancel alarms in a call');
+    this.#alarms.set(name, json);
   }
 
   /** Saves the state now. Resolves when it is on disk. */
@@ -147,12 +167,38 @@ class Durable {
     const connection = call?.connection ?? [...this.#connections].at(-1);
     if (connection === undefined || connection.isEnded)
       throw new Error('there is no connection to the service that could save the state');
-    this.#agree(change);
-    this.version += 1;
+    const frame = this.#frame(0, change);
     await new Promise((resolve, reject) => {
       this.#waiting.push({ resolve, reject });
-      connection.send(saveFrame(0, change.json, change.bytes));
+      connection.send(frame);
     });
+  }
+
+  /** Returns for how long code keeps the agent awake from now on; 0: it does not. */
+  keptAwakeSeconds() {
+    const nowMs = performance.now();
+    let seconds = 0;
+    for (const { endMs } of this.#awake) seconds = Math.max(seconds, Math.ceil((endMs - nowMs) / 1000));
+    return seconds;
+  }
+
+  /** Keeps the agent awake until `promise` ends, for `seconds` at most. Returns its outcome. */
+  async keepAwake(promise, seconds) {
+    const held = { endMs: performance.now() + 1000 * seconds };
+    this.#awake.add(held);
+    this.#tellAwake();
+    try {
+      return await promise;
+    } finally {
+      this.#awake.delete(held);
+      this.#tellAwake();
+    }
+  }
+
+  #tellAwake() {
+    // Without a connection the next greeting says it.
+    const connection = [...this.#connections].at(-1);
+    if (connection !== undefined && !connection.isEnded) connection.send(keepAwakeFrame(this.keptAwakeSeconds()));
   }
 
   /** Handles a SAVED. */
@@ -197,7 +243,7 @@ class Durable {
       const json = this.#jsonOf(key);
       if (json !== this.#base.get(key)) parts.set(key, json);
     }
-    if (parts.size === 0 && !this.#isUnsaved) {
+    if (parts.size === 0 && !this.#isUnsaved && this.#alarms.size === 0) {
       this.#touched.clear();
       return null;
     }
@@ -227,6 +273,15 @@ class Durable {
       toJson({ [key]: value }, CANNOT);
       throw new Failure(CODE.NOT_JSON, `${CANNOT}: the value of ${JSON.stringify(key)} is a ${typeof value}`);
     }
+  }
+
+  /** Agrees on a change and returns its SAVE. */
+  #frame(callId, change) {
+    this.#agree(change);
+    this.version += 1;
+    const alarms = this.#alarms.size === 0 ? '' : `[${[...this.#alarms.values()].join()}]`;
+    this.#alarms.clear();
+    return saveFrame(callId, change.json, change.bytes, alarms);
   }
 
   #agree({ base, json }) {

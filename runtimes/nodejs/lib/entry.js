@@ -55,7 +55,7 @@ async function loadEntry(entry, codePath, kind) {
  * outside of any call.
  */
 function assertParameters(found, entry, kind) {
-  const expected = kind === 'handler' ? ['event', 'context'] : ['context'];
+  const expected = kind === 'handler' || kind === 'alarm entry' ? ['event', 'context'] : ['context'];
   if (found.length <= expected.length) return;
   const listed = /^[^(]*\(([^()]*)\)/.exec(Function.prototype.toString.call(found))?.[1].trim().replace(/\s+/g, ' ');
   const given = listed ? `(${listed})` : `${found.length}`;

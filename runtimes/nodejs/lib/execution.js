@@ -15,11 +15,14 @@ const CANCELLED_MS = 1000;
 class Execution {
   #facts;
   #handler;
+  #entries;
   #maxBytes;
 
-  constructor(facts, handler) {
+  /** `entries`: functions that run instead of the handler, by the `entry` of a call; null: there are none. */
+  constructor(facts, handler, entries) {
     this.#facts = facts;
     this.#handler = handler;
+    this.#entries = entries;
     this.#maxBytes = facts.init.maxResultBytes;
   }
 
@@ -40,7 +43,8 @@ class Execution {
       timer = setTimeout(() => settle(cancelledFailure(call.reason)), CANCELLED_MS);
     });
     try {
-      const value = this.#handler(eventOf(call), new CallContext(this.#facts, call, null));
+      const run = this.#entries === null ? this.#handler : (this.#entries[call.header().entry] ?? this.#handler);
+      const value = run(eventOf(call), new CallContext(this.#facts, call, null));
       if (typeof value?.then === 'function')
         Promise.resolve(value).then(value => this.#end(call, value, settle, fail), fail);
       else this.#end(call, value, settle, fail);

@@ -72,11 +72,13 @@ class Lifecycle {
   async #initialize(init) {
     let why = null;
     let handler;
+    let entries = null;
     const timing = {};
     try {
       const startedMs = performance.now();
       if (init.durable) this.#openState(init.durable);
       handler = await this.#load(init);
+      entries = await loadEntries(init);
       const loadedMs = performance.now();
       await this.#runInitializer(init);
       this.durable?.begin();
@@ -92,7 +94,7 @@ class Lifecycle {
     this.failure = why;
     for (const connection of this.#waiting.splice(0)) connection.send(this.#initAnswer);
     if (isStopping) return;
-    if (why === null) this.#calls.open(this.#facts, handler);
+    if (why === null) this.#calls.open(this.#facts, handler, entries);
     else this.#calls.refuseWaiting(why);
   }
 
@@ -186,6 +188,23 @@ class Lifecycle {
     );
     exit(0);
   }
+}
+
+/** Returns the functions that run instead of the handler; null: there are none. Throws a Failure. */
+async function loadEntries({ durable, codePath = '', initTimeoutMs }) {
+  const { alarm, sleep } = durable?.entries ?? {};
+  if (!alarm && !sleep) return null;
+  const entries = Object.create(null);
+  const load = async (name, kind) => {
+    const late = `cannot load the ${kind} ${name}: it did not load within ${seconds(initTimeoutMs)}`;
+    return await within(loadEntry(name, codePath, kind), initTimeoutMs, new Failure(CODE.LOAD, late));
+  };
+  if (alarm) entries.alarm = await load(alarm, 'alarm entry');
+  if (sleep) {
+    const hook = await load(sleep, 'sleep entry');
+    entries.sleep = (_event, context) => hook(context);
+  }
+  return entries;
 }
 
 function isWithin(value, most) {

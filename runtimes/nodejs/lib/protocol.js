@@ -22,6 +22,7 @@ const FRAME = Object.freeze({
   SAVE: 15,
   SAVED: 16,
   SPANS: 17,
+  KEEP_AWAKE: 18,
 });
 
 const CODE = Object.freeze({
@@ -69,10 +70,19 @@ function resultFrame(callId, micros, json, bytes) {
 }
 
 /** Returns a SAVE frame without alarms. `callId` 0: the save belongs to no answer. */
-function saveFrame(callId, json, bytes) {
-  const made = start(FRAME.SAVE, callId, SAVE_HEAD_BYTES + bytes);
-  made.fill(0, HEADER_BYTES, HEADER_BYTES + SAVE_HEAD_BYTES);
-  made.write(json, HEADER_BYTES + SAVE_HEAD_BYTES);
+function saveFrame(callId, json, bytes, alarms = '') {
+  const alarmBytes = Buffer.byteLength(alarms);
+  const made = start(FRAME.SAVE, callId, SAVE_HEAD_BYTES + alarmBytes + bytes);
+  made[HEADER_BYTES] = 0;
+  made.writeUInt32BE(alarmBytes, HEADER_BYTES + 1);
+  made.write(alarms, HEADER_BYTES + SAVE_HEAD_BYTES);
+  made.write(json, HEADER_BYTES + SAVE_HEAD_BYTES + alarmBytes);
+  return made;
+}
+
+function keepAwakeFrame(seconds) {
+  const made = start(FRAME.KEEP_AWAKE, 0, 4);
+  made.writeUInt32BE(seconds, HEADER_BYTES);
   return made;
 }
 
@@ -155,4 +165,5 @@ module.exports = {
   readMessage,
   resultFrame,
   saveFrame,
+  keepAwakeFrame,
 };

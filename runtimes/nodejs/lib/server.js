@@ -84,7 +84,10 @@ class Server {
     }
     const { state, failure } = this.#lifecycle;
     const hello = { version: VERSION, runtime: `nodejs${process.versions.node}`, sdk: SDK, state, durable: 1 };
-    if (this.#lifecycle.durable !== null) hello.stateVersion = this.#lifecycle.durable.version;
+    if (this.#lifecycle.durable !== null) {
+      hello.stateVersion = this.#lifecycle.durable.version;
+      hello.keepAwakeSeconds = this.#lifecycle.durable.keptAwakeSeconds();
+    }
     if (state === 'failed') hello.error = { code: failure.code, message: failure.message };
     if (connection.role === 'data') this.#lifecycle.durable?.connected(connection);
     connection.send(messageFrame(FRAME.HELLO_OK, 0, hello));

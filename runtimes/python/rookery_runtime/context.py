@@ -1,4 +1,5 @@
 """The `context` parameter of handlers."""
+import contextlib
 import logging
 import os
 import re
@@ -178,9 +179,44 @@ class Context(object):
 
         Raises RuntimeError if the agent is not durable, or if the connection to the service is lost.
         """
+        self._durable().save(self._call)
+
+    def set_alarm(self, name, at=None, after=None, every=None, cron=None, tz=None, payload=None, max_late_seconds=None):
+        """
+        Calls the agent later, also if it sleeps then. The same name replaces an alarm that is set.
+
+        Exactly one of: `at` (a datetime, seconds since the epoch, or a text of RFC 3339), `after` (seconds),
+        `every` (seconds, at least 5) and `cron` (five fields, in the zone `tz`, otherwise UTC). Saved with the
+        call, so a call that fails sets none. Raises ValueError, and RuntimeError if the agent is not durable.
+        """
+        times = {'at': at, 'after': after, 'every': every, 'cron': cron, 'tz': tz}
+        self._durable().set_alarm(name, times, payload, max_late_seconds)
+
+    def cancel_alarm(self, name):
+        """Cancels an alarm, with the save of the call. Without effect if there is none of this name."""
+        self._durable().cancel_alarm(name)
+
+    @contextlib.contextmanager
+    def keep_awake(self, seconds=300):
+        """
+        Keeps the agent awake during a `with` block, for 1 to 3600 seconds: work in a thread then is not cut off.
+
+        Raises ValueError, and RuntimeError if the agent is not durable.
+        """
+        durable = self._durable()
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 1 <= seconds <= 3600:
+            raise ValueError('keep_awake takes 1 to 3600 seconds')
+        end = time.monotonic() + seconds
+        durable.keep_awake(end)
+        try:
+            yield
+        finally:
+            durable.let_sleep(end)
+
+    def _durable(self):
         if self._facts.durable is None:
             raise RuntimeError('this agent is not durable: create it with "durable": true')
-        self._facts.durable.save(self._call)
+        return self._facts.durable
 
     @property
     def is_waking(self):

@@ -291,6 +291,7 @@ class Control(object):
                   'stopsOverData': True, 'durable': 1}
         if self._runtime.durable is not None:
             answer['stateVersion'] = self._runtime.durable.version
+            answer['keepAwakeSeconds'] = self._runtime.durable.kept_awake_seconds()
         if self._runtime.state == 'failed':
             answer['error'] = self._runtime.refusal
         connection.send(protocol.json_frame(protocol.HELLO_OK, 0, answer))

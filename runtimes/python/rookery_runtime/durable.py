@@ -4,9 +4,12 @@ The state of a durable agent: what `context.state` is, how a change is found, an
 A changed state is sent in a SAVE frame directly before the RESULT of its call. A call that fails sends none,
 and the state in memory is set back.
 """
+import math
 import threading
+from time import monotonic
 
 from . import protocol
+from .alarms import alarm_of, check_name
 from .failures import CallFailure
 from .interrupt import protected
 from .values import NotJson, decode, encode
@@ -109,13 +112,20 @@ class State(dict):
 class Change(object):
     """A changed state that was encoded and not sent yet."""
 
-    def __init__(self, parts, whole, data, generation):
+    def __init__(self, parts, whole, data, generation, alarms=None):
+        #: The changed alarms by name; None for a cancelled one.
+        self.alarms = alarms or {}
         #: The JSON of the changed keys; None for a deleted one.
         self.parts = parts
         #: The JSON of all keys.
         self.whole = whole
         self.data = data
         self.generation = generation
+
+    def frame(self, call_id):
+        """Returns the SAVE frame of this change."""
+        changes = [value or {'name': name} for name, value in self.alarms.items()]
+        return protocol.save_frame(call_id, self.data, encode(changes) if changes else b'')
 
 
 #: A call that has succeeded and changed nothing.
@@ -141,6 +151,10 @@ class Durable(object):
         #: Keys that were touched before a change that was prepared and not committed yet.
         self._taken = set()
         self._generation = 0
+        #: Alarms that were set or cancelled since the last save; None for a cancelled one.
+        self._alarms = {}
+        #: The ends of the times for which code keeps the agent awake, by `time.monotonic`.
+        self._awake = []
         #: True while the document in `_base` is not the saved one: the initializer has changed it.
         self._is_unsaved = False
         text = message.get('state')
@@ -181,7 +195,7 @@ class Durable(object):
                         parts[key] = data
                 elif key in self._base:
                     parts[key] = None
-            if not parts and not self._is_unsaved:
+            if not parts and not self._is_unsaved and not self._alarms:
                 self._taken = set()
                 return UNCHANGED
             return self._change_of(parts)
@@ -194,7 +208,7 @@ class Durable(object):
             raise CallFailure(
                 protocol.CODE_TOO_LARGE, 'context.state has %d bytes, more than the limit of %d' % (
                     len(data), self._limit))
-        return Change(parts, whole, data, self._generation)
+        return Change(parts, whole, data, self._generation, dict(self._alarms))
 
     def settle(self, call):
         """Returns the SAVE frame of a call that has ended; empty if it changed nothing. A failure is undone."""
@@ -211,13 +225,16 @@ class Durable(object):
                 self.state.touched |= set(change.parts)
                 change = self._change_of(change.parts)
             self._commit(change)
-            return protocol.save_frame(call.id, change.data)
+            return change.frame(call.id)
 
     def _commit(self, change):
         self._base = change.whole
         self._size = len(change.data)
         self._is_unsaved = False
         self._taken = set()
+        for name, alarm in change.alarms.items():
+            if self._alarms.get(name, change) is alarm:
+                del self._alarms[name]
         self._generation += 1
         self.version += 1
 
@@ -237,6 +254,22 @@ class Durable(object):
             state.touched = set()
             state.given &= set(kept)
             self._taken = set()
+            self._alarms = {}
+
+    def set_alarm(self, name, times, payload, max_late_seconds):
+        """Sets an alarm with the next save. Raises ValueError."""
+        self._change_alarm(name, alarm_of(name, times, payload, max_late_seconds))
+
+    def cancel_alarm(self, name):
+        """Cancels an alarm with the next save. Raises ValueError."""
+        check_name(name)
+        self._change_alarm(name, None)
+
+    def _change_alarm(self, name, alarm):
+        if not self.is_ready:
+            raise RuntimeError('the initializer runs at each start: set and cancel alarms in a call')
+        with self._lock:
+            self._alarms[name] = alarm
 
     def save(self, call):
         """
@@ -264,8 +297,32 @@ class Durable(object):
                 change = self._change_of(change.parts)
             self._commit(change)
             self._waiting.append(waiting)
-            connection.send(protocol.save_frame(0, change.data))
+            connection.send(change.frame(0))
         return waiting
+
+    def kept_awake_seconds(self):
+        """Returns for how long code keeps the agent awake from now on; 0: it does not."""
+        with self._lock:
+            return max([0] + [math.ceil(end - monotonic()) for end in self._awake])
+
+    def keep_awake(self, end):
+        """Keeps the agent awake until `end` (`time.monotonic`), or until `let_sleep`."""
+        with self._lock:
+            self._awake.append(end)
+        self._tell_awake()
+
+    def let_sleep(self, end):
+        """Ends what `keep_awake` with the same time began."""
+        with self._lock:
+            self._awake.remove(end)
+        self._tell_awake()
+
+    @protected
+    def _tell_awake(self):
+        # Without a connection the next greeting says it.
+        connection = self._connection()
+        if connection is not None:
+            connection.send(protocol.keep_awake_frame(self.kept_awake_seconds()))
 
     def last_save(self):
         """Returns the SAVE frame of what changed since the last call; empty if nothing did. Never raises."""
@@ -274,7 +331,7 @@ class Durable(object):
             if change is UNCHANGED:
                 return b''
             self._commit(change)
-            return protocol.save_frame(0, change.data)
+            return change.frame(0)
         except Exception:  # not JSON or too large: the document stays as it was saved last
             return b''
 

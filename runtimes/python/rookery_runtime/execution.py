@@ -21,11 +21,20 @@ _loops = threading.local()
 class Program(object):
     """The loaded user code with the facts that every call needs."""
 
+    #: Functions that run instead of the handler, by the `entry` of a call; None: there are none.
+    entries = None
+
     def __init__(self, handler, pre_stop, facts, max_result_bytes):
         self.handler = handler
         self.pre_stop = pre_stop
         self.facts = facts
         self.max_result_bytes = max_result_bytes
+
+    def function_of(self, call):
+        """Returns the function of a call as `f(event, context)`. Reads the header only if there are entries."""
+        if self.entries is None:
+            return self.handler
+        return self.entries.get(call.header.get('entry'), self.handler)
 
 
 def run(call, program):
@@ -36,7 +45,7 @@ def run(call, program):
     """
     started = monotonic()
     try:
-        value = enter(call, program.handler, decode(call.body), Context(program.facts, call))
+        value = enter(call, program.function_of(call), decode(call.body), Context(program.facts, call))
         if type(value) in UNFINISHED:
             data = _finish(call, value, program)
         else:

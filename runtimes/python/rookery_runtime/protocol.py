@@ -7,7 +7,7 @@ from . import values
 VERSION = 1
 
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
- CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED, SPANS) = range(1, 18)
+ CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED, SPANS, KEEP_AWAKE) = range(1, 19)
 
 #: Size of the length prefix, the type and the call id.
 HEADER_BYTES = 9
@@ -51,9 +51,13 @@ def result_frame(call_id, run_micros, data):
     return _RESULT.pack(len(data) + 9, RESULT, call_id, run_micros) + data
 
 
-def save_frame(call_id, state):
-    """Returns a SAVE frame without alarms. `call_id` 0: the save belongs to no answer."""
-    return _SAVE.pack(len(state) + 10, SAVE, call_id, 0, 0) + state
+def save_frame(call_id, state, alarms=b''):
+    """Returns a SAVE frame. `alarms`: JSON of the changes. `call_id` 0: the save belongs to no answer."""
+    return _SAVE.pack(len(alarms) + len(state) + 10, SAVE, call_id, 0, len(alarms)) + alarms + state
+
+
+def keep_awake_frame(seconds):
+    return frame(KEEP_AWAKE, 0, _CREDIT.pack(seconds))
 
 
 def spans_frame(call_id, message):

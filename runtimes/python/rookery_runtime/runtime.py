@@ -311,6 +311,7 @@ class Runtime(object):
         if facts.durable is not None:
             facts.durable.begin()
         self.program = Program(code.handler, code.pre_stop, facts, message['maxResultBytes'])
+        self.program.entries = getattr(code, 'entries', None) or None
         concurrency = message['concurrency']
         if code.is_async:
             executor = TaskExecutor(self, concurrency)
@@ -468,7 +469,23 @@ def _load_code(message):
         except CallFailure as failure:  # reported at the end of the instance too
             code.pre_stop = failure
             log('rookery_runtime: %s' % failure.message)
+    durable = message.get('durable')
+    names = durable.get('entries') if isinstance(durable, dict) else None
+    code.entries = _load_entries(names, code_path) if isinstance(names, dict) else {}
     return code
+
+
+def _load_entries(names, code_path):
+    """Returns the functions that run instead of the handler, as `f(event, context)`. Raises CallFailure."""
+    entries = {}
+    name = _text(names, 'alarm')
+    if name:
+        entries['alarm'] = entry.adapt_handler(entry.load(name, code_path, 'alarm entry'), name)
+    name = _text(names, 'sleep')
+    if name:
+        hook = entry.adapt_hook(entry.load(name, code_path, 'sleep entry'), name)
+        entries['sleep'] = lambda event, context: hook(context)
+    return entries
 
 
 class _Bound(object):

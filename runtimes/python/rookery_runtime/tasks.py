@@ -68,7 +68,7 @@ class TaskExecutor(object):
         try:
             event = decode(call.body)
             context = Context(program.facts, call)
-            value = enter_with(call, program.handler, event, context)
+            value = enter_with(call, program.function_of(call), event, context)
             if type(value) is types.CoroutineType or hasattr(value, '__await__'):
                 value = await enter_await(call, value)
             if type(value) is types.AsyncGeneratorType:

@@ -16,6 +16,7 @@ import { LogAnswers, readLogRequest, TEXT } from '../log-answer.ts';
 import { type AddressDomain, addressUrl } from '../passthrough/address-targets.ts';
 import { badQuery } from '../query.ts';
 import { STATS, toStatsView } from '../stats-view.ts';
+import { addAlarmRoutes } from './alarms.ts';
 import { addCreateRoute, type CreateRouteOptions } from './create.ts';
 import { AGENT_DOCS } from './docs.ts';
 import { DELETE_QUERY, LIST_QUERY, PREVIOUS_QUERY } from './parameters.ts';
@@ -58,6 +59,7 @@ export function addAgentRoutes(app: FastifyInstance, options: AgentRoutesOptions
   addDeleteRoute(app, options);
   addLifetimeRoutes(app, options, recordFor);
   addSleepRoutes(app, instances, recordFor);
+  addAlarmRoutes(app, instances.alarms);
 
   app.post<ById>(
     '/api/agent/:instanceId/restart',

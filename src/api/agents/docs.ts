@@ -61,7 +61,14 @@ const AgentInstance = Type.Object({
   handler: Type.String(),
   codePath: Type.String(),
   httpProfile: Type.Optional(Type.String()),
-  extendedHandler: Type.Optional(Type.Object({ initializer: Type.String(), pre_stop: Type.String() })),
+  extendedHandler: Type.Optional(
+    Type.Object({
+      initializer: Type.String(),
+      pre_stop: Type.String(),
+      alarm: Type.Optional(Type.String()),
+      sleep: Type.Optional(Type.String()),
+    }),
+  ),
   dependencies: Type.Optional(Type.String()),
   urn: Type.Optional(Type.String()),
   rootfs: Type.Object({
@@ -122,6 +129,7 @@ const AgentInstance = Type.Object({
         saved_at: Type.Optional(Type.String({ format: 'date-time' })),
         wakes: Type.Integer({ description: 'Number of starts after the first.' }),
         sleep_after_seconds: Type.Number({ description: 'Time without use until it sleeps; 0: only on request.' }),
+        next_alarm_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only with an alarm.' })),
         slept_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a SLEEPING one.' })),
       },
       { title: 'AgentDurable', description: 'Only of a durable agent.' },

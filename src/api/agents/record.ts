@@ -34,6 +34,9 @@ function durableRecord({ spec, savedState, restarts, wakes = 0, sleptAtMs }: Ins
     ...(savedAtMs > 0 && { saved_at: new Date(savedAtMs).toISOString() }),
     wakes: restarts + wakes,
     sleep_after_seconds: (spec.durable?.sleepMs ?? 0) / 1000,
+    ...(savedState?.nextAlarmAtMs !== undefined && {
+      next_alarm_at: new Date(savedState.nextAlarmAtMs).toISOString(),
+    }),
     ...(sleptAtMs !== undefined && { slept_at: new Date(sleptAtMs).toISOString() }),
   };
 }
@@ -57,8 +60,8 @@ export function agentRecord(instance: Instance, address: string | null): Record<
     handler: spec.handler,
     codePath: spec.codePath,
     ...(spec.httpProfile !== undefined && { httpProfile: spec.httpProfile }),
-    ...((spec.initializer !== '' || spec.preStop !== '') && {
-      extendedHandler: { initializer: spec.initializer, pre_stop: spec.preStop },
+    ...((spec.initializer !== '' || spec.preStop !== '' || spec.durable?.entries !== undefined) && {
+      extendedHandler: { initializer: spec.initializer, pre_stop: spec.preStop, ...spec.durable?.entries },
     }),
     ...(spec.dependencies && { dependencies: spec.dependencies }),
     ...(spec.functionUrn === '' ? {} : { urn: spec.functionUrn }),

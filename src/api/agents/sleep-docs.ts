@@ -1,4 +1,5 @@
 import { Type } from 'typebox';
+import { ALARM } from '../../core/alarm.ts';
 import { describeParameters } from '../../core/parameter.ts';
 import { errorDocs } from '../../http/docs.ts';
 import type { RouteDocs } from '../../http/route-config.ts';
@@ -8,6 +9,10 @@ import { SLEEP_QUERY } from './parameters.ts';
 const tags = ['agent'];
 const json = (description: string, schema: object) => ({ description, content: { 'application/json': { schema } } });
 const byId = Type.Object({ instanceId: Type.String({ description: 'The `instance_id` of the create.' }) });
+const byName = Type.Object({
+  instanceId: byId.properties.instanceId,
+  name: Type.String({ description: 'The name of the alarm: 1 to 128 characters.' }),
+});
 const unknown = { 404: errorDocs('`instance not found: <id>`') };
 
 const AgentWoken = Type.Object({
@@ -25,6 +30,24 @@ const AgentInUse = Type.Object({
     }),
   ),
 });
+
+const AgentAlarm = Type.Object(
+  {
+    name: Type.String(),
+    id: Type.String({ description: 'Names one due time; the retries of that time have the same id.' }),
+    at: Type.String({ format: 'date-time', description: 'The next time.' }),
+    every: Type.Optional(Type.Number({ description: 'Seconds.' })),
+    cron: Type.Optional(Type.String()),
+    tz: Type.Optional(Type.String()),
+    max_late_seconds: Type.Optional(Type.Number()),
+    retry_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only after a failed delivery.' })),
+    attempts: Type.Integer({ description: 'Failed deliveries of this time.' }),
+    missed: Type.Integer({ description: 'Earlier regular times that were not delivered.' }),
+    failed: Type.Boolean({ description: 'true: all attempts have failed; it is not delivered again.' }),
+    last_error: Type.Optional(Type.String({ description: 'Why the last delivery failed.' })),
+  },
+  { title: 'AgentAlarm' },
+);
 
 /** The OpenAPI documentation of the sleep of agents. */
 export const SLEEP_DOCS = {
@@ -53,6 +76,41 @@ export const SLEEP_DOCS = {
       409: errorDocs('It does not run and is not durable, or is being changed.'),
       429: errorDocs('The machine has no room for it. It stays asleep.'),
       503: errorDocs('Its runtime does not start; the instance may be `FAILED`.'),
+    },
+  },
+} as const satisfies Record<string, RouteDocs>;
+
+/** The OpenAPI documentation of the alarms of agents. */
+export const ALARM_DOCS = {
+  list: {
+    tags,
+    operationId: 'listAgentAlarms',
+    summary: 'List the alarms of a durable agent, without their payloads',
+    params: byId,
+    response: { 200: json('By name.', Type.Array(AgentAlarm)), ...unknown },
+  },
+  set: {
+    tags,
+    operationId: 'setAgentAlarm',
+    summary: 'Set an alarm of a durable agent, and replace the one of this name',
+    description: 'At its time the agent gets it as a call, also if it sleeps then.',
+    params: byName,
+    body: ALARM.describe(),
+    response: {
+      200: json('It is stored.', Type.Object({ code: Type.Literal(200), alarm: AgentAlarm })),
+      400: errorDocs('The body is wrong.'),
+      ...unknown,
+      409: errorDocs('The agent is not durable, or has too many alarms.'),
+    },
+  },
+  cancel: {
+    tags,
+    operationId: 'cancelAgentAlarm',
+    summary: 'Cancel an alarm of a durable agent',
+    params: byName,
+    response: {
+      200: json('It is cancelled.', Type.Object({ code: Type.Literal(200), status: Type.Literal('cancelled') })),
+      404: errorDocs('`instance not found: <id>`, or there is no alarm of this name.'),
     },
   },
 } as const satisfies Record<string, RouteDocs>;

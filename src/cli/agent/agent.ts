@@ -27,6 +27,7 @@ export function register(program: Command, context: Context): void {
   addRestart(agent, context);
   addRecord(agent, context);
   addPauses(agent, context);
+  addAlarms(agent, context);
   addLogs(agent, context);
   addExec(agent, context);
   addProcesses(agent, context);
@@ -63,6 +64,8 @@ function addCreate(agent: Command, context: Context): void {
     .option('--handler <module.function>', 'what each call runs')
     .option('--initializer <module.function>', 'what runs once at the start')
     .option('--pre-stop <module.function>', 'what runs once at the end')
+    .option('--alarm <module.function>', 'with --durable: what gets alarms; else --handler')
+    .option('--sleep-entry <module.function>', 'with --durable: what runs before it falls asleep')
     .option(
       '--runtime <runtime>',
       'python3.11, nodejs22, go, java17, …; on the machine of the service the python3 there by default',
@@ -232,6 +235,33 @@ function addPauses(agent: Command, { io }: Context): void {
     .action(async (id, time, options) => {
       const { setTtl } = await import('./lifetime.ts');
       await setTtl(io, id, time, options);
+    });
+}
+
+function addAlarms(agent: Command, { io }: Context): void {
+  addAgentCommand(agent, 'alarms')
+    .summary('list, set and cancel alarms of a durable agent')
+    .description(
+      'Lists the alarms of a durable agent, or changes one. At its time the agent gets an alarm as a call, also if it sleeps then.\n\n' +
+        '  rookery agent alarms user-7\n' +
+        '  rookery agent alarms user-7 --set remind --after 1h --payload \'"tea"\'\n' +
+        "  rookery agent alarms user-7 --set nightly --cron '0 3 * * *' --tz Europe/Berlin\n" +
+        '  rookery agent alarms user-7 --cancel remind',
+    )
+    .argument('<agent>', AGENT)
+    .option('--set <name>', 'set the alarm of this name')
+    .option('--at <time>', 'with --set: once, at this time of RFC 3339')
+    .option('--after <time>', 'with --set: once, after this time: 90s, 1h')
+    .option('--every <time>', 'with --set: again and again after this time, at least 5s')
+    .option('--cron <fields>', 'with --set: again and again, at the times of five fields of cron')
+    .option('--tz <zone>', 'with --cron: its zone; else UTC')
+    .option('--payload <json>', 'with --set: what the agent gets')
+    .option('--max-late <time>', 'with --set: drop it if it is later than this')
+    .option('--cancel <name>', 'cancel the alarm of this name')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      const { changeAlarms } = await import('./alarms.ts');
+      await changeAlarms(io, id, options);
     });
 }
 

@@ -29,6 +29,8 @@ export interface CreateOptions
   readonly handler?: string;
   readonly initializer?: string;
   readonly preStop?: string;
+  readonly alarm?: string;
+  readonly sleepEntry?: string;
   readonly runtime?: string;
   readonly httpProfile?: string;
   readonly codePath: string;
@@ -164,6 +166,8 @@ export async function bodyFromFlags(
   const extendedHandler = {
     ...(options.initializer === undefined ? {} : { initializer: options.initializer }),
     ...(options.preStop === undefined ? {} : { pre_stop: options.preStop }),
+    ...(options.alarm === undefined ? {} : { alarm: options.alarm }),
+    ...(options.sleepEntry === undefined ? {} : { sleep: options.sleepEntry }),
   };
   return {
     ...common,

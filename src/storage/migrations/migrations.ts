@@ -24,6 +24,7 @@ import * as parentCalls from './0023-parent-calls.ts';
 import * as orderOfCalls from './0024-order-of-calls.ts';
 import * as callRecordings from './0025-call-recordings.ts';
 import * as callSpans from './0026-call-spans.ts';
+import * as agentAlarms from './0027-agent-alarms.ts';
 
 export interface SchemaMigration {
   // biome-ignore lint/suspicious/noExplicitAny: each knows its own columns
@@ -68,4 +69,5 @@ export const MIGRATIONS: Readonly<Record<string, SchemaMigration>> = {
   '0025-call-recordings': { ...callRecordings, readableFrom: '0023-parent-calls' },
   // Earlier programs write records without spans.
   '0026-call-spans': { ...callSpans, readableFrom: '0023-parent-calls' },
+  '0027-agent-alarms': agentAlarms,
 };

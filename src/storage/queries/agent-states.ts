@@ -1,7 +1,9 @@
 import type { Selectable } from 'kysely';
+import type { AlarmChange } from '../../core/alarm.ts';
 import type { Database, WriteTransaction } from '../database.ts';
 import { prepare } from '../prepared.ts';
-import type { AgentStateTable } from '../schema.ts';
+import type { AgentStateTable } from '../schema-agents.ts';
+import { changeAgentAlarms } from './agent-alarms.ts';
 import type { OwnedInstanceRef } from './instances.ts';
 
 /** A saved state of a durable agent. */
@@ -57,16 +59,19 @@ const put = prepare((db, p: AgentStateTable) =>
 );
 
 /**
- * Saves the state of a running agent. Returns false and writes nothing if the agent has another sandbox or
- * another node by now, does not run, or has a newer state.
+ * Saves the state of a running agent and changes its alarms. `row` is null if the state has not changed.
+ * Returns false and writes nothing if the agent has another sandbox or another node by now, does not run, or
+ * has a newer state. Fails with `failed_precondition` if it would have too many alarms.
  */
 export async function saveAgentState(
   transaction: WriteTransaction,
   ref: OwnedInstanceRef,
-  row: Omit<AgentStateTable, 'agent_id'>,
+  row: Omit<AgentStateTable, 'agent_id'> | null,
+  alarms: readonly AlarmChange[],
 ): Promise<boolean> {
   if ((await runningOf(transaction, ref)).length === 0) return false;
-  return (await put(transaction, { ...row, agent_id: ref.id })).length === 1;
+  if (row !== null && (await put(transaction, { ...row, agent_id: ref.id })).length === 0) return false;
+  return alarms.length === 0 || (await changeAgentAlarms(transaction, ref.id, alarms));
 }
 
 const ofAgent = prepare((db, p: { id: string }) =>

@@ -83,6 +83,8 @@ class AgentDurable(_AgentDurable, total=False):
     """Only of a durable agent."""
 
     saved_at: str
+    next_alarm_at: str
+    """Only with an alarm."""
     slept_at: str
     """Only of a SLEEPING one."""
 
@@ -127,9 +129,14 @@ class AgentExpose(_AgentExpose, total=False):
     """Who may come: `token`, `link` (a token or a signed link), `public`."""
 
 
-class AgentExtendedHandler(TypedDict):
+class _AgentExtendedHandler(TypedDict):
     initializer: str
     pre_stop: str
+
+
+class AgentExtendedHandler(_AgentExtendedHandler, total=False):
+    alarm: str
+    sleep: str
 
 
 class AgentResources(TypedDict):
@@ -343,6 +350,11 @@ class CallResult(_CallResult, total=False):
     result: Any
     error: CallError
     completedAt: str
+
+
+class CancelAgentAlarmResponse(TypedDict):
+    code: Literal[200]
+    status: Literal["cancelled"]
 
 
 class Cluster(TypedDict):
@@ -781,7 +793,7 @@ class _FunctionVersion(TypedDict):
     objectId: str
     s3CodePath: Union[StoredS3CodePath, None]
     handler: str
-    extendedHandler: AgentExtendedHandler
+    extendedHandler: StoredFunctionHooks
     extendedTimeout: StoredFunctionHookTimeouts
     layers: Union[List[Any], None]
     cpu: int
@@ -954,6 +966,32 @@ class Link(_Link, total=False):
 class LinkRequest(TypedDict, total=False):
     expires_seconds: int
     """How long the link, and the session that it opens, is valid."""
+
+
+class _ListAgentAlarmsResponseItem(TypedDict):
+    name: str
+    id: str
+    """Names one due time; the retries of that time have the same id."""
+    at: str
+    """The next time."""
+    attempts: int
+    """Failed deliveries of this time."""
+    missed: int
+    """Earlier regular times that were not delivered."""
+    failed: bool
+    """true: all attempts have failed; it is not delivered again."""
+
+
+class ListAgentAlarmsResponseItem(_ListAgentAlarmsResponseItem, total=False):
+    every: float
+    """Seconds."""
+    cron: str
+    tz: str
+    max_late_seconds: float
+    retry_at: str
+    """Only after a failed delivery."""
+    last_error: str
+    """Why the last delivery failed."""
 
 
 class ListAgentsResponse(TypedDict):
@@ -1432,6 +1470,10 @@ class RuntimeHooks(TypedDict, total=False):
     """`module.function`, once at the start."""
     pre_stop: str
     """`module.function`, once at the end."""
+    alarm: str
+    """`module.function`, for each alarm of a durable agent; without it the handler."""
+    sleep: str
+    """`module.function`, before a durable agent falls asleep; at most 5 s."""
 
 
 class _RuntimeRootfs(TypedDict):
@@ -1522,6 +1564,28 @@ class SessionAnswer(TypedDict):
     message: str
 
 
+class SetAgentAlarmRequest(TypedDict, total=False):
+    at: Union[str, int]
+    """Once, at this time: RFC 3339, or milliseconds since 1970. A past time is due now."""
+    after: float
+    """Once, this many seconds from now."""
+    every: float
+    """Again and again after this many seconds; first after one interval."""
+    cron: str
+    """Again and again, at the times of five fields of cron."""
+    tz: str
+    """With `cron`: the zone, for example `Europe/Berlin`. Default: UTC."""
+    payload: Any
+    """What the agent gets: JSON of at most 16 KiB."""
+    max_late_seconds: float
+    """It is dropped if it cannot be delivered within this time. Default: it is delivered late."""
+
+
+class SetAgentAlarmResponse(TypedDict):
+    code: Literal[200]
+    alarm: ListAgentAlarmsResponseItem
+
+
 class _SetAgentTtlRequest(TypedDict):
     ttl_seconds: float
     """From now; for a paused agent from its resume. 0: it lives until it is deleted."""
@@ -1607,6 +1671,11 @@ class StoredAutoScaleConfig(TypedDict):
 class StoredFunctionHookTimeouts(TypedDict):
     initializer: int
     pre_stop: int
+
+
+class StoredFunctionHooks(TypedDict):
+    initializer: str
+    pre_stop: str
 
 
 class StoredFunctionRootfs(TypedDict):
@@ -1770,6 +1839,9 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "resumeAgent": ("POST", "/api/agent/{instanceId}/resume"),
     "sleepAgent": ("POST", "/api/agent/{instanceId}/sleep"),
     "wakeAgent": ("POST", "/api/agent/{instanceId}/wake"),
+    "listAgentAlarms": ("GET", "/api/agent/{instanceId}/alarms"),
+    "setAgentAlarm": ("PUT", "/api/agent/{instanceId}/alarms/{name}"),
+    "cancelAgentAlarm": ("DELETE", "/api/agent/{instanceId}/alarms/{name}"),
     "restartAgent": ("POST", "/api/agent/{instanceId}/restart"),
     "agentLogs": ("GET", "/api/agent/{instanceId}/logs"),
     "agentExec": ("POST", "/api/agent/{instanceId}/exec"),

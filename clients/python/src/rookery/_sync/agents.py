@@ -383,6 +383,23 @@ class Agent:
         request = Request("sleepAgent", self._params, query, is_unbounded=wait is not None)
         self.record = (self._connection.call(request))["instance"]
 
+    def alarms(self) -> List[Dict[str, Any]]:
+        """Returns the alarms of a durable agent by name, without their payloads."""
+        answer: List[Dict[str, Any]] = self._connection.call(Request("listAgentAlarms", self._params))
+        return answer
+
+    def set_alarm(self, name: str, **alarm: Any) -> None:
+        """Sets an alarm of a durable agent, and replaces the one of this name.
+
+        `alarm`: exactly one of `at` (RFC 3339, or milliseconds since 1970), `after` (seconds), `every`
+        (seconds) and `cron` (with `tz`), and `payload` and `max_late_seconds`.
+        """
+        self._connection.call(Request("setAgentAlarm", {**self._params, "name": name}, body=alarm))
+
+    def cancel_alarm(self, name: str) -> None:
+        """Cancels an alarm. Fails with `RookeryError` of status 404 if there is none of this name."""
+        self._connection.call(Request("cancelAgentAlarm", {**self._params, "name": name}))
+
     def wake(self) -> bool:
         """Starts a sleeping agent with its saved state. Returns False if the agent was running."""
         answer = self._connection.call(Request("wakeAgent", self._params))
