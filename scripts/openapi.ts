@@ -28,6 +28,7 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           callSink: SHADOW,
           history: SHADOW,
           instances: SHADOW,
+          images: SHADOW,
           functions: SHADOW,
           executors: { defaultSandboxType: 'process' },
           mountPolicy: SHADOW,

@@ -23,10 +23,12 @@ export function currentScope(): Scope {
 /** Paths of files that only the full run has, relative to the root and grouped by matrix. */
 export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
   docker: [
+    'test/e2b/images.test.ts',
     'test/e2e/docker-survival.test.ts',
     'test/e2e/image.test.ts',
     'test/parts/docker.test.ts',
     'test/sandbox/docker-access.test.ts',
+    'test/sandbox/docker-accounts.test.ts',
     'test/sandbox/docker-custom-image.test.ts',
     'test/sandbox/docker-daemon.test.ts',
     'test/sandbox/docker-escape-files.test.ts',

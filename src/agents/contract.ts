@@ -200,8 +200,8 @@ export interface InstanceQuery {
   readonly status?: InstanceStatus | readonly InstanceStatus[] | undefined;
   /** The labels that an agent must have, all of them. */
   readonly labels?: Labels | undefined;
-  /** The template that the agent was made from; null: any template; undefined: with or without. */
-  readonly template?: string | null | undefined;
+  /** The template or templates that the agent was made from; null: any; undefined: with or without. */
+  readonly template?: string | readonly string[] | null | undefined;
   /** Earliest start of the current sandbox, milliseconds; that moment counts. */
   readonly startedAfterMs?: number | undefined;
   /** Default: `id`. The others order by the start of the current sandbox, then by id. */

@@ -121,7 +121,8 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     addAddressRoutes(scope, passage, { targets: new AddressTargets(instances, exposed), links, auth });
     const ownTenantOnly = service?.ownTenantOnly === true;
     addLinkRoutes(scope, { instances, functions: exposed, ownTenantOnly, links, domain });
-    addE2bRoutes(scope, passage, { ...options.e2b, instances, auth, executors: options.executors, key });
+    const { executors, images } = options;
+    addE2bRoutes(scope, passage, { ...options.e2b, instances, auth, executors, images, key });
   });
   if (service) app.register(async scope => addFunctionRoutes(scope, service));
   const { lambda } = options;
@@ -162,11 +163,11 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   return app;
 }
 
-function mcpOptions({ version, instances, executors, e2b, service, mcp }: FrontendOptions): McpRoutesOptions {
-  const templates = e2b.templates?.templates ?? NO_TEMPLATES;
+function mcpOptions({ version, instances, executors, images, e2b, service, mcp }: FrontendOptions): McpRoutesOptions {
+  const sources = { templates: e2b.templates?.templates ?? NO_TEMPLATES, images };
   const { domain } = e2b;
   const functions = service && mcp && { functions: service.functions, registry: mcp, business: service.business };
-  return { version, instances, executors, templates, domain, ...(functions && { functions }) };
+  return { version, instances, executors, sources, domain, ...(functions && { functions }) };
 }
 
 function withoutPort(domain: string): string {

@@ -396,3 +396,24 @@ describe('registered mode', () => {
     });
   });
 });
+
+describe('a create with an image', () => {
+  const NAMED = { namespace: 'n', name: 'a', image: 'python:3.12' };
+
+  test('the image is its template and its files, in a container', () => {
+    expect(readSpec({ ...NAMED, runtime_spec: { memory: 512 } })).toMatchObject({
+      ...{ template: 'python:3.12', sandboxType: 'docker', memoryMb: 512, codePath: '', handler: '' },
+      rootfs: { type: 'image', imageUrl: 'python:3.12', user: '' },
+    });
+  });
+
+  test.each([
+    [{ template: 'base' }, 'invalid request body: image: leave out template'],
+    [
+      { workspace: '/srv' },
+      'invalid request body: image: root of such a sandbox could write to mounts; leave them out',
+    ],
+  ])('%j with an image is refused', (more, message) => {
+    expect(() => readSpec({ ...NAMED, ...more })).toThrow(message);
+  });
+});

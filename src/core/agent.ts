@@ -7,12 +7,18 @@ import { invalidRequest } from './error.ts';
 import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
 import type { InstanceSpec, MountSpec, SandboxType } from './instance.ts';
 import { PORT_SCHEMA, PORTS_SCHEMA, type PortSpec, parsePorts } from './instance.ts';
-import { failAtFirst, type JsonObject } from './json.ts';
+import { failAtFirst, isJsonObject, type JsonObject } from './json.ts';
 import { boolean, described, integer, type Kind, list, refine, text } from './kind.ts';
 import { LIFETIME_FIELDS, type Lifetime, type LifetimeFields, lifetimeOf } from './lifetime.ts';
 import { LIMITS } from './limits.ts';
 import { type RestartPolicy, restartPolicy } from './restart-policy.ts';
-import { type RequestedSandboxType, runsImages, runsInCluster, SANDBOX_TYPES } from './sandbox-types.ts';
+import {
+  IMAGE_SANDBOX_TYPE,
+  type RequestedSandboxType,
+  runsImages,
+  runsInCluster,
+  SANDBOX_TYPES,
+} from './sandbox-types.ts';
 import { type Variables, variable } from './secret.ts';
 import { Form, maybe, object, optional, required, type ValueOf } from './shape.ts';
 
@@ -153,6 +159,11 @@ const CREATE_FIELDS = {
     description:
       'Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`.',
   }),
+  image: optional(text(), '', {
+    examples: ['python:3.12'],
+    description:
+      'Makes a sandbox without code from an image that the Docker daemon of the service has. Takes `cpu` and `memory` of `runtime_spec`; no mounts.',
+  }),
   env_vars: optional(environment, {}),
   workspace: optional(text({ raw: true }), '', {
     pattern: '^(/.*)?$',
@@ -182,6 +193,7 @@ export const AGENT_CREATE = object<ValueOf<typeof CREATE_FIELDS>>(CREATE_FIELDS,
       { required: ['runtime_spec'] },
       { required: ['urn'], properties: { urn: { minLength: 1 } } },
       { required: ['template'], properties: { template: { minLength: 1 } } },
+      { required: ['image'], properties: { image: { minLength: 1 } } },
     ],
   },
 });
@@ -201,7 +213,9 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
     throw invalidRequest('one of runtime_spec (inline) or urn (registered) is required');
   }
   const inline = isInline ? readRuntimeSpec(form.open('runtime_spec'), defaults) : undefined;
-  const { template } = form.read('template');
+  const { template: named, image } = form.read('template', 'image');
+  if (image !== '' && named !== '') throw invalidRequest('invalid request body: image: leave out template');
+  const template = image === '' ? named : image;
   const { env_vars, workspace, mounts, restart_policy, expose, durable, replace, ...lifetime } = form.read(
     'env_vars',
     'workspace',
@@ -217,6 +231,9 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
     throw invalidRequest(`invalid request body: expose: agent ${namespace}/${name} can have no address: ${problem}`);
   if (durable && template !== '')
     throw invalidRequest('invalid request body: durable: a sandbox without code has no state; leave out template');
+  if (image !== '' && (workspace !== '' || mounts.length > 0)) {
+    throw invalidRequest('invalid request body: image: root of such a sandbox could write to mounts; leave them out');
+  }
   const ends = lifetimeOf(lifetime);
   const request = {
     ...{
@@ -243,9 +260,13 @@ export function readAgentCreate(sentBody: JsonObject, tenant: string, defaults: 
 /** Fields of the spec of a sandbox without code. */
 const NO_CODE = { codePath: '', handler: '', initializer: '', preStop: '' };
 
-/** Adds a `runtime_spec` with the defaults to a request that names only a template. */
+/** Adds a `runtime_spec` with the defaults to a request that names only a template, or an image. */
 function withTemplateSpec(body: JsonObject): JsonObject {
-  const { template, runtime_spec } = body;
+  const { template, image, runtime_spec } = body;
+  if (typeof image === 'string' && image !== '') {
+    const spec = { runtime: 'python3', ...(isJsonObject(runtime_spec) && runtime_spec) };
+    return { ...body, runtime_spec: { ...spec, sandbox_type: IMAGE_SANDBOX_TYPE, rootfs: { imageurl: image } } };
+  }
   if (typeof template !== 'string' || template === '' || (runtime_spec ?? null) !== null) return body;
   return { ...body, runtime_spec: { runtime: 'python3', rootfs: { imageurl: template } } };
 }

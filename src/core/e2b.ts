@@ -115,8 +115,8 @@ export function templateNameOf(templateId: string): string {
 export interface E2bListQuery {
   readonly metadata: Readonly<Record<string, string>>;
   readonly states: ReadonlySet<'running' | 'paused'>;
-  /** undefined: any template. */
-  readonly template: string | undefined;
+  /** Names that match: the sent one, and the sent one without its tag. undefined: any template. */
+  readonly template: readonly string[] | undefined;
   /** In milliseconds since 1970; null: any time. */
   readonly startedAfterMs: number | null;
   readonly isNewestFirst: boolean;
@@ -143,7 +143,7 @@ export function readE2bList(query: URLSearchParams): E2bListQuery {
   return {
     metadata: readMetadata(query.get('metadata') ?? ''),
     states: new Set(states.length === 0 ? ['running', 'paused'] : (states as ('running' | 'paused')[])),
-    template: template === '' ? undefined : templateNameOf(template),
+    template: template === '' ? undefined : [...new Set([template, templateNameOf(template)])],
     startedAfterMs: readTime('startedAfter', query.get('startedAfter')),
     isNewestFirst: order === 'desc',
     limit: Number(limit),

@@ -134,6 +134,7 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
       },
       urn: 'sn:x',
       template: 'base',
+      image: '',
       env_vars: { A: '1' },
       replace: true,
       workspace: '/w',

@@ -9,6 +9,8 @@ interface DriverTraits {
    * - Another replica adopts the sandboxes when the machine of the service fails.
    */
   readonly isCluster: boolean;
+  /** True if sandboxes without code are made from images, with accounts of their own. */
+  readonly hasImageSandboxes?: true;
   /** True if a start takes milliseconds, so that a create starts the sandbox before its record is durable. */
   readonly isCheap: boolean;
 }
@@ -20,7 +22,7 @@ interface DriverTraits {
  */
 export const SANDBOX_FACTS = {
   process: { rootfs: 'host', isCluster: false, isCheap: true },
-  docker: { rootfs: 'image', isCluster: false, isCheap: false },
+  docker: { rootfs: 'image', isCluster: false, isCheap: false, hasImageSandboxes: true },
   supervisor: { rootfs: 'host', isCluster: false, isCheap: true },
   kubernetes: { rootfs: 'image', isCluster: true, isCheap: false },
 } as const satisfies Readonly<Record<string, DriverTraits>>;
@@ -47,6 +49,11 @@ export const CLUSTER_SANDBOX_TYPES = DRIVER_NAMES.filter(
 
 /** Drivers whose sandboxes start in milliseconds. */
 export const CHEAP_SANDBOX_TYPES: readonly DriverName[] = DRIVER_NAMES.filter(name => SANDBOX_FACTS[name].isCheap);
+
+/** The driver that makes sandboxes without code from images. */
+export const IMAGE_SANDBOX_TYPE = 'docker' satisfies {
+  [D in DriverName]: (typeof SANDBOX_FACTS)[D] extends { readonly hasImageSandboxes: true } ? D : never;
+}[DriverName];
 
 /**
  * Returns true if sandboxes of this type run in a cluster instead of on the machine of the service.

@@ -38,7 +38,7 @@ describe('warnings about unknown fields of an agent', () => {
       spec({ extendedHandler: { prestop: 'h.p' } }),
       unknown('runtime_spec.extendedHandler.prestop', 'runtime_spec.extendedHandler.pre_stop'),
     ],
-    [spec({ rootfs: { imageurl: 'host', image: 'x' } }), unknown('runtime_spec.rootfs.image')],
+    [spec({ rootfs: { imageurl: 'host', image: 'x' } }), unknown('runtime_spec.rootfs.image', 'image')],
     [
       { ...AGENT, mounts: [{ source: '/a', target: '/a', readOnly: true }] },
       unknown('mounts[0].readOnly', 'mounts[0].readonly'),

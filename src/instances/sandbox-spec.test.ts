@@ -177,6 +177,18 @@ test('a sandbox with a template has accounts, the marks of E2B and the home of i
   expect(sandboxOf({}).hasAccounts).toBeUndefined();
 });
 
+test('a container of an image without code has accounts and the stand-ins of the installation', () => {
+  const rootfs = { type: 'image', imageUrl: 'img', user: '' } as const;
+  const image = specOf({ template: 'img', sandboxType: 'docker', rootfs });
+  const given = { ...image, env: {}, secretVariables: [] } as StartSpec;
+  const spec = toSandboxSpec('id', 'secret', given, { ...RULES, programsDir: '/missing/python' });
+  expect(spec).toMatchObject({ hasAccounts: true, env: { E2B_TEMPLATE_ID: 'img' } });
+  expect(spec.env.PATH).toBeUndefined();
+  expect(spec.platformMounts).toEqual([
+    { source: '/missing/python/rookery_sandbox', target: '/opt/rookery/tools', readonly: true },
+  ]);
+});
+
 test('a sandbox with a template gets the stand-ins of the installation', () => {
   const given = { ...specOf({ template: 'base' }), env: {}, secretVariables: [] } as StartSpec;
   const { env, platformMounts } = toSandboxSpec('id', 'secret', given, { ...RULES, programsDir: '/missing/python' });

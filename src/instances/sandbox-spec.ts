@@ -3,12 +3,13 @@ import { httpProfileVariables } from '../core/http-profiles.ts';
 import type { InstanceSpec, MountSpec } from '../core/instance.ts';
 import { LAMBDA_RUNTIME, lambdaVariables } from '../core/lambda-name.ts';
 import { LIMITS } from '../core/limits.ts';
+import { IMAGE_SANDBOX_TYPE } from '../core/sandbox-types.ts';
 import { type ResolvedVariables, resolveVariables, type SecretSource, secretVariables } from '../core/secret.ts';
 import { executionOf, explainStart } from '../runtime/executors.ts';
 import type { Init } from '../runtime/protocol.ts';
 import type { SandboxDriver, SandboxSpec } from '../sandbox/driver.ts';
 import { builtVariables } from '../templates/built.ts';
-import { marksOf, templateSandbox } from '../templates/sandbox.ts';
+import { imageTools, marksOf, templateSandbox } from '../templates/sandbox.ts';
 import type { Start } from './start.ts';
 
 /** Settings of the installation that apply to every sandbox. */
@@ -54,7 +55,8 @@ export async function withSecrets(spec: InstanceSpec, secrets: SecretSource | un
  * host's files `HOME` is `/tmp`, because a home of the host is never shown. The working directory is the
  * workspace, else the code directory if a mount or the image can hold it, else `/`.
  *
- * A sandbox with a template has accounts of its own on the host's files; it begins in the home of `user`.
+ * A sandbox with a template has accounts of its own, on the host's files and in a container; it begins in the
+ * home of `user`.
  */
 export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpec, rules: SandboxRules): SandboxSpec {
   const { command, mounts: executorMounts } = executionOf(spec, rules.hostEnvironment);
@@ -66,13 +68,14 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
   const { template } = spec;
   const own =
     template !== undefined && spec.rootfs.type === 'host' ? templateSandbox(HOST_PATH, rules.programsDir) : undefined;
+  const isOfImage = template !== undefined && spec.sandboxType === IMAGE_SANDBOX_TYPE;
   return {
     instanceId,
     tenant: spec.tenant,
     command,
     secret,
     rootfs: spec.rootfs,
-    ...(own && { hasAccounts: true }),
+    ...((own || isOfImage) && { hasAccounts: true }),
     env: {
       // An image defines its own PATH.
       ...(spec.rootfs.type === 'host' ? { PATH: HOST_PATH } : {}),
@@ -93,7 +96,12 @@ export function toSandboxSpec(instanceId: string, secret: string, spec: StartSpe
     ...(spec.secretVariables.length > 0 && { secretVariables: spec.secretVariables }),
     workingDir: own?.workingDir ?? (hasWorkspace ? workspaceTarget : canHoldCode(spec) ? spec.codePath : '/'),
     mounts,
-    platformMounts: [...executorMounts, ...(own?.mounts ?? []), ...(spec.platformMounts ?? [])],
+    platformMounts: [
+      ...executorMounts,
+      ...(own?.mounts ?? []),
+      ...(isOfImage ? imageTools(rules.programsDir) : []),
+      ...(spec.platformMounts ?? []),
+    ],
     ports: spec.ports,
     cpuMillis: spec.cpuMillis,
     memoryMb: spec.memoryMb,

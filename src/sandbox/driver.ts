@@ -28,6 +28,8 @@ export interface SandboxDriver {
   readonly name: SandboxType;
   /** Sandboxes that are kept ready for instances, on drivers that support pools. */
   readonly pools?: PoolBackend;
+  /** The images from which this driver makes sandboxes without code. Absent: it has none. */
+  readonly images?: DriverImages;
 
   /** Checks whether the driver works on this machine now. Never throws; takes at most 5 s. */
   probe(): Promise<ProbeResult>;
@@ -115,6 +117,15 @@ export interface SandboxDriver {
 
   /** Releases this process's resources (connections, watchers). Sandboxes continue to run. */
   close(): Promise<void>;
+}
+
+/** The images of a driver's backend. */
+export interface DriverImages {
+  /**
+   * Returns true if the backend has the image of this name. Never pulls. Fails with `unavailable` or
+   * `failed_precondition` when the backend does not answer.
+   */
+  has(reference: string): Promise<boolean>;
 }
 
 export interface DriverCapabilities {
@@ -210,7 +221,7 @@ export interface SandboxSpec {
   readonly rootfs: { readonly type: 'host' | 'image'; readonly imageUrl: string; readonly user: string };
   /**
    * True for a sandbox with accounts of its own instead of `rootfs.user`: `root`, and `user`, which is the
-   * default. Absent: false.
+   * default. An image keeps its accounts, and `user` is added if it lacks one. Absent: false.
    */
   readonly hasAccounts?: boolean;
   /** The complete environment of the user's code, including the platform's variables. */

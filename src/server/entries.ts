@@ -43,6 +43,7 @@ import { VERSION } from '../version.ts';
 import { addressDomain } from './configured-parts.ts';
 import { findingsOf } from './observed.ts';
 import type { Owners } from './owners.ts';
+import { ServiceImages } from './service-images.ts';
 
 export interface EntriesParts
   extends Pick<Owners, 'agents' | 'asyncCalls' | 'codeStore' | 'dependencies' | 'functions' | 'jobs' | 'packages'> {
@@ -159,6 +160,7 @@ function frontendOptions(
     metrics: metrics.entry('frontend'),
     tracer,
     e2b: { keys: parts.apiKeys, domain: config.e2b.domain, templates: templateOptions(config, parts) },
+    images: new ServiceImages(parts.drivers, parts.logger),
     invoked: metrics.invoked,
     callSink: parts.callSink,
     history: { calls: new CallReader(parts.database), recordings: parts.recordings },

@@ -19,9 +19,7 @@ export interface TemplateSandbox {
  * directory of the platform's Python packages. Undefined: the sandbox gets no stand-ins.
  */
 export function templateSandbox(path: string, programsDir: string | undefined): TemplateSandbox {
-  const tools = programsDir && [
-    { source: realPathOf(join(programsDir, 'rookery_sandbox')), target: TOOLS, readonly: true },
-  ];
+  const tools = programsDir && [toolsOf(programsDir)];
   return {
     env: {
       PATH: tools ? `${TOOLS}/bin:${path}:${TOOLS}/fallback` : path,
@@ -30,6 +28,18 @@ export function templateSandbox(path: string, programsDir: string | undefined): 
     workingDir: HOME,
     mounts: tools || [],
   };
+}
+
+/**
+ * Returns the mounts of a sandbox of an image with accounts: the stand-ins for programs that no image can
+ * have there. `programsDir` as above.
+ */
+export function imageTools(programsDir: string | undefined): readonly MountSpec[] {
+  return programsDir === undefined ? [] : [toolsOf(programsDir)];
+}
+
+function toolsOf(programsDir: string): MountSpec {
+  return { source: realPathOf(join(programsDir, 'rookery_sandbox')), target: TOOLS, readonly: true };
 }
 
 /** Returns the variables by which programs find out that they run in a sandbox, and in which. */

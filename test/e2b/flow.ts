@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, test } from 'vitest';
-import { describeWith } from '../probe.ts';
+import { describeWith, type Part } from '../probe.ts';
 import { E2bService } from './e2b-service.ts';
 import { type Environment, e2bPackages } from './environments.ts';
 
@@ -20,6 +20,10 @@ export interface Flow {
   readonly environment: Environment;
   /** Arguments of the service. */
   readonly args?: readonly string[];
+  /** Returns further arguments, which a part that is started first decides. */
+  readonly serviceArgs?: () => Promise<readonly string[]>;
+  /** Parts that it needs in addition to those of all flows. */
+  readonly parts?: readonly Part[];
   /** Returns additional environment variables of the flow. */
   readonly env?: (service: E2bService) => Promise<Readonly<Record<string, string>>>;
 }
@@ -42,11 +46,11 @@ interface Result {
  * Registers a suite that runs a flow of an SDK against a service, with a test for each check of the flow.
  */
 export function describeFlow(title: string, flow: Flow): void {
-  describeWith(['e2b', 'root', 'namespaces'], title, () => {
+  describeWith(['e2b', 'root', 'namespaces', ...(flow.parts ?? [])], title, () => {
     let service: E2bService;
     let running: RunningFlow;
     beforeAll(async () => {
-      service = await E2bService.start(flow.args);
+      service = await E2bService.start([...(flow.args ?? []), ...((await flow.serviceArgs?.()) ?? [])]);
       running = new RunningFlow(flow, service, { ...service.sdkEnvironment, ...(await flow.env?.(service)) });
     });
     afterAll(async () => {

@@ -53,6 +53,7 @@ export function testFrontend(options: Partial<FrontendOptions> = {}): TestFronte
     invoked: outcome => void outcomes.push(outcome),
     callSink: NO_CALLS_KEPT,
     instances,
+    images: { state: async () => 'unavailable' },
     functions: {
       resolveFunction: async (_tenant, urn) => {
         throw failedPrecondition(`invalid function: ${urn} is not registered`);

@@ -143,7 +143,7 @@ export class MemoryInstances implements AgentInstances {
       .filter(({ spec }) => (query.name ?? spec.name) === spec.name)
       .filter(({ labels }) => Object.entries(query.labels ?? {}).every(([key, value]) => labels[key] === value))
       .filter(({ spec: { template } }) => (query.template === null ? template !== undefined : true))
-      .filter(({ spec: { template } }) => (query.template ?? template) === template)
+      .filter(({ spec: { template } }) => [query.template ?? template].flat().includes(template))
       .filter(({ startedAtMs }) => startedAtMs >= (query.startedAfterMs ?? 0))
       .sort((a, b) => (a.id < b.id ? -1 : 1));
     if (query.order !== undefined && query.order !== 'id') instances.sort((a, b) => a.startedAtMs - b.startedAtMs);

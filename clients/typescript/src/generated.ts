@@ -376,6 +376,8 @@ export type CreateAgentRequest = {
   urn?: string;
   /** Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`. */
   template?: string;
+  /** Makes a sandbox without code from an image that the Docker daemon of the service has. Takes `cpu` and `memory` of `runtime_spec`; no mounts. */
+  image?: string;
   env_vars?: Record<string, string | SecretReference>;
   /** Absolute path on the host; empty: none. */
   workspace?: string;

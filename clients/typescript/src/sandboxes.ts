@@ -7,6 +7,8 @@ import { readLines } from './lines.ts';
 export interface SandboxOptions extends RequestOptions {
   /** `base` (default), or `code-interpreter-v1`, in which `runCode` works. */
   readonly template?: string;
+  /** An image of the Docker daemon of the service, instead of a template. */
+  readonly image?: string;
   /** Absent: a name made from the idempotency key. */
   readonly name?: string;
   /** Namespace of the name; default: `default`. */
@@ -98,13 +100,13 @@ export class Sandboxes {
    * Creates a sandbox and returns it when it runs. `await using sandbox = …` ends it at the end of the block.
    */
   async create(options: SandboxOptions = {}): Promise<Sandbox> {
-    const { signal, timeoutMs, traceId, template = 'base', idempotencyKey = randomUUID() } = options;
+    const { signal, timeoutMs, traceId, template = 'base', image, idempotencyKey = randomUUID() } = options;
     const { labels, ttlSeconds, idleSeconds, onExpiry, env } = options;
     const request = { signal, timeoutMs, traceId };
     const body: CreateAgentRequest = {
       namespace: options.namespace ?? 'default',
       name: options.name ?? `sandbox-${createHash('sha256').update(idempotencyKey).digest('hex').slice(0, 8)}`,
-      template,
+      ...(image === undefined ? { template } : { image }),
       ...(env === undefined ? {} : { env_vars: env }),
       ...(labels === undefined ? {} : { labels: { ...labels } }),
       ...(ttlSeconds === undefined ? {} : { ttl_seconds: ttlSeconds }),

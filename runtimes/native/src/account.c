@@ -25,6 +25,7 @@
 
 #include "groups.h"
 #include "kernel.h"
+#include "listed.h"
 #include "rights.h"
 
 enum {
@@ -36,6 +37,8 @@ enum {
     FIRST_OTHER = 0x7c000000,
     LAST_ID = 65535,
     LARGEST_MAP = 160,
+    /* Supplementary groups of an account of an image. */
+    MOST_GROUPS = 256,
 };
 
 #define RIGHTS_OF_ROOT                                                                                             \
@@ -56,6 +59,8 @@ static bool is_alone(const struct sandbox *sandbox)
 bool find_account(const struct sandbox *sandbox, const char *name, struct account *found)
 {
     size_t index = name[0] == '\0' ? DEFAULT_ACCOUNT : 0;
+    if (sandbox->listed_default != NULL)
+        return find_listed_account(name[0] == '\0' ? sandbox->listed_default : name, found);
     if (!sandbox->has_accounts) {
         const struct json *home = json_get(sandbox->env, "HOME");
         *found = (struct account){.name = sandbox->uid == 0 ? "root" : "user", .shell = "/bin/sh"};
@@ -103,8 +108,21 @@ static bool refuse_setns(void)
     return filter_calls(code, sizeof code);
 }
 
+/* Becomes an account of an image. No process of a container gains rights when it executes a program. */
+static bool become_listed(const struct sandbox *sandbox, const struct account *account)
+{
+    gid_t groups[MOST_GROUPS];
+    size_t count = find_listed_groups(account, groups, MOST_GROUPS);
+    return limit_user(sandbox) && syscall(SYS_setgroups, count, groups) == 0 &&
+           syscall(SYS_setresgid, account->gid, account->gid, account->gid) == 0 &&
+           syscall(SYS_setresuid, account->uid, account->uid, account->uid) == 0 &&
+           keep_capabilities(account->uid == 0 ? RIGHTS_OF_ROOT : 0);
+}
+
 bool become_account(const struct sandbox *sandbox, const struct account *account)
 {
+    if (sandbox->listed_default != NULL)
+        return become_listed(sandbox, account);
     if (is_alone(sandbox))
         return become_user(sandbox);
     uint64_t kept = account->uid == 0 ? RIGHTS_OF_ROOT : 0;

@@ -1,6 +1,6 @@
 /*
- * The accounts of a sandbox: `root` and `user` of a sandbox with accounts of its own, otherwise the one user
- * that the sandbox runs as.
+ * The accounts of a sandbox: `root` and `user` of a sandbox with accounts of its own, those of /etc/passwd in
+ * a container of an image, otherwise the one user that the sandbox runs as.
  */
 #ifndef ACCOUNT_H
 #define ACCOUNT_H
@@ -29,7 +29,8 @@ bool find_account(const struct sandbox *sandbox, const char *name, struct accoun
  * Gives this process, a child of init or of a process that keeps the rights of init, the ids, groups and
  * limits of an account. In a sandbox with accounts of its own `root` keeps the capabilities CHOWN,
  * DAC_OVERRIDE, FOWNER, KILL, SETGID and SETUID over what belongs to the sandbox; any other account has none.
- * Needs and closes `sandbox->accounts_namespace`. False with errno on failure: the process must end then.
+ * Needs and closes `sandbox->accounts_namespace`, unless the accounts are listed.
+ * False with errno on failure: the process must end then.
  */
 bool become_account(const struct sandbox *sandbox, const struct account *account);
 

@@ -76,6 +76,14 @@ static struct json text_item(const char *text)
     return (struct json){.kind = JSON_STRING, .text = (char *)text, .size = strlen(text)};
 }
 
+/* Images without Bash have another shell, which takes the same options. */
+static void use_shell_of_image(const struct json *argv)
+{
+    struct json *program = argv->items;
+    if (strcmp(program->text, "/bin/bash") == 0 && access("/bin/bash", F_OK) < 0 && errno == ENOENT)
+        *program = text_item("/bin/sh");
+}
+
 _Noreturn static void become_child(const struct sandbox *sandbox, const struct json *request, const struct account *account, int theirs[3],
                                    int report)
 {
@@ -97,6 +105,8 @@ _Noreturn static void become_child(const struct sandbox *sandbox, const struct j
     /* Ends the process with the table. Comes after the change of user, which resets the setting. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     const char *asked_dir = json_text(request, "workingDir");
+    if (sandbox->listed_default != NULL)
+        use_shell_of_image(json_get(request, "argv"));
     run_program(&(struct program){
         .argv = json_get(request, "argv"),
         /* Another account's variables replace those of the sandbox, which describe the usual account. */
@@ -104,6 +114,7 @@ _Noreturn static void become_child(const struct sandbox *sandbox, const struct j
         .term = has_terminal ? "TERM=xterm-256color" : NULL,
         .working_dir = is_usual && asked_dir[0] == '\0' ? sandbox->working_dir : account->home,
         .asked_dir = asked_dir,
+        .keeps_path = sandbox->listed_default != NULL,
         .report = report,
     });
 }

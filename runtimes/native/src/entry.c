@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -158,15 +159,12 @@ static bool become_user_of(const char *status)
     return is_good;
 }
 
-/*
- * Enters a namespace of the container. The pid namespace is left out, so that no process inside sees this
- * one.
- */
-static void enter(int connection, const char *id, const char *namespace)
+/* Enters a namespace of the container with the rights of this process. */
+static void enter_namespace(int connection, const char *id, const char *namespace)
 {
-    struct buffer groups = {0}, status = {0};
+    struct buffer groups = {0};
     int entered = open_of(namespace);
-    if (entered < 0 || !read_of("cgroup", &groups) || !read_of("status", &status))
+    if (entered < 0 || !read_of("cgroup", &groups))
         refuse_as_ended(connection);
     /* The pid may belong to another process by now. */
     if (id[0] == '\0' || strstr(groups.data, id) == NULL)
@@ -174,12 +172,37 @@ static void enter(int connection, const char *id, const char *namespace)
     if (setns(entered, 0) < 0)
         refuse_entry(connection, "setns");
     close(entered);
+    buffer_free(&groups);
+}
+
+/*
+ * Makes the directory that the container shares with the service read-only. Its root could write there
+ * otherwise, on a disk of the host. No code has run inside yet.
+ */
+_Noreturn static void seal(int connection, const char *id, const struct json *request)
+{
+    enter_namespace(connection, id, "ns/mnt");
+    if (mount(NULL, json_text(request, "path"), NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
+        refuse_entry(connection, "its directory cannot be made read-only");
+    send_format(connection, "{\"ok\":true}");
+    _exit(0);
+}
+
+/*
+ * Enters a namespace of the container as its user. The pid namespace is left out, so that no process inside
+ * sees this one.
+ */
+static void enter(int connection, const char *id, const char *namespace)
+{
+    struct buffer status = {0};
+    if (!read_of("status", &status))
+        refuse_as_ended(connection);
+    enter_namespace(connection, id, namespace);
     if (!become_user_of(status.data))
         refuse_entry(connection, "changing to its user failed");
     /* Processes of the same user cannot inspect this process, on the host or inside. */
     forbid_inspection();
     umask(022);
-    buffer_free(&groups);
     buffer_free(&status);
 }
 
@@ -218,6 +241,8 @@ _Noreturn void serve_container(int connection)
     if (container <= 0)
         refuse_as_ended(connection);
     container_end = (int)syscall(SYS_pidfd_open, container, 0);
+    if (strcmp(way, "seal") == 0)
+        seal(connection, json_text(&place, "container"), &request);
     enter(connection, json_text(&place, "container"), is_dial ? "ns/net" : "ns/mnt");
     if (pthread_create(&watch, NULL, end_with_container, NULL) != 0)
         refuse_entry(connection, "its end cannot be watched");

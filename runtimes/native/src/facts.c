@@ -38,8 +38,7 @@ struct names {
 
 static struct names users = {.file = "/etc/passwd"}, groups = {.file = "/etc/group"};
 
-/* Reads a text file; NULL if there is none. */
-static char *text_of(const char *file)
+char *read_names_file(const char *file)
 {
     struct buffer text = {0};
     struct stat about;
@@ -59,7 +58,7 @@ static char *text_of(const char *file)
 static void read_names(struct names *names)
 {
     size_t capacity = 0;
-    char *rest = text_of(names->file);
+    char *rest = read_names_file(names->file);
     names->is_read = true;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
         char *name = strsep(&line, ":"), *end;

@@ -21,6 +21,8 @@ struct listed_user {
     const char *name, *home;
 };
 struct listed_user find_listed_user(uid_t uid);
+/* Reads a file with names, at most its first megabyte. NULL if it is no text file that can be read. */
+char *read_names_file(const char *file);
 /*
  * Replaces all metadata of an open file. False with errno; EOPNOTSUPP if its file system stores none.
  */

@@ -38,7 +38,7 @@ static bool read_exactly(int connection, struct buffer *held, size_t size)
     return true;
 }
 
-bool read_message(int connection, size_t largest, struct buffer *held, struct json *message)
+bool read_frame(int connection, size_t largest, struct buffer *held)
 {
     buffer_free(held);
     if (!read_exactly(connection, held, FRAME_HEAD))
@@ -47,10 +47,15 @@ bool read_message(int connection, size_t largest, struct buffer *held, struct js
     if (size > largest)
         return false;
     buffer_take(held, FRAME_HEAD);
-    if (!read_exactly(connection, held, size))
+    return read_exactly(connection, held, size);
+}
+
+bool read_message(int connection, size_t largest, struct buffer *held, struct json *message)
+{
+    if (!read_frame(connection, largest, held))
         return false;
     buffer_room(held, 1);
-    return json_read(message, held->data, size) && message->kind == JSON_OBJECT;
+    return json_read(message, held->data, held->size) && message->kind == JSON_OBJECT;
 }
 
 bool send_all(int connection, const void *data, size_t size)

@@ -14,6 +14,8 @@ enum {
     FRAME_HEAD = 4,
 };
 
+/* Reads the payload of the next frame. Returns false if there is none, or it is larger. */
+bool read_frame(int connection, size_t largest, struct buffer *held);
 /*
  * Reads the JSON object of the next frame into `message`, whose texts are in `held`. Returns false if there
  * is none.

@@ -19,12 +19,12 @@
 #include "processes.h"
 #include "reason.h"
 #include "access.h"
+#include "accesses.h"
 #include "table.h"
 
 enum {
     CHUNK = 65536,
     MOST_CONNECTIONS = 64,
-    MOST_ACCESSES = 512,
     REQUEST_SECONDS = 5,
     SEND_SECONDS = 2,
     OUTPUT = 0,
@@ -48,12 +48,6 @@ static char *cause;
 static struct pollfd waits[FIRST_CONNECTION + MOST_CONNECTIONS];
 static bool awaits_end[FIRST_CONNECTION + MOST_CONNECTIONS];
 static int waits_count = FIRST_CONNECTION;
-/* The children that serve accesses. */
-static struct {
-    pid_t pid;
-    enum access_kind kind;
-} accesses[MOST_ACCESSES];
-static int access_count;
 
 static void child_ended(pid_t pid, int status)
 {
@@ -62,10 +56,7 @@ static void child_ended(pid_t pid, int status)
         user_status = status;
     }
     note_end_of_table(pid);
-    for (int index = 0; index < access_count; index++) {
-        if (accesses[index].pid == pid)
-            accesses[index] = accesses[--access_count];
-    }
+    note_end_of_access(pid);
 }
 
 static void reap(int options)
@@ -166,37 +157,6 @@ static void serve_child_of(int connection)
         refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
 }
 
-/*
- * Forks a child that serves an access. The parent keeps only a count, so that long accesses occupy no
- * connection.
- */
-static void start_access(int connection, const char *name)
-{
-    enum access_kind kind = access_kind_of(name);
-    int open = 0;
-    if (kind == ACCESS_KINDS) {
-        refuse(connection, "internal", "a sandbox has no access of kind %s", name);
-        return;
-    }
-    /* Reaps first, so that ended accesses free their slots. */
-    reap(WNOHANG);
-    for (int index = 0; index < access_count; index++)
-        open += accesses[index].kind == kind;
-    if (open >= most_accesses(kind)) {
-        refuse(connection, "resource_exhausted", "too many %s are open in this sandbox (%d)", plural_of(kind), most_accesses(kind));
-        return;
-    }
-    pid_t child = fork();
-    if (child == 0)
-        serve_access(connection, sandbox, kind);
-    if (child < 0) {
-        refuse(connection, "unavailable", "no process can be started inside: %s", reason_of(errno));
-        return;
-    }
-    accesses[access_count].pid = child;
-    accesses[access_count++].kind = kind;
-}
-
 /* Reports usage from /proc, for machines without control groups. */
 static void report_usage(int connection)
 {
@@ -234,8 +194,11 @@ static bool perform(int index, const struct json *request)
         serve_child_of(connection);
     else if (strcmp(operation, "access") == 0 && strcmp(json_text(request, "way"), PROCESSES_NAME) == 0)
         pass_to_table(connection, sandbox);
-    else if (strcmp(operation, "access") == 0)
-        start_access(connection, json_text(request, "way"));
+    else if (strcmp(operation, "access") == 0) {
+        /* Reaps first, so that ended accesses free their slots. */
+        reap(WNOHANG);
+        start_access(connection, sandbox, json_text(request, "way"));
+    }
     return false;
 }
 

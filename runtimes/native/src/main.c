@@ -3,7 +3,8 @@
  * its init. `init <descriptor> <told>` makes a sandbox: the descriptor has the facts that all workers of a
  * zygote share, and `told` is what `runtimes/native/fork` reports of this one. `init <descriptor>` continues
  * in a sandbox that exists: the descriptor has what `worker.c` reads. `init --access <descriptor>` and `init
- * --container <connection>` serve one access (`entry.h`).
+ * --container <connection>` serve one access (`entry.h`). `init --sandbox <orders>` is the first process of a
+ * container without code (`container.h`).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #include "buffer.h"
+#include "container.h"
 #include "entry.h"
 #include "init.h"
 #include "making.h"
@@ -32,6 +34,11 @@ int main(int count, char *arguments[])
         serve_access_from_facts(atoi(arguments[2]));
     if (count == 3 && strcmp(arguments[1], "--container") == 0)
         serve_container(atoi(arguments[2]));
+    if (count == 3 && strcmp(arguments[1], "--sandbox") == 0) {
+        char *orders = copy_text(arguments[2], strlen(arguments[2]));
+        title_room(count, arguments);
+        run_container(orders);
+    }
     int descriptor = count > 1 ? atoi(arguments[1]) : -1;
     char *told = count == 3 ? copy_text(arguments[2], strlen(arguments[2])) : NULL;
     if (told == NULL && (count != 2 || !worker_read(&worker, descriptor))) {

@@ -153,10 +153,20 @@ static bool is_set_from(const struct program *program, int first, const char *na
     return false;
 }
 
+static const char *value_in(char **environment, const char *name)
+{
+    size_t size = strlen(name);
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
+            return *environment + size + 1;
+    }
+    return NULL;
+}
+
 static char **environment_of(const struct program *program, const char *what)
 {
-    /* Names and values alternate: half the items are variables. TERM and the final NULL follow. */
-    size_t items = 4, count = 0;
+    /* Names and values alternate: half the items are variables. TERM, the second PATH and a NULL follow. */
+    size_t items = 6, count = 0;
     for (int list = 0; list < ENVIRONMENTS; list++)
         items += program->env[list] == NULL ? 0 : program->env[list]->count;
     char **made = allocate(items / 2 * sizeof *made);
@@ -177,17 +187,14 @@ static char **environment_of(const struct program *program, const char *what)
     if (program->term != NULL && !is_set_from(program, 0, "TERM"))
         made[count++] = (char *)program->term;
     made[count] = NULL;
-    return made;
-}
-
-static const char *value_in(char **environment, const char *name)
-{
-    size_t size = strlen(name);
-    for (; *environment != NULL; environment++) {
-        if (strncmp(*environment, name, size) == 0 && (*environment)[size] == '=')
-            return *environment + size + 1;
+    const char *path = program->keeps_path ? value_in(made, "PATH") : NULL;
+    if (path != NULL) {
+        struct buffer entry = {0};
+        buffer_format(&entry, "ROOKERY_PATH=%s", path);
+        made[count++] = entry.data;
+        made[count] = NULL;
     }
-    return NULL;
+    return made;
 }
 
 /* Like execvpe, with the PATH of `environment`. Returns the errno of the failure. */

@@ -31,6 +31,8 @@ struct program {
     const char *working_dir;
     /* The requested directory, if any. A relative one is relative to `working_dir`. */
     const char *asked_dir;
+    /* Adds PATH under a second name, from which a login shell of an image restores it (`container.c`). */
+    bool keeps_path;
     /* 0, or a socket that gets the sentence of a failure instead of standard error. */
     int report;
 };

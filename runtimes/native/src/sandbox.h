@@ -39,6 +39,11 @@ struct sandbox {
     bool has_accounts;
     /* The user namespace of the accounts; -1 if both are the one user of the sandbox. */
     int accounts_namespace;
+    /*
+     * In a container: the name of the default account. All accounts are those of /etc/passwd then
+     * (`listed.h`). NULL elsewhere.
+     */
+    const char *listed_default;
     /* The user's process is a program, whose child processes only init ends. */
     bool is_program;
     pid_t user;

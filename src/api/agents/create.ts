@@ -26,6 +26,7 @@ import { ServerTiming } from '../../lib/server-timing.ts';
 import type { Span, Tracer } from '../../telemetry/tracer.ts';
 import { findTemplate, templateNames } from '../../templates/templates.ts';
 import { stepFailed } from '../errors.ts';
+import { checkImage, type ImageCatalog } from '../images.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import { AGENT_DOCS } from './docs.ts';
 import { CREATE_HEADERS } from './parameters.ts';
@@ -39,6 +40,7 @@ export interface CreateRouteOptions {
   readonly mountPolicy: HostPathPolicy;
   readonly findPath: FindPath;
   readonly tracer: Tracer;
+  readonly images: ImageCatalog;
   /** Uploaded code. Absent: this service has no uploaded code. */
   readonly packages?: Pick<CodePackages, 'use'>;
 }
@@ -88,7 +90,7 @@ async function resolveSpec(create: AgentCreateRequest, options: CreateRouteOptio
   const { mountPolicy } = options;
   const { packages, others } = splitMounts(create.mounts);
   if (create.mode === 'inline') {
-    checkTemplate(create.spec.template);
+    await checkTemplate(create.spec, options);
     await checkSources(create.workspace, others, mountPolicy, findPathFor(create.spec.sandboxType, options));
     await checkPackages(create.tenant, packages, 'mount source', options);
     return create.spec;
@@ -120,8 +122,9 @@ function stateWarnings({ body }: FastifyRequest, { durable, ports }: InstanceSpe
   return isIgnored ? [...warnings, SLEEPS_ON_REQUEST] : warnings;
 }
 
-function checkTemplate(name: string | undefined): void {
+async function checkTemplate({ template: name, rootfs }: InstanceSpec, options: CreateRouteOptions): Promise<void> {
   if (name === undefined || findTemplate(name) !== undefined) return;
+  if (rootfs.type === 'image' && rootfs.imageUrl === name) return await checkImage(options.images, name);
   const names = templateNames().join(', ');
   throw invalidRequest(`invalid request body: template: there is no template "${name}"; templates are ${names}`);
 }

@@ -25,6 +25,7 @@ import { drained } from '../../http/limits/drained.ts';
 import type { LivesWith } from '../../http/route-config.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
 import type { Templates } from '../../registry/templates.ts';
+import type { ImageCatalog } from '../images.ts';
 import { LIVES_WITH_WORKER } from '../lives-with.ts';
 import {
   createdView,
@@ -45,6 +46,7 @@ export interface ControlOptions extends KeyGateOptions {
   readonly executors: ExecutorDefaults;
   readonly sandboxes: E2bSandboxes;
   readonly templates: Pick<Templates, 'find'>;
+  readonly images: ImageCatalog;
   readonly facts: SandboxFacts;
   readonly metrics: Pick<SandboxMetrics, 'history'>;
 }
@@ -276,12 +278,12 @@ function sandboxHandlers(options: ControlOptions) {
 
 async function createSandbox(
   request: FastifyRequest,
-  { instances, executors, templates }: ControlOptions,
+  { instances, executors, templates, images }: ControlOptions,
   defaultSeconds: number,
 ): Promise<Instance> {
   const wanted = readE2bCreate(bodyOf(request));
   const sandbox = {
-    template: await resolveTemplate(templates, request.tenant, wanted.templateID),
+    template: await resolveTemplate({ templates, images }, request.tenant, wanted.templateID),
     ...{ env: wanted.envVars, labels: wanted.metadata, ttlSeconds: wanted.timeout ?? defaultSeconds },
     onExpiry: wanted.autoPause ? 'pause' : 'delete',
   } as const;

@@ -3,6 +3,7 @@ import type { AgentInstances } from '../../agents/contract.ts';
 import type { ExecutorDefaults } from '../../core/agent.ts';
 import type { TokenVerifier } from '../../http/access/credentials.ts';
 import { Envd } from '../envd/envd.ts';
+import type { ImageCatalog } from '../images.ts';
 import type { Passage } from '../passthrough/passage.ts';
 import { addControlRoutes } from './control.ts';
 import { addForkRoute } from './forks.ts';
@@ -19,6 +20,7 @@ export interface E2bOptions {
   readonly executors: ExecutorDefaults;
   /** Keys of tenants. */
   readonly keys: KeyStore;
+  readonly images: ImageCatalog;
   /** Templates that tenants build. Absent: there are those of the service only. */
   readonly templates?: TemplateBuildsOptions;
   /** Domain of host names of sandboxes, with or without a port; null: sandboxes have no host names. */
@@ -34,7 +36,7 @@ export const NO_TEMPLATES = { find: async () => null, builds: async () => [] };
 
 /** Adds everything that clients of the E2B protocol use. */
 export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2bOptions): void {
-  const { instances, executors, auth, domain, key } = options;
+  const { instances, executors, images, auth, domain, key } = options;
   const built = options.templates;
   const templates = built?.templates ?? NO_TEMPLATES;
   const sandboxes = new E2bSandboxes(instances, key);
@@ -44,13 +46,13 @@ export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2
   // Streams and polled watchers would otherwise hold up the close.
   app.addHook('preClose', async () => envd.close());
   app.addHook('onClose', async () => await metrics.close());
-  const builds = built && new TemplateBuilds({ ...built, instances, executors });
+  const builds = built && new TemplateBuilds({ ...built, instances, executors, images });
   app.addHook('onReady', async () => await builds?.start());
   app.addHook('preClose', async () => await builds?.close());
   addKeyRoutes(app, options.keys);
   const keys = auth === null ? null : options.keys;
   app.register(async scope => {
-    const control = { instances, executors, sandboxes, templates, metrics, keys, facts: { domain } };
+    const control = { instances, executors, sandboxes, templates, images, metrics, keys, facts: { domain } };
     addControlRoutes(scope, control, (add, change, find) => {
       addAliasRoute(add, templates);
       if (!built || !builds) return;

@@ -2,28 +2,38 @@ import { randomBytes } from 'node:crypto';
 import { type ExecutorDefaults, readAgentCreate } from '../../core/agent.ts';
 import { codeUrl } from '../../core/code-package.ts';
 import { checkTemplateName, parseTemplateName } from '../../core/e2b-templates.ts';
-import { invalidRequest, ServiceError } from '../../core/error.ts';
+import { invalidRequest, notFound, ServiceError } from '../../core/error.ts';
 import type { InstanceSpec, MountSpec } from '../../core/instance.ts';
 import { LIMITS } from '../../core/limits.ts';
 import type { TemplateSpec } from '../../core/template.ts';
 import type { TemplateBuild, Templates } from '../../registry/templates.ts';
 import { FILES_TARGET } from '../../templates/built.ts';
 import { findTemplate } from '../../templates/templates.ts';
+import type { ImageCatalog } from '../images.ts';
 
+/** Characters of a name in messages. */
+const MAX_SHOWN_CHARS = 80;
 /** Namespace of the agents that creates of this protocol make. */
 const NAMESPACE = 'e2b';
 
 /** A template as a create names it. */
 export type FoundTemplate =
   | { readonly kind: 'service'; readonly name: string }
-  | { readonly kind: 'built'; readonly build: TemplateBuild };
+  | { readonly kind: 'built'; readonly build: TemplateBuild }
+  /** An image of the Docker daemon. */
+  | { readonly kind: 'image'; readonly reference: string };
+
+export interface TemplateSources {
+  readonly templates: Pick<Templates, 'find'>;
+  readonly images: ImageCatalog;
+}
 
 /**
- * Returns the template that `sent` names: one of the service, or the build with its tag. Fails with
- * `invalid_request`.
+ * Returns the template that `sent` names: one of the service, the build with its tag, or an image. Fails with
+ * `invalid_request`, or with `not_found` if the Docker daemon has no such image.
  */
 export async function resolveTemplate(
-  templates: Pick<Templates, 'find'>,
+  { templates, images }: TemplateSources,
   tenant: string,
   sent: string,
 ): Promise<FoundTemplate> {
@@ -31,7 +41,15 @@ export async function resolveTemplate(
   if (findTemplate(name) !== undefined) return { kind: 'service', name };
   const build = isName(name) ? await templates.find(tenant, name, tag) : null;
   if (build !== null) return { kind: 'built', build };
-  throw invalidRequest(`invalid request body: there is no template ${JSON.stringify(sent.slice(0, 80))}`);
+  const state = await images.state(sent);
+  if (state === 'present') return { kind: 'image', reference: sent };
+  const shown = sent.slice(0, MAX_SHOWN_CHARS);
+  if (state === 'unavailable') {
+    throw invalidRequest(`invalid request body: there is no template ${JSON.stringify(shown)}`);
+  }
+  throw notFound(
+    `there is no template and no image ${JSON.stringify(shown)}; an image must be on the machine of the service: docker pull ${shown}`,
+  );
 }
 
 function isName(name: string): boolean {
@@ -55,9 +73,16 @@ export interface WantedSandbox {
 /** Returns the spec of a sandbox. Fails with `invalid_request`. */
 export function sandboxSpec(wanted: WantedSandbox, tenant: string, executors: ExecutorDefaults): InstanceSpec {
   const { template } = wanted;
-  if (template.kind === 'service') return specOf(wanted, template.name, null, tenant, executors);
+  if (template.kind === 'service') return specOf(wanted, { template: template.name }, null, tenant, executors);
+  if (template.kind === 'image') return specOf(wanted, { image: template.reference }, null, tenant, executors);
   const { name, sha256, spec } = template.build;
-  const read = specOf({ ...wanted, env: { ...spec.env, ...wanted.env } }, spec.base, spec, tenant, executors);
+  const read = specOf(
+    { ...wanted, env: { ...spec.env, ...wanted.env } },
+    { template: spec.base },
+    spec,
+    tenant,
+    executors,
+  );
   if (read.rootfs.type !== 'host') throw notOnHost();
   const { base, user, workingDir, startCommand, readyCommand } = spec;
   return {
@@ -85,7 +110,7 @@ export function notOnHost(): ServiceError {
 
 function specOf(
   { env, labels, ttlSeconds, onExpiry }: WantedSandbox,
-  template: string,
+  origin: { readonly template: string } | { readonly image: string },
   size: Pick<TemplateSpec, 'cpuMillis' | 'memoryMb'> | null,
   tenant: string,
   executors: ExecutorDefaults,
@@ -93,11 +118,11 @@ function specOf(
   const body = {
     namespace: NAMESPACE,
     name: newSandboxName(),
-    template,
+    ...origin,
     ...(size && {
       runtime_spec: {
         runtime: 'python3',
-        rootfs: { imageurl: template },
+        rootfs: { imageurl: 'template' in origin ? origin.template : origin.image },
         cpu: size.cpuMillis ?? LIMITS.cpuMillis.default,
         memory: size.memoryMb ?? LIMITS.memoryMb.default,
       },

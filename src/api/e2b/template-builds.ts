@@ -19,6 +19,7 @@ import { describeStep, runStep, type StepState, uploadTarget } from '../../templ
 import { collectFiles, FILES_NAME, startBuilt } from '../../templates/built.ts';
 import { runCommand } from '../../templates/command.ts';
 import { DEFAULT_TEMPLATE } from '../../templates/templates.ts';
+import type { ImageCatalog } from '../images.ts';
 import { filesMount, notOnHost, resolveTemplate, sandboxSpec } from './specs.ts';
 
 export interface TemplateBuildsOptions {
@@ -34,6 +35,7 @@ export interface TemplateBuildsOptions {
 export interface BuildSandboxes {
   readonly instances: Pick<AgentInstances, 'create' | 'delete' | 'access'>;
   readonly executors: ExecutorDefaults;
+  readonly images: ImageCatalog;
 }
 
 /** An entry of the log of a build. */
@@ -177,7 +179,7 @@ export class TemplateBuilds {
   }
 
   async #prepare(tenant: string, build: TemplateBuild, start: TemplateStart): Promise<Pick<Plan, 'from' | 'sandbox'>> {
-    const { templates, executors } = this.#options;
+    const { templates, executors, images } = this.#options;
     const { cpuMillis, memoryMb } = build.spec;
     if (!BASE_IMAGES.has(start.fromImage) || start.fromImageRegistry !== undefined) {
       throw invalidRequest(
@@ -185,7 +187,8 @@ export class TemplateBuilds {
           `programs of its host; begin with from_base_image() or from_template()`,
       );
     }
-    const template = await resolveTemplate(templates, tenant, start.fromTemplate || DEFAULT_TEMPLATE);
+    const template = await resolveTemplate({ templates, images }, tenant, start.fromTemplate || DEFAULT_TEMPLATE);
+    if (template.kind === 'image') throw notOnHost();
     const built = template.kind === 'built' ? template.build : null;
     const before = built?.spec ?? { ...NEW_TEMPLATE, base: template.kind === 'service' ? template.name : '' };
     // The start command belongs to the template that names it.

@@ -14,7 +14,7 @@ import type { ProcessStream, SandboxAccess } from '../../sandbox/access.ts';
 import { DEFAULT_TEMPLATE, INTERPRETER } from '../../templates/templates.ts';
 import { isVisible, sandboxMissing } from '../e2b/answers.ts';
 import { agentIdOf, sandboxIdOf } from '../e2b/sandboxes.ts';
-import { resolveTemplate, sandboxSpec } from '../e2b/specs.ts';
+import { resolveTemplate, sandboxSpec, type TemplateSources } from '../e2b/specs.ts';
 import { nameOf } from '../envd/entries.ts';
 import { BoundedText } from './bounded-text.ts';
 import { runCell } from './run-code.ts';
@@ -23,8 +23,8 @@ import { type Caller, failedResult, type Tool, type ToolResult, textResult, valu
 export interface SandboxToolsOptions {
   readonly instances: Pick<AgentInstances, 'create' | 'delete' | 'find' | 'access'>;
   readonly executors: ExecutorDefaults;
-  /** Templates that tenants built. null: there are none. */
-  readonly templates: Parameters<typeof resolveTemplate>[0];
+  /** The sources of sandboxes in addition to the templates of the service. */
+  readonly sources: TemplateSources;
   /** Domain of host names of sandboxes, with or without a port; null: sandboxes have no host names. */
   readonly domain: string | null;
 }
@@ -50,7 +50,7 @@ export function sandboxTools(options: SandboxToolsOptions): readonly SandboxTool
 }
 
 function lifeTools(options: SandboxToolsOptions): readonly SandboxTool[] {
-  const { instances, executors, domain, templates } = options;
+  const { instances, executors, domain, sources } = options;
   return [
     {
       name: 'sandbox_create',
@@ -62,7 +62,7 @@ function lifeTools(options: SandboxToolsOptions): readonly SandboxTool[] {
           timeout: { type: 'integer', minimum: 1, description: `Seconds; default ${DEFAULT_SECONDS}.` },
           template: {
             type: 'string',
-            description: `Default ${DEFAULT_TEMPLATE}; ${INTERPRETER.template} has the interpreter of sandbox_run_code.`,
+            description: `Default ${DEFAULT_TEMPLATE}; ${INTERPRETER.template} has the interpreter of sandbox_run_code. Also an image of the Docker daemon, if there is one.`,
           },
           envs: { ...VARIABLES, description: 'Environment variables of all commands.' },
         },
@@ -71,7 +71,7 @@ function lifeTools(options: SandboxToolsOptions): readonly SandboxTool[] {
       run: async ({ timeout, template = DEFAULT_TEMPLATE, envs = {} }, { tenant }) => {
         const wanted = readE2bCreate({ templateID: template, timeout, envVars: envs });
         const sandbox = {
-          template: await resolveTemplate(templates, tenant, wanted.templateID),
+          template: await resolveTemplate(sources, tenant, wanted.templateID),
           ...{ env: wanted.envVars, labels: {}, ttlSeconds: wanted.timeout ?? DEFAULT_SECONDS },
           onExpiry: 'delete',
         } as const;

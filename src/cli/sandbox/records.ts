@@ -9,6 +9,7 @@ import { parseCpuMillis, parseMemoryMb } from '../shared/units.ts';
 
 export interface CreateOptions extends ClientOptions, LifetimeOptions, VariableOptions {
   readonly template: string;
+  readonly image?: string;
   readonly namespace: string;
   readonly cpu?: string;
   readonly memory?: string;
@@ -33,15 +34,16 @@ interface Sandbox {
 
 /** Returns the body of a create of a sandbox; a name is made up if none is given. */
 export function sandboxBody(name: string | undefined, options: CreateOptions): Record<string, unknown> {
-  const { template, namespace, cpu, memory } = options;
+  const { template, image, namespace, cpu, memory } = options;
   const resources = {
     ...(cpu !== undefined && { cpu: parseCpuMillis(cpu, '--cpu') }),
     ...(memory !== undefined && { memory: parseMemoryMb(memory, '--memory') }),
   };
   return {
-    ...{ namespace, name: name ?? `sandbox-${randomBytes(4).toString('hex')}`, template },
+    ...{ namespace, name: name ?? `sandbox-${randomBytes(4).toString('hex')}` },
+    ...(image === undefined ? { template } : { image }),
     ...(Object.keys(resources).length > 0 && {
-      runtime_spec: { runtime: 'python3', rootfs: { imageurl: template }, ...resources },
+      runtime_spec: { runtime: 'python3', rootfs: { imageurl: image ?? template }, ...resources },
     }),
     env_vars: variablesOf(options),
     ...lifetimeFields(options),

@@ -41,10 +41,12 @@ function addCreate(sandbox: Command, { io }: Context): void {
     .description(
       'Creates a sandbox and prints its id.\n\n' +
         '  rookery sandbox create --ttl 1h\n' +
-        '  rookery sandbox create --template code-interpreter-v1',
+        '  rookery sandbox create --template code-interpreter-v1\n' +
+        '  rookery sandbox create --image python:3.12',
     )
     .argument('[name]', 'its name, unique in the namespace while it lives')
     .option('--template <name>', 'base, or code-interpreter-v1', 'base')
+    .option('--image <image>', 'an image of the Docker daemon instead of a template: python:3.12')
     .option('-n, --namespace <namespace>', 'its namespace', 'default')
     .option('-e, --env <name=value>', 'an environment variable; may be repeated', append)
     .option(...SECRET_OPTION, append)

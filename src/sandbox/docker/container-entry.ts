@@ -3,6 +3,7 @@ import type Docker from 'dockerode';
 import { resourceExhausted, unavailable } from '../../core/error.ts';
 import { AccessConnection } from '../host/access-connection.ts';
 import type { HostProgram, HostPython } from './host-python.ts';
+import { INSIDE_DIRECTORY } from './sandbox-directory.ts';
 
 /** Returns true if this server may enter the namespaces of a container. */
 export function mayEnter(): boolean {
@@ -44,6 +45,17 @@ export class ContainerEntry {
   async open(place: Place, kind: EntryKind, request: object, signal: AbortSignal): Promise<AccessConnection> {
     await this.#ready();
     return await AccessConnection.open(this.#socket, [{ ...place, way: kind }, request], signal);
+  }
+
+  /**
+   * Makes the directory that a container with accounts shares with this server read-only inside. Call before
+   * any code runs there. Fails with `unavailable`.
+   */
+  async seal(place: Place, signal: AbortSignal): Promise<void> {
+    await this.#ready();
+    const request = { path: INSIDE_DIRECTORY };
+    const { socket } = await AccessConnection.open(this.#socket, [{ ...place, way: 'seal' }, request], signal);
+    socket.destroy();
   }
 
   async close(): Promise<void> {

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type Docker from 'dockerode';
 import { LRUCache } from 'lru-cache';
 import { deadlineExceeded, failedPrecondition, ServiceError } from '../../core/error.ts';
@@ -7,7 +8,9 @@ import { onAbort } from '../../lib/linked-signal.ts';
 import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { ExitResult, SandboxSpec } from '../driver.ts';
+import { ACCOUNTS_ARGV, type AccountsOrders, accountsOrders, initMount } from './accounts.ts';
 import { containerName, containerOptions } from './container.ts';
+import { type ContainerEntry, mayEnter } from './container-entry.ts';
 import type { Exits } from './container-exits.ts';
 import { removeContainer, statInside } from './container-requests.ts';
 import type { SecurityOptions } from './daemon.ts';
@@ -16,7 +19,7 @@ import { type Engine, statusOf } from './engine.ts';
 import type { HostPython } from './host-python.ts';
 import { Bridge } from './image-bridge.ts';
 import type { ImagePrograms } from './image-programs.ts';
-import type { Images } from './images.ts';
+import { type Images, missingImage } from './images.ts';
 import { type CheckedMount, checkMounts, checkTargets, verifyMounts } from './mounts.ts';
 import type { NetworkLease, TenantNetworks } from './networks.ts';
 import {
@@ -25,6 +28,7 @@ import {
   interpreterArgv,
   interpreterNames,
   missingPython,
+  NO_PYTHON,
   type PythonOrders,
   pythonNeed,
 } from './python.ts';
@@ -61,14 +65,15 @@ export interface StarterOptions {
   readonly security: SecurityOptions;
   readonly hostPython: HostPython;
   readonly networks: TenantNetworks;
+  readonly entry: Pick<ContainerEntry, 'seal'>;
   readonly installation: string;
   readonly removals: Removals;
   readonly logger: Logger;
   /** Directory that contains the directories of sandboxes. */
   readonly dockerDir: string;
   readonly mountPolicy: HostPathPolicy;
-  /** The directory of `rookery_runtime` on the host. */
-  readonly runtimeDir: string;
+  /** The directory of `rookery_runtime` and `rookery_zygote` on the host. */
+  readonly pythonDir: string;
 }
 
 /** Container whose runtime accepts connections. */
@@ -86,7 +91,7 @@ interface Attempt {
   readonly network: NetworkLease | null;
   /** Command line; null runs the image's own command. */
   readonly argv: readonly string[] | null;
-  readonly orders: PythonOrders | null;
+  readonly orders: PythonOrders | AccountsOrders | null;
   readonly signal: AbortSignal;
 }
 
@@ -124,7 +129,7 @@ export class ContainerStarter {
 
   async #startOnce(spec: SandboxSpec, signal: AbortSignal): Promise<StartedContainer> {
     const { networks, mountPolicy, engine } = this.#options;
-    const python = pythonNeed(spec);
+    const python = spec.hasAccounts === true ? NO_PYTHON : pythonNeed(spec);
     checkTargets(spec.mounts, [INSIDE_DIRECTORY, ...(python.need === 'none' ? [] : [INSIDE_RUNTIME])]);
     const [mounts, network] = await settleBoth(
       checkMounts(spec, mountPolicy, socketPathOf(engine.endpoint)),
@@ -137,6 +142,7 @@ export class ContainerStarter {
         await this.#options.imagePrograms.assertVersion(rootfs.imageUrl, command.imageProgram, signal);
       }
       const attempt = { spec, mounts, network, signal };
+      if (spec.hasAccounts === true) return await this.#startWithAccounts(attempt);
       if (python.need !== 'none') {
         const started = await this.#startOnPython(attempt, python.orders, python.need === 'must');
         if (started !== null) return started;
@@ -146,6 +152,11 @@ export class ContainerStarter {
     } finally {
       network?.release();
     }
+  }
+
+  #startWithAccounts(attempt: Omit<Attempt, 'argv' | 'orders'>): Promise<StartedContainer> {
+    const mounts = [...attempt.mounts, initMount(this.#options.pythonDir)];
+    return this.#try({ ...attempt, mounts, argv: ACCOUNTS_ARGV, orders: accountsOrders(attempt.spec) });
   }
 
   /**
@@ -159,7 +170,12 @@ export class ContainerStarter {
     const { imageUrl } = attempt.spec.rootfs;
     const mounts = [
       ...attempt.mounts,
-      { source: this.#options.runtimeDir, target: INSIDE_RUNTIME, readonly: true, ownerUid: null },
+      {
+        source: join(this.#options.pythonDir, 'rookery_runtime'),
+        target: INSIDE_RUNTIME,
+        readonly: true,
+        ownerUid: null,
+      },
     ];
     const key = `${orders.version} ${imageUrl}`;
     const known = this.#interpreters.get(key);
@@ -204,6 +220,11 @@ export class ContainerStarter {
         else await watch?.ready();
       });
       if (bridge === undefined) await watch.claim();
+      if (spec.hasAccounts === true) {
+        await watch.claimControl();
+        if (mayEnter())
+          await this.#options.entry.seal({ container: id, pid: inspected.State.Pid, workingDir: '/' }, signal);
+      }
       return { id, inspected, mounts: attempt.mounts, warnings: made.warnings };
     } catch (error) {
       await this.#undo(id, directory);
@@ -257,6 +278,7 @@ export class ContainerStarter {
       return await create();
     } catch (error) {
       const status = statusOf(error);
+      if (status === 404 && spec.hasAccounts === true) throw missingImage(spec.rootfs.imageUrl);
       if (status === 404) await images.pull(spec.rootfs.imageUrl, signal);
       // Instance ids are unique, so the container is residue of an earlier start of this instance.
       else if (status === 409) await this.#removeContainer(containerName(spec.instanceId));
@@ -299,8 +321,9 @@ export class ContainerStarter {
   }
 
   async #explainExit({ spec, orders }: Attempt, id: string, exit: ExitResult): Promise<Error> {
-    if (orders !== null && exit.code === EXIT_OTHER_PYTHON) return new OtherProgram('it is of another version');
-    if (orders !== null && exit.code === EXIT_NOT_FOUND) return new OtherProgram('it does not exist');
+    const isPython = orders !== null && 'mode' in orders;
+    if (isPython && exit.code === EXIT_OTHER_PYTHON) return new OtherProgram('it is of another version');
+    if (isPython && exit.code === EXIT_NOT_FOUND) return new OtherProgram('it does not exist');
     return failedPrecondition(await explainEnd(this.#options.engine, id, spec, exit));
   }
 

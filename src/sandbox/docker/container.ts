@@ -2,7 +2,8 @@ import type Docker from 'dockerode';
 import { LIMITS } from '../../core/limits.ts';
 import { MEBIBYTE } from '../../core/units.ts';
 import type { SandboxSpec } from '../driver.ts';
-import { LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_TENANT } from './engine.ts';
+import { ROOT_CAPABILITIES } from './accounts.ts';
+import { LABEL_ACCOUNTS, LABEL_INSTALLATION, LABEL_INSTANCE, LABEL_TENANT } from './engine.ts';
 import type { CheckedMount } from './mounts.ts';
 import { INSIDE_DIRECTORY } from './sandbox-directory.ts';
 
@@ -70,13 +71,14 @@ const MASKED_PATHS = [
 /** Returns the options with which the Engine creates the container. */
 export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOptions {
   const { spec, installation, network } = plan;
+  const hasAccounts = spec.hasAccounts === true;
   const memoryBytes = Math.min(spec.memoryMb * MEBIBYTE, MAX_MEMORY_BYTES);
   return {
     name: containerName(spec.instanceId),
     Image: spec.rootfs.imageUrl,
     ...(plan.argv === null ? {} : { Entrypoint: [...plan.argv], Cmd: [] }),
     // An empty user means root, even if the image names another user.
-    User: spec.rootfs.user === '' ? '0' : spec.rootfs.user,
+    User: hasAccounts || spec.rootfs.user === '' ? '0' : spec.rootfs.user,
     // The image's own command starts in the image's own directory, because a code path may be a mere label.
     // If the caller has mounted that path, the command starts there.
     ...(plan.argv === null && !isMounted(spec, spec.workingDir) ? {} : { WorkingDir: spec.workingDir }),
@@ -85,12 +87,14 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
       [LABEL_INSTALLATION]: installation,
       [LABEL_TENANT]: spec.tenant,
       [LABEL_INSTANCE]: spec.instanceId,
+      ...(hasAccounts && { [LABEL_ACCOUNTS]: 'true' }),
     },
     ExposedPorts: Object.fromEntries(portsOf(spec).map(port => [port, {}])),
     // A health check of the image would use the instance's cpu and memory.
     Healthcheck: { Test: ['NONE'] },
     HostConfig: {
-      Init: true,
+      // The first process of a container with accounts is an init itself.
+      Init: !hasAccounts,
       NetworkMode: network,
       Mounts: [
         bind(plan.shared, INSIDE_DIRECTORY, false),
@@ -110,6 +114,7 @@ export function containerOptions(plan: ContainerPlan): Docker.ContainerCreateOpt
         { Name: 'core', Soft: 0, Hard: 0 },
       ],
       CapDrop: ['ALL'],
+      ...(hasAccounts && { CapAdd: ROOT_CAPABILITIES }),
       SecurityOpt: [...plan.securityOptions],
       IpcMode: 'private',
       // Files in /dev/shm count as memory, so the memory limit bounds them, as in a process sandbox.

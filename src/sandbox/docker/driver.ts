@@ -12,6 +12,7 @@ import type { Removals } from '../../lib/removals.ts';
 import type { Logger } from '../../telemetry/logger.ts';
 import type { SandboxAccess } from '../access.ts';
 import type {
+  DriverImages,
   ExecRequest,
   ExecResult,
   ExitResult,
@@ -27,20 +28,21 @@ import type {
   StartedSandbox,
 } from '../driver.ts';
 import { ContainerAccess } from './access.ts';
+import { AccountsAccess } from './accounts-access.ts';
 import { BridgeRules } from './bridge-rules.ts';
 import { ContainerEntry, OpenAccesses } from './container-entry.ts';
 import { Exits, inspectState, unknownExit } from './container-exits.ts';
 import { readStats, removeContainer } from './container-requests.ts';
 import { ContainerStarter } from './container-starter.ts';
 import { askDaemon, type DaemonFacts, refuseWithoutIsolation, SecurityOptions } from './daemon.ts';
-import { Engine, LABEL_INSTALLATION, LABEL_INSTANCE, statusOf } from './engine.ts';
+import { Engine, LABEL_ACCOUNTS, LABEL_INSTALLATION, LABEL_INSTANCE, statusOf } from './engine.ts';
 import { runCommand } from './exec.ts';
 import { HostPython } from './host-python.ts';
 import { ImagePrograms } from './image-programs.ts';
-import { Images, type RegistryRules } from './images.ts';
+import { hasImage, Images, isImageName, type RegistryRules } from './images.ts';
 import { readLogs } from './logs.ts';
 import { bridgesOf, TenantNetworks } from './networks.ts';
-import { makeHandle, readHandle } from './sandbox-directory.ts';
+import { type DockerSandbox, makeHandle, readHandle } from './sandbox-directory.ts';
 import { factsOf } from './started-facts.ts';
 
 const PROBE_TIMEOUT_MS = 5_000;
@@ -104,6 +106,19 @@ export class DockerDriver implements SandboxDriver {
     this.#dockerDir = join(options.dataDir, 'run', 'docker');
   }
 
+  readonly images: DriverImages = {
+    has: async reference => {
+      if (!isImageName(reference)) return false;
+      // A connection of its own: on a machine without a daemon nothing of this driver may come into being.
+      const engine = await Engine.open(this.#options.host ?? null, this.#options.environment);
+      try {
+        return await hasImage(engine, reference);
+      } finally {
+        engine.close();
+      }
+    },
+  };
+
   async probe(): Promise<ProbeResult> {
     try {
       // A new connection shows whether the daemon answers now; `#facts` may be stale.
@@ -156,7 +171,7 @@ export class DockerDriver implements SandboxDriver {
     asking.catch(() => undefined);
     if (spec.requireIsolation) refuseWithoutIsolation(spec, await asking);
     const started = await starter.start(spec, signal);
-    const handle = makeHandle(this.#dockerDir, spec.instanceId, started.id);
+    const handle = makeHandle(this.#dockerDir, spec.instanceId, started.id, spec.hasAccounts);
     return { handle, endpoint: handle.endpoint, facts: await factsOf(spec, started, await asking) };
   }
 
@@ -230,7 +245,7 @@ export class DockerDriver implements SandboxDriver {
       const instanceId = labels[LABEL_INSTANCE] ?? '';
       return {
         instanceId,
-        handle: makeHandle(this.#dockerDir, instanceId, id),
+        handle: makeHandle(this.#dockerDir, instanceId, id, LABEL_ACCOUNTS in labels),
         running: state === 'running' || state === 'paused',
       };
     });
@@ -242,6 +257,8 @@ export class DockerDriver implements SandboxDriver {
   }
 
   async exec(handle: SandboxHandle, request: ExecRequest, signal: AbortSignal): Promise<ExecResult> {
+    const of = readHandle(handle);
+    if (of.hasAccounts) return await this.#accountsAccess(of).exec(request, signal);
     const { engine } = await this.#open();
     return await runCommand(engine, this.#containerOf(handle), request, signal, this.#options.logger);
   }
@@ -263,9 +280,15 @@ export class DockerDriver implements SandboxDriver {
   }
 
   access(handle: SandboxHandle): SandboxAccess {
-    const { container, instanceId } = readHandle(handle);
+    const of = readHandle(handle);
+    if (of.hasAccounts) return this.#accountsAccess(of);
+    const { container, instanceId } = of;
     const parts = async () => ({ ...(await this.#open()), logger: this.#options.logger, commands: this.#commands });
     return new ContainerAccess(parts, instanceId, container);
+  }
+
+  #accountsAccess(of: DockerSandbox): AccountsAccess {
+    return new AccountsAccess(async () => (await this.#open()).engine, of);
   }
 
   async close(): Promise<void> {
@@ -312,7 +335,9 @@ export class DockerDriver implements SandboxDriver {
     const rules = new BridgeRules(hostPython, bridgesOf(installation));
     const networks = new TenantNetworks(engine, installation, rules, logger);
     const security = new SecurityOptions(engine, pythonDir);
+    const entry = new ContainerEntry(hostPython, this.#dockerDir);
     const starter = new ContainerStarter({
+      entry,
       engine,
       exits,
       images,
@@ -325,9 +350,8 @@ export class DockerDriver implements SandboxDriver {
       logger,
       dockerDir: this.#dockerDir,
       mountPolicy,
-      runtimeDir: join(pythonDir, 'rookery_runtime'),
+      pythonDir,
     });
-    const entry = new ContainerEntry(hostPython, this.#dockerDir);
     const accesses = new OpenAccesses(container => exits.wait(container));
     return { engine, exits, networks, rules, starter, security, installation, entry, accesses };
   }

@@ -118,6 +118,8 @@ async function loadClient(): Promise<typeof Docker> {
 export const LABEL_INSTALLATION = 'rookery.installation';
 export const LABEL_TENANT = 'rookery.tenant';
 export const LABEL_INSTANCE = 'rookery.instance';
+/** Label on containers with accounts. */
+export const LABEL_ACCOUNTS = 'rookery.accounts';
 
 /** Frame head: the stream, three empty bytes, and the length of the body. */
 const HEAD_BYTES = 8;

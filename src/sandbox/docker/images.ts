@@ -135,6 +135,34 @@ function explain(failure: string, { isTrusted, registry }: PullAuth): string {
   return `${reason} (it was asked without a token and its own words are in the log only, because the setting docker.registries does not name ${registry})`;
 }
 
+const IMAGE_NAME =
+  /^(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*(?::\d{1,5})?\/)?(?:[a-z0-9._/-]*[a-z0-9])?(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?$/;
+
+/** Returns true if the text can be the name of an image. */
+export function isImageName(text: string): boolean {
+  return IMAGE_NAME.test(text);
+}
+
+/**
+ * Returns true if the daemon has an image of this name. An id is no name: its beginning could be guessed, and
+ * images of other tenants found.
+ */
+export async function hasImage(engine: Engine, reference: string): Promise<boolean> {
+  try {
+    const { Id: id } = await engine.request('look for an image', docker => docker.getImage(reference).inspect());
+    return !id.startsWith(`sha256:${reference}`);
+  } catch (error) {
+    const status = statusOf(error);
+    if (status === 404 || status === 400) return false;
+    throw error;
+  }
+}
+
+/** Returns the error for an image that sandboxes without code need: these never pull one. */
+export function missingImage(reference: string): Error {
+  return failedPrecondition(`image ${reference} is not here; run: docker pull ${reference}`);
+}
+
 function cannotPull(reference: string, why: string, cause?: unknown): Error {
   return failedPrecondition(`image ${reference} is not here and cannot be pulled: ${why}`, { cause });
 }

@@ -34,6 +34,8 @@ export type PythonNeed =
   | { readonly need: 'must' | 'may'; readonly orders: PythonOrders }
   | { readonly need: 'none'; readonly orders: null };
 
+export const NO_PYTHON: PythonNeed = { need: 'none', orders: null };
+
 export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
   const unset = 'HOSTNAME' in env ? [] : ['HOSTNAME'];
   const base = { secret, socket: INSIDE_SOCKET, unset, version: null, argv: [] };
@@ -48,9 +50,9 @@ export function pythonNeed({ command, secret, env }: SandboxSpec): PythonNeed {
       if (command.orServesHttp === true) {
         return { need: 'may', orders: { ...base, mode: 'program', argv: command.argv } };
       }
-      return { need: 'none', orders: null };
+      return NO_PYTHON;
     case 'image':
-      return { need: 'none', orders: null };
+      return NO_PYTHON;
   }
 }
 

@@ -28,6 +28,8 @@ test('toExit takes the end time of the daemon, or the current time when the daem
 test('readHandle reads a stored handle and refuses a handle of another driver', () => {
   const handle = makeHandle('/data/run/docker', 'id', 'abc');
   const stored = JSON.parse(JSON.stringify(handle)) as typeof handle;
-  expect(readHandle(stored)).toEqual({ instanceId: 'id', container: 'abc', directory: '/data/run/docker/id' });
+  expect(readHandle(stored)).toEqual({
+    ...{ instanceId: 'id', container: 'abc', directory: '/data/run/docker/id', hasAccounts: false },
+  });
   expect(() => readHandle({ ...handle, driver: 'process' })).toThrow(/expected a handle of the docker driver/);
 });

@@ -11,17 +11,24 @@ export interface DockerSandbox {
   /** Id of the container; `''` when only its directory is left. */
   readonly container: string;
   readonly directory: string;
+  /** True for a container with accounts. */
+  readonly hasAccounts: boolean;
 }
 
 /** Returns the handle of a container. `dockerDir` contains the directories of all sandboxes. */
-export function makeHandle(dockerDir: string, instanceId: string, container: string): SandboxHandle {
+export function makeHandle(
+  dockerDir: string,
+  instanceId: string,
+  container: string,
+  hasAccounts = false,
+): SandboxHandle {
   const directory = sandboxDirectory(dockerDir, instanceId);
   return {
     version: 1,
     driver: 'docker',
     instanceId,
     endpoint: { kind: 'unix', path: socketPath(directory) },
-    data: { container, directory },
+    data: { container, directory, ...(hasAccounts && { hasAccounts }) },
   };
 }
 
@@ -29,14 +36,14 @@ export function makeHandle(dockerDir: string, instanceId: string, container: str
  * Returns the contents of a handle. Fails with `internal` when the handle is not of this driver and version.
  */
 export function readHandle(handle: SandboxHandle): DockerSandbox {
-  const { container, directory } = handle.data;
+  const { container, directory, hasAccounts } = handle.data;
   const isOurs = handle.version === 1 && handle.driver === 'docker';
   if (!isOurs || typeof container !== 'string' || typeof directory !== 'string') {
     throw internal(
       `expected a handle of the docker driver, version 1; got driver ${handle.driver}, version ${handle.version}`,
     );
   }
-  return { instanceId: handle.instanceId, container, directory };
+  return { instanceId: handle.instanceId, container, directory, hasAccounts: hasAccounts === true };
 }
 
 /** Path in a container of the directory that the container shares with the server. */
@@ -44,6 +51,9 @@ export const INSIDE_DIRECTORY = '/run/rookery';
 const SOCKET_NAME = 'runtime.sock';
 /** Path of the runtime's socket in a container. */
 export const INSIDE_SOCKET = `${INSIDE_DIRECTORY}/${SOCKET_NAME}`;
+const CONTROL_NAME = 'control.sock';
+/** Path in a container with accounts of the socket for accesses. */
+export const INSIDE_CONTROL = `${INSIDE_DIRECTORY}/${CONTROL_NAME}`;
 const ORDERS_NAME = 'orders.json';
 /** Uid that is larger than any uid of a container's user. */
 const NOBODYS_UID = 2 ** 31;
@@ -61,7 +71,16 @@ export function sandboxDirectory(dockerDir: string, instanceId: string): string 
  * `connectUnix` connects only to a socket there, and only if its peer is in this container.
  */
 export function socketPath(directory: string): string {
-  return process.getuid?.() === 0 ? join(directory, SOCKET_NAME) : join(sharedPath(directory), SOCKET_NAME);
+  return outsidePath(directory, SOCKET_NAME);
+}
+
+/** Returns the path at which the server connects for accesses to a container with accounts. */
+export function controlPath(directory: string): string {
+  return outsidePath(directory, CONTROL_NAME);
+}
+
+function outsidePath(directory: string, name: string): string {
+  return process.getuid?.() === 0 ? join(directory, name) : join(sharedPath(directory), name);
 }
 
 /** Returns the directory that is mounted into the container. */
@@ -71,7 +90,7 @@ export function sharedPath(directory: string): string {
 
 /**
  * Creates the directory and removes residue of an earlier start of the same instance. `orders` are for the
- * starter of the Python runtime.
+ * starter of the Python runtime, or for the first process of a container with accounts.
  */
 export async function makeDirectory(directory: string, orders: object | null, removals: Removals): Promise<void> {
   await removals.remove(directory);
@@ -114,9 +133,18 @@ export class SocketWatch {
    * The directory is on a disk of the host. Fails with `failed_precondition` when the path is not a socket.
    */
   async claim(): Promise<void> {
-    const inside = join(this.#shared, SOCKET_NAME);
-    const name = socketPath(this.#directory);
     await chmod(this.#shared, 0o555);
+    await this.#claim(SOCKET_NAME);
+  }
+
+  /** Claims the socket for accesses too, which exists before the runtime's. */
+  async claimControl(): Promise<void> {
+    await this.#claim(CONTROL_NAME);
+  }
+
+  async #claim(socketName: string): Promise<void> {
+    const inside = join(this.#shared, socketName);
+    const name = outsidePath(this.#directory, socketName);
     if (name === inside) {
       await assertSocket(inside);
       return;
@@ -135,7 +163,7 @@ export class SocketWatch {
 
 async function assertSocket(path: string): Promise<void> {
   if (!(await lstat(path)).isSocket()) {
-    throw failedPrecondition(`${INSIDE_SOCKET} is not a socket: the program has put something else there`);
+    throw failedPrecondition(`a path in ${INSIDE_DIRECTORY} is not a socket: the program has put something else there`);
   }
 }
 

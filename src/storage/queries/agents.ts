@@ -44,7 +44,7 @@ export interface AgentFilter {
   readonly status?: InstanceStatus | readonly InstanceStatus[] | undefined;
   readonly labels?: Labels | undefined;
   /** null: any template; undefined: with or without. */
-  readonly template?: string | null | undefined;
+  readonly template?: string | readonly string[] | null | undefined;
   readonly startedAfterMs?: number | undefined;
   /** Default: `id`. The others order by the start of the sandbox, then by id. */
   readonly order?: AgentOrder | undefined;
@@ -107,7 +107,7 @@ export async function listAgents(database: Database, filter: AgentFilter): Promi
   if (filter.name !== undefined) query = query.where('name', '=', filter.name);
   if (filter.status !== undefined) query = query.where('status', 'in', [filter.status].flat());
   if (filter.template === null) query = query.where('template', '<>', '');
-  else if (filter.template !== undefined) query = query.where('template', '=', filter.template);
+  else if (filter.template !== undefined) query = query.where('template', 'in', [filter.template].flat());
   if (filter.startedAfterMs !== undefined) query = query.where('started_at_ms', '>=', filter.startedAfterMs);
   for (const hasLabel of hasLabels(filter.labels ?? {})) query = query.where(hasLabel);
   const rows = await inOrder(query, filter).limit(filter.limit).execute();

@@ -426,6 +426,8 @@ class CreateAgentRequest(_CreateAgentRequest, total=False):
     """functionVersionUrn of a registered function (registered mode)."""
     template: str
     """Makes a sandbox without code, which takes commands, files and ports. Of `runtime_spec`, which may be absent, it takes `sandbox_type`, `rootfs`, `cpu` and `memory`."""
+    image: str
+    """Makes a sandbox without code from an image that the Docker daemon of the service has. Takes `cpu` and `memory` of `runtime_spec`; no mounts."""
     env_vars: Dict[str, Union[str, SecretReference]]
     workspace: str
     """Absolute path on the host; empty: none."""

@@ -22,6 +22,7 @@ class AsyncSandboxes:
         self,
         template: str = "base",
         *,
+        image: Optional[str] = None,
         name: Optional[str] = None,
         namespace: str = "default",
         env: Optional[Environment] = None,
@@ -35,6 +36,7 @@ class AsyncSandboxes:
         """Creates a sandbox and returns it when it runs.
 
         - `template`: `base`, or `code-interpreter-v1`, in which `run_code` works.
+        - `image`: an image of the Docker daemon of the service, instead of a template.
         - `name`: by default a name made from the idempotency key.
         - `ttl_seconds`, `idle_seconds`, `on_expiry`, `labels`: as of `agents.create`.
 
@@ -44,7 +46,7 @@ class AsyncSandboxes:
         body: Dict[str, Any] = {
             "namespace": namespace,
             "name": name or made_up_name(None, key).replace("agent", "sandbox", 1),
-            "template": template,
+            **({"template": template} if image is None else {"image": image}),
             **given(env_vars=env, labels=labels and dict(labels), ttl_seconds=ttl_seconds),
             **given(idle_seconds=idle_seconds, on_expiry=on_expiry),
         }

@@ -23,6 +23,7 @@ class Sandboxes:
         self,
         template: str = "base",
         *,
+        image: Optional[str] = None,
         name: Optional[str] = None,
         namespace: str = "default",
         env: Optional[Environment] = None,
@@ -36,6 +37,7 @@ class Sandboxes:
         """Creates a sandbox and returns it when it runs.
 
         - `template`: `base`, or `code-interpreter-v1`, in which `run_code` works.
+        - `image`: an image of the Docker daemon of the service, instead of a template.
         - `name`: by default a name made from the idempotency key.
         - `ttl_seconds`, `idle_seconds`, `on_expiry`, `labels`: as of `agents.create`.
 
@@ -45,7 +47,7 @@ class Sandboxes:
         body: Dict[str, Any] = {
             "namespace": namespace,
             "name": name or made_up_name(None, key).replace("agent", "sandbox", 1),
-            "template": template,
+            **({"template": template} if image is None else {"image": image}),
             **given(env_vars=env, labels=labels and dict(labels), ttl_seconds=ttl_seconds),
             **given(idle_seconds=idle_seconds, on_expiry=on_expiry),
         }

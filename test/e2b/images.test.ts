@@ -1,0 +1,16 @@
+import { IMAGES } from '../parts/docker-images.ts';
+import { sharedDocker } from '../parts/docker-shared.ts';
+import { describeFlow } from './flow.ts';
+
+const ofImages = {
+  parts: ['docker'],
+  serviceArgs: async () => ['--set', `docker.host=${(await sharedDocker()).host}`],
+  env: async () => ({
+    DOCKER_HOST: (await sharedDocker()).host,
+    DEBIAN_IMAGE: IMAGES.python,
+    PLAIN_IMAGE: IMAGES.plain,
+  }),
+} as const;
+
+describeFlow('sandboxes of images with the Python SDK', { file: 'images.py', environment: 'python', ...ofImages });
+describeFlow('sandboxes of images with the JavaScript SDK', { file: 'images.mjs', environment: 'node', ...ofImages });
