@@ -73,6 +73,27 @@ function tests(): void {
     await expect(reader.get('another', call.id)).rejects.toMatchObject({ code: 'not_found' });
   });
 
+  test('the spans of a call are stored with hidden values replaced, and count for the tenant', async () => {
+    const tenant = newTenant();
+    const history = historyOf({ secretsOf: async () => ['hunter2'] });
+    const attributes = { password: 'x', note: 'with hunter2', rows: 3 };
+    const sent = { spans: [{ name: 'fetch', startMicros: 1, micros: 2, attributes, error: 'of hunter2' }], dropped: 1 };
+    const call = finishedCall({ tenant, spans: Buffer.from(JSON.stringify(sent)) });
+    const plain = finishedCall({ tenant });
+    for (const each of [call, plain]) history.sink.push(each);
+    await history.flush();
+    const reader = new CallReader(stores.database);
+    const found = await reader.get(tenant, call.id);
+    const shown = { password: '[redacted]', note: 'with [redacted]', rows: 3 };
+    expect(JSON.parse(found.spans)).toEqual({
+      spans: [{ name: 'fetch', parent: null, startMicros: 1, micros: 2, attributes: shown, error: 'of [redacted]' }],
+      dropped: 1,
+    });
+    const other = await reader.get(tenant, plain.id);
+    expect(other.spans).toBe('');
+    expect(Number(found.bytes) - Number(other.bytes)).toBe(Buffer.byteLength(found.spans));
+  });
+
   test('the values of secrets are in no text of a record', async () => {
     const tenant = newTenant();
     const history = historyOf({ secretsOf: async of => (of === tenant ? ['hunter2'] : []) });

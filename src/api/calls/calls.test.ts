@@ -100,6 +100,22 @@ describe('GET /api/calls', () => {
     expect((await bed.ask('/api/calls?follow=0', 'acme.viewer')).text).not.toContain('Ann');
   });
 
+  test('shows the names and times of spans to viewers, and their attributes and errors to others', async () => {
+    const span = { name: 'fetch', startMicros: 1500, micros: 250, attributes: { about: 'Ann' }, error: 'of Ann' };
+    const traced = finishedCall({ tenant: 'acme', spans: Buffer.from(JSON.stringify({ spans: [span], dropped: 2 })) });
+    await using bed = await frontendWith([traced]);
+    const facts = { name: 'fetch', parent: null, start_ms: 1.5, duration_ms: 0.25, outcome: 'error' };
+    const spansFor = async (token: string) => {
+      const { body } = await bed.ask(`/api/calls/${traced.id}`, token);
+      return (body as { call: { spans: unknown; dropped_spans: unknown } }).call;
+    };
+    expect(await spansFor('acme.viewer')).toMatchObject({ spans: [facts], dropped_spans: 2 });
+    expect(JSON.stringify(await spansFor('acme.viewer'))).not.toContain('Ann');
+    expect(await spansFor('acme.developer')).toMatchObject({
+      spans: [{ ...facts, attributes: { about: 'Ann' }, error: 'of Ann' }],
+    });
+  });
+
   test('shows facts to viewers, and neither texts nor a search in them', async () => {
     await using bed = await frontendWith([failed, ok]);
     for (const url of ['/api/calls', `/api/calls/${ok.id}`, `/api/calls/${failed.id}`]) {
