@@ -147,7 +147,7 @@ class KernelProcess(object):
     def _open_end(self):
         """Returns a descriptor in a list that is readable when the process has ended, or an empty list."""
         try:
-            return [os.pidfd_open(self._process.pid)]
+            return [os.pidfd_open(self._process.pid)]  # novm
         except (AttributeError, OSError):
             return []
 

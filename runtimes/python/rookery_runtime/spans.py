@@ -7,7 +7,7 @@ from .interrupt import protected
 from .protocol import spans_frame
 
 try:
-    from contextvars import ContextVar
+    from contextvars import ContextVar  # novm
 except ImportError:  # Python 3.6
     ContextVar = None
 
