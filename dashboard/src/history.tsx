@@ -101,6 +101,24 @@ export function CallLines({ history }: { readonly history: History }) {
           { name: 'p99', values: series.p99_ms ?? [], colour: 'line-3' },
         ]}
       />
+      {series.memory_mb === undefined || series.agents !== undefined ? null : (
+        <>
+          <LazyChart
+            title="CPU"
+            unit="millicores"
+            start={start}
+            step={step}
+            lines={[{ name: 'used', values: series.cpu_millis ?? [], colour: 'line-1' }]}
+          />
+          <LazyChart
+            title="Memory"
+            unit="MB"
+            start={start}
+            step={step}
+            lines={[{ name: 'used', values: series.memory_mb, colour: 'line-1' }]}
+          />
+        </>
+      )}
       {series.instances === undefined ? null : (
         <LazyChart
           title="Instances"

@@ -29,6 +29,7 @@ import { addAwsKeyRoutes } from './lambda/key-routes.ts';
 import { addLambdaRoutes, LAMBDA_PREFIX, type LambdaRoutesOptions } from './lambda/lambda.ts';
 import { addMcpRoutes, type McpRoutesOptions } from './mcp/mcp.ts';
 import { addHistoryRoute, type HistoryRoutesOptions } from './metrics/history.ts';
+import { addUsageRoute, type UsageRoutesOptions } from './metrics/usage.ts';
 import { type AddressDomain, AddressTargets, type ExposedFunctions } from './passthrough/address-targets.ts';
 import { addAddressRoutes } from './passthrough/addresses.ts';
 import { addLinkRoutes, LinkSigner } from './passthrough/links.ts';
@@ -70,7 +71,7 @@ export interface FrontendOptions extends SharedEntryOptions, AgentRoutesOptions 
   /** The state of the replicas. Absent: this entry does not show it. */
   readonly cluster?: ClusterRoutesOptions;
   /** Events and history. Absent: this entry has no routes for them. */
-  readonly observed?: EventRoutesOptions & HistoryRoutesOptions & InstallationRoutesOptions;
+  readonly observed?: EventRoutesOptions & HistoryRoutesOptions & UsageRoutesOptions & InstallationRoutesOptions;
   /** The directory of the dashboard's files. Absent: this entry has no dashboard. */
   readonly dashboard?: string;
   /** The directory of the rendered documents. Absent: this entry serves no documents. */
@@ -140,6 +141,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
     app.register(async scope => {
       addEventsRoute(scope, observed);
       addHistoryRoute(scope, { ...observed, instances: options.instances });
+      addUsageRoute(scope, observed);
       addInstallationRoutes(scope, observed);
       addSessionRoutes(scope, { auth: options.auth, version: options.version, visibleTo: observed.visibleTo });
     });

@@ -6,6 +6,7 @@ import type { EventRoutesOptions } from '../api/events/events.ts';
 import { createFrontend, type FrontendOptions, type SharedEntryOptions } from '../api/frontend-app.ts';
 import { addMetaRoutes, createMeta } from '../api/meta-app.ts';
 import type { HistoryRoutesOptions } from '../api/metrics/history.ts';
+import type { UsageRoutesOptions } from '../api/metrics/usage.ts';
 import { metaErrors } from '../api/registry/requests.ts';
 import { indexEnvironment } from '../builds/tools.ts';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
@@ -69,7 +70,10 @@ export interface EntriesParts
   /** Resolves when all parts behind the entries have started. */
   readonly started: Promise<void>;
   readonly ready: () => Readonly<Record<string, string>>;
-  readonly observed: Pick<EventRoutesOptions & HistoryRoutesOptions, 'log' | 'history' | 'onSample'>;
+  readonly observed: Pick<
+    EventRoutesOptions & HistoryRoutesOptions & UsageRoutesOptions,
+    'log' | 'history' | 'usage' | 'onSample'
+  >;
   readonly callSink: CallSink;
   readonly recordings: RecordingStore;
   readonly logger: Logger;

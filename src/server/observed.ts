@@ -4,13 +4,15 @@ import type { Config } from '../config/config.ts';
 import type { Environment } from '../core/environment.ts';
 import { ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
-import { LATEST } from '../core/urn.ts';
+import { LATEST, parseUrn } from '../core/urn.ts';
 import type { Finding } from '../doctor/checks.ts';
 import { EventLog } from '../events/event-log.ts';
 import { OwnerEvents } from '../events/owner-events.ts';
 import { EVENTS_PATH, PeerEvents, streamEvents } from '../events/peer-events.ts';
 import type { InstanceChange } from '../instances/changes.ts';
+import type { Instances } from '../instances/instances.ts';
 import type { Ledger, Size } from '../instances/ledger.ts';
+import type { LiveInstance } from '../instances/live-instance.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
 import type { Registry } from '../registry/registry.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
@@ -18,7 +20,9 @@ import { functionKey } from '../telemetry/function-metrics.ts';
 import { HISTORY_PATH, HistoryOfNodes, type Levels, MetricsHistory } from '../telemetry/history.ts';
 import type { Logger } from '../telemetry/logger.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { USAGE_PATH, UsageOfNodes } from '../telemetry/usage.ts';
 import { MachineLoad } from './machine.ts';
+import type { SandboxUsage, UsageSampler } from './usage-sampler.ts';
 
 /** Current events and past metrics, for dashboards and the API; for server.ts. */
 
@@ -28,6 +32,8 @@ export interface Counted {
   readonly agents: { readonly liveInstances: number; readonly openCalls: number };
   readonly functions: { countInstances(): ReadonlyMap<string, number> };
   readonly jobs: { byStatus(): { readonly PENDING: number; readonly RUNNING: number } };
+  readonly usage: Pick<UsageSampler<LiveInstance>, 'all'>;
+  readonly instances: Pick<Instances, 'live'>;
 }
 
 /** Returns the findings of `rookery doctor` for the drivers of the running service. */
@@ -78,18 +84,48 @@ export class Observed {
   history(parts: Counted, machine: Size): MetricsHistory {
     const load = new MachineLoad();
     const { counted } = this.#metrics;
-    const functionLevels = () =>
-      new Map(
-        this.#owners
-          .counts()
-          .map(({ tenant, name, instances, ready }) => [
-            functionKey(tenant, name),
-            { instances, instances_ready: ready },
-          ]),
+    const functionLevels = () => {
+      const ofFunctions = usageByFunction(parts.usage);
+      return new Map(
+        this.#owners.counts().map(({ tenant, name, instances, ready }) => {
+          const key = functionKey(tenant, name);
+          return [key, { instances, instances_ready: ready, ...ofFunctions.get(key) }];
+        }),
       );
-    const sources = { ...counted, functionLevels, levels: () => ({ ...load.levels(), ...levelsOf(parts, machine) }) };
+    };
+    const sources = {
+      ...counted,
+      functionLevels,
+      agentLevels: () => usageByAgent(parts.usage),
+      tenantOfAgent: (id: string) => parts.instances.live('agent', id)?.tenant,
+      levels: () => ({ ...load.levels(), ...levelsOf(parts, machine) }),
+    };
     return new MetricsHistory(sources, { maxFunctions: LIMITS.historySubjects, node: this.#nodeId });
   }
+}
+
+function usageByAgent(usage: Counted['usage']): ReadonlyMap<string, Levels> {
+  const found = new Map<string, Levels>();
+  for (const [{ id, owner }, reading] of usage.all()) if (owner.kind === 'agent') found.set(id, usageLevels(reading));
+  return found;
+}
+
+/** Returns the sums of the instances of each function, over all versions. */
+function usageByFunction(usage: Counted['usage']): ReadonlyMap<string, Levels> {
+  const found = new Map<string, Levels>();
+  for (const [{ owner }, reading] of usage.all()) {
+    const urn = owner.kind === 'function' ? parseUrn(owner.key) : null;
+    if (urn === null) continue;
+    const key = functionKey(urn.tenant, urn.name);
+    const sums = { ...found.get(key) };
+    for (const [name, value] of Object.entries(usageLevels(reading))) sums[name] = (sums[name] ?? 0) + value;
+    found.set(key, sums);
+  }
+  return found;
+}
+
+function usageLevels({ cpuMillis, memoryMb }: SandboxUsage): Levels {
+  return { ...(cpuMillis === null ? {} : { cpu_millis: cpuMillis }), memory_mb: memoryMb };
 }
 
 function levelsOf({ ledger, agents, functions, jobs }: Counted, machine: Size): Levels {
@@ -127,6 +163,7 @@ export interface ReplicasObservedOptions {
 /** Events and metrics that replicas exchange, so that each can show those of all; for server.ts. */
 export class ReplicasObserved {
   readonly history: HistoryOfNodes;
+  readonly usage: UsageOfNodes;
   readonly #log: EventLog;
   readonly #events: PeerEvents | null;
 
@@ -140,6 +177,7 @@ export class ReplicasObserved {
       );
     const read = async (address: string, path: string) => await cluster?.read(address, path);
     this.history = new HistoryOfNodes({ nodeId, history, others: { living, read } });
+    this.usage = new UsageOfNodes({ nodeId, history, others: { living, read } });
   }
 
   /** Answers a request of another replica. Returns false if the path is unknown. */
@@ -151,9 +189,10 @@ export class ReplicasObserved {
       streamEvents(this.#log, query.get('after'), response);
       return true;
     }
-    const history = path === HISTORY_PATH ? this.history.answer(query) : null;
-    if (history === null) return false;
-    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(history));
+    const asked = path === HISTORY_PATH ? this.history : path === USAGE_PATH ? this.usage : null;
+    const answer = asked?.answer(query) ?? null;
+    if (answer === null) return false;
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(answer));
     return true;
   };
 

@@ -10,6 +10,7 @@ import { NO_CALLS_KEPT } from '../core/finished-call.ts';
 import { checkHostPath } from '../core/host-path.ts';
 import type { SandboxType } from '../core/instance.ts';
 import type { Lease } from '../core/lease.ts';
+import { LIMITS } from '../core/limits.ts';
 import { CHEAP_SANDBOX_TYPES } from '../core/sandbox-types.ts';
 import { type DataDir, openDataDir } from '../data-dir/data-dir.ts';
 import { SECRETS_KEY } from '../data-dir/data-dir-facts.ts';
@@ -29,6 +30,7 @@ import { createRegistry } from '../registry/registry.ts';
 import { Secrets } from '../registry/secrets.ts';
 import { Templates } from '../registry/templates.ts';
 import type { Drivers } from '../sandbox/drivers.ts';
+import type { Database } from '../storage/database.ts';
 import { findAgent, TOPIC_AGENTS } from '../storage/queries/agents.ts';
 import { TOPIC_RECORDINGS } from '../storage/queries/call-recordings.ts';
 import { insertInstanceUnder, listIdsWithSandbox, type StoredInstance } from '../storage/queries/instances.ts';
@@ -47,6 +49,7 @@ import { checkOpenFiles, machineSize } from './machine.ts';
 import { Observed, ReplicasObserved } from './observed.ts';
 import { createOwners } from './owners.ts';
 import { allowedPoolImages, poolControl } from './pool-control.ts';
+import { UsageSampler } from './usage-sampler.ts';
 import { WRITE_OPERATIONS } from './write-operations.ts';
 
 export interface Server {
@@ -253,14 +256,7 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
   const callHistory = createCallHistory(config, {
     ...{ database, writes, nodeId, log: logger },
     secretsOf,
-    nameOfAgent: async id => {
-      const live = instances.live('agent', id);
-      // An agent that has failed is not live any more.
-      const record = (live && instances.recordOf(live)) ?? (await findAgent(database, id))?.stored;
-      if (record === undefined) return '';
-      const { spec } = toInstance(record);
-      return `${spec.namespace}/${spec.name}`;
-    },
+    nameOfAgent: id => nameOfAgent(id, instances, database),
   });
   const callSink = callHistory?.sink ?? NO_CALLS_KEPT;
   cluster?.replica.feed.subscribe(TOPIC_RECORDINGS, () => void callHistory?.recordings.reload());
@@ -272,10 +268,15 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     { ...base, dataDir: realDir, instances, ledger, secrets, registry, observed, callSink, logger },
   );
   const { agents, functions, jobs } = owners;
+  metrics.readFrom({ isLiveAgent: id => instances.live('agent', id) !== undefined });
   cluster?.replica.feed.subscribe(TOPIC_AGENTS, key =>
     key === null ? instances.reconcileSoon() : void agents.endReplaced(key),
   );
-  const history = observed.history({ ledger, agents, functions, jobs: jobs.jobs }, machine);
+  const usage = new UsageSampler({
+    live: () => [...instances.allLive('agent'), ...instances.allLive('function')],
+    most: LIMITS.historySubjects,
+  });
+  const history = observed.history({ ledger, agents, functions, jobs: jobs.jobs, usage, instances }, machine);
   const replicas = new ReplicasObserved({ nodeId, log: observed.log, history, cluster, logger });
   const verifier = await createVerifier(config, dataDir, { logger, metrics });
   const state: { missing: 'starting' | 'stopping' | null } = { missing: 'starting' };
@@ -291,7 +292,10 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     templates: new Templates({ database: stores.database, writes }),
     replica: cluster?.replica ?? singleReplica({ id: nodeId, advertise: '', roles: config.roles, version: VERSION }),
     storage: stores.kind,
-    observed: { log: observed.log, history: replicas.history, onSample: listener => history.onSample(listener) },
+    observed: {
+      ...{ log: observed.log, history: replicas.history, usage: replicas.usage },
+      onSample: listener => history.onSample(listener),
+    },
     ready: () => {
       // All replicas share one PostgreSQL. If each reported its outage as not ready, no replica would remain
       // for the calls that still work.
@@ -304,9 +308,19 @@ async function build(config: Config, logger: Logger, parts: ClusterParts) {
     },
   });
   return {
-    ...{ ...base, ...owners, config, logger, pools, observed, instances, history, callHistory, replicas },
+    ...{ ...base, ...owners, config, logger, pools, observed, instances, usage, history, callHistory, replicas },
     ...{ state, tellStarted, frontend, meta },
   };
+}
+
+/** Returns `namespace/name` of an agent, or `''` for an unknown id. */
+async function nameOfAgent(id: string, instances: Instances, database: Database): Promise<string> {
+  const live = instances.live('agent', id);
+  // An agent that has failed is not live any more.
+  const record = (live && instances.recordOf(live)) ?? (await findAgent(database, id))?.stored;
+  if (record === undefined) return '';
+  const { spec } = toInstance(record);
+  return `${spec.namespace}/${spec.name}`;
 }
 
 type Built = Awaited<ReturnType<typeof build>>;
@@ -336,6 +350,7 @@ async function start(built: Built): Promise<Awaited<ReturnType<Server['start']>>
   await serveReplicas(built);
   built.state.missing = null;
   built.removals.start();
+  built.usage.start();
   built.history.start();
   await built.callHistory?.start();
   built.tellStarted();
@@ -390,6 +405,7 @@ async function close(
   await steps.run(() => built.callHistory?.close());
   await builds;
   const jobsLeft = (await steps.run(() => jobs.close(stopAgents ? left() : null))) ?? null;
+  await steps.run(() => built.usage.close());
   await steps.run(() => built.instances.close('the server is stopping'));
   await steps.run(() => built.pools?.close());
   await steps.run(() => built.drivers.close());

@@ -71,3 +71,47 @@ export function quantile({ buckets }: CountedCalls, share: number): number {
   }
   return Number.NaN;
 }
+
+/** Usage of an agent or a function. */
+export interface SubjectUsage {
+  /** Calls of about the last hour. */
+  readonly calls: number;
+  readonly errors: number;
+  /** Null without calls. */
+  readonly p99_ms: number | null;
+  /** Null: unknown, or nothing runs. */
+  readonly cpu_millis: number | null;
+  readonly memory_mb: number | null;
+  /** Running instances of a function. */
+  readonly instances?: number;
+}
+
+const SLOT_SECONDS = 300;
+const SLOTS = 12;
+
+/** Counts at the beginning of each of the last twelve slots of 5 minutes. */
+export class RecentCounts {
+  #marks: { readonly slot: number; readonly counted: CountedCalls }[] = [];
+
+  /** Stores `counted` if a slot begins. It has the calls before the slot. */
+  begin(seconds: number, counted: CountedCalls): void {
+    const slot = Math.floor(seconds / SLOT_SECONDS);
+    if (this.#marks.at(-1)?.slot === slot) return;
+    this.#marks = [...this.#marks.filter(mark => mark.slot > slot - SLOTS), { slot, counted }];
+  }
+
+  /** Returns the calls of the last 55 to 60 minutes. */
+  usage(seconds: number, now: CountedCalls): Pick<SubjectUsage, 'calls' | 'errors' | 'p99_ms'> {
+    const first = Math.floor(seconds / SLOT_SECONDS) - SLOTS + 1;
+    const begin = this.#marks.find(mark => mark.slot >= first)?.counted ?? now;
+    const added = between(begin, now);
+    const p99Ms = quantile(added, 0.99) * 1000;
+    return {
+      calls: sumOf(added.buckets),
+      errors: added.errors,
+      p99_ms: Number.isFinite(p99Ms) ? Number(p99Ms.toPrecision(6)) : null,
+    };
+  }
+}
+
+export type UsageKind = 'agent' | 'function';

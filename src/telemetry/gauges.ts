@@ -38,6 +38,8 @@ export interface PodCount {
 
 /** Sources that are read at each scrape. An absent source counts as 0. */
 export interface MetricSources {
+  /** Returns true if an agent with this id runs here. */
+  readonly isLiveAgent?: (id: string) => boolean;
   readonly agents?: AgentCounts;
   /** Reserved resources by owner, and the maximum as owner `limit`. */
   readonly promises?: () => Readonly<Record<string, Promised>>;

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { CallCounts, type CountedCalls, NO_CALLS, quantile } from './call-counts.ts';
-import { type HistoryAnswer, HistoryOfNodes, type HistoryOfOthers, MetricsHistory } from './history.ts';
+import { type HistoryAnswer, HistoryOfNodes, type HistoryOfOthers, type Levels, MetricsHistory } from './history.ts';
 
 const HOUR = 3600_000;
 
@@ -10,6 +10,7 @@ function bed(maxFunctions = 8) {
     service: NO_CALLS as CountedCalls,
     functions: new Map<string, CountedCalls>(),
     agents: new Map<string, CountedCalls>(),
+    agentLevels: new Map<string, Levels>(),
     level: 1,
   };
   const history = new MetricsHistory(
@@ -18,6 +19,8 @@ function bed(maxFunctions = 8) {
       functions: () => state.functions,
       agents: () => state.agents,
       levels: () => ({ level: state.level }),
+      agentLevels: () => state.agentLevels,
+      tenantOfAgent: id => (state.agentLevels.has(id) ? `tenant of ${id}` : undefined),
     },
     { maxFunctions, now: () => state.nowMs },
   );
@@ -97,6 +100,44 @@ test('MetricsHistory drops the history of a deleted agent', () => {
   state.agents.delete('x');
   later(10_000);
   expect(history.calls('agent', 'x', '1h').series.calls?.every(value => value === null)).toBe(true);
+});
+
+test('the history of an agent without calls has its CPU and memory, and null for calls', () => {
+  const { state, history, later } = bed();
+  state.agentLevels.set('a', { cpu_millis: 250, memory_mb: 64 });
+  later(0);
+  const { series } = history.calls('agent', 'a', '1h');
+  expect(series.cpu_millis?.at(-1)).toBe(250);
+  expect(series.memory_mb?.at(-1)).toBe(64);
+  expect(series.calls?.at(-1)).toBeNull();
+});
+
+test('the usage of a tenant has the calls of its agents in the last hour and their newest levels', () => {
+  const { state, history, later } = bed();
+  state.agents.set('a', calls(40, 0.02, 3));
+  state.agentLevels.set('a', { cpu_millis: 250, memory_mb: 64 });
+  state.agentLevels.set('b', { memory_mb: 1 });
+  later(0);
+  const usage = () => history.usage('agent', 'tenant of a');
+  expect(usage()).toEqual({ a: { calls: 40, errors: 3, p99_ms: expect.any(Number), cpu_millis: 250, memory_mb: 64 } });
+  expect(usage().a?.p99_ms).toBeGreaterThan(10);
+  later(HOUR / 2);
+  state.agents.set('a', calls(50, 0.02, 3));
+  later(10_000);
+  expect(usage().a?.calls).toBe(50);
+  later(HOUR / 2);
+  expect(usage().a).toMatchObject({ calls: 10, errors: 0 });
+  state.agentLevels.clear();
+  later(HOUR);
+  expect(usage().a).toEqual({ calls: 0, errors: 0, p99_ms: null, cpu_millis: null, memory_mb: null });
+});
+
+test('the usage of a tenant has its functions by name, and no function of another tenant', () => {
+  const { state, history, later } = bed();
+  state.functions.set('t/0@svc@one', calls(4));
+  state.functions.set('t2/0@svc@two', calls(5));
+  later(0);
+  expect(history.usage('function', 't')).toEqual({ '0@svc@one': expect.objectContaining({ calls: 4, instances: 0 }) });
 });
 
 test('onSample notifies a listener of the newest point until the listener unsubscribes', () => {

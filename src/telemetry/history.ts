@@ -1,4 +1,12 @@
-import { between, type CountedCalls, NO_CALLS, quantile, sumOf } from './call-counts.ts';
+import {
+  between,
+  type CountedCalls,
+  NO_CALLS,
+  quantile,
+  RecentCounts,
+  type SubjectUsage,
+  sumOf,
+} from './call-counts.ts';
 
 /** Numbers of the service at one moment, by name. */
 export type Levels = Readonly<Record<string, number>>;
@@ -13,6 +21,10 @@ export interface HistorySources {
   readonly levels: () => Levels;
   /** Returns the levels of functions that have instances, by function key. */
   readonly functionLevels?: () => ReadonlyMap<string, Levels>;
+  /** Returns the levels of running agents, by id. Their number is bounded. */
+  readonly agentLevels?: () => ReadonlyMap<string, Levels>;
+  /** Returns the tenant of a running agent. */
+  readonly tenantOfAgent?: (id: string) => string | undefined;
 }
 
 /** Two resolutions, both of fixed size: the last hour, and the last day. */
@@ -80,12 +92,17 @@ export class MetricsHistory {
 
   /** Samples all sources now. */
   sample(): void {
-    const { service, functions, agents, levels, functionLevels } = this.#sources;
+    const { service, functions, agents, levels, functionLevels, agentLevels, tenantOfAgent } = this.#sources;
     const seconds = Math.floor(this.#now() / 1000);
     const agentKeys = new Set<string>();
-    for (const [id, calls] of agents()) {
-      agentKeys.add(`a:${id}`);
-      this.#sample(`a:${id}`, calls, seconds);
+    const ofAgents = agentLevels?.() ?? new Map<string, Levels>();
+    const agentCalls = new Map(agents());
+    for (const id of new Set([...agentCalls.keys(), ...ofAgents.keys()])) {
+      const key = `a:${id}`;
+      agentKeys.add(key);
+      this.#sample(key, agentCalls.get(id) ?? NO_CALLS, seconds, ofAgents.get(id));
+      const subject = this.#subjects.get(key);
+      if (subject !== undefined) subject.tenant ??= tenantOfAgent?.(id);
     }
     const ofFunctions = functionLevels?.();
     const functionKeys = new Set<string>();
@@ -119,22 +136,37 @@ export class MetricsHistory {
     return this.#read(`${kind === 'function' ? 'f' : 'a'}:${key}`, range);
   }
 
-  #sample(key: string, calls: CountedCalls, seconds: number, levels: Levels = {}): void {
+  /** Returns the usage of a tenant's agents by id, or of its functions by name. */
+  usage(kind: 'function' | 'agent', tenant: string): Record<string, SubjectUsage> {
+    const seconds = Math.floor(this.#now() / 1000);
+    const found: [string, SubjectUsage][] = [];
+    for (const [key, subject] of this.#subjects) {
+      if (!key.startsWith(kind === 'agent' ? 'a:' : 'f:')) continue;
+      if (kind === 'agent') {
+        if (subject.tenant === tenant) found.push([key.slice(2), subject.usage(seconds)]);
+      } else if (key.startsWith(`f:${tenant}/`)) found.push([key.slice(tenant.length + 3), subject.usage(seconds)]);
+    }
+    return Object.fromEntries(found);
+  }
+
+  #sample(key: string, calls: CountedCalls, seconds: number, levels: Levels | undefined): void {
     const before = this.#subjects.get(key)?.counted ?? this.#left.get(key) ?? NO_CALLS;
     const hasNew = sumOf(calls.buckets) !== sumOf(before.buckets);
-    if (!hasNew && !this.#subjects.has(key)) return;
+    // The levels of an agent begin its history, because an agent may work without calls.
+    const begins = key.startsWith('a:') && levels !== undefined;
+    if (!hasNew && !begins && !this.#subjects.has(key)) return;
     const subject = this.#subject(key);
     if (hasNew) {
       this.#subjects.delete(key);
       this.#subjects.set(key, subject);
     }
-    subject.addSample(seconds, calls, levels);
+    subject.addSample(seconds, calls, levels ?? {});
   }
 
   #subject(key: string): Subject {
     let subject = this.#subjects.get(key);
     if (subject === undefined) {
-      subject = new Subject(this.#left.get(key) ?? NO_CALLS);
+      subject = new Subject(this.#left.get(key) ?? NO_CALLS, !key.startsWith('a:'));
       this.#left.delete(key);
       this.#subjects.set(key, subject);
     }
@@ -156,7 +188,7 @@ export class MetricsHistory {
   #read(key: string, range: HistoryRange): HistoryAnswer {
     const { seconds: step, points } = STEPS[range];
     const last = Math.floor(this.#now() / 1000 / step);
-    const series = this.#subjects.get(key)?.read(range, last) ?? nothing(points);
+    const series = { ...nothing(points), ...this.#subjects.get(key)?.read(range, last) };
     return { step_seconds: step, start: (last - points + 1) * step, series };
   }
 }
@@ -164,25 +196,47 @@ export class MetricsHistory {
 /** The stored history of a subject. */
 class Subject {
   counted: CountedCalls;
+  /** Tenant of an agent; undefined: not known yet, or no agent. */
+  tenant: string | undefined;
+  /** True if the series of calls are stored. Those of an agent are stored from its first call on. */
+  #hasCalls: boolean;
+  #levels: Levels = {};
+  readonly #recent = new RecentCounts();
   readonly #rows = new Map<string, SeriesHistory>();
   readonly #steps: Readonly<Record<HistoryRange, ResolutionStep>>;
 
-  constructor(counted: CountedCalls) {
+  constructor(counted: CountedCalls, hasCalls: boolean) {
     this.counted = counted;
+    this.#hasCalls = hasCalls;
     this.#steps = { '1h': new ResolutionStep('1h', counted), '24h': new ResolutionStep('24h', counted) };
   }
 
   /** Writes the changes since the last sample, and returns the newest point of the finer resolution. */
   addSample(seconds: number, calls: CountedCalls, levels: Levels): Levels {
+    this.#recent.begin(seconds, this.counted);
+    this.#levels = levels;
+    this.#hasCalls ||= sumOf(calls.buckets) > 0;
     this.counted = { buckets: [...calls.buckets], errors: calls.errors };
     let newest: Levels = {};
     for (const range of RANGES) {
       const step = this.#steps[range];
-      const point = { ...step.addSample(seconds, this.counted), ...levels };
+      const ofCalls = step.addSample(seconds, this.counted);
+      const point = { ...(this.#hasCalls ? ofCalls : {}), ...levels };
       if (range === '1h') newest = point;
       for (const [name, value] of Object.entries(point)) this.#row(name).set(range, step.slot, value);
     }
     return newest;
+  }
+
+  /** Returns the calls of about the last hour, and the newest levels. */
+  usage(seconds: number): SubjectUsage {
+    const { cpu_millis: cpu, memory_mb: memory, instances } = this.#levels;
+    return {
+      ...this.#recent.usage(seconds, this.counted),
+      cpu_millis: cpu ?? null,
+      memory_mb: memory ?? null,
+      ...(instances === undefined ? {} : { instances }),
+    };
   }
 
   read(range: HistoryRange, last: number): HistoryAnswer['series'] {

@@ -142,10 +142,10 @@ export function createMetrics(options: { readonly version: string }): Metrics {
       remembered(callObservers, label, () => calls.labels(label)).observe(seconds);
       const known = agentCalls.get(agentId);
       if (known !== undefined) known.observe(seconds, isErrorOutcome(outcome));
-      else if (outcome === 'ok' && agentCalls.size < LIMITS.historySubjects) {
-        // Clients invent ids. A successful call proves that the agent exists.
+      // Clients invent ids. A successful call, or a live agent, proves that the agent exists.
+      else if (agentCalls.size < LIMITS.historySubjects && (outcome === 'ok' || sources.isLiveAgent?.(agentId))) {
         const counts = new CallCounts();
-        counts.observe(seconds, false);
+        counts.observe(seconds, isErrorOutcome(outcome));
         agentCalls.set(agentId, counts);
       }
     },

@@ -263,6 +263,30 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await bed.ask('DELETE', `/api/agent/${id}`);
   });
 
+  it('the lists of agents and functions show calls, errors and memory, and the page of an agent charts its memory', async () => {
+    const id = await bed.create('measured-badly', 'main.fail');
+    await bed.invoke(await bed.create('measured-well', 'main.echo'));
+    await bed.invoke(id);
+    await bed.ask('POST', `/serverless/v1/functions/${urn}/invocations`, {});
+    await using opened = await open('agents');
+    const { page, complaints } = opened;
+    const cells = async (name: string) => await page.locator('tr', { hasText: name }).locator('td').allTextContents();
+    const memory = expect.stringMatching(/^\d[\d.]* of \d+ MB$/);
+    await expect
+      .poll(() => cells('measured-well'), { timeout: 60_000 })
+      .toEqual(expect.arrayContaining(['1', '0', memory]));
+    // An agent without a successful call.
+    await expect
+      .poll(() => cells('measured-badly'), { timeout: 60_000 })
+      .toEqual(expect.arrayContaining(['1', memory]));
+    expect((await cells('measured-badly')).filter(text => text === '1')).toHaveLength(2);
+    await go(page, 'functions');
+    await expect.poll(() => cells('svc@seen'), { timeout: 60_000 }).toEqual(expect.arrayContaining([memory]));
+    await go(page, `agents/${id}`);
+    await page.locator('figcaption', { hasText: 'Memory' }).getByText(/\d MB/).waitFor({ timeout: 60_000 });
+    expect(complaints).toEqual([]);
+  }, 200_000);
+
   it('Ctrl-K finds pages, agents, functions and jobs by a part of their names', async () => {
     const id = await bed.create('needle', 'main.echo');
     await using opened = await open('settings');

@@ -123,6 +123,32 @@ describe('the history of metrics', () => {
     expect(foreign.status).toBe(404);
   });
 
+  it('the usage of all agents has the calls and memory of each, and nothing of other tenants', async () => {
+    const id = await bed.create('used', 'main.echo');
+    for (let call = 0; call < 3; call++) await bed.invoke(id);
+    const usage = async (headers = {}) =>
+      (await bed.ask('GET', '/api/metrics/usage?of=agents', undefined, { headers })).body.usage as Record<
+        string,
+        object
+      >;
+    await vi.waitFor(
+      async () => {
+        const number = expect.any(Number);
+        const { [id]: used } = await usage();
+        expect(used).toMatchObject({ calls: 3, errors: 0, p99_ms: number, memory_mb: number });
+      },
+      { timeout: 60_000, interval: 500 },
+    );
+    expect(await usage({ 'x-tenant-id': 'other' })).toEqual({});
+    const { body } = await bed.ask('GET', `/api/metrics/history?agent=${id}`);
+    const { memory_mb: memory = [] } = body.series as Record<string, (number | null)[]>;
+    expect(memory.some(value => value !== null && value > 0)).toBe(true);
+  }, 90_000);
+
+  it.each(['', '?of=jobs'])('a query for the usage with “%s” is answered 400', async query => {
+    expect((await bed.ask('GET', `/api/metrics/usage${query}`)).status).toBe(400);
+  });
+
   it.each(['?range=1w', '?agent=a&function=b'])('a query for the history with %s is answered 400', async query => {
     expect((await bed.ask('GET', `/api/metrics/history${query}`)).status).toBe(400);
   });

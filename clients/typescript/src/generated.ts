@@ -781,6 +781,30 @@ export type GetSettingsResponse = {
   settings: Setting[];
 };
 
+export type GetUsageResponse = {
+  /** By the id of an agent, or the name of a function. Without calls and readings it is absent. */
+  usage: Record<string, GetUsageResponseUsageValue>;
+  /** The replicas whose numbers are included. */
+  nodes: string[];
+  /** Replicas that live and did not answer. */
+  silent_nodes: string[];
+};
+
+export type GetUsageResponseUsageValue = {
+  /** Calls that ended in the last 55 to 60 minutes. */
+  calls: number;
+  /** Those of them that failed. */
+  errors: number;
+  /** Null without calls. */
+  p99_ms: number | null;
+  /** Thousandths of a processor, between the two newest readings. Null: unknown. */
+  cpu_millis: number | null;
+  /** Memory at the newest reading. Null: unknown. */
+  memory_mb: number | null;
+  /** Only of a function: its running instances. */
+  instances?: number;
+};
+
 export type HealthResponse = {
   status: string;
 };
@@ -2055,6 +2079,12 @@ export interface Operations {
     body: undefined;
     answer: GetMetricsHistoryResponse;
   };
+  getUsage: {
+    params: object;
+    query: { of?: "agents" | "functions" | undefined };
+    body: undefined;
+    answer: GetUsageResponse;
+  };
   getSettings: {
     params: object;
     query: object;
@@ -2341,6 +2371,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   getCluster: ['GET', '/api/cluster'],
   followEvents: ['GET', '/api/events'],
   getMetricsHistory: ['GET', '/api/metrics/history'],
+  getUsage: ['GET', '/api/metrics/usage'],
   getSettings: ['GET', '/api/settings'],
   getFindings: ['GET', '/api/doctor'],
   getSession: ['GET', '/api/session'],

@@ -2,6 +2,7 @@ import { useMemo, useState } from 'preact/hooks';
 import { type AnswerOf, call, may } from '../api.ts';
 import { type ListSource, searchText, useList } from '../list.ts';
 import { agentStatus, ago, brief, Failure, Input, Loading, Shown, Status, Table, Title } from '../parts.tsx';
+import { usageColumns, useUsage } from '../usage.ts';
 
 export type Agent = AnswerOf<'getAgent'>['instance'];
 
@@ -24,10 +25,20 @@ export const AGENTS: ListSource<Agent> = {
 const { compare } = new Intl.Collator();
 export const agentName = ({ namespace, name }: Agent) => `${namespace}/${name}`;
 
+/** Returns the address of the exposed port, or of the first published one. */
+function addressOf({ expose, port_mappings: [port] }: Agent): string {
+  return expose?.address ?? (port === undefined ? '' : `${port.host_ip}:${port.host_port}`);
+}
+
+function reasonOf({ status_reason: reason, load_error: loadError }: Agent): string {
+  return brief(reason ?? loadError ?? '');
+}
+
 export function AgentsView() {
   const [text, setText] = useState('');
   const [status, setStatus] = useState('');
   const { value, error } = useList(AGENTS);
+  const usage = useUsage('agents');
   const sorted = useMemo(
     () => value?.toSorted((one, other) => compare(agentName(one), agentName(other))) ?? [],
     [value],
@@ -65,6 +76,7 @@ export function AgentsView() {
         <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
+      <Failure text={usage.error} />
       {value === undefined ? (
         <Loading unless={error} />
       ) : (
@@ -87,13 +99,15 @@ export function AgentsView() {
               ),
             },
             { title: 'Status', cell: agent => <Status text={agentStatus(agent)} /> },
-            { title: 'Runtime', cell: agent => agent.runtime },
-            { title: 'Sandbox', cell: agent => agent.sandbox_type || 'default', isWide: true },
-            { title: 'Millicores', cell: agent => agent.resources.cpu, isNumber: true, isWide: true },
-            { title: 'MB', cell: agent => agent.resources.memory, isNumber: true, isWide: true },
+            { title: 'Runtime', cell: agent => agent.runtime, isWide: true },
+            ...usageColumns<Agent>(
+              agent => usage.value?.[agent.instance_id],
+              ({ resources }) => ({ cpuMillis: resources.cpu, memoryMb: resources.memory }),
+            ),
+            ...(rows.some(addressOf) ? [{ title: 'Address', cell: addressOf, isMono: true, isWide: true }] : []),
             { title: 'Restarts', cell: agent => agent.restarts, isNumber: true, isWide: true },
             { title: 'Age', cell: agent => ago(agent.start_time), isNumber: true },
-            { title: 'Reason', cell: agent => brief(agent.status_reason ?? agent.load_error ?? ''), isWide: true },
+            ...(rows.some(reasonOf) ? [{ title: 'Reason', cell: reasonOf, isWide: true }] : []),
           ]}
         />
       )}

@@ -2,7 +2,8 @@ import { useState } from 'preact/hooks';
 import { type AnswerOf, call } from '../api.ts';
 import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
-import { Failure, Input, Loading, moment, Note, Shown, Table, Title } from '../parts.tsx';
+import { ago, Failure, Input, Loading, Note, Shown, Table, Title } from '../parts.tsx';
+import { usageColumns, useUsage } from '../usage.ts';
 
 /** A version of a function, with the fields that the page shows. */
 export type FunctionVersion = Extract<AnswerOf<'listFunctions'>, { result: unknown }>['result']['functions'][number];
@@ -23,6 +24,7 @@ export const readFunctions = (signal: AbortSignal) =>
 export function FunctionsView() {
   const [text, setText] = useState('');
   const { value, error } = useLoaded('functions', readFunctions);
+  const usage = useUsage('functions');
   const rows = (value ?? []).filter(fn =>
     `${fn.name} ${fn.runtime} ${fn.kind}`.toLowerCase().includes(text.toLowerCase()),
   );
@@ -34,6 +36,7 @@ export function FunctionsView() {
         <Shown rows={rows} of={value} />
       </div>
       <Failure text={error} />
+      <Failure text={usage.error} />
       {value === undefined ? (
         <Loading unless={error} />
       ) : (
@@ -51,10 +54,21 @@ export function FunctionsView() {
             { title: 'Kind', cell: fn => fn.kind },
             { title: 'Runtime', cell: fn => fn.runtime },
             { title: 'Handler', cell: fn => fn.handler, isMono: true, isWide: true },
-            { title: 'Millicores', cell: fn => fn.cpu, isNumber: true, isWide: true },
-            { title: 'MB', cell: fn => fn.memory, isNumber: true, isWide: true },
-            { title: 'Instances', cell: fn => `${fn.minInstance} to ${fn.maxInstance}`, isNumber: true },
-            { title: 'Changed', cell: fn => moment(fn.updateTime || fn.createTime), isNumber: true, isWide: true },
+            ...usageColumns<FunctionVersion>(
+              fn => usage.value?.[fn.name],
+              (fn, { instances = 0 }) => ({ cpuMillis: instances * fn.cpu, memoryMb: instances * fn.memory }),
+            ),
+            {
+              title: 'Instances',
+              cell: fn => `${usage.value?.[fn.name]?.instances ?? 0} (${fn.minInstance} to ${fn.maxInstance})`,
+              isNumber: true,
+            },
+            {
+              title: 'Changed',
+              cell: fn => `${ago(fn.updateTime || fn.createTime)} ago`,
+              isNumber: true,
+              isWide: true,
+            },
           ]}
         />
       )}

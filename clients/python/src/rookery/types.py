@@ -881,6 +881,33 @@ class GetSettingsResponse(TypedDict):
     settings: List[Setting]
 
 
+class GetUsageResponse(TypedDict):
+    usage: Dict[str, GetUsageResponseUsageValue]
+    """By the id of an agent, or the name of a function. Without calls and readings it is absent."""
+    nodes: List[str]
+    """The replicas whose numbers are included."""
+    silent_nodes: List[str]
+    """Replicas that live and did not answer."""
+
+
+class _GetUsageResponseUsageValue(TypedDict):
+    calls: int
+    """Calls that ended in the last 55 to 60 minutes."""
+    errors: int
+    """Those of them that failed."""
+    p99_ms: Union[float, None]
+    """Null without calls."""
+    cpu_millis: Union[float, None]
+    """Thousandths of a processor, between the two newest readings. Null: unknown."""
+    memory_mb: Union[float, None]
+    """Memory at the newest reading. Null: unknown."""
+
+
+class GetUsageResponseUsageValue(_GetUsageResponseUsageValue, total=False):
+    instances: int
+    """Only of a function: its running instances."""
+
+
 class HealthResponse(TypedDict):
     status: str
 
@@ -1898,6 +1925,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "getCluster": ("GET", "/api/cluster"),
     "followEvents": ("GET", "/api/events"),
     "getMetricsHistory": ("GET", "/api/metrics/history"),
+    "getUsage": ("GET", "/api/metrics/usage"),
     "getSettings": ("GET", "/api/settings"),
     "getFindings": ("GET", "/api/doctor"),
     "getSession": ("GET", "/api/session"),
