@@ -260,7 +260,7 @@ describe('agent invoke', () => {
       json(response.setHeader('x-trace-id', 't1'), 500, { code: 500, data: null, message }),
     );
     const ran = await cli(['agent', 'invoke', ID, '--address', service.address]);
-    const next = `The traceback: rookery agent logs ${ID} (trace id t1)`;
+    const next = `The traceback: rookery agent logs ${ID} (trace id t1)\nThe call: rookery call show t1`;
     expect(ran).toEqual({ code: 1, out: '', err: `${message}\n${next}\n` });
   });
 

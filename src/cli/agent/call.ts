@@ -157,14 +157,14 @@ function timedOut(seconds: number): string {
 /** Matches failures that user code raised in a call or while it was loaded. */
 const OF_CODE = /\bFail to run user call handler\b|\bcode[=":\s]+400[12]\b/;
 
-/** Adds to a failed call the command that prints the traceback, and the trace id of its lines. */
+/** Adds to a failed call the commands that print its traceback and its record. */
 export async function withTraceback<T>(command: string, call: () => Promise<T>): Promise<T> {
   try {
     return await call();
   } catch (error) {
     if (!(error instanceof CliError) || !OF_CODE.test(error.message)) throw error;
     const { message, exitCode, status, traceId } = error;
-    const trace = traceId === null ? '' : ` (trace id ${traceId})`;
-    throw new CliError(`${message}\nThe traceback: ${command}${trace}`, exitCode, status, traceId);
+    const record = traceId === null ? '' : ` (trace id ${traceId})\nThe call: rookery call show ${traceId}`;
+    throw new CliError(`${message}\nThe traceback: ${command}${record}`, exitCode, status, traceId);
   }
 }
