@@ -1,5 +1,6 @@
-import { type Alarm, type AlarmChange, afterAlarm, decideAlarm, isRecurring } from '../core/alarm.ts';
+import { type Alarm, type AlarmChange, afterAlarm, decideAlarm, type FailedAlarm, isRecurring } from '../core/alarm.ts';
 import { Away, messageOf, ServiceError, StateUnsaved } from '../core/error.ts';
+import { type CallSink, NO_CALLS_KEPT } from '../core/finished-call.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
 import { instanceNotFound } from '../instances/refusals.ts';
@@ -25,6 +26,8 @@ export interface AgentAlarmsOptions {
   readonly now: () => number;
   readonly records: AgentRecords;
   readonly alarmMissed?: (outcome: 'failed' | 'skipped' | 'dropped') => void;
+  readonly callSink?: CallSink;
+  readonly alarmFailed?: (failed: FailedAlarm) => void;
   /** Returns the running agent. */
   readonly live: (id: string) => object | undefined;
   /** Starts the agent if it sleeps or has ended. Fails if it does not run then. */
@@ -159,12 +162,14 @@ export class AgentAlarms implements AgentAlarmStore {
         log.warn({ ...about, isDropped: decision.isDropped }, 'alarm skipped: it is late');
         await this.#change(due, decision.change);
         alarmMissed?.(decision.isDropped ? 'dropped' : 'skipped');
+        if (decision.isDropped) this.#report(due, tooLate(due.alarm, now()));
         return;
       }
-      const change = await this.#run({ ...due, alarm: decision.alarm });
-      if (change === undefined) return;
-      await this.#change(due, change);
+      const failure = await this.#run({ ...due, alarm: decision.alarm });
+      if (failure === undefined) return;
+      await this.#change(due, failure.change);
       alarmMissed?.('failed');
+      if (failure.isLast) this.#report(due, failure.reason);
     } catch (error) {
       if (!this.#isOpen || (error instanceof ServiceError && error.code === 'not_found')) return;
       log.warn({ ...about, reason: messageOf(error) }, 'alarm not delivered yet; retrying');
@@ -176,17 +181,19 @@ export class AgentAlarms implements AgentAlarmStore {
   }
 
   /**
-   * Calls the agent. Returns the change after a failed attempt. Rejects if the attempt did not begin, or if
+   * Calls the agent. Returns what follows from a failed attempt. Rejects if the attempt did not begin, or if
    * its save failed.
    */
-  async #run({ agentId, tenant, spec, alarm }: DueAlarm): Promise<AlarmChange | undefined> {
+  async #run({ agentId, tenant, spec, alarm }: DueAlarm): Promise<FailedAttempt | undefined> {
     const { live, invoke, now } = this.#options;
+    const startedMs = performance.now();
     if (live(agentId) === undefined) await this.#start(tenant, agentId);
     const { durable } = JSON.parse(spec) as InstanceSpec;
     const hasEntry = (durable?.entries?.alarm ?? '') !== '';
     const call: Call = {
       header: {
-        traceId: newRequestId(),
+        // All attempts are one trace.
+        traceId: alarm.id,
         traceparent: '',
         // Stays the same over retries, so that code can pass it on.
         requestId: alarm.id,
@@ -198,13 +205,48 @@ export class AgentAlarms implements AgentAlarmStore {
       timeoutMs: LIMITS.functionTimeoutSeconds.max * 1000,
       settles: () => [afterAlarm(alarm, newRequestId(), now())],
     };
+    const attempt: Attempt = { tenant, agentId, alarm, call, startedMs, startMs: performance.now() - startedMs };
     try {
       const outcome = await invoke(tenant, agentId, call);
-      return outcome.ok ? undefined : this.#afterFailure(agentId, alarm, outcome.text);
+      if (outcome.ok) {
+        this.#record(attempt, outcome, 'ok', '');
+        return undefined;
+      }
+      this.#record(attempt, outcome, String(outcome.code), outcome.text);
+      return this.#afterFailure(agentId, alarm, outcome.text);
     } catch (error) {
       if (!hasBegun(error)) throw error;
+      this.#record(attempt, null, error instanceof ServiceError ? error.code : 'internal', messageOf(error));
       return this.#afterFailure(agentId, alarm, messageOf(error));
     }
+  }
+
+  /** Adds an attempt to the history of calls. A retry has an id of its own there. */
+  #record(attempt: Attempt, outcome: AgentOutcome | null, code: string, error: string): void {
+    const { callSink = NO_CALLS_KEPT } = this.#options;
+    const { tenant, agentId, alarm, call, startedMs, startMs } = attempt;
+    const elapsedMs = performance.now() - startedMs;
+    if (!callSink.wants(agentId, code === 'ok', elapsedMs)) return;
+    const runMs = outcome === null ? 0 : outcome.runMicros / 1000;
+    callSink.push({
+      id: alarm.attempt === 0 ? alarm.id : newRequestId(),
+      traceId: alarm.id,
+      tenant,
+      caller: `alarm ${alarm.name}`,
+      traceparent: undefined,
+      kind: 'agent',
+      target: agentId,
+      instanceId: agentId,
+      mode: 'alarm',
+      endedAtMs: Date.now(),
+      elapsedMs,
+      stages: outcome && { queueMs: Math.max(0, elapsedMs - startMs - runMs), placeMs: 0, startMs, loadMs: 0, runMs },
+      code,
+      input: call.body,
+      output: outcome?.ok ? outcome.data : null,
+      spans: outcome?.spans,
+      error,
+    });
   }
 
   /** Starts an agent when it is its turn. */
@@ -220,22 +262,30 @@ export class AgentAlarms implements AgentAlarmStore {
     }
   }
 
-  #afterFailure(agentId: string, alarm: Alarm, reason: string): AlarmChange {
+  #afterFailure(agentId: string, alarm: Alarm, text: string): FailedAttempt {
     const { log, now } = this.#options;
     const { name, id } = alarm;
     const attempt = alarm.attempt + 1;
-    const lastError = reason.slice(0, LAST_ERROR_CHARS);
+    const reason = text.slice(0, LAST_ERROR_CHARS);
+    const to = (change: Partial<Alarm>) =>
+      ({ kind: 'change', name, id, to: { ...change, lastError: reason } }) as const;
     if (attempt < MOST_ATTEMPTS) {
       const { scheduledAtMs, missed } = alarm;
       const dueAtMs = now() + backoffMs(RETRY, attempt);
-      return { kind: 'change', name, id, to: { scheduledAtMs, missed, attempt, dueAtMs, lastError } };
+      return { change: to({ scheduledAtMs, missed, attempt, dueAtMs }), reason, isLast: false };
     }
-    log.warn({ instanceId: agentId, alarm: name, attempts: attempt, reason: lastError }, 'alarm has failed');
+    log.warn({ instanceId: agentId, alarm: name, attempts: attempt, reason }, 'alarm has failed');
     if (isRecurring(alarm.rule)) {
-      const next = afterAlarm(alarm, newRequestId(), now(), { lastError });
-      if (next.kind === 'change') return next;
+      const change = afterAlarm(alarm, newRequestId(), now(), { lastError: reason });
+      if (change.kind === 'change') return { change, reason, isLast: true };
     }
-    return { kind: 'change', name, id, to: { attempt, hasFailed: true, lastError } };
+    return { change: to({ attempt, hasFailed: true }), reason, isLast: true };
+  }
+
+  /** Reports an alarm that is given up. */
+  #report({ tenant, agentId, spec, alarm }: DueAlarm, reason: string): void {
+    const { namespace, name } = JSON.parse(spec) as InstanceSpec;
+    this.#options.alarmFailed?.({ tenant, agentId, namespace, name, alarm: alarm.name, reason });
   }
 
   /** Tries an alarm whose delivery did not begin again, as its agent asks, without counting an attempt. */
@@ -252,6 +302,26 @@ export class AgentAlarms implements AgentAlarmStore {
 }
 
 const LAST_ERROR_CHARS = 1_000;
+
+/** A delivery that has begun. */
+interface Attempt extends Pick<DueAlarm, 'tenant' | 'agentId' | 'alarm'> {
+  readonly call: Call;
+  /** Begin of the delivery, by `performance.now()`. */
+  readonly startedMs: number;
+  /** Time that the start of the agent took. */
+  readonly startMs: number;
+}
+
+/** Failed attempt. `isLast`: no further one follows. */
+interface FailedAttempt {
+  readonly change: AlarmChange;
+  readonly reason: string;
+  readonly isLast: boolean;
+}
+
+function tooLate({ scheduledAtMs }: Alarm, nowMs: number): string {
+  return `dropped: it was ${Math.round((nowMs - scheduledAtMs) / 1000)} s late, more than its max_late_seconds`;
+}
 
 /** Returns true if a call that was rejected may have run. */
 function hasBegun(error: unknown): boolean {

@@ -1,3 +1,5 @@
+import type { FailedAlarm } from '../core/alarm.ts';
+import type { CallSink } from '../core/finished-call.ts';
 import type { SecretSource } from '../core/secret.ts';
 import type { DriverSource } from '../instances/contract.ts';
 import type { Instances } from '../instances/instances.ts';
@@ -30,6 +32,10 @@ export interface AgentsOptions extends SandboxRules {
   readonly restarted?: (outcome: 'restarted' | 'failed') => void;
   /** Counts alarms that were not delivered as planned. */
   readonly alarmMissed?: (outcome: 'failed' | 'skipped' | 'dropped') => void;
+  /** The history of calls, for those that alarms make. Absent: it keeps none of them. */
+  readonly callSink?: CallSink;
+  /** Reports an alarm whose attempts have all failed, or that was dropped. */
+  readonly alarmFailed?: (failed: FailedAlarm) => void;
   /** Places of code packages. Absent: there are no code packages. */
   readonly packages?: PackageDirectories;
   /** Places of dependency layers. Absent: dependencies are not installed. */

@@ -25,6 +25,8 @@ export interface ShownEvent {
   readonly status?: string;
   readonly message?: string;
   readonly reason?: string;
+  /** Name of the alarm. */
+  readonly alarm?: string;
 }
 
 /** Adds the command `rookery events`, which prints the events of the service until the user interrupts it. */
@@ -33,7 +35,7 @@ export function register(program: Command, context: Context): void {
     .summary('follow what happens in the service')
     .description(
       'Prints events of agents, instances of functions and jobs as they happen, until Ctrl-C: created, ready, failed, restarting,\n' +
-        'stopping, ended, scaled, job. Each replica reports the events of all.',
+        'stopping, ended, scaled, job, alarm_failed. Each replica reports the events of all.',
     )
     .option('--types <list>', 'only these, with commas between them')
     .option('--after <id>', 'start after the event with this id')
@@ -63,15 +65,16 @@ function show(io: Io, block: string, asJson: boolean): void {
     io.err.write('Events are missing: they are too old, or a replica has stopped.\n');
     return;
   }
-  const style = event.type === 'failed' || event.status === 'FAILED' ? 'red' : 'green';
+  const style = event.type === 'failed' || event.type === 'alarm_failed' || event.status === 'FAILED' ? 'red' : 'green';
   const time = event.at?.slice(11, 23) ?? '';
   const text = [aboutOf(event), event.status, event.reason ?? event.message].filter(Boolean).join('  ');
-  io.out.write(`${time}  ${coloured(io, io.out, style, event.type.padEnd(10))}  ${printable(text)}\n`);
+  io.out.write(`${time}  ${coloured(io, io.out, style, event.type.padEnd(12))}  ${printable(text)}\n`);
 }
 
 function aboutOf(event: ShownEvent): string {
   if (event.job !== undefined) return `job ${event.job}`;
   if (event.type === 'scaled') return `${event.function}  ${event.ready} of ${event.instances} instances are ready`;
   if (event.owner === 'function') return `${event.function}  ${event.instance_id}`;
-  return `agent ${event.namespace}/${event.name}  ${event.instance_id}`;
+  const alarm = event.alarm === undefined ? '' : `  alarm ${event.alarm}`;
+  return `agent ${event.namespace}/${event.name}  ${event.instance_id}${alarm}`;
 }

@@ -37,6 +37,18 @@ export interface Alarm {
   readonly lastError: string;
 }
 
+/** An alarm that is given up, with its agent. */
+export interface FailedAlarm {
+  readonly tenant: string;
+  readonly agentId: string;
+  /** Namespace and name of the agent. */
+  readonly namespace: string;
+  readonly name: string;
+  readonly alarm: string;
+  /** Text of the last failure, or by how much the alarm was late. */
+  readonly reason: string;
+}
+
 /** A change of the alarms of one agent. Plain data, because the write thread applies it. */
 export type AlarmChange =
   | { readonly kind: 'put'; readonly alarm: Alarm }

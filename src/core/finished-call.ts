@@ -8,13 +8,13 @@ export interface CallStages {
 }
 
 /** Kinds of calls. */
-export const CALL_MODES = ['sync', 'stream', 'async', 'lambda'] as const;
+export const CALL_MODES = ['sync', 'stream', 'async', 'lambda', 'alarm'] as const;
 export type CallMode = (typeof CALL_MODES)[number];
 
 /** The facts about the request of a call. */
 export interface CallOrigin {
   readonly mode: CallMode;
-  /** The name of the token that made the call; `''`: none. */
+  /** The name of the token that made the call, or `alarm <name>`; `''`: none. */
   readonly caller: string;
   /** The value of the request's `traceparent`, which names the call that made this one. */
   readonly traceparent: string | undefined;

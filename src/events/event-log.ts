@@ -13,6 +13,7 @@ export const EVENT_TYPES = [
   'ended',
   'scaled',
   'job',
+  'alarm_failed',
 ] as const;
 export type EventType = (typeof EVENT_TYPES)[number];
 

@@ -53,3 +53,16 @@ test('events truncate texts of a sandbox to 512 characters, and name the agent',
   expect(String(failed?.reason)).toHaveLength(512);
   expect(String(job?.message)).toHaveLength(512);
 });
+
+test('an alarm that is given up is an event with its agent, its name and a short reason', () => {
+  const log = new EventLog();
+  const owners = new OwnerEvents(log);
+  const about = { namespace: 'n', name: 'x', alarm: 'remind' };
+  owners.alarmFailed({ tenant: 'a', agentId: '1', ...about, reason: 'x'.repeat(100_000) });
+  expect(eventsOf(log)).toEqual([
+    {
+      ...{ type: 'alarm_failed', at: expect.any(String), owner: 'agent', instance_id: '1', ...about },
+      reason: expect.stringMatching(/^x{511}…$/),
+    },
+  ]);
+});

@@ -1,3 +1,4 @@
+import type { FailedAlarm } from '../core/alarm.ts';
 import { parseUrn } from '../core/urn.ts';
 import type { InstanceChange } from '../instances/changes.ts';
 import type { JobChange } from '../jobs/job-changes.ts';
@@ -44,6 +45,10 @@ export class OwnerEvents {
 
   readonly job = ({ tenant, id, status, message, attempt }: JobChange): void => {
     this.#log.add(tenant, 'job', { job: id, status, message: cut(message), attempt });
+  };
+
+  readonly alarmFailed = ({ agentId, reason, tenant, ...about }: FailedAlarm): void => {
+    this.#log.add(tenant, 'alarm_failed', { owner: 'agent', instance_id: agentId, ...about, reason: cut(reason) });
   };
 
   /** Returns the number of instances per function, over all versions. Omits functions without instances. */

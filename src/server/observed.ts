@@ -1,6 +1,7 @@
 import type { ServerResponse } from 'node:http';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
 import type { Config } from '../config/config.ts';
+import type { FailedAlarm } from '../core/alarm.ts';
 import type { Environment } from '../core/environment.ts';
 import { ServiceError } from '../core/error.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -60,6 +61,8 @@ export class Observed {
   }
 
   readonly job = (change: JobChange): void => this.#owners.job(change);
+
+  readonly alarmFailed = (failed: FailedAlarm): void => this.#owners.alarmFailed(failed);
 
   readonly instance = (change: InstanceChange): void => {
     this.#owners.instance(change);

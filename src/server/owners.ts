@@ -146,7 +146,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
   metrics.readFrom({ jobs: () => jobs.jobs.byStatus() });
   const agents = new Agents({
     ...sandboxes,
-    writes,
+    ...{ writes, callSink: parts.callSink, alarmFailed: observed.alarmFailed },
     ...{ maxWaitingCalls: config.maxWaitingCalls, maxAwake: config.agents.maxAwake },
     previousLogs: new PreviousLogs(join(dataDir, 'agent-logs'), logger),
     ...{ restarted: metrics.policyRestarted, alarmMissed: metrics.alarmMissed },

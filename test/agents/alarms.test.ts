@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, test, vi } from 'vitest';
-import { readAlarm } from '../../src/core/alarm.ts';
+import { type FailedAlarm, readAlarm } from '../../src/core/alarm.ts';
 import { unavailable } from '../../src/core/error.ts';
+import type { FinishedCall } from '../../src/core/finished-call.ts';
 import type { InstanceSpec } from '../../src/core/instance.ts';
 import type { CallHeader } from '../../src/runtime/protocol.ts';
 import { Harness, TENANT } from './harness.ts';
@@ -12,7 +13,13 @@ const WAIT = { timeout: 20_000 };
 /** Creates a durable agent that notes its calls. The service has a clock that only `advance` moves. */
 async function one(changes: Partial<InstanceSpec> = {}) {
   let nowMs = START_MS;
-  const harness = await Harness.open({ now: () => nowMs });
+  const reported: FailedAlarm[] = [];
+  const recorded: FinishedCall[] = [];
+  const harness = await Harness.open({
+    now: () => nowMs,
+    alarmFailed: failed => reported.push(failed),
+    callSink: { wants: () => true, push: call => recorded.push(call) },
+  });
   const calls: { event: unknown; header: CallHeader; reason: string | undefined }[] = [];
   harness.driver.handlers.set('note', (event, { header, init }) => {
     calls.push({ event, header, reason: init.durable?.wake.reason });
@@ -22,6 +29,8 @@ async function one(changes: Partial<InstanceSpec> = {}) {
     harness,
     id,
     calls,
+    reported,
+    recorded,
     [Symbol.asyncDispose]: () => harness[Symbol.asyncDispose](),
     set: (name: string, body: Record<string, unknown>) =>
       harness.agents.alarms.set(TENANT, id, readAlarm(body, name, randomUUID(), nowMs)),
@@ -107,6 +116,26 @@ test('an alarm whose call fails is delivered again after 2, 4 … 256 s, and has
   }
   await vi.waitFor(async () => expect(await bed.alarms()).toMatchObject([{ attempt: 8, hasFailed: true }]), WAIT);
   expect((await bed.alarms())[0]?.lastError).toContain('broken');
+  await vi.waitFor(
+    () =>
+      expect(bed.reported).toEqual([
+        {
+          ...{ tenant: TENANT, agentId: bed.id, namespace: expect.any(String), name: 'a', alarm: 'remind' },
+          reason: expect.stringContaining('broken'),
+        },
+      ]),
+    WAIT,
+  );
+});
+
+test('an alarm that is later than its max_late_seconds is dropped and reported', async () => {
+  await using bed = await one();
+  await bed.set('remind', { after: 60, max_late_seconds: 10 });
+  bed.advance(71_000);
+  await vi.waitFor(async () => expect(await bed.alarms()).toEqual([]), WAIT);
+  const reason = 'dropped: it was 11 s late, more than its max_late_seconds';
+  await vi.waitFor(() => expect(bed.reported).toMatchObject([{ alarm: 'remind', reason }]), WAIT);
+  expect(bed.calls).toEqual([]);
 });
 
 test('a recurring alarm whose attempts have all failed goes on at its next time', async () => {
@@ -207,4 +236,27 @@ test('the alarms of a deleted agent are gone', async () => {
   await bed.set('remind', { after: 1 });
   await agents.delete(TENANT, bed.id, null);
   expect(await database.selectFrom('agent_alarms').selectAll().execute()).toEqual([]);
+});
+
+test('the call history has each attempt of an alarm, with its name and one trace', async () => {
+  await using bed = await one();
+  let attempts = 0;
+  bed.harness.driver.handlers.set('note', () => {
+    attempts += 1;
+    if (attempts === 1) throw new Error('broken');
+    return null;
+  });
+  await bed.set('remind', { after: 0 });
+  const [alarm] = await bed.alarms();
+  await vi.waitFor(async () => expect(await bed.alarms()).toMatchObject([{ attempt: 1 }]), WAIT);
+  bed.advance(2_000);
+  const same = { kind: 'agent', target: bed.id, mode: 'alarm', caller: 'alarm remind', traceId: alarm?.id };
+  await vi.waitFor(
+    () =>
+      expect(bed.recorded).toMatchObject([
+        { ...same, id: alarm?.id, code: expect.stringMatching(/^\d+$/), error: expect.stringContaining('broken') },
+        { ...same, id: expect.not.stringMatching(alarm?.id ?? ''), code: 'ok', error: '' },
+      ]),
+    WAIT,
+  );
 });

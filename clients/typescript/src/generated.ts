@@ -182,9 +182,9 @@ export type CallDetails = {
   /** Empty when the call got no instance. */
   instance_id: string;
   node_id: string;
-  mode: "sync" | "stream" | "async" | "lambda";
+  mode: "sync" | "stream" | "async" | "lambda" | "alarm";
   tenant: string;
-  /** The claim `name` of the token, else `jti`; empty without either. */
+  /** The claim `name` of the token, else `jti`, or `alarm` and the name of the alarm; empty without either. */
   caller: string;
   trace_id: string;
   /** The call whose handler made this one and passed its `traceparent` on; null when the history has none. */
@@ -254,9 +254,9 @@ export type CallRecord = {
   /** Empty when the call got no instance. */
   instance_id: string;
   node_id: string;
-  mode: "sync" | "stream" | "async" | "lambda";
+  mode: "sync" | "stream" | "async" | "lambda" | "alarm";
   tenant: string;
-  /** The claim `name` of the token, else `jti`; empty without either. */
+  /** The claim `name` of the token, else `jti`, or `alarm` and the name of the alarm; empty without either. */
   caller: string;
   trace_id: string;
   /** The call whose handler made this one and passed its `traceparent` on; null when the history has none. */

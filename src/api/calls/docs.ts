@@ -18,7 +18,10 @@ const FACTS = {
   node_id: Type.String(),
   mode: Type.Enum([...CALL_MODES]),
   tenant: Type.String(),
-  caller: Type.String({ description: 'The claim `name` of the token, else `jti`; empty without either.' }),
+  caller: Type.String({
+    description:
+      'The claim `name` of the token, else `jti`, or `alarm` and the name of the alarm; empty without either.',
+  }),
   trace_id: Type.String(),
   parent_id: Type.Union([Type.String(), Type.Null()], {
     description:

@@ -49,7 +49,7 @@ const EVENTS_QUERY = {
 const DESCRIPTION = `Server-sent events of the caller's tenant, from now on, or after \`Last-Event-ID\`. The first is \`hello\`, or \`reset\` when events
 after that id are not here any more (the newest ${LIMITS.keptEvents} of all tenants are kept, and none across a restart): what is shown has to be read anew then.
 \`created\`, \`ready\`, \`failed\`, \`restarting\`, \`stopping\`, \`ended\` are about agents and instances of functions, \`scaled\` about how many instances a
-version has, \`job\` about a job's new state. With several replicas any of them tells what happens on all of them (\`node\`), and
+version has, \`job\` about a job's new state, \`alarm_failed\` about an alarm that is given up. With several replicas any of them tells what happens on all of them (\`node\`), and
 takes the id of any other. The stream ends when the token that opened it holds no longer.`;
 
 /** Adds `GET /api/events`, which streams events as they happen. */

@@ -34,8 +34,11 @@ export async function replayCall(io: Io, id: string, options: ReplayOptions): Pr
 }
 
 /** Returns the whole input. Fails if the history does not have it. */
-export function inputOf({ id, input, input_bytes: bytes, is_input_cut: isCut }: Call): string {
+export function inputOf({ id, mode, input, input_bytes: bytes, is_input_cut: isCut }: Call): string {
   const because = (why: string, next: string) => new CliError(`The call ${id} cannot be replayed: ${why}. ${next}`);
+  if (mode === 'alarm') {
+    throw because('an alarm made it', 'rookery agent alarms AGENT --set NAME sets the alarm again.');
+  }
   if (input === undefined) {
     throw because('its input is not shown to viewers', 'Use a token of the role user or developer.');
   }

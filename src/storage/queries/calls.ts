@@ -14,7 +14,8 @@ interface Added {
 
 /**
  * Stores calls. A later record of the same call replaces the earlier one: an asynchronous call may wait, be
- * refused and run again. Numbers the records of each tenant in the order of their commits.
+ * refused and run again, and an alarm is delivered again if the service ends before its save. Numbers the
+ * records of each tenant in the order of their commits.
  */
 export async function insertCalls(transaction: WriteTransaction, rows: readonly NewCall[]): Promise<void> {
   const added = new Map<string, Added>();
@@ -54,7 +55,7 @@ function lockOf(tenant: string): string {
 
 /** Deletes the records of calls that are recorded again. */
 async function dropKnown(transaction: WriteTransaction, rows: readonly NewCall[]) {
-  const ids = rows.filter(({ mode }) => mode === 'async').map(({ id }) => id);
+  const ids = rows.filter(({ mode }) => mode === 'async' || mode === 'alarm').map(({ id }) => id);
   if (ids.length === 0) return [];
   return await transaction.deleteFrom('calls').where('id', 'in', ids).returning(['tenant', 'bytes']).execute();
 }

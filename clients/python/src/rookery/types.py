@@ -207,10 +207,10 @@ class _CallDetails(TypedDict):
     instance_id: str
     """Empty when the call got no instance."""
     node_id: str
-    mode: Literal["sync", "stream", "async", "lambda"]
+    mode: Literal["sync", "stream", "async", "lambda", "alarm"]
     tenant: str
     caller: str
-    """The claim `name` of the token, else `jti`; empty without either."""
+    """The claim `name` of the token, else `jti`, or `alarm` and the name of the alarm; empty without either."""
     trace_id: str
     parent_id: Union[str, None]
     """The call whose handler made this one and passed its `traceparent` on; null when the history has none."""
@@ -285,10 +285,10 @@ class _CallRecord(TypedDict):
     instance_id: str
     """Empty when the call got no instance."""
     node_id: str
-    mode: Literal["sync", "stream", "async", "lambda"]
+    mode: Literal["sync", "stream", "async", "lambda", "alarm"]
     tenant: str
     caller: str
-    """The claim `name` of the token, else `jti`; empty without either."""
+    """The claim `name` of the token, else `jti`, or `alarm` and the name of the alarm; empty without either."""
     trace_id: str
     parent_id: Union[str, None]
     """The call whose handler made this one and passed its `traceparent` on; null when the history has none."""
