@@ -114,7 +114,12 @@ export const LEFT_FOR_FULL: Readonly<Record<string, readonly string[]>> = {
     'test/lambda/layers.test.ts',
     'test/lambda/streams.test.ts',
   ],
-  browser: ['test/e2e/dashboard-call.test.ts', 'test/e2e/dashboard-copies.test.ts', 'test/e2e/dashboard.test.ts'],
+  browser: [
+    'test/e2e/dashboard-call.test.ts',
+    'test/e2e/dashboard-copies.test.ts',
+    'test/e2e/dashboard-functions.test.ts',
+    'test/e2e/dashboard.test.ts',
+  ],
   engines: ['test/engines/client.test.ts'],
   'ordinary user': [
     'test/sandbox/ordinary-user.test.ts',

@@ -683,7 +683,11 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     const { page, complaints } = opened;
     await page.getByLabel('New version').fill('v1');
     await page.getByLabel('Description', { exact: true }).fill('the first that lasts');
-    await page.getByRole('button', { name: 'Publish' }).click();
+    const publish = async () => {
+      await page.getByRole('button', { name: 'Publish' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Publish' }).click();
+    };
+    await publish();
     await page.getByRole('cell', { name: 'the first that lasts' }).waitFor();
     await page.getByLabel('Version', { exact: true }).selectOption('v1');
     await page.getByRole('link', { name: 'Call', exact: true }).click();
@@ -695,7 +699,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     // A version name that is taken is reported next to its input field.
     await page.getByRole('link', { name: 'Versions' }).click();
     await page.getByLabel('New version').fill('v1');
-    await page.getByRole('button', { name: 'Publish' }).click();
+    await publish();
     await page.getByRole('alert').waitFor();
     expect(complaints).toEqual([]);
   });
@@ -932,7 +936,7 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     for (const path of ['jobs', 'functions', 'functions/0%40svc%40owned', 'functions/0%40svc%40owned/versions']) {
       await page.evaluate(`location.hash = ${JSON.stringify(`#/${path}`)}`);
       await settled(page);
-      for (const name of ['Delete', 'Submit', 'Publish', 'Remove']) {
+      for (const name of ['Delete', 'Submit', 'Publish', 'Remove', 'Roll back']) {
         expect(await page.getByRole('button', { name }).count(), `${name} at ${path}`).toBe(0);
       }
     }

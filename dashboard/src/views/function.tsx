@@ -5,27 +5,12 @@ import { Explained, useFailedCalls } from '../explained.tsx';
 import { CallCharts } from '../history.tsx';
 import { useLoaded } from '../live.ts';
 import { LogFollower } from '../log.tsx';
-import {
-  Action,
-  ago,
-  brief,
-  Failure,
-  Fields,
-  Input,
-  Json,
-  Missing,
-  moment,
-  Note,
-  Panel,
-  Status,
-  Table,
-  Tabs,
-  Title,
-} from '../parts.tsx';
+import { Action, ago, Failure, Fields, Input, Missing, moment, Panel, Status, Table, Tabs, Title } from '../parts.tsx';
 import { CallPanel } from './call-panel.tsx';
 import { CallList } from './calls.tsx';
 import { EventList, nameOf } from './events.tsx';
 import type { FunctionVersion } from './functions.tsx';
+import { LATEST, VersionList } from './versions.tsx';
 
 const TABS = [
   ['', 'Overview'],
@@ -35,7 +20,6 @@ const TABS = [
   ['reserved', 'Reserved instances'],
   ['logs', 'Log'],
 ] as const;
-const LATEST = '$latest';
 
 export function FunctionView({ name, part }: { readonly name: string; readonly part: string }) {
   const [chosen, setChosen] = useState(LATEST);
@@ -100,7 +84,7 @@ function Part({ fn, versions, part, reload }: PartProps) {
     case 'calls':
       return <CallList of={{ function: fn.name }} />;
     case 'versions':
-      return <Versions fn={fn} versions={versions} reload={reload} />;
+      return <VersionList fn={fn} versions={versions} reload={reload} />;
     case 'reserved':
       return <Reserved fn={fn} />;
     case 'logs':
@@ -171,59 +155,6 @@ function FunctionOverview({ fn }: { readonly fn: FunctionVersion }) {
           />
         </Panel>
       </div>
-    </>
-  );
-}
-
-function Versions({ fn, versions, reload }: Omit<PartProps, 'part'>) {
-  const [version, setVersion] = useState('');
-  const [text, setText] = useState('');
-  const latest = versions.find(each => each.versionNumber === LATEST);
-  return (
-    <>
-      <Table
-        label="Versions"
-        rows={versions}
-        keyOf={each => each.functionVersionUrn}
-        empty="The function has no version."
-        columns={[
-          { title: 'Version', cell: each => each.versionNumber },
-          { title: 'Revision', cell: each => each.revisionId, isMono: true },
-          { title: 'Description', cell: each => brief(each.versionDesc || each.description) },
-          { title: 'Changed', cell: each => moment(each.updateTime || each.createTime), isNumber: true },
-        ]}
-      />
-      {may('write') && latest !== undefined ? (
-        <Panel title="Publish">
-          <div class="filters">
-            <Input label="New version" value={version} onInput={setVersion} />
-            <Input label="Description" value={text} onInput={setText} />
-            <Action
-              text="Publish"
-              isMain
-              work={async () => {
-                await call('publishFunction', {
-                  params: { name: fn.name },
-                  body: {
-                    revisionId: latest.revisionId,
-                    ...(version === '' ? {} : { versionNumber: version }),
-                    ...(text === '' ? {} : { versionDesc: text }),
-                  },
-                });
-                setVersion('');
-                setText('');
-                reload();
-              }}
-            />
-          </div>
-          <Note>
-            Publishing freezes {LATEST} as it is now, revision {latest.revisionId}.
-          </Note>
-        </Panel>
-      ) : null}
-      <Panel title="Record">
-        <Json value={fn} label="Record" />
-      </Panel>
     </>
   );
 }

@@ -1,0 +1,152 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
+import { describeWith } from '../probe.ts';
+import { Bed } from './agents.ts';
+
+const HANDLERS = `
+def one(event, context):
+    return 'one'
+
+def two(event, context):
+    return 'two'
+`;
+/** Directory for screenshots; undefined for none. */
+const SHOTS = process.env.ROOKERY_SCREENSHOTS;
+
+describeWith(['browser'], 'the pages of functions', () => {
+  let bed: Bed;
+  let browser: Browser;
+
+  beforeAll(async () => {
+    bed = await Bed.start({ 'main.py': HANDLERS });
+    browser = await openBrowser();
+    for (const name of ['first', 'second']) {
+      const stored = await bed.ask('PUT', `/api/secrets/${name}`, { value: 'hidden-value' });
+      expect(stored.body).toMatchObject({ code: 200 });
+    }
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await bed?.[Symbol.asyncDispose]();
+  });
+
+  /** Sends a request to the registry, and returns the function of the answer. */
+  async function registry(method: 'POST' | 'PUT', path: string, body: object): Promise<Record<string, unknown>> {
+    const answer = await bed.ask(method, `/serverless/v1/functions${path}`, body, { meta: true });
+    expect(answer.body).toMatchObject({ code: 0 });
+    return answer.body.function as Record<string, unknown>;
+  }
+
+  /** Registers a function, publishes it as v1, and changes its latest revision. */
+  async function changed(name: string): Promise<void> {
+    const settings = {
+      ...{ name, kind: 'faas', runtime: bed.runtime, cpu: 300, memory: 128, handler: 'main.one' },
+      ...{ storageType: 'local', codePath: bed.codeDir, environment: { KEY: { secret: 'first' }, MODE: 'old' } },
+    };
+    const { revisionId } = await registry('POST', '', settings);
+    await registry('POST', `/${name}/versions`, { revisionId, versionNumber: 'v1' });
+    const environment = { KEY: { secret: 'second' }, MODE: 'old' };
+    await registry('PUT', `/${name}`, { revisionId, handler: 'main.two', environment, expose: { port: 8080 } });
+  }
+
+  async function open(path: string, width = 1280, colorScheme: 'light' | 'dark' = 'light') {
+    const page = await browser.newPage({ viewport: { width, height: 860 }, colorScheme });
+    const complaints = complaintsOf(page);
+    await page.goto(`${bed.server.frontendUrl}/#/${path}`);
+    await page.locator('main h1').first().waitFor();
+    return { page, complaints, [Symbol.asyncDispose]: () => page.close() };
+  }
+
+  async function confirm(page: Page, name: string): Promise<void> {
+    await page.getByRole('dialog').getByRole('button', { name, exact: true }).click();
+  }
+
+  const invoke = async (name: string) =>
+    (await bed.ask('POST', `/serverless/v1/functions/sn:cn:yrk:default:function:${name}:$latest/invocations`, {})).body;
+
+  it('the comparison of two versions shows only what differs, and secrets by their names', async () => {
+    const name = '0@svc@compared';
+    await changed(name);
+    for (const [width, scheme] of [
+      [1280, 'light'],
+      [1280, 'dark'],
+      [390, 'light'],
+    ] as const) {
+      await using opened = await open(`functions/${encodeURIComponent(name)}/versions`, width, scheme);
+      const { page, complaints } = opened;
+      const differences = page.getByRole('region', { name: 'Differences' });
+      await differences.waitFor();
+      expect(await differences.getByRole('row').allTextContents()).toEqual([
+        'Settingv1$latest',
+        'handlermain.onemain.two',
+        'environment.KEYsecret firstsecret second',
+        'expose.port–8080',
+        'expose.access–token',
+      ]);
+      await page.getByLabel('From').selectOption('$latest');
+      await differences.getByRole('row').first().getByText('v1').waitFor();
+      expect(await differences.getByRole('row').nth(1).textContent()).toBe('handlermain.twomain.one');
+      expect(await page.content()).not.toContain('hidden-value');
+      expect(await violationsOf(page)).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+      expect(complaints).toEqual([]);
+      if (SHOTS !== undefined) {
+        writeFileSync(join(SHOTS, `versions-${width}-${scheme}.png`), await page.screenshot({ fullPage: true }));
+      }
+    }
+  });
+
+  it('a roll back gives the latest revision the settings of a version, and shows a refusal beside its button', async () => {
+    const name = '0@svc@rolled';
+    await changed(name);
+    expect(await invoke(name)).toBe('two');
+    await using opened = await open(`functions/${encodeURIComponent(name)}/versions`);
+    const { page, complaints } = opened;
+    const row = page.getByRole('region', { name: 'Versions' }).getByRole('row').filter({ hasText: 'v1' });
+    await row.getByRole('button', { name: 'Roll back' }).click();
+    await page
+      .getByRole('dialog')
+      .getByText('This changes handler, environment.KEY, expose.port, expose.access.')
+      .waitFor();
+    await page.getByRole('button', { name: 'Cancel' }).click();
+    expect(await invoke(name)).toBe('two');
+
+    // Another client changed the function since the page read it.
+    const latest = await bed.ask('GET', `/serverless/v1/functions/${name}?versionNumber=latest`, undefined, {
+      meta: true,
+    });
+    const { revisionId } = latest.body.function as { revisionId: string };
+    await registry('PUT', `/${name}`, { revisionId, memory: 256 });
+    await row.getByRole('button', { name: 'Roll back' }).click();
+    await confirm(page, 'Roll back');
+    await row.getByRole('alert').waitFor();
+    expect(await invoke(name)).toBe('two');
+
+    await page.reload();
+    await row.getByRole('button', { name: 'Roll back' }).click();
+    await confirm(page, 'Roll back');
+    await row.getByText('as $latest').waitFor();
+    await page.getByText('Both versions have the same settings and the same code.').waitFor();
+    expect(await invoke(name)).toBe('one');
+    expect(complaints).toEqual([]);
+  });
+
+  it('the page of a function deletes a version after a question, and keeps the others', async () => {
+    const name = '0@svc@pruned';
+    await changed(name);
+    await using opened = await open(`functions/${encodeURIComponent(name)}/versions`);
+    const { page, complaints } = opened;
+    const versions = page.getByRole('region', { name: 'Versions' });
+    const row = versions.getByRole('row').filter({ hasText: 'v1' });
+    await row.getByRole('button', { name: 'Delete' }).click();
+    await page.getByRole('dialog').getByText('Delete the version v1?').waitFor();
+    await confirm(page, 'Delete');
+    await row.waitFor({ state: 'detached' });
+    await versions.getByText('$latest').waitFor();
+    expect(await invoke(name)).toBe('two');
+    expect(complaints).toEqual([]);
+  });
+});
