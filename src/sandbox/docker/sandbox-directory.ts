@@ -146,12 +146,12 @@ export class SocketWatch {
     const inside = join(this.#shared, socketName);
     const name = outsidePath(this.#directory, socketName);
     if (name === inside) {
-      await assertSocket(inside);
+      await assertSocket(inside, socketName);
       return;
     }
     const claimed = `${name}.new`;
     await link(inside, claimed);
-    await assertSocket(claimed);
+    await assertSocket(claimed, socketName);
     await rename(claimed, name);
   }
 
@@ -161,10 +161,10 @@ export class SocketWatch {
   }
 }
 
-async function assertSocket(path: string): Promise<void> {
-  if (!(await lstat(path)).isSocket()) {
-    throw failedPrecondition(`a path in ${INSIDE_DIRECTORY} is not a socket: the program has put something else there`);
-  }
+/** `name` names the file in the error, as the program sees it. */
+async function assertSocket(path: string, name: string): Promise<void> {
+  if ((await lstat(path)).isSocket()) return;
+  throw failedPrecondition(`${INSIDE_DIRECTORY}/${name} is not a socket: the program has put something else there`);
 }
 
 async function isThere(path: string): Promise<boolean> {
