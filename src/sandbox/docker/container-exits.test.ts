@@ -23,7 +23,8 @@ test('Exits.wait fails for all waiters while the daemon is down, and reports the
   exits.close();
 });
 
-test.each(['before', 'after'])('Exits reports a lack of memory that Docker tells %s the end', async order => {
+/** Returns the exit of a killed container, of which Docker tells these events. */
+async function exitAfter(actions: readonly string[]) {
   const events = new PassThrough();
   const engine = {
     request: async (what: string) =>
@@ -32,22 +33,17 @@ test.each(['before', 'after'])('Exits reports a lack of memory that Docker tells
   const exits = new Exits(engine, 'installation', SILENT);
   await exits.open();
   const exit = exits.expect('c');
-  const actions = order === 'before' ? ['oom', 'die'] : ['die', 'oom'];
   for (const Action of actions) events.write(`${JSON.stringify({ Action, Actor: { ID: 'c' } })}\n`);
-  expect(await exit).toMatchObject({ signal: 'SIGKILL', oomKilled: true });
-  exits.close();
-});
+  return await exit.finally(() => exits.close());
+}
+
+test.each([[['oom', 'die']], [['die', 'oom']]])(
+  'Exits reports a lack of memory that Docker tells before or after the end: %j',
+  async actions => {
+    expect(await exitAfter(actions)).toMatchObject({ signal: 'SIGKILL', oomKilled: true });
+  },
+);
 
 test('Exits reports a kill through docker at once, without waiting for a lack of memory', async () => {
-  const events = new PassThrough();
-  const engine = {
-    request: async (what: string) =>
-      what === 'tell its events' ? events : { State: { Running: false, ExitCode: 137, OOMKilled: false } },
-  } as unknown as Engine;
-  const exits = new Exits(engine, 'installation', SILENT);
-  await exits.open();
-  const exit = exits.expect('c');
-  for (const Action of ['kill', 'die']) events.write(`${JSON.stringify({ Action, Actor: { ID: 'c' } })}\n`);
-  expect(await exit).toMatchObject({ oomKilled: false, cause: 'stopped through docker' });
-  exits.close();
+  expect(await exitAfter(['kill', 'die'])).toMatchObject({ oomKilled: false, cause: 'stopped through docker' });
 });
