@@ -116,7 +116,7 @@ class Shell {
 
   async close(): Promise<void> {
     const ended = once(this.#child, 'close');
-    this.#child.stdin.end('rookery agent delete hello >/dev/null 2>&1\nkill %% 2>/dev/null\nwait\n');
+    this.#child.stdin.end('rookery agent delete hello\nkill %%\nwait\n');
     await ended;
   }
 
