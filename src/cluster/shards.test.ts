@@ -4,7 +4,7 @@ import { startPostgres, type TestPostgres } from '../../test/parts/postgres.ts';
 import { note, Replicas, type TestReplica } from '../../test/parts/replicas.ts';
 import { describeWith } from '../../test/probe.ts';
 import { SHARD_NAMES } from '../core/lease.ts';
-import { fence } from '../storage/queries/leases.ts';
+import { fence, passLease } from '../storage/queries/leases.ts';
 import type { LeaseFence, LeaseName } from './contract.ts';
 
 describeWith(['postgres'], 'the leases of replicas', () => {
@@ -124,6 +124,43 @@ describeWith(['postgres'], 'the leases of replicas', () => {
     expect(a.replica.shards.ownerOf('jobs')?.id).toMatch(/^[bc]$/);
     await vi.waitFor(() => expect(b.replica.shards.count().jobs + c.replica.shards.count().jobs).toBe(1));
     expect(a.events.filter(([kind]) => kind === 'lost')).toEqual([]);
+  });
+
+  test('a lease that is being passed to a retiring node is released before its retirement ends', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    await holding(32, a, b);
+    const name = SHARD_NAMES.find(each => a.replica.shards.holds(each)) ?? 'shard-00';
+    const life = b.replica.membership.life();
+    let retired: Promise<void> | undefined;
+    await replicas.write(async transaction => {
+      expect(await passLease(transaction, a.replica.shards.fence(name), life)).toBe(true);
+      retired = b.replica.retire();
+      await vi.waitFor(async () => {
+        const { rows } = await sql`select 1 from pg_stat_activity where wait_event_type = 'Lock'
+          and datname = current_database()`.execute(replicas.database);
+        expect(rows).not.toHaveLength(0);
+      });
+    });
+    await retired;
+    expect(b.replica.shards.count()).toEqual({ shard: 0, jobs: 0, sweeper: 0 });
+    await holding(64, a);
+  });
+
+  test('a lease that is passed to a retired node is free', async () => {
+    const [a, b] = [await replicas.start('a'), await replicas.start('b')];
+    await holding(32, a, b);
+    const life = b.replica.membership.life();
+    await b.replica.retire();
+    await holding(64, a);
+    await replicas.write(async transaction => {
+      expect(await passLease(transaction, a.replica.shards.fence('shard-00'), life)).toBe(true);
+      const lease = await transaction
+        .selectFrom('leases')
+        .selectAll()
+        .where('name', '=', 'shard-00')
+        .executeTakeFirst();
+      expect(lease).toMatchObject({ node_id: '' });
+    });
   });
 
   test('the shards of a killed process are spread over all other nodes, each to exactly one', async () => {

@@ -96,8 +96,9 @@ export async function takeLeases(
 }
 
 /**
- * Passes a lease to another life, or frees it (null), after all running writes under it. Returns false when
- * the giver no longer held it.
+ * Passes a lease to another life, or frees it (null), after all running writes under it. Also frees it when
+ * that life has ended or retires, so that a retiring node gets no lease after its retirement is written.
+ * Returns false when the giver no longer held it.
  */
 export async function passLease(
   transaction: WriteTransaction,
@@ -112,7 +113,31 @@ export async function passLease(
     .where('node_id', '=', nodeId)
     .where('node_epoch', '=', nodeEpoch)
     .executeTakeFirst();
-  return numUpdatedRows === 1n;
+  if (numUpdatedRows !== 1n) return false;
+  if (to === null || (await canReceive(transaction, to))) return true;
+  await transaction
+    .updateTable('leases')
+    .set({ node_id: '', node_epoch: 0 })
+    .where('name', '=', name)
+    .where('epoch', '=', epoch + 1)
+    .execute();
+  return true;
+}
+
+/**
+ * Tells whether the life can get a lease. The lock delays its retirement until the transaction ends. It comes
+ * last, because it also delays the node's heartbeats.
+ */
+async function canReceive(transaction: WriteTransaction, { nodeId, nodeEpoch }: NodeLife): Promise<boolean> {
+  const row = await transaction
+    .selectFrom('nodes')
+    .select('id')
+    .where('id', '=', nodeId)
+    .where('epoch', '=', nodeEpoch)
+    .where('roles', '!=', '')
+    .forShare()
+    .executeTakeFirst();
+  return row !== undefined;
 }
 
 /**
