@@ -14,6 +14,7 @@ import { CallsView } from './views/calls.tsx';
 import { ColdStartsView } from './views/cold-starts.tsx';
 import { EventsView } from './views/events.tsx';
 import { FunctionView } from './views/function.tsx';
+import { FunctionCreateView } from './views/function-create.tsx';
 import { FunctionsView } from './views/functions.tsx';
 import { JobView } from './views/job.tsx';
 import { JobsView } from './views/jobs.tsx';
@@ -51,7 +52,8 @@ function viewOf(parts: readonly string[]): ComponentChildren {
       if (id === undefined) return <AgentsView />;
       return id === 'new' ? <AgentCreateView /> : <AgentView key={id} id={id} part={part} />;
     case 'functions':
-      return id === undefined ? <FunctionsView /> : <FunctionView key={id} name={id} part={part} />;
+      if (id === undefined) return <FunctionsView />;
+      return id === 'new' ? <FunctionCreateView /> : <FunctionView key={id} name={id} part={part} />;
     case 'jobs':
       return id === undefined ? <JobsView /> : <JobView key={id} id={id} />;
     case 'calls':

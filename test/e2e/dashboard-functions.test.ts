@@ -1,5 +1,6 @@
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { execFileSync } from 'node:child_process';
+import { rmSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { complaintsOf, openBrowser, violationsOf } from '../parts/browser.ts';
@@ -7,11 +8,15 @@ import { describeWith } from '../probe.ts';
 import { Bed } from './agents.ts';
 
 const HANDLERS = `
+import os
 def one(event, context):
     return 'one'
 
 def two(event, context):
     return 'two'
+
+def secret(event, context):
+    return os.environ['KEY']
 `;
 /** Directory for screenshots; undefined for none. */
 const SHOTS = process.env.ROOKERY_SCREENSHOTS;
@@ -66,6 +71,82 @@ describeWith(['browser'], 'the pages of functions', () => {
 
   const invoke = async (name: string) =>
     (await bed.ask('POST', `/serverless/v1/functions/sn:cn:yrk:default:function:${name}:$latest/invocations`, {})).body;
+
+  it('the form of a new function uploads a directory, and the function runs its code with a secret', async () => {
+    await using opened = await open('functions');
+    const { page, complaints } = opened;
+    await page.getByRole('link', { name: 'New function' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('svc@made');
+    await page.getByLabel('Runtime').fill(bed.runtime);
+    await page.getByLabel('Handler').fill('main.secret');
+    await page.getByLabel('Directory').setInputFiles(bed.codeDir);
+    await page.getByText(/^Sends the directory rookery-code-\w+, 1 file\.$/).waitFor();
+    await page.getByLabel('Concurrency').fill('1');
+    await page.getByLabel('Secrets').fill('KEY=first');
+    await page.getByRole('button', { name: 'Create' }).click();
+    await page.getByRole('heading', { name: '0@svc@made' }).waitFor();
+    expect(await invoke('0@svc@made')).toBe('hidden-value');
+    const { functions } = (
+      await bed.ask('GET', '/serverless/v1/functions/0@svc@made/versions', undefined, { meta: true })
+    ).body as unknown as { functions: readonly object[] };
+    expect(functions).toMatchObject([
+      { storageType: 'package', codePath: expect.stringMatching(/^code:/), concurrentNum: 1, memory: 512 },
+    ]);
+    expect(complaints).toEqual([]);
+  });
+
+  it('the form of a new function uploads a zip as it is', async () => {
+    const archive = join(bed.codeDir, '..', `${basename(bed.codeDir)}.zip`);
+    execFileSync('python3', ['-m', 'zipfile', '-c', archive, 'main.py'], { cwd: bed.codeDir });
+    try {
+      await using opened = await open('functions/new');
+      const { page } = opened;
+      await page.getByLabel('Name', { exact: true }).fill('svc@archived');
+      await page.getByLabel('Runtime').fill(bed.runtime);
+      await page.getByLabel('Handler').fill('main.two');
+      await page.getByLabel('Zip or tar.gz').setInputFiles(archive);
+      await page.getByRole('button', { name: 'Create' }).click();
+      await page.getByRole('heading', { name: '0@svc@archived' }).waitFor();
+      expect(await invoke('0@svc@archived')).toBe('two');
+    } finally {
+      rmSync(archive);
+    }
+  });
+
+  it('the form of a new function shows each fault at its field, in light, dark and at 390 pixels', async () => {
+    for (const [width, scheme] of [
+      [1280, 'light'],
+      [1280, 'dark'],
+      [390, 'light'],
+    ] as const) {
+      await using opened = await open('functions/new', width, scheme);
+      const { page, complaints } = opened;
+      await page.getByLabel('Secrets').fill('KEY');
+      await page.getByRole('button', { name: 'Create' }).click();
+      await page.getByText('“KEY” must be NAME=secret').waitFor();
+      expect(await page.getByText('is required').count()).toBe(2);
+      await page.getByLabel('Secrets').fill('KEY=none');
+      await page.getByLabel('Name', { exact: true }).fill('svc@Wrong');
+      await page.getByLabel('Memory').fill('1');
+      await page.getByLabel('Directory').setInputFiles(bed.codeDir);
+      await page.getByRole('button', { name: 'Create' }).click();
+      await page.locator('#f-name-fault').getByText('must have the format 0@{service}@{funcName}').waitFor();
+      await page
+        .locator('#f-memory-fault')
+        .getByText(/^must be between \d+ and \d+, got 1$/)
+        .waitFor();
+      expect(await violationsOf(page)).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth <= innerWidth')).toBe(true);
+      if (SHOTS !== undefined) {
+        writeFileSync(join(SHOTS, `new-function-${width}-${scheme}.png`), await page.screenshot({ fullPage: true }));
+      }
+      await page.getByLabel('Name', { exact: true }).fill('svc@right');
+      await page.getByLabel('Memory').fill('128');
+      await page.getByRole('button', { name: 'Create' }).click();
+      await page.locator('#f-secrets-fault').getByText('environment.KEY: secret does not exist: none').waitFor();
+      expect(complaints).toEqual([]);
+    }
+  });
 
   it('the comparison of two versions shows only what differs, and secrets by their names', async () => {
     const name = '0@svc@compared';

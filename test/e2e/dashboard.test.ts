@@ -88,6 +88,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
       ports: `agents/${agentId}/ports`,
       'failed agent': `agents/${failed}`,
       functions: 'functions',
+      'new function': 'functions/new',
       'calls of a function': `functions/${encodeURIComponent('0@svc@seen')}/calls`,
       function: fn,
       'call of a function': `${fn}/call`,
@@ -933,6 +934,9 @@ describeWith(['browser'], 'the dashboard, with authentication', () => {
     for (const name of ['Terminal', 'Call', 'Settings', 'Nodes']) {
       expect(await page.getByRole('link', { name, exact: true }).count()).toBe(0);
     }
+    await page.evaluate("location.hash = '#/functions'");
+    await page.getByRole('link', { name: '0@svc@owned' }).waitFor();
+    expect(await page.getByRole('link', { name: 'New function' }).count()).toBe(0);
     for (const path of ['jobs', 'functions', 'functions/0%40svc%40owned', 'functions/0%40svc%40owned/versions']) {
       await page.evaluate(`location.hash = ${JSON.stringify(`#/${path}`)}`);
       await settled(page);

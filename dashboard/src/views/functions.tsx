@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks';
-import { type AnswerOf, call } from '../api.ts';
+import { type AnswerOf, call, may } from '../api.ts';
 import { allPages } from '../list.ts';
 import { useLoaded } from '../live.ts';
 import { ago, Failure, Input, Loading, Note, Shown, Table, Title } from '../parts.tsx';
@@ -30,7 +30,13 @@ export function FunctionsView() {
   );
   return (
     <>
-      <Title text="Functions" />
+      <Title text="Functions">
+        {may('write') ? (
+          <a class="button main" href="#/functions/new">
+            New function
+          </a>
+        ) : null}
+      </Title>
       <div class="filters">
         <Input label="Search" value={text} onInput={setText} type="search" />
         <Shown rows={rows} of={value} />
@@ -46,7 +52,7 @@ export function FunctionsView() {
           keyOf={fn => fn.functionVersionUrn}
           empty={
             value.length === 0
-              ? 'There is no function yet. Run “rookery function register” to create one.'
+              ? 'There is no function yet. Choose “New function”, or run “rookery function register”.'
               : 'No matching functions.'
           }
           columns={[
