@@ -195,17 +195,20 @@ describeWith(['browser'], 'the pages of functions', () => {
     await page.getByRole('button', { name: 'Cancel' }).click();
     expect(await invoke(name)).toBe('two');
 
-    // Another client changed the function since the page read it.
-    const latest = await bed.ask('GET', `/serverless/v1/functions/${name}?versionNumber=latest`, undefined, {
-      meta: true,
+    // Another client changes the function immediately before the page does.
+    await page.route(/\/api\/meta\/.*svc(@|%40)rolled$/, async route => {
+      if (route.request().method() === 'PUT') {
+        const { revisionId } = route.request().postDataJSON() as { revisionId: string };
+        await registry('PUT', `/${name}`, { revisionId, memory: 256 });
+      }
+      await route.continue();
     });
-    const { revisionId } = latest.body.function as { revisionId: string };
-    await registry('PUT', `/${name}`, { revisionId, memory: 256 });
     await row.getByRole('button', { name: 'Roll back' }).click();
     await confirm(page, 'Roll back');
     await row.getByRole('alert').waitFor();
     expect(await invoke(name)).toBe('two');
 
+    await page.unrouteAll({ behavior: 'wait' });
     await page.reload();
     await row.getByRole('button', { name: 'Roll back' }).click();
     await confirm(page, 'Roll back');
