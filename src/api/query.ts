@@ -1,6 +1,8 @@
+import { functionNameOf } from '../core/call-recording.ts';
 import { invalidRequest, type ServiceError } from '../core/error.ts';
 import type { Range, Schema } from '../core/kind.ts';
 import type { Parameter, Sent } from '../core/parameter.ts';
+import { QUERIED_NAME_PATTERN } from '../core/urn.ts';
 
 /**
  * A parameter with a text that `parse` reads. `absent` is its value when the parameter is absent or empty.
@@ -39,6 +41,23 @@ export function flag(description?: string, absent = false): Parameter<boolean> {
     if (text === 'true' || text === 'false') return text === 'true';
     throw badQuery(name, 'true or false', text);
   });
+}
+
+/** A parameter that names a function, which reads as `0@<service>@<name>`. Undefined when absent or empty. */
+export function functionName(): Parameter<string | undefined> {
+  return parsed<string | undefined>(
+    {
+      type: 'string',
+      pattern: QUERIED_NAME_PATTERN,
+      description: 'A function: `<service>@<name>`, `0@<service>@<name>` or its URN.',
+    },
+    undefined,
+    (text, name) => {
+      const found = functionNameOf(text);
+      if (found === undefined) throw badQuery(name, '<service>@<name>, or the URN of a function', text);
+      return found;
+    },
+  );
 }
 
 /** Makes a parameter required. */

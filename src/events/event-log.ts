@@ -1,21 +1,6 @@
 import { randomBytes } from 'node:crypto';
+import { type EventSubject, type EventType, subjectOf, subjectOfData } from '../core/event.ts';
 import { LIMITS } from '../core/limits.ts';
-
-/** Kinds of events, as the stream names them in `event:`. */
-export const EVENT_TYPES = [
-  'created',
-  'ready',
-  'paused',
-  'resumed',
-  'failed',
-  'restarting',
-  'stopping',
-  'ended',
-  'scaled',
-  'job',
-  'alarm_failed',
-] as const;
-export type EventType = (typeof EVENT_TYPES)[number];
 
 /** Event as one replica sends it to another. */
 export interface SentEvent {
@@ -36,6 +21,7 @@ export interface LoggedEvent extends SentEvent {
   readonly id: string;
   /** True if the event is not sent to other replicas. */
   readonly isLocal: boolean;
+  readonly about: EventSubject;
 }
 
 /** Position in the log: the next event that a reader has not had. */
@@ -82,7 +68,8 @@ export class EventLog {
   /** Adds an event of this replica. */
   add(tenant: string, type: EventType, fields: Readonly<Record<string, unknown>>): void {
     const at = new Date(this.#now()).toISOString();
-    this.#addOwn({ tenant, type, data: JSON.stringify({ type, at, node: this.#node, ...fields }) }, false);
+    const data = JSON.stringify({ type, at, node: this.#node, ...fields });
+    this.#addOwn({ tenant, type, data }, { isLocal: false, about: subjectOf(fields) });
   }
 
   /**
@@ -90,7 +77,7 @@ export class EventLog {
    * `isLocal`.
    */
   reset(isLocal: boolean): void {
-    this.#addOwn({ tenant: '', type: 'reset', data: RESET }, isLocal);
+    this.#addOwn({ tenant: '', type: 'reset', data: RESET }, { isLocal, about: {} });
   }
 
   /**
@@ -111,7 +98,8 @@ export class EventLog {
   /** Adds an event of a run that has begun. A known event changes nothing. */
   addOfRun(run: string, number: number, sent: SentEvent): void {
     const origin = this.#origins.get(run);
-    if (origin !== undefined && number > origin.last) this.#put(run, origin, number, sent, false);
+    if (origin === undefined || number <= origin.last) return;
+    this.#put(origin, { ...sent, run, number, isLocal: false, about: subjectOfData(sent.data) });
   }
 
   /**
@@ -175,17 +163,18 @@ export class EventLog {
     return () => void this.#readers.delete(wake);
   }
 
-  #addOwn(sent: SentEvent, isLocal: boolean): void {
-    this.#put(this.run, this.#own, this.#own.last + 1, sent, isLocal);
+  #addOwn(sent: SentEvent, more: Pick<LoggedEvent, 'isLocal' | 'about'>): void {
+    this.#put(this.#own, { ...sent, ...more, run: this.run, number: this.#own.last + 1 });
   }
 
-  #put(run: string, origin: Origin, number: number, { tenant, type, data }: SentEvent, isLocal: boolean): void {
+  #put(origin: Origin, event: Omit<LoggedEvent, 'id'>): void {
+    const { tenant, type, data, run, number, isLocal, about } = event;
     origin.last = number;
     const at = this.#next % this.#ring.length;
     const dropped = this.#ring[at];
     const from = dropped && this.#origins.get(dropped.run);
     if (dropped && from) from.from = Math.max(from.from, dropped.number);
-    this.#ring[at] = { tenant, type, data, run, number, isLocal, id: this.#id() };
+    this.#ring[at] = { tenant, type, data, run, number, isLocal, about, id: this.#id() };
     this.#next += 1;
     this.#wake();
   }

@@ -1,8 +1,9 @@
 import type { Writable } from 'node:stream';
 import { messageOf } from '../core/error.ts';
+import { EVENT_TYPES } from '../core/event.ts';
 import { pause } from '../lib/backoff.ts';
 import { endsWithin } from '../lib/deadline.ts';
-import { EVENT_TYPES, type EventLog, parseId, type SentEvent } from './event-log.ts';
+import { type EventLog, parseId, type SentEvent } from './event-log.ts';
 import { type EventFormat, EventReader, HEARTBEAT_MS } from './event-reader.ts';
 
 /**

@@ -326,6 +326,10 @@ test(
     for await (const { name } of rookery.functions.list()) names.push(name);
     expect(names).toContain('0@default@add');
     for await (const { type, data } of events) if (type === 'ready' && data.owner === 'function') break;
+    for await (const { type, data } of rookery.events.follow({ function: 'default@add', recent: 4096 })) {
+      if (type !== 'hello') expect(data.function).toContain('0@default@add');
+      if (type === 'ready') break;
+    }
     ends.abort();
     await published.delete();
     await fn.delete();

@@ -342,6 +342,10 @@ class Awaited(WithCode, unittest.IsolatedAsyncioTestCase):
                     if event.type == "ready" and event.data["instance_id"] == agent.id:
                         break
                 await events.aclose()
+                own = rookery.events.follow(agent=agent.id, recent=100)
+                first = [(await own.__anext__()).type for _ in range(3)]
+                self.assertEqual(first, ["hello", "created", "ready"])
+                await own.aclose()
                 answers = await asyncio.gather(*(agent.invoke({"name": str(number)}) for number in range(5)))
                 self.assertEqual(sorted(answer["calls"] for answer in answers), [1, 2, 3, 4, 5])
                 async with await agent.terminal("echo $((6 * 7))", cols=100) as terminal:

@@ -2069,7 +2069,7 @@ export interface Operations {
   };
   followEvents: {
     params: object;
-    query: { types?: string | undefined; recent?: number | undefined; follow?: boolean | undefined; metrics?: boolean | undefined };
+    query: { types?: string | undefined; agent?: string | undefined; function?: string | undefined; job?: string | undefined; recent?: number | undefined; follow?: boolean | undefined; metrics?: boolean | undefined };
     body: undefined;
     answer: unknown;
   };

@@ -1,9 +1,7 @@
-import { functionNameOf } from '../../core/call-recording.ts';
 import { LIMITS } from '../../core/limits.ts';
-import { QUERIED_NAME_PATTERN } from '../../core/urn.ts';
 import type { CallPlace } from '../../history/call-reader.ts';
 import { MOMENT, readMoment } from '../log-answer.ts';
-import { anyText, badQuery, integer, parsed } from '../query.ts';
+import { anyText, badQuery, functionName, integer, parsed } from '../query.ts';
 
 const OUTCOMES = ['ok', 'error'] as const;
 const POSITION = /^(?:now|\d{1,15})$/;
@@ -18,19 +16,7 @@ const moment = (description: string) =>
 /** The query of a list of calls. */
 export const CALLS_QUERY = {
   agent: anyText({ description: 'The `instance_id` of an agent.' }),
-  function: parsed<string | undefined>(
-    {
-      type: 'string',
-      pattern: QUERIED_NAME_PATTERN,
-      description: 'A function: `<service>@<name>`, `0@<service>@<name>` or its URN.',
-    },
-    undefined,
-    (text, name) => {
-      const found = functionNameOf(text);
-      if (found === undefined) throw badQuery(name, '<service>@<name>, or the URN of a function', text);
-      return found;
-    },
-  ),
+  function: functionName(),
   outcome: parsed<(typeof OUTCOMES)[number] | undefined>({ enum: OUTCOMES }, undefined, (text, name) => {
     const outcome = OUTCOMES.find(each => each === text);
     if (outcome === undefined) throw badQuery(name, `one of ${OUTCOMES.join(', ')}`, text);

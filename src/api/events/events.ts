@@ -1,11 +1,13 @@
 import type { FastifyInstance } from 'fastify';
+import { invalidRequest } from '../../core/error.ts';
+import { EVENT_TYPES, type EventType, isAbout } from '../../core/event.ts';
 import { LIMITS } from '../../core/limits.ts';
 import { describeParameters, type ParametersOf, readParameters, type Sent } from '../../core/parameter.ts';
-import { EVENT_TYPES, type EventLog, type EventType } from '../../events/event-log.ts';
+import type { EventLog } from '../../events/event-log.ts';
 import { type EventFormat, EventReader } from '../../events/event-reader.ts';
 import { answerController, onTokenEnd } from '../../http/access/caller.ts';
 import { errorDocs } from '../../http/docs.ts';
-import { badQuery, flag, integer, parsed } from '../query.ts';
+import { anyText, badQuery, flag, functionName, integer, parsed } from '../query.ts';
 
 /** Subscribes to new points of the metrics history, as JSON. Returns the function that unsubscribes. */
 export type OnSample = (listener: (json: string) => void) => () => void;
@@ -26,8 +28,6 @@ const SERVER_SENT: EventFormat = {
   heartbeat: ':\n\n',
 };
 
-const MAX_RECENT = 1000;
-
 const EVENTS_QUERY = {
   types: parsed<ReadonlySet<EventType> | null>(
     { type: 'string', description: `A comma list of ${EVENT_TYPES.join(', ')}; default: all.` },
@@ -39,7 +39,10 @@ const EVENTS_QUERY = {
       return new Set(types as EventType[]);
     },
   ),
-  recent: integer({ min: 0, max: MAX_RECENT }, 0, {
+  agent: anyText({ description: 'Only events of this agent: its `instance_id`.' }),
+  function: functionName(),
+  job: anyText({ description: 'Only events of this job: its `submission_id`.' }),
+  recent: integer({ min: 0, max: LIMITS.keptEvents }, 0, {
     description: 'So many of the newest events first; with `Last-Event-ID` those after it instead.',
   }),
   follow: flag('Whether the stream continues after the `recent` events; `false` ends it there.', true),
@@ -87,10 +90,10 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
       },
     },
     (request, reply) => {
-      const { types, metrics, recent, follow } = readParameters<ParametersOf<typeof EVENTS_QUERY>>(
-        EVENTS_QUERY,
-        request.query,
-      );
+      const asked = readParameters<ParametersOf<typeof EVENTS_QUERY>>(EVENTS_QUERY, request.query);
+      const { types, metrics, recent, follow } = asked;
+      if ([asked.agent, asked.function, asked.job].filter(each => each !== undefined).length > 1)
+        throw invalidRequest('invalid query: one of agent, function and job, not two');
       const last = request.headers['last-event-id'];
       const { tenant } = request;
       const { raw } = reply;
@@ -106,7 +109,8 @@ export function addEventsRoute(app: FastifyInstance, { log, onSample, visibleTo 
         log,
         to: raw,
         isWanted: event =>
-          event.type === 'reset' || (event.tenant === tenant && (types === null || types.has(event.type))),
+          event.type === 'reset' ||
+          (event.tenant === tenant && (types === null || types.has(event.type)) && isAbout(event.about, asked)),
         format: SERVER_SENT,
       });
       const isSeen = metrics && (visibleTo === null || visibleTo.includes(tenant));

@@ -23,9 +23,10 @@ export async function explainAgent(
   const agent = await findAgent(client, given, options.namespace);
   const id = agent?.instance_id;
   const isOfName = ({ namespace, name }: ShownEvent) => namespace === options.namespace && name === given;
-  const events = await readRecentEvents(io, client, EVENTS, event =>
-    id === undefined ? event.instance_id === given || isOfName(event) : event.instance_id === id,
-  );
+  const events =
+    id === undefined
+      ? await readRecentEvents(io, client, EVENTS, {}, event => event.instance_id === given || isOfName(event))
+      : await readRecentEvents(io, client, EVENTS, { agent: id });
   if (agent === null) return explainGone(given, options.namespace, events);
   const failed = await readFailedCalls(client, { agent: agent.instance_id });
   const verdict = applyRules(AGENT_RULES, { agent, failed, nowMs: Date.now() });

@@ -25,9 +25,8 @@ export async function explainFunction(io: Io, given: string, options: ClientOpti
   const answer = await callMeta(client, 'GET', metaPath(functionUrl(name), { versionNumber: version }));
   const fn = answer.function as ExplainedFunction;
   const { functionVersionUrn: urn } = fn;
-  const events = await readRecentEvents(io, client, ['created', 'ready', 'failed', 'ended', 'scaled'], event => {
-    return event.function === urn;
-  });
+  const types = ['created', 'ready', 'failed', 'ended', 'scaled'];
+  const events = await readRecentEvents(io, client, types, { function: urn }, event => event.function === urn);
   const served: ExplainedInstances = isServed({ fn }) ? await readServed(client, urn) : { instances: [] };
   const failed = ofVersion(await readFailedCalls(client, { function: urn }), fn);
   const facts = { fn, served, failed, nowMs: Date.now() };

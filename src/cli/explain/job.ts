@@ -13,7 +13,7 @@ import { readRecentEvents } from './recent-events.ts';
 export async function explainJob(io: Io, id: string, options: ClientOptions): Promise<Explanation> {
   const client = await Client.open(options, io);
   const job = (await client.json('GET', jobPath(id))) as unknown as JobRecord;
-  const events = await readRecentEvents(io, client, ['job'], event => event.job === id);
+  const events = await readRecentEvents(io, client, ['job'], { job: id });
   const verdict = applyRules(JOB_RULES, job);
   return {
     ...{ kind: 'job', name: id, state: job.status, since: sinceOf(job) },

@@ -10,17 +10,19 @@ interface EventStream {
   readonly headers?: Readonly<Record<string, string>>;
   /** Noun for the message when the service ends the stream. */
   readonly noun: string;
+  /** True if the service ends the stream by itself. */
+  readonly ends?: boolean;
 }
 
 /**
  * Reads server-sent events until the user interrupts, and calls `show` with each block of lines. Fails with a
- * `CliError` when the connection breaks, is silent, or is ended by the service, and with the one that `show`
- * throws.
+ * `CliError` when the connection breaks, is silent, or is ended by the service unless `ends`. Fails with the
+ * error that `show` throws.
  */
 export async function followEventBlocks(
   io: Io,
   client: Client,
-  { path, headers, noun }: EventStream,
+  { path, headers, noun, ends = false }: EventStream,
   show: (block: string) => void,
 ): Promise<void> {
   const answer = await client.stream('GET', path, { headers: { accept: 'text/event-stream', ...headers } });
@@ -41,5 +43,5 @@ export async function followEventBlocks(
   } finally {
     clearTimeout(silence);
   }
-  if (!io.signal.aborted) throw new CliError(`The service has ended the ${noun}.`, EXIT.unreachable);
+  if (!io.signal.aborted && !ends) throw new CliError(`The service has ended the ${noun}.`, EXIT.unreachable);
 }

@@ -239,4 +239,33 @@ describe('rookery events', () => {
       err: 'The connection to the service broke (nothing came for 40 s).\n',
     });
   });
+
+  test('events --no-follow asks for all stored events of an agent by its name, prints them and ends with 0', async () => {
+    const failed = {
+      type: 'failed',
+      at: '2026-01-31T12:00:00.000Z',
+      owner: 'agent',
+      instance_id: ID,
+      reason: 'exit 7',
+    };
+    await using stub = await StubService.start(({ url }, response) => {
+      if (!url.startsWith('/api/events')) return json(response, 200, { instances: [agent('FAILED')] });
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      response.end(`event: hello\ndata: {"type":"hello"}\n\nevent: failed\ndata: ${JSON.stringify(failed)}\n\n`);
+    });
+    const ran = await cli(['events', '--agent', 'a', '--no-follow', '--json', '--address', stub.address]);
+    expect(ran).toMatchObject({ code: 0, err: '' });
+    expect(ran.out).toContain('"reason":"exit 7"');
+    expect(stub.seen.at(-1)?.url).toBe(`/api/events?recent=4096&follow=false&agent=${ID}`);
+  });
+
+  test.each([
+    [['--recent', '5000'], '--recent must be a whole number from 0 to 4096, not "5000".'],
+    [['--agent', 'a', '--job', 'b'], 'Give one of --agent, --function and --job.'],
+    [['--after', 'x', '--no-follow'], 'Give --after alone, without --recent or --no-follow.'],
+  ])('events with %j is a wrong use', async (args, message) => {
+    const ran = await cli(['events', ...args]);
+    expect(ran.code).toBe(2);
+    expect(ran.err).toContain(message);
+  });
 });

@@ -111,6 +111,9 @@ class Events:
         self,
         *,
         types: Optional[Sequence[str]] = None,
+        agent: Optional[str] = None,
+        function: Optional[str] = None,
+        job: Optional[str] = None,
         after: Optional[str] = None,
         recent: Optional[int] = None,
     ) -> Iterator[Event]:
@@ -120,10 +123,13 @@ class Events:
         the service no longer has the events after this id, the first event is `reset`.
 
         - `types`: types of events to receive; by default all.
-        - `recent`: number of past events to receive first, at most 1000; ignored with `after`. Default: 0.
+        - `agent`: the `instance_id` of an agent, `function`: `<service>@<name>` or a URN, `job`: the id of a job.
+          At most one of them; only its events are received.
+        - `recent`: number of past events to receive first, at most 4096; ignored with `after`. Default: 0.
         """
         reader = EventReader()
-        query = {"types": ",".join(types) if types else None, "recent": recent}
+        subject = {"agent": agent, "function": function, "job": job}
+        query = {"types": ",".join(types) if types else None, **subject, "recent": recent}
         headers = {"accept": "text/event-stream", "last-event-id": after}
         request = Request("followEvents", query=query, headers=headers, is_unbounded=True)
         for line in self._connection.lines(request):
