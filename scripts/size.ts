@@ -56,7 +56,7 @@ export async function measures(): Promise<readonly Measure[]> {
       4,
       `${withState.length} files`,
     ),
-    measure('lines of src/ without tests', sum(sources, 'lines'), 106_900, ''),
+    measure('lines of src/ without tests', sum(sources, 'lines'), 107_000, ''),
     measure('files of src/ without tests', sources.length, 772, ''),
     measure('lines of the longest function', largest.lines, 80, `${largest.file}:${largest.line}`),
     measure('functions of more than 80 lines', functions.filter(({ lines }) => lines > 80).length, 0, ''),

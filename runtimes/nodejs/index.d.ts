@@ -37,6 +37,28 @@ export interface Alarm {
   readonly maxLateSeconds?: number;
 }
 
+/** An alarm that is set. Times are in RFC 3339. */
+export interface SetAlarm {
+  readonly name: string;
+  readonly id: string;
+  /** The next regular time. */
+  readonly at: string;
+  /** Seconds. */
+  readonly every?: number;
+  readonly cron?: string;
+  readonly tz?: string;
+  readonly max_late_seconds?: number;
+  readonly payload: unknown;
+  /** Failed deliveries of this time. */
+  readonly attempts: number;
+  /** Time of the next attempt after a failed one. */
+  readonly retry_at?: string;
+  readonly missed: number;
+  /** True once all attempts have failed. */
+  readonly failed: boolean;
+  readonly last_error?: string;
+}
+
 /** The first parameter of `extendedHandler.alarm`. Without that entry the handler gets `{alarm}`. */
 export interface AlarmEvent<Payload = unknown> {
   readonly name: string;
@@ -119,6 +141,11 @@ export interface Context {
   keepAwake<T>(promise: Promise<T>, seconds?: number): Promise<T>;
   /** Cancels an alarm, with the save of the call. Without effect if there is none of this name. */
   cancelAlarm(name: string): void;
+  /**
+   * Returns the alarms of this agent, by name, with what this call has set and cancelled. Rejects if an alarm
+   * that the call has set is wrong, or the agent is not durable.
+   */
+  alarms(): Promise<readonly SetAlarm[]>;
   /** True in the initializer and in the first call after a start with a saved state. */
   readonly isWaking: boolean;
   /** Why the agent was started last; undefined for an agent that is not durable. */

@@ -1,4 +1,4 @@
-import type { AlarmChange } from '../core/alarm.ts';
+import { type AlarmChange, alarmJson, withChanges } from '../core/alarm.ts';
 import { messageOf, StateUnsaved } from '../core/error.ts';
 import type { InstanceSpec } from '../core/instance.ts';
 import { LIMITS } from '../core/limits.ts';
@@ -8,6 +8,7 @@ import type { StateSaver } from '../runtime/call.ts';
 import type { Channel } from '../runtime/channel.ts';
 import type { InitDurable, WakeReason } from '../runtime/protocol.ts';
 import type { Database } from '../storage/database.ts';
+import { listAgentAlarms } from '../storage/queries/agent-alarms.ts';
 import { findAgentState, saveAgentState } from '../storage/queries/agent-states.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
@@ -50,6 +51,7 @@ export class AgentStates {
       version,
       schema: durable.schema,
       maxStateBytes: LIMITS.stateBytes,
+      listsAlarms: true,
       ...(durable.entries && { entries: durable.entries }),
       wake: {
         reason: epoch === 1 ? 'created' : reason,
@@ -74,6 +76,10 @@ export class AgentStates {
         if (alarms.length > 0) alarmsChanged?.();
         return isWritten;
       },
+      listAlarms: async changes => {
+        const alarms = withChanges(await listAgentAlarms(database, id), changes);
+        return `[${alarms.map(alarm => alarmJson(alarm)).join()}]`;
+      },
       succeeded: () => succeeded?.(id),
     });
   }
@@ -94,6 +100,7 @@ function durableOf(spec: string): InstanceSpec['durable'] {
 interface SaverParts {
   /** Returns false if the agent has another sandbox by now. */
   readonly write: (state: string | null, version: number, alarms: readonly AlarmChange[]) => Promise<boolean>;
+  readonly listAlarms: StateSaver['listAlarms'];
   /** Called once, at the first successful call. */
   readonly succeeded: () => void;
 }
@@ -151,6 +158,11 @@ class Saver implements AgentSaver, StateSaver {
   async agrees({ stateVersion }: Channel['hello']): Promise<boolean> {
     await this.pending?.catch(() => undefined);
     return this.#failure === undefined && stateVersion === this.#version;
+  }
+
+  async listAlarms(changes: readonly AlarmChange[]): Promise<string> {
+    await this.pending;
+    return await this.#parts.listAlarms(changes);
   }
 
   succeeded(): void {

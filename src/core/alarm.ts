@@ -179,6 +179,40 @@ function firstTimeOf(rule: AlarmRule, nowMs: number): number {
   }
 }
 
+/** Returns alarms by name, after changes that set and cancel some. */
+export function withChanges(alarms: readonly Alarm[], changes: readonly AlarmChange[]): readonly Alarm[] {
+  const byName = new Map(alarms.map(alarm => [alarm.name, alarm]));
+  for (const change of changes) {
+    if (change.kind === 'put') byName.set(change.alarm.name, change.alarm);
+    else if (change.kind === 'drop') byName.delete(change.name);
+  }
+  return [...byName.values()].toSorted((one, other) => (one.name < other.name ? -1 : 1));
+}
+
+/** Returns what a client sees of an alarm. The payload is absent, because viewers may read this. */
+export function alarmView(alarm: Alarm): Record<string, unknown> {
+  const { name, id, rule, scheduledAtMs, dueAtMs, maxLateMs, attempt, missed, hasFailed, lastError } = alarm;
+  const { everyMs, cron, tz } = rule;
+  return {
+    name,
+    id,
+    at: new Date(scheduledAtMs).toISOString(),
+    ...(everyMs !== undefined && { every: everyMs / 1000 }),
+    ...(cron !== undefined && { cron, tz: tz ?? 'UTC' }),
+    ...(maxLateMs !== null && { max_late_seconds: maxLateMs / 1000 }),
+    ...(attempt > 0 && !hasFailed && { retry_at: new Date(dueAtMs).toISOString() }),
+    attempts: attempt,
+    missed,
+    failed: hasFailed,
+    ...(lastError !== '' && { last_error: lastError }),
+  };
+}
+
+/** Returns what the agent itself sees of an alarm, as JSON: also its payload. */
+export function alarmJson(alarm: Alarm): string {
+  return `${JSON.stringify(alarmView(alarm)).slice(0, -1)},"payload":${alarm.payload}}`;
+}
+
 function timesOf({ cron = '', tz = 'UTC' }: AlarmRule): Cron {
   return new Cron(cron, { timezone: tz, paused: true });
 }

@@ -127,6 +127,8 @@ export interface StateSaver {
    * with `StateUnsaved` if it could not be saved; the agent is reset then.
    */
   save(state: string | null, alarms: readonly AlarmChange[]): Promise<void>;
+  /** Returns the alarms of the agent with these unsaved changes, as the JSON of a list. */
+  listAlarms(changes: readonly AlarmChange[]): Promise<string>;
   /** Keeps the agent awake for this long from now. Replaces the time that was given before. */
   keepAwake(seconds: number): void;
   /** Records that a call has succeeded. */

@@ -37,7 +37,7 @@ import {
   STOPPING,
   type Stopped,
 } from './protocol.ts';
-import { ChannelSaves } from './saves.ts';
+import { ChannelSaves, isOfState } from './saves.ts';
 
 /** The connection ended with the call unanswered. The owner of the instance explains why. */
 export class ChannelClosed extends Error {
@@ -238,7 +238,7 @@ export class Channel {
 
   /** Admits the SAVEs of a durable agent. Must precede its first call. */
   saveTo(saver: StateSaver): void {
-    this.#saves = new ChannelSaves(saver, version => this.#control.write(encodeMessage(FRAME.SAVED, { version })));
+    this.#saves = new ChannelSaves(saver, frame => this.#control.write(frame));
   }
 
   /**
@@ -351,7 +351,7 @@ export class Channel {
    */
   #admitData(type: number, callId: number, payloadBytes: number): boolean {
     checkSize(type, payloadBytes);
-    const isSave = (type === FRAME.SAVE || (type === FRAME.KEEP_AWAKE && callId === 0)) && this.#saves !== undefined;
+    const isSave = this.#saves !== undefined && isOfState(type, callId);
     if (callId === 0) {
       if ((type === FRAME.INIT_OK || type === FRAME.ERROR) && this.#inits > 0) return true;
       if ((type === FRAME.STOPPED && this.#stopsOverData) || isSave) return true;
@@ -367,7 +367,7 @@ export class Channel {
   }
 
   #onDataFrame({ type, callId, payload }: Frame): void {
-    if (type === FRAME.SAVE || type === FRAME.KEEP_AWAKE) {
+    if (isOfState(type, callId)) {
       this.#saves?.receive({ type, callId, payload }, this.#abandoned.has(callId));
       return;
     }

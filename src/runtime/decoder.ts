@@ -53,6 +53,7 @@ const PAYLOAD_BYTES: Readonly<Record<number, { readonly min: number; readonly ma
   [FRAME.STOPPED]: { min: 2, max: MAX_ERROR_BYTES },
   [FRAME.SPANS]: { min: 2, max: LIMITS.callSpansBytes.sent },
   [FRAME.KEEP_AWAKE]: { min: 4, max: 4 },
+  [FRAME.ALARMS]: { min: 2, max: MAX_ALARMS_BYTES },
   [FRAME.SAVE]: { min: SAVE_HEAD_BYTES + 2, max: SAVE_HEAD_BYTES + MAX_ALARMS_BYTES + LIMITS.stateBytes },
 };
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { ScriptedRuntime } from '../../test/fakes/scripted-runtime.ts';
 import { LIMITS } from '../core/limits.ts';
-import type { Call } from './call.ts';
+import type { Call, StateSaver } from './call.ts';
 import { Channel } from './channel.ts';
 import { encodeFrame, writeHeader } from './frames.ts';
 import { FRAME, type Init } from './protocol.ts';
@@ -408,5 +408,59 @@ describe('the memory for results of cancelled calls', () => {
     await vi.waitFor(() => expect(channel.inFlight).toBe(0));
     answering(callId => result(callId, '2'));
     expect(await channel.call(CALL)).toMatchObject({ ok: true });
+  });
+});
+
+describe('ALARMS of a runtime', () => {
+  const alarms = (text = '[]') => encodeFrame(FRAME.ALARMS, 0, text);
+  /** A saver that lists alarms when `listed` resolves. */
+  const saver = (listed: Promise<string>): StateSaver => ({
+    version: 0,
+    pending: undefined,
+    save: async () => undefined,
+    listAlarms: () => listed,
+    keepAwake: () => undefined,
+    succeeded: () => undefined,
+    reset: () => undefined,
+  });
+  const broken = async (payloads: readonly string[]) => {
+    const channel = await open();
+    channel.saveTo(saver(new Promise(() => undefined)));
+    answering(() => Buffer.concat(payloads.map(alarms)));
+    await expectBroken(channel, channel.call(CALL));
+  };
+
+  test('ALARMS of an agent that is not durable ends the connection', async () => {
+    const channel = await open();
+    answering(() => alarms());
+    await expectBroken(channel, channel.call(CALL));
+  });
+
+  test('ALARMS that is not JSON ends the connection', () => broken(['[1']));
+
+  test('65 unanswered ALARMS end the connection', () => broken(Array.from({ length: 65 }, () => '[]')));
+
+  test('ALARMS are answered in their order, a wrong change with an error', async () => {
+    const channel = await open();
+    let resolve!: (list: string) => void;
+    const promise = new Promise<string>(listed => {
+      resolve = listed;
+    });
+    channel.saveTo(saver(promise));
+    const answers: string[] = [];
+    runtime.onFrame = ({ type, callId, payload }, socket) => {
+      if (type === FRAME.CALL) {
+        socket.write(Buffer.concat([alarms(), alarms('[{"name":"a","every":1}]')]));
+        resolve('[{"name":"b"}]');
+        socket.write(result(callId, '1'));
+      } else if (type === FRAME.ALARM_LIST) answers.push(payload.toString());
+    };
+    await channel.call(CALL);
+    await vi.waitFor(() =>
+      expect(answers).toEqual([
+        '{"alarms":[{"name":"b"}]}',
+        expect.stringMatching(/^\{"error":"an alarm cannot be set: /),
+      ]),
+    );
   });
 });

@@ -62,6 +62,13 @@ export const FRAME = {
    * connection.
    */
   KEEP_AWAKE: 18,
+  /**
+   * ← JSON of the unsaved changes of alarms, as a SAVE has them; `[]`: none. Data connection of a durable
+   * agent whose INIT has `listsAlarms`.
+   */
+  ALARMS: 19,
+  /** → JSON `AlarmList`. Control connection. Answers the ALARMS in order. */
+  ALARM_LIST: 20,
 } as const;
 
 export interface Hello {
@@ -129,9 +136,16 @@ export interface InitDurable {
   /** Maximum number of bytes of a state; above it ERROR 4004. */
   maxStateBytes: number;
   wake: Wake;
+  /** True: the client answers ALARMS. */
+  listsAlarms: boolean;
   /** Functions that run instead of the handler, by `CallHeader.entry`. */
   entries?: DurableEntries;
 }
+
+/** The alarms of a durable agent with its unsaved changes, or why there is no list. */
+export type AlarmList =
+  /** Each as `alarmJson` of `core/alarm.ts` returns it. */
+  { alarms: unknown[] } | { error: string };
 
 /** The reason of a start, for `context.wake`. */
 export interface Wake {

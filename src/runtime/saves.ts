@@ -6,15 +6,23 @@ import { exceededBound, isJson } from '../lib/json-bytes.ts';
 import { newRequestId } from '../lib/random-ids.ts';
 import type { CallOutcome, StateSaver } from './call.ts';
 import { ProtocolError, SAVE_HEAD_BYTES } from './decoder.ts';
-import type { Frame } from './frames.ts';
+import { encodeFrame, encodeMessage, type Frame } from './frames.ts';
 import type { OpenCall } from './open-calls.ts';
-import { FRAME } from './protocol.ts';
+import { type AlarmList, FRAME } from './protocol.ts';
 
 /** Decoded SAVE; `refused`: why it is not saved, as a sentence. */
 type Save = { readonly state: string; readonly alarms: readonly AlarmChange[] } | { readonly refused: string };
 
 const OPEN_OBJECT = 0x7b;
 const CUT_OFF = 'instance exited: a call ended without its change of the state; the state is the last saved one';
+
+/** Most unanswered ALARMS. */
+const MOST_LISTS = 64;
+
+/** Returns true for the frames that only the runtime of a durable agent sends, beside its answers. */
+export function isOfState(type: number, callId: number): boolean {
+  return type === FRAME.SAVE || (callId === 0 && (type === FRAME.KEEP_AWAKE || type === FRAME.ALARMS));
+}
 
 /** Decodes a SAVE. Its state must be one JSON object, which is stored and sent to the runtime unchanged. */
 export function decodeSave(payload: Buffer): Save {
@@ -32,7 +40,7 @@ export function decodeSave(payload: Buffer): Save {
   return { refused: `context.state cannot be saved: it ${bound}` };
 }
 
-/** Reads the changed alarms of a SAVE. A wrong alarm is a failure of the code, not of its runtime. */
+/** Reads changed alarms. A wrong alarm is a failure of the code, not of its runtime. */
 function decodeAlarms(json: Buffer): readonly AlarmChange[] | { readonly refused: string } {
   if (json.length === 0) return [];
   if (!isJson(json)) throw new ProtocolError('the alarms of a SAVE are not JSON');
@@ -49,15 +57,19 @@ function decodeAlarms(json: Buffer): readonly AlarmChange[] | { readonly refused
  */
 export class ChannelSaves {
   readonly #saver: StateSaver;
-  readonly #sendSaved: (version: number) => void;
+  readonly #send: (frame: Buffer) => void;
   /** Saves of calls whose RESULT has not arrived. */
   readonly #open = new Map<number, Save>();
   /** Changes of alarms that the success of an open call saves. */
   readonly #settles = new Map<number, () => readonly AlarmChange[]>();
+  /** Unanswered ALARMS. */
+  #lists = 0;
+  #lastList: Promise<void> = Promise.resolve();
 
-  constructor(saver: StateSaver, sendSaved: (version: number) => void) {
+  /** `send` writes to the control connection. */
+  constructor(saver: StateSaver, send: (frame: Buffer) => void) {
     this.#saver = saver;
-    this.#sendSaved = sendSaved;
+    this.#send = send;
   }
 
   /** Saves changes of alarms with the success of a call. */
@@ -65,10 +77,14 @@ export class ChannelSaves {
     this.#settles.set(callId, settles);
   }
 
-  /** Takes a SAVE or a KEEP_AWAKE. `isAbandoned`: the caller was told that the call failed. */
+  /** Takes a frame for which `isOfState` is true. `isAbandoned`: the caller was told that the call failed. */
   receive({ type, callId, payload }: Frame, isAbandoned: boolean): void {
     if (type === FRAME.KEEP_AWAKE) {
       this.#saver.keepAwake(payload.readUInt32BE(0));
+      return;
+    }
+    if (type === FRAME.ALARMS) {
+      this.#listAlarms(payload);
       return;
     }
     const save = decodeSave(payload);
@@ -109,6 +125,23 @@ export class ChannelSaves {
     }
   }
 
+  /** Answers an ALARMS after all earlier ones. */
+  #listAlarms(payload: Buffer): void {
+    if (this.#lists >= MOST_LISTS) throw new ProtocolError(`more than ${MOST_LISTS} unanswered ALARMS`);
+    const decoded = decodeAlarms(payload);
+    const list = 'refused' in decoded ? Promise.reject(new Error(decoded.refused)) : this.#saver.listAlarms(decoded);
+    const answer = list.then(
+      json => `{"alarms":${json}}`,
+      (error: unknown) => JSON.stringify({ error: messageOf(error) } satisfies AlarmList),
+    );
+    this.#lists += 1;
+    this.#lastList = this.#lastList.then(async () => {
+      const json = await answer;
+      this.#lists -= 1;
+      this.#send(encodeFrame(FRAME.ALARM_LIST, 0, json));
+    });
+  }
+
   #saveNow(save: Save): void {
     if ('refused' in save) {
       this.#saver.reset(`instance exited: ${refusal(save.refused).text}`);
@@ -118,7 +151,7 @@ export class ChannelSaves {
     const { version } = this.#saver;
     // A failed save ends the sandbox and the connection.
     saved.then(
-      () => this.#sendSaved(version),
+      () => this.#send(encodeMessage(FRAME.SAVED, { version })),
       () => undefined,
     );
   }

@@ -12,6 +12,13 @@ def hold(context, begun):
         begun.set()
         released.wait()
 
+def keep_wrongly(context, seconds):
+    try:
+        with context.keep_awake(seconds):
+            pass
+    except ValueError as error:
+        return "takes 1 to 3600 seconds" in str(error)
+
 def handle(event, context):
     op = event["op"]
     if op == "get":
@@ -21,6 +28,8 @@ def handle(event, context):
         threading.Thread(target=hold, args=(context, begun), daemon=True).start()
         begun.wait()
         return None
+    if op == "hold wrongly":
+        return [keep_wrongly(context, seconds) for seconds in (0.5, 3601, True, "300")]
     if op == "release":
         released.set()
         return None
@@ -38,6 +47,22 @@ def handle(event, context):
         context.set_alarm("wrong", cron="nonsense")
     if op == "two":
         context.set_alarm("two", after=1, every=5)
+    if op == "list":
+        return context.alarms()
+    if op == "change and list":
+        context.set_alarm("mine", cron="30 4 * * *", payload=[1, "ä"], max_late_seconds=60)
+        context.cancel_alarm("remind")
+        listed = context.alarms()
+        if event.get("fails"):
+            raise ValueError("asked for")
+        return listed
+    if op == "wrong list":
+        context.set_alarm("wrong", cron="nonsense")
+        try:
+            return context.alarms()
+        except ValueError as error:
+            context.cancel_alarm("wrong")
+            return str(error)
 
 def on_alarm(alarm, context):
     text = alarm["payload"] and alarm["payload"]["text"]
@@ -62,6 +87,10 @@ exports.handle = (event, context) => {
     void context.keepAwake(released, 600);
     return;
   }
+  if (op === 'hold wrongly') {
+    const wrong = [0.5, 3601, true, '300'].map(seconds => context.keepAwake(Promise.resolve(), seconds));
+    return Promise.all(wrong.map(kept => kept.catch(error => error.message.includes('takes 1 to 3600 seconds'))));
+  }
   if (op === 'release') {
     release();
     return;
@@ -76,7 +105,23 @@ exports.handle = (event, context) => {
   }
   if (op === 'wrong') context.setAlarm('wrong', { cron: 'nonsense' });
   if (op === 'two') context.setAlarm('two', { after: 1, every: 5 });
+  if (op === 'list') return context.alarms();
+  if (op === 'change and list') return changeAndList(event, context);
+  if (op === 'wrong list') {
+    context.setAlarm('wrong', { cron: 'nonsense' });
+    return context.alarms().catch(error => {
+      context.cancelAlarm('wrong');
+      return error.message;
+    });
+  }
 };
+async function changeAndList(event, context) {
+  context.setAlarm('mine', { cron: '30 4 * * *', payload: [1, 'ä'], maxLateSeconds: 60 });
+  context.cancelAlarm('remind');
+  const listed = await context.alarms();
+  if (event.fails) throw new Error('asked for');
+  return listed;
+}
 exports.on_alarm = (alarm, context) => {
   context.state.alarms ??= [];
   context.state.alarms.push([alarm.name, alarm.payload?.text ?? null, context.wake.reason]);
@@ -129,6 +174,26 @@ describe.each([
     expect(await stateOf(id)).toMatchObject({ calls: 1, alarms: Array(3).fill(['again', null, 'created']) });
   });
 
+  test('context.alarms() returns the saved alarms with the changes of the call', { timeout: 120_000 }, async () => {
+    const id = await create('lister');
+    const list = async (event: object) => (await call(id, event)).body.data;
+    expect(await list({ op: 'list' })).toEqual([]);
+    await call(id, { op: 'set', after: 3600, text: 'tea' });
+    await bed.ask('PUT', `/api/agent/${id}/alarms/nightly`, { every: 3600, payload: 'outside' });
+    const nightly = { name: 'nightly', every: 3600, payload: 'outside', attempts: 0, missed: 0, failed: false };
+    const remind = { name: 'remind', at: expect.any(String), payload: { text: 'tea' } };
+    expect(await list({ op: 'list' })).toMatchObject([nightly, remind]);
+    const mine = { name: 'mine', cron: '30 4 * * *', tz: 'UTC', payload: [1, 'ä'], max_late_seconds: 60 };
+    expect(await call(id, { op: 'change and list', fails: true })).toMatchObject({ status: 500 });
+    expect(await list({ op: 'list' })).toMatchObject([nightly, remind]);
+    expect(await list({ op: 'change and list' })).toMatchObject([mine, nightly]);
+    await bed.killAndRestart();
+    expect(await list({ op: 'list' })).toMatchObject([mine, nightly]);
+    expect(await list({ op: 'wrong list' })).toContain('cron or tz is wrong');
+    await bed.ask('DELETE', `/api/agent/${id}/alarms/nightly`);
+    expect(await list({ op: 'list' })).toMatchObject([mine]);
+  });
+
   test('a call that fails sets no alarm and changes nothing', { timeout: 120_000 }, async () => {
     const id = await create('failing');
     expect(await call(id, { op: 'raise' })).toMatchObject({ status: 500 });
@@ -145,6 +210,7 @@ describe.each([
     const id = await create('held');
     const sleep = () => bed.ask('POST', `/api/agent/${id}/sleep`);
     const held = { status: 409, body: { awake_because: [expect.stringMatching(/^keep_awake \d+ s$/)] } };
+    expect(await call(id, { op: 'hold wrongly' })).toMatchObject({ body: { data: [true, true, true, true] } });
     await call(id, { op: 'hold' });
     await vi.waitFor(async () => expect(await sleep()).toMatchObject(held), WAIT);
     await bed.killAndRestart();

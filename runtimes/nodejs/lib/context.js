@@ -135,11 +135,18 @@ class CallContext {
     this.#durable.cancelAlarm(name);
   }
 
+  /** Returns the alarms of this agent, by name, with what this call has set and cancelled. Rejects. */
+  async alarms() {
+    this.#assertRuns();
+    return await this.#durable.alarms(this.#call);
+  }
+
   /**
    * Keeps the agent awake until `promise` ends, for 1 to 3600 seconds. Resolves or rejects as `promise` does.
    */
   async keepAwake(promise, seconds = 300) {
-    if (!(seconds >= 1 && seconds <= 3600)) throw new Error('keepAwake takes 1 to 3600 seconds');
+    if (typeof seconds !== 'number' || !(seconds >= 1 && seconds <= 3600))
+      throw new Error('keepAwake takes 1 to 3600 seconds');
     return await this.#durable.keepAwake(promise, seconds);
   }
 

@@ -1,7 +1,7 @@
 'use strict';
 
 const { Failure, textOf } = require('./failure.js');
-const { CODE, keepAwakeFrame, saveFrame } = require('./protocol.js');
+const { CODE, FRAME, frame, keepAwakeFrame, saveFrame } = require('./protocol.js');
 const { alarmOf, checkName } = require('./alarms.js');
 const { toJson } = require('./values.js');
 
@@ -38,9 +38,12 @@ class Durable {
   /** The ends of the times for which code keeps the agent awake, in milliseconds of `performance.now()`. */
   #awake = new Set();
   #waiting = [];
+  /** The waits for ALARM_LIST; null: the client does not answer ALARMS. */
+  #listing;
   #connections = new Set();
 
-  constructor({ state, version = 0, maxStateBytes = DEFAULT_LIMIT_BYTES, wake = {} }) {
+  constructor({ state, version = 0, maxStateBytes = DEFAULT_LIMIT_BYTES, wake = {}, listsAlarms = false }) {
+    this.#listing = listsAlarms ? [] : null;
     this.version = version;
     this.wake = Object.freeze({ ...wake });
     this.isWaking = (wake.reason ?? 'created') !== 'created';
@@ -159,18 +162,40 @@ class Durable {
     this.#alarms.set(name, json);
   }
 
+  /** Returns the alarms with the changes that are not saved yet, by name. Rejects. */
+  async alarms(call) {
+    if (!this.#isReady) throw new Error('the initializer runs at each start: list alarms in a call');
+    if (this.#listing === null) throw new Error('the service is of a release that cannot list alarms');
+    const connection = this.#connectionOf(call, 'list the alarms');
+    const { alarms, error } = await new Promise((resolve, reject) => {
+      this.#listing.push({ resolve, reject });
+      connection.send(frame(FRAME.ALARMS, 0, this.#alarmsJson() || '[]'));
+    });
+    if (error !== undefined) throw new Error(error);
+    return alarms;
+  }
+
+  /** Handles an ALARM_LIST. */
+  listed(answer) {
+    this.#listing?.shift()?.resolve(answer);
+  }
+
+  #connectionOf(call, purpose) {
+    const connection = call?.connection ?? [...this.#connections].at(-1);
+    if (connection !== undefined && !connection.isEnded) return connection;
+    throw new Error(`there is no connection to the service that could ${purpose}`);
+  }
+
   /** Saves the state now. Resolves when it is on disk. */
   async save(call) {
     if (!this.#isReady) throw new Error('a change of context.state in the initializer is saved with the first call');
     const change = this.#change();
     if (change === null) return;
-    const connection = call?.connection ?? [...this.#connections].at(-1);
-    if (connection === undefined || connection.isEnded)
-      throw new Error('there is no connection to the service that could save the state');
-    const frame = this.#frame(0, change);
+    const connection = this.#connectionOf(call, 'save the state');
+    const save = this.#frame(0, change);
     await new Promise((resolve, reject) => {
       this.#waiting.push({ resolve, reject });
-      connection.send(frame);
+      connection.send(save);
     });
   }
 
@@ -210,11 +235,11 @@ class Durable {
     this.#connections.add(connection);
   }
 
-  /** Ends the waits for SAVED, after a data connection has ended. */
+  /** Ends the waits for answers, after a data connection has ended. */
   disconnected(connection) {
     this.#connections.delete(connection);
-    const error = new Error('the connection to the service ended before the state was saved');
-    for (const { reject } of this.#waiting.splice(0)) reject(error);
+    const waits = [...this.#waiting.splice(0), ...(this.#listing?.splice(0) ?? [])];
+    for (const { reject } of waits) reject(new Error('the connection to the service ended before its answer'));
   }
 
   /** Returns the frame of what changed since the last call, or null. Never throws. */
@@ -279,9 +304,14 @@ class Durable {
   #frame(callId, change) {
     this.#agree(change);
     this.version += 1;
-    const alarms = this.#alarms.size === 0 ? '' : `[${[...this.#alarms.values()].join()}]`;
+    const alarms = this.#alarmsJson();
     this.#alarms.clear();
     return saveFrame(callId, change.json, change.bytes, alarms);
+  }
+
+  /** Returns the changed alarms as JSON, or `''`. */
+  #alarmsJson() {
+    return this.#alarms.size === 0 ? '' : `[${[...this.#alarms.values()].join()}]`;
   }
 
   #agree({ base, json }) {

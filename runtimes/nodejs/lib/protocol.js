@@ -23,6 +23,8 @@ const FRAME = Object.freeze({
   SAVED: 16,
   SPANS: 17,
   KEEP_AWAKE: 18,
+  ALARMS: 19,
+  ALARM_LIST: 20,
 });
 
 const CODE = Object.freeze({

@@ -130,6 +130,8 @@ class Server {
       connection.send(messageFrame(FRAME.PONG, 0, this.#calls.counts()));
     } else if (type === FRAME.SAVED) {
       this.#lifecycle.durable?.saved();
+    } else if (type === FRAME.ALARM_LIST) {
+      this.#lifecycle.durable?.listed(readMessage(payload, 'ALARM_LIST'));
     } else if (type === FRAME.STOP) {
       const { graceMs } = readMessage(payload, 'STOP');
       if (!(graceMs >= 0 && graceMs < MAX_GRACE_MS)) {

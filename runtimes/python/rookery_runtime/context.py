@@ -196,6 +196,16 @@ class Context(object):
         """Cancels an alarm, with the save of the call. Without effect if there is none of this name."""
         self._durable().cancel_alarm(name)
 
+    def alarms(self):
+        """
+        Returns the alarms of this agent, by name, with what this call has set and cancelled.
+
+        Each is a dict with `name`, `id`, `at` (a text of RFC 3339), `payload`, `attempts`, `missed` and `failed`,
+        and with `every`, `cron`, `tz`, `max_late_seconds`, `retry_at` and `last_error` where it has them. Raises
+        ValueError if an alarm that the call has set is wrong, and RuntimeError if the agent is not durable.
+        """
+        return self._durable().list_alarms(self._call)
+
     @contextlib.contextmanager
     def keep_awake(self, seconds=300):
         """

@@ -361,6 +361,9 @@ class Control(object):
         elif kind == protocol.SAVED:
             if self._runtime.durable is not None:
                 self._runtime.durable.saved()
+        elif kind == protocol.ALARM_LIST:
+            if self._runtime.durable is not None:
+                self._runtime.durable.listed(protocol.read_json(data[start:end], 'ALARM_LIST'))
         elif kind == protocol.STOP:
             grace_seconds = protocol.read_stop(data[start:end])
             self._stoppers.append(connection)

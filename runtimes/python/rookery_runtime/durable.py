@@ -124,8 +124,7 @@ class Change(object):
 
     def frame(self, call_id):
         """Returns the SAVE frame of this change."""
-        changes = [value or {'name': name} for name, value in self.alarms.items()]
-        return protocol.save_frame(call_id, self.data, encode(changes) if changes else b'')
+        return protocol.save_frame(call_id, self.data, _encode_changes(self.alarms) if self.alarms else b'')
 
 
 #: A call that has succeeded and changed nothing.
@@ -148,6 +147,8 @@ class Durable(object):
         self._connection = connection
         self._lock = threading.RLock()
         self._waiting = []
+        #: The waits for ALARM_LIST; None: the client does not answer ALARMS.
+        self._listing = [] if message.get('listsAlarms') else None
         #: Keys that were touched before a change that was prepared and not committed yet.
         self._taken = set()
         self._generation = 0
@@ -265,6 +266,38 @@ class Durable(object):
         check_name(name)
         self._change_alarm(name, None)
 
+    def list_alarms(self, call):
+        """
+        Returns the alarms with the changes that are not saved yet, by name. Raises RuntimeError, and ValueError
+        if a change is wrong.
+        """
+        if not self.is_ready:
+            raise RuntimeError('the initializer runs at each start: list alarms in a call')
+        if self._listing is None:
+            raise RuntimeError('the service is of a release that cannot list alarms')
+        waiting = self._ask_alarms(call.connection if call is not None else self._connection())
+        waiting.wait()
+        if waiting.answer is None:
+            raise RuntimeError('the connection to the service ended before it had listed the alarms')
+        if 'error' in waiting.answer:
+            raise ValueError(waiting.answer['error'])
+        return waiting.answer['alarms']
+
+    @protected
+    def _ask_alarms(self, connection):
+        if connection is None:
+            raise RuntimeError('there is no connection to the service that could list the alarms')
+        waiting = _Waiting()
+        with self._lock:
+            self._listing.append(waiting)
+            connection.send(protocol.frame(protocol.ALARMS, 0, _encode_changes(self._alarms)))
+        return waiting
+
+    def listed(self, answer):
+        """Handles an ALARM_LIST. Called in the control thread."""
+        if self._listing:
+            self._listing.pop(0).end(answer)
+
     def _change_alarm(self, name, alarm):
         if not self.is_ready:
             raise RuntimeError('the initializer runs at each start: set and cancel alarms in a call')
@@ -284,7 +317,7 @@ class Durable(object):
             return
         waiting = self._send(change, call.connection if call is not None else self._connection())
         waiting.wait()
-        if not waiting.is_saved:
+        if not waiting.answer:
             raise RuntimeError('the connection to the service ended before the state was saved')
 
     @protected
@@ -341,21 +374,23 @@ class Durable(object):
             self._waiting.pop(0).end(True)
 
     def disconnected(self):
-        """Ends the waits for SAVED, after a data connection has ended."""
-        while self._waiting:
-            self._waiting.pop(0).end(False)
+        """Ends the waits for answers, after a data connection has ended."""
+        for waits in (self._waiting, self._listing):
+            while waits:
+                waits.pop(0).end(None)
 
 
 class _Waiting(object):
-    """The wait for a SAVED."""
+    """The wait for a SAVED or an ALARM_LIST."""
 
     def __init__(self):
-        self.is_saved = False
+        #: Member of ALARM_LIST, or True; None: there is none.
+        self.answer = None
         self._over = threading.Event()
         self.wait = self._over.wait
 
-    def end(self, is_saved):
-        self.is_saved = is_saved
+    def end(self, answer):
+        self.answer = answer
         self._over.set()
 
 
@@ -372,6 +407,10 @@ def _encode_part(key, value):
         except NotJson as error:  # with the whole path
             text = str(error)
     raise CallFailure(protocol.CODE_NOT_JSON, 'context.state cannot be turned into JSON: %s' % text)
+
+
+def _encode_changes(alarms):
+    return encode([value or {'name': name} for name, value in alarms.items()])
 
 
 def _is_same(value, data):

@@ -7,7 +7,7 @@ from . import values
 VERSION = 1
 
 (HELLO, HELLO_OK, INIT, INIT_OK, CALL, RESULT, CHUNK, ERROR,
- CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED, SPANS, KEEP_AWAKE) = range(1, 19)
+ CANCEL, CREDIT, PING, PONG, STOP, STOPPED, SAVE, SAVED, SPANS, KEEP_AWAKE, ALARMS, ALARM_LIST) = range(1, 21)
 
 #: Size of the length prefix, the type and the call id.
 HEADER_BYTES = 9

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import type { AgentAlarmStore } from '../../agents/contract.ts';
-import { ALARM, type Alarm, alarmNameProblem, readAlarm } from '../../core/alarm.ts';
+import { ALARM, alarmNameProblem, alarmView, readAlarm } from '../../core/alarm.ts';
 import { invalidRequest } from '../../core/error.ts';
 import { withWarnings } from '../../http/answer.ts';
 import { readRequest } from '../../http/request.ts';
@@ -21,7 +21,7 @@ export function addAlarmRoutes(app: FastifyInstance, alarms: AgentAlarmStore): v
   app.get<ById>(
     '/api/agent/:instanceId/alarms',
     { config: { access: 'read', docs: ALARM_DOCS.list } },
-    async ({ tenant, params }) => (await alarms.list(tenant, params.instanceId)).map(toView),
+    async ({ tenant, params }) => (await alarms.list(tenant, params.instanceId)).map(alarmView),
   );
 
   const config = { access: 'write', livesWith: LIVES_WITH_AGENT } as const;
@@ -33,29 +33,11 @@ export function addAlarmRoutes(app: FastifyInstance, alarms: AgentAlarmStore): v
     if (problem !== undefined) throw invalidRequest(`invalid path: the name of an alarm ${problem}`);
     const alarm = readRequest(request, ALARM, body => readAlarm(body, name, newRequestId(), Date.now()));
     await alarms.set(request.tenant, instanceId, alarm);
-    return withWarnings({ code: 200, alarm: toView(alarm) }, request.warnings);
+    return withWarnings({ code: 200, alarm: alarmView(alarm) }, request.warnings);
   });
 
   app.delete<ByName>(path, { config: { ...config, docs: ALARM_DOCS.cancel } }, async ({ tenant, params }) => {
     await alarms.cancel(tenant, params.instanceId, params.name);
     return { code: 200, status: 'cancelled' };
   });
-}
-
-function toView(alarm: Alarm): Record<string, unknown> {
-  const { name, id, rule, scheduledAtMs, dueAtMs, maxLateMs, attempt, missed, hasFailed, lastError } = alarm;
-  const { everyMs, cron, tz } = rule;
-  return {
-    name,
-    id,
-    at: new Date(scheduledAtMs).toISOString(),
-    ...(everyMs !== undefined && { every: everyMs / 1000 }),
-    ...(cron !== undefined && { cron, tz: tz ?? 'UTC' }),
-    ...(maxLateMs !== null && { max_late_seconds: maxLateMs / 1000 }),
-    ...(attempt > 0 && !hasFailed && { retry_at: new Date(dueAtMs).toISOString() }),
-    attempts: attempt,
-    missed,
-    failed: hasFailed,
-    ...(lastError !== '' && { last_error: lastError }),
-  };
 }
