@@ -82,6 +82,8 @@ const NAMES: Readonly<Record<string, string>> = {
   'listAgents.200.instances[].resources': 'AgentResources',
   'listAgents.200.instances[].restart_policy': 'StoredRestartPolicy',
   'deleteAgent.200': 'Deleted',
+  'forkAgent.201[]': 'AgentFork',
+  'forkAgent.201[].error': 'AgentForkError',
   'listFiles.200.files[]': 'FileEntry',
   'statFile.200.file': 'FileFacts',
   'linkAgent.request': 'LinkRequest',

@@ -37,7 +37,7 @@ function clientOperations({ paths }: ClientDocument): readonly ClientOperation[]
         names: [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name),
         query: parameters.filter((one): one is Parameter => 'in' in one && one.in === 'query'),
         body: requestBody?.content['application/json']?.schema,
-        answer: responses[200]?.content?.['application/json']?.schema,
+        answer: (responses[200] ?? responses[201])?.content?.['application/json']?.schema,
       };
     }),
   );

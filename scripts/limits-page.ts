@@ -63,6 +63,7 @@ const ROWS: {
     ({ count, nameChars, valueChars }) => `${count}; names of ${nameChars} and values of ${valueChars} characters`,
   ],
   lifetimeSeconds: ['`ttl_seconds` and `idle_seconds` of an agent', ({ max }) => seconds(max)],
+  forks: ['`count` of a fork', value => `${value}`],
   execTimeoutSeconds: [
     '`timeout` of an exec',
     ({ default: usual, max }) => `${seconds(usual)}, at most ${seconds(max)}`,

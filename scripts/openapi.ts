@@ -23,7 +23,10 @@ export async function openApiDocument(entry: 'frontend' | 'meta'): Promise<strin
           ...parts,
           tracer: SHADOW,
           addresses: { domain: { domain: 'localhost', scheme: 'http' }, key: Buffer.alloc(0) },
-          e2b: { keys: SHADOW, domain: null },
+          e2b: {
+            ...{ keys: SHADOW, domain: null },
+            templates: { templates: SHADOW, packages: SHADOW, files: SHADOW, indexEnvironment: SHADOW, timeoutMs: 1 },
+          },
           invoked: SHADOW,
           callSink: SHADOW,
           history: SHADOW,

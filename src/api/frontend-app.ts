@@ -9,6 +9,7 @@ import { addClusterRoute, type ClusterRoutesOptions } from './admin/cluster.ts';
 import { type AgentRoutesOptions, addAgentRoutes, addExecRoute, addLogsRoute, addStatsRoute } from './agents/agents.ts';
 import { addFileEntryRoutes } from './agents/file-entries.ts';
 import { addFileRoutes } from './agents/files.ts';
+import { addForkRoute } from './agents/forks.ts';
 import { addInvokeRoute, type InvokeRouteOptions } from './agents/invoke.ts';
 import { addProcessRoutes } from './agents/processes.ts';
 import { addWakeBar } from './agents/sleep.ts';
@@ -99,18 +100,7 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   });
   // Must run before the routes with `websocket: true` are added, because the plugin handles them.
   addWebSockets(app);
-  app.register(async scope => {
-    addWakeBar(scope, options.instances);
-    addInvokeRoute(scope, options);
-    addAgentRoutes(scope, options);
-    addLogsRoute(scope, options.instances);
-    addExecRoute(scope, options.instances);
-    addFileRoutes(scope, options.instances);
-    addFileEntryRoutes(scope, options.instances);
-    addTerminalRoute(scope, options.instances);
-    addProcessRoutes(scope, options.instances);
-    addStatsRoute(scope, options.instances);
-  });
+  app.register(async scope => addAllAgentRoutes(scope, options));
   const { service, jobs, cluster, code, builds, secrets, history, observed, dashboard, documents, meta } = options;
   app.register(async scope => {
     const passage = new Passage(scope);
@@ -163,6 +153,21 @@ export function createFrontend(options: FrontendOptions): FastifyInstance {
   }
   if (jobs) app.register(async scope => addJobRoutes(scope, { ...jobs, version: options.version }));
   return app;
+}
+
+function addAllAgentRoutes(scope: FastifyInstance, options: FrontendOptions): void {
+  addWakeBar(scope, options.instances);
+  addInvokeRoute(scope, options);
+  addAgentRoutes(scope, options);
+  addLogsRoute(scope, options.instances);
+  addExecRoute(scope, options.instances);
+  addFileRoutes(scope, options.instances);
+  addFileEntryRoutes(scope, options.instances);
+  addTerminalRoute(scope, options.instances);
+  addProcessRoutes(scope, options.instances);
+  addStatsRoute(scope, options.instances);
+  const { templates } = options.e2b;
+  if (templates) addForkRoute(scope, { ...templates, instances: options.instances });
 }
 
 function mcpOptions({ version, instances, executors, images, e2b, service, mcp }: FrontendOptions): McpRoutesOptions {

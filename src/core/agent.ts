@@ -90,7 +90,8 @@ export interface FunctionResolver {
 
 const CONTROL = /\p{Cc}/u;
 
-const agentName = refine(
+/** Name or namespace of an agent. */
+export const agentName = refine(
   text({ required: true }),
   (name, path, problem) => {
     if ([...name].length <= LIMITS.agentNameChars && !CONTROL.test(name)) return;

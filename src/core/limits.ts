@@ -56,6 +56,8 @@ export const LIMITS = {
   labels: { count: 64, nameChars: 256, valueChars: 4096 },
   /** Longest `ttl_seconds` and `idle_seconds` of an agent: a year. */
   lifetimeSeconds: { max: 31_536_000 },
+  /** Most forks of one request. */
+  forks: 100,
   /** Longest duration of an inline call, waiting included. */
   inlineInvokeTimeoutMs: 900_000,
   /** Default of `extendedTimeout.initializer`. Inline instances always use this value. */

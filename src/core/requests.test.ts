@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { readSchedule } from '../jobs/schedules.ts';
 import { AGENT_CREATE, readAgentCreate } from './agent.ts';
 import { EXEC, readExec } from './exec.ts';
+import { AGENT_FORK, readFork } from './fork.ts';
 import { FUNCTION_REGISTER, FUNCTION_UPDATE, readRegister, readUpdate } from './function.ts';
 import { JOB_SCHEDULE, JOB_SUBMIT, readJobSubmission } from './job.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
@@ -148,6 +149,11 @@ const SAMPLES: Readonly<Record<string, Sample>> = {
       expose: { port: 8000, access: 'link' },
     },
     takes: doesNotThrow(body => readAgentCreate(body, 't', { defaultSandboxType: 'process' })),
+  },
+  'a fork': {
+    shape: AGENT_FORK,
+    body: { name: 'a', namespace: 'n', count: 2, env_vars: { A: '1' }, ttl_seconds: 1.5, files_only: true },
+    takes: doesNotThrow(readFork),
   },
   'an exec': {
     shape: EXEC,

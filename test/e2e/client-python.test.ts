@@ -83,7 +83,8 @@ describeWith(['pypi'], 'the client for Python', () => {
         const pages = join(scratch, 'pages');
         cpSync(join(ROOT, 'examples'), join(pages, 'examples'), { recursive: true });
         const env = { ROOKERY_ADDRESS: served.frontendUrl };
-        for (const [file, page] of [['hello.py'], ['map.py'], ['square.py'], ['readme.py', 'README.md']] as const) {
+        const programs = [['hello.py'], ['map.py'], ['square.py'], ['sandbox.py'], ['readme.py', 'README.md']] as const;
+        for (const [file, page] of programs) {
           const { source, prints } = programOfPage(file, page);
           writeFileSync(join(pages, file), source);
           expect(await run(python, ['-B', file], { cwd: pages, capture: true, env })).toEqual({

@@ -192,6 +192,25 @@ test('code runs in a sandbox that keeps its names', async () => {
   expect(found).toEqual([sandbox.id]);
 });
 
+test('forks of a sandbox have its files', async () => {
+  await using sandbox = await rookery.sandboxes.create({ env: { A: 'a' } });
+  await sandbox.files.write('/home/user/kept', 'of the first');
+  const forks = await sandbox.fork({ count: 2, name: 'typescript-fork', env: { B: 'b' }, ttlSeconds: 600 });
+  expect(forks.map(({ name }) => name)).toEqual(['typescript-fork-1', 'typescript-fork-2']);
+  for (const fork of forks) {
+    expect(String(await fork.files.read('/home/user/kept'))).toBe('of the first');
+    expect((await fork.exec('echo $A $B')).stdout).toBe('a b\n');
+    await fork.kill();
+  }
+  await using taken = await rookery.sandboxes.create({ name: 'typescript-taken-2' });
+  const failing = rookery.sandboxes.fork(sandbox.id, { count: 2, name: 'typescript-taken' });
+  await expect(failing).rejects.toBeInstanceOf(published.Conflict);
+  await expect(failing).rejects.toThrow(`a fork did not start: `);
+  const left = [];
+  for await (const each of rookery.sandboxes.list()) if (each.name.startsWith('typescript-taken')) left.push(each.id);
+  expect(left).toEqual([taken.id]);
+});
+
 test('a create with a lost answer is repeated and makes only one agent', async () => {
   const proxy = await startLossyProxy(served.frontendUrl);
   try {

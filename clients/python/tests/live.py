@@ -224,6 +224,18 @@ class Waiting(WithCode):
             found = [each.id for each in self.rookery.sandboxes.list(labels={"of": "python"})]
             self.assertEqual(found, [sandbox.id])
 
+    def test_forks_of_a_sandbox_have_its_files(self) -> None:
+        with self.rookery.sandboxes.create(env={"A": "a"}) as sandbox:
+            sandbox.files.write("/home/user/kept", b"of the first")
+            for fork in sandbox.fork(count=2, name="python-fork", env={"B": "b"}, ttl_seconds=600):
+                with fork:
+                    self.assertEqual(fork.files.read("/home/user/kept"), b"of the first")
+                    self.assertEqual(fork.exec("echo $A $B").stdout, "a b\n")
+            with self.rookery.sandboxes.create(name="python-taken-2"):
+                with self.assertRaisesRegex(Conflict, "a fork did not start: .*python-taken-2"):
+                    self.rookery.sandboxes.fork(sandbox.id, count=2, name="python-taken")
+            self.assertEqual(list(self.rookery.agents.list(name="python-taken-1")), [])
+
     def test_a_repeated_create_after_a_lost_answer_makes_one_agent(self) -> None:
         with Rookery(os.environ["ROOKERY_LOSSY_ADDRESS"]) as lossy:
             with lossy.agents.create(self.code, runtime=RUNTIME, name="python-once") as agent:

@@ -113,6 +113,19 @@ export type AgentExtendedHandler = {
   sleep?: string;
 };
 
+export type AgentFork = {
+  instance_id?: string;
+  name?: string;
+  error?: AgentForkError;
+};
+
+/** Why this fork did not start; the other members are absent then. */
+export type AgentForkError = {
+  /** The status of such an error of a create. */
+  code: number;
+  message: string;
+};
+
 export type AgentResources = {
   cpu: number;
   memory: number;
@@ -585,6 +598,20 @@ export type Finding = {
   status: "ok" | "warn" | "fail";
   text: string;
   notes: string[];
+};
+
+export type ForkAgentRequest = {
+  /** With a `count` above 1, `-1`, `-2` … follow it. Absent: the service makes names up. */
+  name?: string;
+  /** Absent: that of the original. */
+  namespace?: string;
+  count?: number;
+  /** In addition to the variables of the original. */
+  env_vars?: Record<string, string | SecretReference>;
+  /** Time to live from the start; absent: that with which the original was created. */
+  ttl_seconds?: number;
+  /** The files suffice, although the original runs processes. */
+  files_only?: boolean;
 };
 
 export type FunctionAnswer = {
@@ -1851,6 +1878,12 @@ export interface Operations {
     body: undefined;
     answer: AgentStatsResponse;
   };
+  forkAgent: {
+    params: { instanceId: string };
+    query: object;
+    body: ForkAgentRequest;
+    answer: AgentFork[];
+  };
   uploadFile: {
     params: { instanceId: string };
     query: object;
@@ -2333,6 +2366,7 @@ export const PATHS: Readonly<Record<keyof Operations, readonly [method: string, 
   signalProcess: ['POST', '/api/agent/{instanceId}/processes/{process}/signal'],
   attachProcess: ['GET', '/api/agent/{instanceId}/processes/{process}/attach'],
   agentStats: ['GET', '/api/agent/{instanceId}/stats'],
+  forkAgent: ['POST', '/api/agent/{instanceId}/fork'],
   uploadFile: ['POST', '/api/agent/{instanceId}/files/upload'],
   openTunnel: ['GET', '/serverless/v1/ws'],
   linkAgent: ['POST', '/api/agent/{instanceId}/link'],

@@ -33,6 +33,13 @@ export type { Jobs, SubmitOptions } from './jobs.ts';
 export type { Processes, ProcessName } from './processes.ts';
 export { Rookery } from './rookery.ts';
 export type { Environment, RunOptions } from './runs.ts';
-export { CodeRun, type RunCodeOptions, Sandbox, type Sandboxes, type SandboxOptions } from './sandboxes.ts';
+export {
+  CodeRun,
+  type ForkOptions,
+  type RunCodeOptions,
+  Sandbox,
+  type Sandboxes,
+  type SandboxOptions,
+} from './sandboxes.ts';
 export type { Secrets } from './secrets.ts';
 export { type Output, Terminal, type TerminalOptions } from './terminal.ts';

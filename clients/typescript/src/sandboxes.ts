@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { Agent } from './agent.ts';
 import type { Connection, RequestOptions } from './connection.ts';
+import { failureOf } from './failures.ts';
 import type { Agent as AgentRecord, CreateAgentRequest, RunCodeRequest } from './generated.ts';
 import { readLines } from './lines.ts';
 
@@ -44,6 +45,21 @@ export interface CodeLine {
   readonly value?: string;
   readonly traceback?: string;
   readonly [member: string]: unknown;
+}
+
+export interface ForkOptions extends RequestOptions {
+  /** Number of forks; default: 1. */
+  readonly count?: number;
+  /** Name of the fork; with `count` above 1, `-1`, `-2` … follow it. Absent: the service makes names up. */
+  readonly name?: string;
+  /** Variables in addition to those of the sandbox. */
+  readonly env?: CreateAgentRequest['env_vars'];
+  /** Time to live. Absent: that with which the sandbox was created. */
+  readonly ttlSeconds?: number;
+  /** True if the files suffice, although the sandbox runs processes. */
+  readonly filesOnly?: boolean;
+  /** Key that makes repeated forks return the same sandboxes, if the options are the same too. */
+  readonly idempotencyKey?: string;
 }
 
 const INTERPRETER = 'code-interpreter-v1';
@@ -129,6 +145,37 @@ export class Sandboxes {
     return new Sandbox(this.#connection, instance);
   }
 
+  /**
+   * Starts sandboxes with a copy of the files, variables and settings of a sandbox. Memory is not copied, so
+   * the sandbox must run no processes, unless `filesOnly` is set. Fails with the error of the first fork that
+   * did not start, after ending the others.
+   */
+  async fork(id: string, options: ForkOptions = {}): Promise<Sandbox[]> {
+    const { count, name, env, ttlSeconds, filesOnly, idempotencyKey = randomUUID(), ...request } = options;
+    const forks = await this.#connection.call('forkAgent', {
+      ...request,
+      params: { instanceId: id },
+      body: {
+        ...(count === undefined ? {} : { count }),
+        ...(name === undefined ? {} : { name }),
+        ...(env === undefined ? {} : { env_vars: env }),
+        ...(ttlSeconds === undefined ? {} : { ttl_seconds: ttlSeconds }),
+        ...(filesOnly === undefined ? {} : { files_only: filesOnly }),
+      },
+      headers: { 'idempotency-key': idempotencyKey },
+      mayRepeat: true,
+      isUnbounded: true,
+    });
+    const ids = forks.flatMap(fork => fork.instance_id ?? []);
+    const error = forks.find(fork => fork.error !== undefined)?.error;
+    if (error === undefined) return await Promise.all(ids.map(each => this.get(each, request)));
+    for (const each of ids) {
+      const params = { instanceId: each };
+      await this.#connection.call('deleteAgent', { ...request, params, query: { grace: 0 } });
+    }
+    throw failureOf(`a fork did not start: ${error.message}`, { status: error.code });
+  }
+
   /** Yields the sandboxes of the tenant. Each page is requested when it is needed. */
   async *list({
     labels = {},
@@ -191,6 +238,11 @@ export class Sandbox extends Agent {
       isUnbounded: true,
     });
     for await (const line of readLines(chunks)) yield JSON.parse(line) as CodeLine;
+  }
+
+  /** Starts sandboxes with a copy of the files of this one: `Sandboxes.fork`. */
+  async fork(options: ForkOptions = {}): Promise<Sandbox[]> {
+    return await new Sandboxes(this.#connection).fork(this.id, options);
   }
 
   /** Ends the sandbox at once, with all its processes and files. */

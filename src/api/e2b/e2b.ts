@@ -57,8 +57,8 @@ export function addE2bRoutes(app: FastifyInstance, passage: Passage, options: E2
       addAliasRoute(add, templates);
       if (!built || !builds) return;
       addTemplateRoutes(scope, add, { ...built, builds, key });
-      addSnapshotRoutes(add, change, { ...built, builds, instances, find });
-      addForkRoute(add, change, { ...built, builds, instances, sandboxes, facts: { domain }, find });
+      addSnapshotRoutes(add, change, { ...built, instances, find });
+      addForkRoute(add, change, { ...built, instances, sandboxes, facts: { domain }, find });
     });
   });
   app.register(async scope => addInsideRoutes(scope, passage, { instances, sandboxes, metrics, envd, auth }));

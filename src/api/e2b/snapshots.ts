@@ -8,13 +8,13 @@ import { timeoutSignal } from '../../lib/deadline.ts';
 import { queryOf } from '../../lib/query-pairs.ts';
 import type { TemplateBuild, Templates } from '../../registry/templates.ts';
 import { findTemplate } from '../../templates/templates.ts';
+import { type SandboxFilesOptions, storeSandboxFiles } from '../sandbox-files.ts';
 import { type AddRoute, bodyOf } from './control.ts';
 import type { E2bSandbox } from './sandboxes.ts';
-import { NEW_TEMPLATE, type TemplateBuilds } from './template-builds.ts';
+import { NEW_TEMPLATE } from './template-builds.ts';
 
-export interface SnapshotOptions {
+export interface SnapshotOptions extends SandboxFilesOptions {
   readonly templates: Templates;
-  readonly builds: Pick<TemplateBuilds, 'storeFiles'>;
   readonly instances: Pick<AgentInstances, 'access'>;
   readonly timeoutMs: number;
   /** Returns a sandbox of the tenant. Fails with `not_found`. */
@@ -34,7 +34,7 @@ export function addSnapshotRoutes(add: AddRoute, change: Parameters<AddRoute>[2]
 
 async function makeSnapshot(
   request: FastifyRequest<{ Params: { sandboxID: string } }>,
-  { templates, builds, instances, timeoutMs, find }: SnapshotOptions,
+  { templates, instances, timeoutMs, find, ...stores }: SnapshotOptions,
 ): Promise<TemplateBuild> {
   const { tenant, params } = request;
   const { instance, id: snapshotOf } = await find(tenant, params.sandboxID);
@@ -57,7 +57,7 @@ async function makeSnapshot(
     state,
   );
   try {
-    const sha256 = await builds.storeFiles(tenant, access, timeoutSignal(timeoutMs));
+    const sha256 = await storeSandboxFiles(stores, tenant, access, timeoutSignal(timeoutMs));
     const ready = { status: 'ready', sha256, spec: { ...state, isNamed }, tags: [DEFAULT_TAG] } as const;
     await templates.end(tenant, build.id, ready);
     return { ...build, ...ready, tags: {} };

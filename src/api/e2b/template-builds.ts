@@ -1,6 +1,3 @@
-import { createWriteStream } from 'node:fs';
-import { rm } from 'node:fs/promises';
-import { finished } from 'node:stream/promises';
 import type { AgentInstances } from '../../agents/contract.ts';
 import type { CodePackages } from '../../code/code-packages.ts';
 import type { SingleFiles } from '../../code/single-file.ts';
@@ -16,10 +13,11 @@ import { Interval } from '../../lib/interval.ts';
 import type { TemplateBuild, Templates } from '../../registry/templates.ts';
 import type { SandboxAccess } from '../../sandbox/access.ts';
 import { describeStep, runStep, type StepState, uploadTarget } from '../../templates/build-steps.ts';
-import { collectFiles, FILES_NAME, startBuilt } from '../../templates/built.ts';
+import { startBuilt } from '../../templates/built.ts';
 import { runCommand } from '../../templates/command.ts';
 import { DEFAULT_TEMPLATE } from '../../templates/templates.ts';
 import type { ImageCatalog } from '../images.ts';
+import { storeSandboxFiles } from '../sandbox-files.ts';
 import { filesMount, notOnHost, resolveTemplate, sandboxSpec } from './specs.ts';
 
 export interface TemplateBuildsOptions {
@@ -147,37 +145,6 @@ export class TemplateBuilds {
     return status === 'building' && !this.#running.has(id) && updatedAtMs < Date.now() - LOST_MS;
   }
 
-  /** Stores the present files of a sandbox. Returns their package. */
-  async storeFiles(tenant: string, access: SandboxAccess, signal: AbortSignal): Promise<string> {
-    const { files, packages } = this.#options;
-    const path = files.newPath();
-    try {
-      const file = createWriteStream(path, { flags: 'wx', mode: 0o600 });
-      const closed = finished(file);
-      closed.catch(() => undefined);
-      let bytes = 0;
-      try {
-        const listener = async (data: Buffer) => {
-          bytes += data.length;
-          await write(file, data, bytes);
-        };
-        await collectFiles(access, listener, signal);
-      } finally {
-        file.end();
-      }
-      await closed;
-      return await files.put(tenant, FILES_NAME, path);
-    } finally {
-      await rm(path, { force: true });
-    }
-
-    async function write(file: ReturnType<typeof createWriteStream>, data: Buffer, bytes: number): Promise<void> {
-      const most = packages.maxBytes * MAX_RATIO;
-      if (bytes > most) throw failedPrecondition(`the files of the template have more than ${most} bytes`);
-      await new Promise<void>((resolve, reject) => file.write(data, error => (error ? reject(error) : resolve())));
-    }
-  }
-
   async #prepare(tenant: string, build: TemplateBuild, start: TemplateStart): Promise<Pick<Plan, 'from' | 'sandbox'>> {
     const { templates, executors, images } = this.#options;
     const { cpuMillis, memoryMb } = build.spec;
@@ -276,7 +243,11 @@ export class TemplateBuilds {
       const { startCmd: startCommand, readyCmd: readyCommand } = start;
       const spec = { ...from, user, workingDir, env, startCommand, readyCommand };
       say('finalize', 'storing the files');
-      const sha256 = await at('finalize', 'the files were not stored', this.storeFiles(tenant, access, signal));
+      const sha256 = await at(
+        'finalize',
+        'the files were not stored',
+        storeSandboxFiles(this.#options, tenant, access, signal),
+      );
       if (startCommand !== '' || readyCommand !== '') {
         say('finalize', 'waiting until the template is ready');
         await at('finalize', 'the template does not get ready', startBuilt(access, spec, env, signal));
@@ -294,9 +265,6 @@ export class TemplateBuilds {
     }
   }
 }
-
-/** Most bytes of files for each byte of the largest package: packages are packed. */
-const MAX_RATIO = 4;
 
 /** Names the step of a failure. */
 async function at<T>(step: string, what: string, work: Promise<T>): Promise<T> {

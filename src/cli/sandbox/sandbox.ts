@@ -14,6 +14,7 @@ export function register(program: Command, context: Context): void {
       'Sandboxes without code, for commands, files, ports and cells of code. They are agents: the commands of `rookery agent` take them too.',
     );
   addCreate(sandbox, context);
+  addFork(sandbox, context);
   sandbox
     .command('list')
     .alias('ls')
@@ -58,6 +59,27 @@ function addCreate(sandbox: Command, { io }: Context): void {
     .option('--memory <mb>', 'memory in MB; else 2048')
     .option('--json', 'print JSON')
     .action(async (name, options) => (await import('./records.ts')).createSandbox(io, name, options));
+}
+
+function addFork(sandbox: Command, context: Context): void {
+  sandbox
+    .command('fork')
+    .summary('start sandboxes with the files of another one')
+    .description(
+      'Starts sandboxes with a copy of the files, the variables and the settings of a sandbox, and prints their ids. Memory is not copied: end the processes of the sandbox first.\n\n' +
+        '  rookery sandbox fork my-sandbox --count 3',
+    )
+    .argument('<sandbox>', SANDBOX)
+    .option('--count <number>', 'how many; else 1')
+    .option('--name <name>', 'the name of the new sandbox; with --count, -1, -2 … follow it')
+    .option('-n, --namespace <namespace>', 'the namespace of the name of the sandbox', 'default')
+    .option('-e, --env <name=value>', 'a further environment variable; may be repeated', append)
+    .option('--ttl <time>', 'how long they live: 30m; else as long as the sandbox was to live')
+    .option('--files-only', 'copy the files although the sandbox runs processes')
+    .option('--json', 'print JSON')
+    .action(async (id, options) => {
+      context.exitCode = await (await import('./fork.ts')).forkSandbox(context.io, id, options);
+    });
 }
 
 /** Adds the command `rookery run`, which runs a cell of code. */

@@ -139,6 +139,20 @@ class AgentExtendedHandler(_AgentExtendedHandler, total=False):
     sleep: str
 
 
+class AgentFork(TypedDict, total=False):
+    instance_id: str
+    name: str
+    error: AgentForkError
+
+
+class AgentForkError(TypedDict):
+    """Why this fork did not start; the other members are absent then."""
+
+    code: int
+    """The status of such an error of a create."""
+    message: str
+
+
 class AgentResources(TypedDict):
     cpu: int
     memory: int
@@ -663,6 +677,20 @@ class Finding(TypedDict):
     status: Union[Literal["ok"], Literal["warn"], Literal["fail"]]
     text: str
     notes: List[str]
+
+
+class ForkAgentRequest(TypedDict, total=False):
+    name: str
+    """With a `count` above 1, `-1`, `-2` … follow it. Absent: the service makes names up."""
+    namespace: str
+    """Absent: that of the original."""
+    count: int
+    env_vars: Dict[str, Union[str, SecretReference]]
+    """In addition to the variables of the original."""
+    ttl_seconds: float
+    """Time to live from the start; absent: that with which the original was created."""
+    files_only: bool
+    """The files suffice, although the original runs processes."""
 
 
 class _FunctionAnswer(TypedDict):
@@ -1887,6 +1915,7 @@ PATHS: Mapping[str, Tuple[str, str]] = {
     "signalProcess": ("POST", "/api/agent/{instanceId}/processes/{process}/signal"),
     "attachProcess": ("GET", "/api/agent/{instanceId}/processes/{process}/attach"),
     "agentStats": ("GET", "/api/agent/{instanceId}/stats"),
+    "forkAgent": ("POST", "/api/agent/{instanceId}/fork"),
     "uploadFile": ("POST", "/api/agent/{instanceId}/files/upload"),
     "openTunnel": ("GET", "/serverless/v1/ws"),
     "linkAgent": ("POST", "/api/agent/{instanceId}/link"),
