@@ -1,3 +1,4 @@
+import type { ComponentChildren } from 'preact';
 import { ApiError, ask, call, pathOf } from './api.ts';
 import { packFiles } from './code-archive.ts';
 import { bytes, counted } from './parts.tsx';
@@ -8,13 +9,15 @@ export type ChosenCode =
   | { readonly kind: 'directory'; readonly name: string; readonly files: readonly File[] }
   | { readonly kind: 'archive'; readonly name: string; readonly file: File };
 
-/** Two fields for code, of which the last one counts. */
+/** Two fields for code, of which the last one counts. `children` are fields for code without an upload. */
 export function CodeInput(props: {
   readonly code: ChosenCode | null;
   readonly onChosen: (code: ChosenCode | null) => void;
   readonly fault?: string;
+  readonly hint?: string;
+  readonly children?: ComponentChildren;
 }) {
-  const { code, onChosen, fault = '' } = props;
+  const { code, onChosen, fault = '', hint, children } = props;
   const described = fault === '' ? 'f-code-chosen' : 'f-code-chosen f-code-fault';
   return (
     <fieldset class="group code">
@@ -47,9 +50,12 @@ export function CodeInput(props: {
             }}
           />
         </div>
+        {children}
       </div>
       <small id="f-code-chosen" class="hint" role="status">
-        {code === null ? 'Choose a directory, or an archive with the code at its root.' : `Sends ${textOf(code)}.`}
+        {code === null
+          ? (hint ?? 'Choose a directory, or an archive with the code at its root.')
+          : `Sends ${textOf(code)}.`}
       </small>
       {fault === '' ? null : (
         <small id="f-code-fault" class="fault">

@@ -168,7 +168,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
     await page.getByLabel('Name', { exact: true }).fill('made');
     await page.getByLabel('Runtime').fill(bed.runtime);
     await page.getByLabel('Handler').fill('main.echo');
-    await page.getByLabel('Code', { exact: true }).fill(bed.codeDir);
+    await page.getByLabel('Path on the host').fill(bed.codeDir);
     await page.getByRole('button', { name: 'Create' }).click();
     await page.getByRole('heading', { name: 'default/made' }).waitFor();
     const id = page.url().split('/').at(-1) as string;
@@ -315,6 +315,7 @@ describeWith(['browser'], 'the dashboard, without authentication', () => {
   it('the form puts the selected sandbox type into runtime_spec', async () => {
     await using opened = await open('agents/new');
     const { page } = opened;
+    await page.getByText('More', { exact: true }).click();
     await page.getByLabel('Sandbox').selectOption('docker');
     await page.getByRole('button', { name: 'As YAML or JSON' }).click();
     const body = JSON.parse(await page.getByLabel('Request').inputValue());

@@ -1,6 +1,9 @@
 import { signal } from '@preact/signals';
 import { useState } from 'preact/hooks';
+import { type AgentForm, BEGIN, bodyOf, CODE, faultsOf, placeOf } from '../agent-request.ts';
 import { call, messageOf } from '../api.ts';
+import { type ChosenCode, CodeInput, uploadCode } from '../code-upload.tsx';
+import { type Faults, useForm } from '../form.ts';
 import { Failure, Input, Note, Title } from '../parts.tsx';
 
 /** Warnings of the newest create on this page. No later answer contains all of them. */
@@ -21,132 +24,128 @@ export function CreateWarnings({ id }: { readonly id: string }) {
   );
 }
 
-interface Form {
-  readonly namespace: string;
-  readonly name: string;
-  readonly runtime: string;
-  readonly code: string;
-  readonly handler: string;
-  readonly cpu: string;
-  readonly memory: string;
-  readonly sandbox: string;
-  readonly image: string;
-  readonly user: string;
-  readonly ports: string;
-  readonly variables: string;
-}
-
-const BEGIN: Form = {
-  namespace: 'default',
-  name: '',
-  runtime: 'python3.11',
-  code: '',
-  handler: 'main.handler',
-  cpu: '500',
-  memory: '512',
-  sandbox: '',
-  image: 'host',
-  user: '',
-  ports: '',
-  variables: '',
-};
-
-/** Path of the host's code in the sandbox. */
-const CODE = '/code';
-
-function bodyOf(form: Form): Record<string, unknown> {
-  const ports = form.ports.split(/[\s,]+/).filter(Boolean);
-  const variables = form.variables.split('\n').filter(line => line.includes('='));
-  return {
-    namespace: form.namespace,
-    name: form.name,
-    ...(form.code === '' ? {} : { mounts: [{ source: form.code, target: CODE, readonly: true }] }),
-    ...(variables.length === 0
-      ? {}
-      : {
-          env_vars: Object.fromEntries(
-            variables.map(line => [line.slice(0, line.indexOf('=')).trim(), line.slice(line.indexOf('=') + 1)]),
-          ),
-        }),
-    runtime_spec: {
-      runtime: form.runtime,
-      ...(form.sandbox === '' ? {} : { sandbox_type: form.sandbox }),
-      ...(form.code === '' ? {} : { codePath: CODE }),
-      handler: form.handler,
-      cpu: Number(form.cpu),
-      memory: Number(form.memory),
-      rootfs: {
-        imageurl: form.image,
-        ...(form.user === '' ? {} : { user: form.user }),
-        ...(ports.length === 0 ? {} : { ports }),
-      },
-    },
-  };
-}
+/** Fields that are folded until they are needed. */
+const FOLDED: readonly (keyof AgentForm)[] = [
+  ...(['sandbox_type', 'imageurl', 'user', 'max_restarts'] as const),
+  ...(['durable', 'ttl_seconds', 'idle_seconds', 'on_expiry', 'labels'] as const),
+];
 
 export function AgentCreateView() {
-  const [form, setForm] = useState(BEGIN);
+  const { form, faults, setFaults, clear, field } = useForm(BEGIN);
+  const [code, setCode] = useState<ChosenCode | null>(null);
   const [text, setText] = useState<string | null>(null);
   const [error, setError] = useState('');
-  const [isBusy, setBusy] = useState(false);
-  const field = (name: keyof Form) => ({
-    value: form[name],
-    onInput: (value: string) => setForm({ ...form, [name]: value }),
-  });
+  const [step, setStep] = useState('');
+  const [isOpen, setOpen] = useState(false);
+  const show = (found: Faults) => {
+    setFaults(found);
+    if (FOLDED.some(name => Object.hasOwn(found, name))) setOpen(true);
+  };
+  /** Uploads the code. Returns the body of the form, or null if the code cannot be sent. */
+  const upload = async (): Promise<object | null> => {
+    if (code === null) return bodyOf(form, form.hostPath);
+    setStep('Uploading …');
+    try {
+      return bodyOf(form, await uploadCode(code));
+    } catch (problem) {
+      show({ code: messageOf(problem) });
+      return null;
+    } finally {
+      setStep('');
+    }
+  };
+  const create = async (body: object) => {
+    setStep('Creating …');
+    const { instance_id: id, warnings = [] } = await call('createAgent', { body });
+    lastCreated.value = { id, warnings };
+    location.hash = `#/agents/${id}`;
+  };
   const submit = async (event: Event) => {
     event.preventDefault();
-    setBusy(true);
     setError('');
     try {
-      const body = text === null ? bodyOf(form) : ((await import('yaml')).parse(text) as object);
-      const { instance_id: id, warnings = [] } = await call('createAgent', { body });
-      lastCreated.value = { id, warnings };
-      location.hash = `#/agents/${id}`;
+      if (text !== null) return await create((await import('yaml')).parse(text) as object);
+      const found = faultsOf(form, code !== null);
+      show(found);
+      const body = Object.keys(found).length === 0 ? await upload() : null;
+      if (body !== null) await create(body);
     } catch (problem) {
-      setError(messageOf(problem));
-      setBusy(false);
+      setStep('');
+      const { field: name, text: fault } = placeOf(messageOf(problem), form);
+      if (text === null && name !== null) show({ [name]: fault });
+      else setError(messageOf(problem));
     }
+  };
+  const toggleText = async () => {
+    const body = text === null ? await upload() : null;
+    setText(body === null ? null : JSON.stringify(body, null, 2));
   };
   return (
     <>
       <Title text="New agent">
-        <button
-          type="button"
-          aria-pressed={text !== null}
-          onClick={() => setText(text === null ? JSON.stringify(bodyOf(form), null, 2) : null)}
-        >
+        <button type="button" aria-pressed={text !== null} onClick={() => void toggleText()}>
           As YAML or JSON
         </button>
       </Title>
-      <form class="form" onSubmit={event => void submit(event)}>
+      <form class="form" noValidate onSubmit={event => void submit(event)}>
         {text !== null ? (
           <Input label="Request" value={text} onInput={setText} lines={24} hint="The body of POST /api/agent." />
         ) : (
           <>
             <div class="grid">
-              <Input label="Name" {...field('name')} isRequired />
-              <Input label="Namespace" {...field('namespace')} isRequired />
-              <Input label="Runtime" {...field('runtime')} hint="python3.11, go, java17, http, …" isRequired />
+              <Input label="Name" {...field('name')} />
+              <Input label="Namespace" {...field('namespace')} />
+              <Input label="Runtime" {...field('runtime')} hint="python3.11, nodejs22, go, java17, http, …" />
               <Input label="Handler" {...field('handler')} hint="module.function" />
-              <Input label="Code" {...field('code')} hint={`A directory of the host, mounted at ${CODE}.`} />
-              <Input
-                label="Sandbox"
-                {...field('sandbox')}
-                options={['', 'docker', 'supervisor', 'kubernetes']}
-                hint="any: the default driver"
-              />
-              <Input label="Image" {...field('image')} isRequired hint="The default driver only records the image." />
-              <Input label="User" {...field('user')} hint="Empty: root." />
-              <Input label="CPU" {...field('cpu')} type="number" hint="Millicores." isRequired />
-              <Input label="Memory" {...field('memory')} type="number" hint="MB." isRequired />
-              <Input label="Ports" {...field('ports')} hint="tcp:8080, udp:53" />
             </div>
-            <Input label="Environment" {...field('variables')} lines={4} hint="NAME=value, one per line." />
+            <CodeInput
+              code={code}
+              fault={faults.code ?? ''}
+              hint={`Choose a directory, or an archive with the code at its root. The agent has it at ${CODE}.`}
+              onChosen={chosen => {
+                setCode(chosen);
+                clear('code');
+              }}
+            >
+              <Input label="Path on the host" {...field('hostPath')} hint="A directory, instead of an upload." />
+            </CodeInput>
+            <div class="grid">
+              <Input label="CPU" {...field('cpu')} type="number" hint="Millicores." />
+              <Input label="Memory" {...field('memory')} type="number" hint="MB." />
+              <Input
+                label="Dependencies"
+                {...field('dependencies')}
+                options={['none', 'auto']}
+                hint="auto: installs requirements.txt, package.json and the like."
+              />
+              <Input
+                label="Restart policy"
+                {...field('policy')}
+                options={['never', 'on-failure', 'always']}
+                hint="When its sandbox ends by itself."
+              />
+              <Input label="Ports" {...field('ports')} hint="tcp:8080, udp:53" />
+              <Input label="Exposed port" {...field('port')} type="number" hint="Gets an address of its own." />
+              <Input
+                label="Access"
+                {...field('access')}
+                options={['token', 'link', 'public']}
+                hint="Clients of the exposed port."
+              />
+            </div>
+            <div class="grid two">
+              <Input label="Environment" {...field('env_vars')} lines={4} hint="NAME=value, one per line." />
+              <Input label="Secrets" {...field('secrets')} lines={4} hint="NAME=name of a secret, one per line." />
+            </div>
+            <details open={isOpen} onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
+              <summary>More</summary>
+              <Folded field={field} />
+            </details>
           </>
         )}
         <div class="actions">
-          <button type="submit" class="main" disabled={isBusy}>
-            {isBusy ? 'Creating …' : 'Create'}
+          <button type="submit" class="main" disabled={step !== ''}>
+            {step === '' ? 'Create' : step}
           </button>
           <a class="button" href="#/agents">
             Cancel
@@ -156,5 +155,36 @@ export function AgentCreateView() {
         <Note>The agent opens when its code is loaded, or has failed to load.</Note>
       </form>
     </>
+  );
+}
+
+function Folded({ field }: { readonly field: ReturnType<typeof useForm<AgentForm>>['field'] }) {
+  return (
+    <div class="grid">
+      <Input
+        label="Sandbox"
+        {...field('sandbox_type')}
+        options={['', 'docker', 'supervisor', 'kubernetes']}
+        hint="any: the default driver"
+      />
+      <Input label="Image" {...field('imageurl')} hint="The default driver only records the image." />
+      <Input label="User" {...field('user')} hint="Empty: root." />
+      <Input
+        label="Restarts in a row"
+        {...field('max_restarts')}
+        type="number"
+        hint="At most. Empty: the default of the policy."
+      />
+      <Input
+        label="Durable"
+        {...field('durable')}
+        options={['no', 'yes']}
+        hint="yes: context.state survives restarts."
+      />
+      <Input label="Time to live" {...field('ttl_seconds')} type="number" hint="Seconds. Empty: until it is deleted." />
+      <Input label="Idle time" {...field('idle_seconds')} type="number" hint="Seconds without a call. Empty: no end." />
+      <Input label="At its end" {...field('on_expiry')} options={['delete', 'pause']} hint="Of either time." />
+      <Input label="Labels" {...field('labels')} lines={3} hint="NAME=value, one per line." />
+    </div>
   );
 }

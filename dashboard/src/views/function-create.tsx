@@ -1,6 +1,7 @@
 import { useState } from 'preact/hooks';
 import { call, messageOf } from '../api.ts';
 import { type ChosenCode, CodeInput, uploadCode } from '../code-upload.tsx';
+import { type Faults, useForm, withoutEmpty } from '../form.ts';
 import { Failure, Input, Note, Title } from '../parts.tsx';
 import { faultOfLines, variablesOf } from '../variables.ts';
 
@@ -21,7 +22,6 @@ const BEGIN = {
   secrets: '',
 };
 type Form = typeof BEGIN;
-type Faults = Readonly<Record<string, string>>;
 
 /** Returns the name of a function with its service: `hello`, `demo@hello` and `0@demo@hello` are allowed. */
 function wholeName(text: string): string {
@@ -43,13 +43,12 @@ function bodyOf({ environment, secrets, ...form }: Form, codePath: string) {
 
 /** Returns the faults that the page finds before it sends anything. */
 function faultsOf({ name, environment, secrets }: Form, code: ChosenCode | null): Faults {
-  const faults = {
+  return withoutEmpty({
     name: name.trim() === '' ? 'is required' : '',
     code: code === null ? 'is required' : '',
     environment: faultOfLines(environment, 'value'),
     secrets: faultOfLines(secrets, 'secret'),
-  };
-  return Object.fromEntries(Object.entries(faults).filter(([, fault]) => fault !== ''));
+  });
 }
 
 /** Splits the problems of a refusal into those of a field of the form, and the others. */
@@ -67,19 +66,10 @@ function splitProblems(message: string): { readonly faults: Faults; readonly oth
 }
 
 export function FunctionCreateView() {
-  const [form, setForm] = useState(BEGIN);
+  const { form, faults, setFaults, clear, field } = useForm(BEGIN);
   const [code, setCode] = useState<ChosenCode | null>(null);
-  const [faults, setFaults] = useState<Faults>({});
   const [error, setError] = useState('');
   const [step, setStep] = useState('');
-  const field = (name: keyof Form) => ({
-    value: form[name],
-    fault: faults[name] ?? '',
-    onInput: (value: string) => {
-      setForm({ ...form, [name]: value });
-      setFaults({ ...faults, [name]: '' });
-    },
-  });
   const submit = async (event: Event) => {
     event.preventDefault();
     const found = faultsOf(form, code);
@@ -127,7 +117,7 @@ export function FunctionCreateView() {
           fault={faults.code ?? ''}
           onChosen={chosen => {
             setCode(chosen);
-            setFaults({ ...faults, code: '' });
+            clear('code');
           }}
         />
         <div class="grid">
