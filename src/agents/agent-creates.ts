@@ -96,7 +96,10 @@ export class AgentCreates {
         return await this.#starts.bringUp(intent, start, signal);
       });
     } finally {
-      if (isTaken) this.#starts.code.release(ref);
+      if (isTaken) {
+        this.#starts.code.release(ref);
+        await this.#starts.forgetFiles(intent);
+      }
       if (old !== null) await this.#endReplaced((old as ReplacedAgent).id);
     }
   }
@@ -135,7 +138,10 @@ export class AgentCreates {
       if (error instanceof RecordRefused) return undefined;
       throw error;
     } finally {
-      if (isTaken) this.#starts.code.release(ref);
+      if (isTaken) {
+        this.#starts.code.release(ref);
+        await this.#starts.forgetFiles(intent);
+      }
     }
   }
 

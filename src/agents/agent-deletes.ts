@@ -10,6 +10,7 @@ import type { ServerTiming } from '../lib/server-timing.ts';
 import type { Database } from '../storage/database.ts';
 import { listAgentsOfNode } from '../storage/queries/agents.ts';
 import type { InstanceRef, StoredInstance } from '../storage/queries/instances.ts';
+import type { AgentFiles } from './agent-files.ts';
 import { type AgentRecords, isDurable, toInstance } from './agent-records.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 import { nodeNotAnswering } from './refusals.ts';
@@ -24,6 +25,7 @@ export interface AgentDeletesOptions {
   readonly nodeId: string;
   readonly isLost?: (nodeId: string) => boolean;
   readonly previousLogs?: PreviousLogs;
+  readonly files?: AgentFiles;
   readonly log: Log;
   /** Releases the code and the reservation of a removed sandbox. */
   readonly release: (sandbox: InstanceRef) => void;
@@ -54,7 +56,7 @@ export class AgentDeletes {
    * a part remains; the reconciler then retries.
    */
   async tearDown(id: string, graceMs: number | null, known?: InstanceRecord, stages?: ServerTiming): Promise<void> {
-    const { instances, previousLogs, release } = this.#options;
+    const { instances, previousLogs, files, release } = this.#options;
     try {
       const record = known ?? (await this.#records.find(id));
       if (record === null) return;
@@ -63,6 +65,7 @@ export class AgentDeletes {
       if (record.epoch > 1 || record.pausedAtMs > 0) await previousLogs?.remove(id);
       await this.#end(record, graceMs, stages);
       release(record);
+      if (toInstance(record).spec.durable?.files) await files?.remove(id);
     } catch (error) {
       instances.reconcileSoon();
       const text = `instance ${id} could not be removed yet; the service retries: ${messageOf(error)}`;

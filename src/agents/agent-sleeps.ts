@@ -34,12 +34,14 @@ export class AgentSleeps {
   readonly #instances: Instances;
   readonly #now: () => number;
   readonly #log: Log;
+  readonly #files: AgentsOptions['files'];
   readonly #parts: AgentSleepsParts;
 
   constructor(options: AgentsOptions, parts: AgentSleepsParts) {
     this.#instances = options.instances;
     this.#now = options.now ?? Date.now;
     this.#log = options.log;
+    this.#files = options.files;
     this.#parts = parts;
   }
 
@@ -88,7 +90,11 @@ export class AgentSleeps {
     if (record.status !== 'PAUSED') await this.#assertRuns(record);
     const busy = starts.operations.of(id);
     if (busy !== undefined) throw isBeing(busy.kind, id);
-    return await starts.operations.run(id, 'sleep', async () => await this.#putToSleep(record, isForced));
+    return await starts.operations.run(id, 'sleep', async () => {
+      const excess = isForced ? undefined : await this.#files?.excess(id, JSON.parse(record.spec) as InstanceSpec);
+      if (excess !== undefined) throw new InUse(id, [excess]);
+      return await this.#putToSleep(record, isForced);
+    });
   }
 
   /** Puts a RUNNING or PAUSED durable agent to sleep while the service stops. Fails if it is in use. */

@@ -59,8 +59,9 @@ export class AgentStarts {
     const driver = await this.#options.drivers(spec.sandboxType);
     if (spec.onExpiry === 'pause') assertPauses(driver);
     const identity = { id: ref.id, secret: newSecret() };
-    const placed = await this.code.place(ref, spec);
+    const withCode = await this.code.place(ref, spec);
     try {
+      const placed = (await this.#options.files?.place(ref.id, withCode)) ?? withCode;
       const start = toStart(driver, identity, await withSecrets(placed, this.#options.secrets), this.#options);
       const durable = await this.states.initOf(ref, spec, reason);
       const stated = durable === undefined ? start : { ...start, init: { ...start.init, durable } };
@@ -83,6 +84,7 @@ export class AgentStarts {
     const refusal = this.reservations.refusal(intent);
     if (refusal !== undefined) {
       this.code.release(intent);
+      await this.forgetFiles(intent);
       await this.#options.instances.undo(intent, refusal);
       throw refusal;
     }
@@ -94,6 +96,7 @@ export class AgentStarts {
       return instance;
     } catch (error) {
       this.release(intent);
+      await this.forgetFiles(intent);
       throw error;
     }
   }
@@ -112,6 +115,12 @@ export class AgentStarts {
   release(sandbox: InstanceRef): void {
     this.code.release(sandbox);
     this.reservations.release(sandbox);
+  }
+
+  /** Removes the files of an agent whose first start has failed; no client knows it. Never rejects. */
+  async forgetFiles({ epoch, id, spec }: Pick<StoredInstance, 'epoch' | 'id' | 'spec'>): Promise<void> {
+    const { durable } = JSON.parse(spec) as InstanceSpec;
+    if (epoch === 1 && durable?.files !== undefined) await this.#options.files?.remove(id);
   }
 
   assertMayStart(): void {

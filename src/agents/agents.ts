@@ -152,7 +152,8 @@ export class Agents implements AgentInstances {
    */
   async start(): Promise<void> {
     const { database, nodeId } = this.#options;
-    await this.#options.previousLogs?.sweep(ids => findAgentIds(database, nodeId, ids));
+    const { previousLogs, files } = this.#options;
+    for (const kept of [previousLogs, files]) await kept?.sweep(ids => findAgentIds(database, nodeId, ids));
     for (const stored of await listAgentsWithSandbox(database, nodeId)) {
       this.#starts.code.registerUser(stored, toInstance(stored).spec);
       // No adoption follows that would reserve its capacity.

@@ -10,6 +10,7 @@ import type { Log } from '../lib/log.ts';
 import type { Database } from '../storage/database.ts';
 import type { DurableWrites } from '../storage/writes/durable.ts';
 import type { PackageDirectories } from './agent-code.ts';
+import type { AgentFiles } from './agent-files.ts';
 import type { PreviousLogs } from './previous-logs.ts';
 
 /** The parts and settings that `Agents` needs. */
@@ -28,6 +29,8 @@ export interface AgentsOptions extends SandboxRules {
   readonly secrets?: SecretSource;
   /** Logs of earlier sandboxes. Absent: logs are removed with their sandboxes. */
   readonly previousLogs?: PreviousLogs;
+  /** Directories of durable agents. Absent: agents have none. */
+  readonly files?: AgentFiles;
   /** Counts restarts by policies. */
   readonly restarted?: (outcome: 'restarted' | 'failed') => void;
   /** Counts alarms that were not delivered as planned. */

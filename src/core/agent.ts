@@ -1,7 +1,7 @@
 import { addressProblem, EXPOSE, type Expose } from './address.ts';
 import { CODE_URL_SHAPE, isCodeUrl, parseCodeUrl, SHA256_PATTERN } from './code-package.ts';
 import { DEPENDENCIES_DOC, type DependencyMode, dependencyMode } from './dependencies.ts';
-import { type Durable, type DurableEntries, durable, entriesOf, withSleep } from './durable.ts';
+import { assertFilesFit, type Durable, type DurableEntries, durable, entriesOf, withSleep } from './durable.ts';
 import { variables } from './environment.ts';
 import { invalidRequest } from './error.ts';
 import { HTTP_PROFILE_DOC, type HttpProfileName, httpProfileName, httpProfileProblem } from './http-profiles.ts';
@@ -348,6 +348,12 @@ function resolveSpec(
   }
   const sandboxType = fn.sandboxType === '' ? defaultSandboxType : fn.sandboxType;
   const hasImage = runsImages(sandboxType);
+  const mounts = [...fn.mounts, ...request.mounts];
+  if (request.durable?.files) {
+    const { files } = request.durable;
+    const code = fn.codePath.startsWith('/') ? [fn.codePath] : [];
+    assertFilesFit({ files }, sandboxType, [...code, ...mounts.map(({ target }) => target)]);
+  }
   return {
     tenant: request.tenant,
     namespace: request.namespace,
@@ -366,7 +372,7 @@ function resolveSpec(
     memoryMb: fn.memoryMb,
     env: { ...fn.environment, ...request.envVars },
     workspace: request.workspace,
-    mounts: [...fn.mounts, ...request.mounts],
+    mounts,
     callTimeoutMs: fn.callTimeoutMs,
     initTimeoutMs: fn.initTimeoutMs,
     preStopTimeoutMs: fn.preStopTimeoutMs,

@@ -1,7 +1,8 @@
+import { posix } from 'node:path';
 import { invalidRequest } from './error.ts';
 import { isJsonObject, type JsonObject } from './json.ts';
-import { boolean, type Kind, number, refine, wrongAt } from './kind.ts';
-import { maybe, object } from './shape.ts';
+import { boolean, described, integer, type Kind, number, refine, text, wrongAt } from './kind.ts';
+import { maybe, object, optional, required } from './shape.ts';
 
 /** A durable agent as requested: its state is saved before a call is answered. */
 export interface Durable {
@@ -11,6 +12,16 @@ export interface Durable {
   readonly sleepMs?: number;
   /** Functions in addition to the handler. Absent: there are none. */
   readonly entries?: DurableEntries;
+  /** Directory that survives the sandbox. Absent: there is none. */
+  readonly files?: DurableFiles;
+}
+
+/** Directory of a durable agent that is kept between its sandboxes, until the agent is deleted. */
+export interface DurableFiles {
+  /** Absolute path inside the sandbox. */
+  readonly path: string;
+  /** Size above which the agent does not fall asleep, MB. */
+  readonly maxMb: number;
 }
 
 /** Functions of the code of a durable agent, each as `module.function`; absent: there is none. */
@@ -32,7 +43,6 @@ const NO_EFFECT = 'Has no effect yet.';
 const NOT_YET = {
   pause_after_seconds: maybe(anything, NO_EFFECT),
   save: maybe(anything, NO_EFFECT),
-  files: maybe(anything, NO_EFFECT),
   schema: maybe(anything, NO_EFFECT),
   code: maybe(anything, NO_EFFECT),
   busy: maybe(anything, NO_EFFECT),
@@ -47,8 +57,26 @@ const sleepAfter: Kind<number> = refine(
   },
 );
 
+const DEFAULT_FILES_MB = 64;
+const MOST_FILES_MB = 65_536;
+
+const directoryInside: Kind<string> = refine(described(text(), { examples: ['/data'] }), (value, path, problem) => {
+  if (value === '/' || posix.normalize(value) !== value || !posix.isAbsolute(value) || value.endsWith('/'))
+    problem(path, 'must be an absolute path other than /, without "." , ".." and a slash at its end');
+});
+
+const files = object({
+  path: required(directoryInside, 'Absolute path of the directory inside the sandbox.'),
+  max_mb: optional(
+    integer({ min: 1, max: MOST_FILES_MB }),
+    DEFAULT_FILES_MB,
+    'Above it the agent does not fall asleep.',
+  ),
+});
+
 const whole = object({
   ...NOT_YET,
+  files: maybe(files, 'A directory that is kept when its process ends; not with kubernetes.'),
   sleep_after_seconds: maybe(sleepAfter, {
     default: SLEEP_AFTER_SECONDS,
     description:
@@ -64,8 +92,13 @@ export const durable: Kind<Durable | false> = {
     if (value === false) return false;
     if (value === true) return { schema: 1 };
     if (isJsonObject(value)) {
-      const seconds = whole.read(value, path, problem)?.sleep_after_seconds;
-      return { schema: 1, ...(seconds !== undefined && { sleepMs: Math.ceil(seconds * 1000) }) };
+      const read = whole.read(value, path, problem);
+      const seconds = read?.sleep_after_seconds;
+      return {
+        schema: 1,
+        ...(seconds !== undefined && { sleepMs: Math.ceil(seconds * 1000) }),
+        ...(read?.files && { files: { path: read.files.path, maxMb: read.files.max_mb } }),
+      };
     }
     return wrongAt(path, 'must be true, false or an object', problem);
   },
@@ -83,6 +116,27 @@ export function withSleep(durable: Durable, idleMs: number | undefined): Durable
       'invalid request body: durable.sleep_after_seconds and idle_seconds exclude each other; leave out one of them',
     );
   return { ...durable, sleepMs: 0 };
+}
+
+/**
+ * Checks the place of the directory of a durable agent. Fails with `invalid_request` if the sandbox has no
+ * such directory, or if another mount or the code is at, above or below it.
+ */
+export function assertFilesFit(
+  { files: { path } }: { readonly files: DurableFiles },
+  sandboxType: string,
+  others: readonly string[],
+): void {
+  if (sandboxType === 'kubernetes')
+    throw invalidRequest(
+      'invalid request body: durable.files: pods keep no files; use the sandbox type process, supervisor or docker',
+    );
+  const isIn = (inner: string, outer: string) => `${inner}/`.startsWith(`${outer}/`);
+  const other = others.map(each => posix.normalize(each)).find(each => isIn(path, each) || isIn(each, path));
+  if (other !== undefined)
+    throw invalidRequest(
+      `invalid request body: durable.files.path: ${path} and ${other} overlap; choose a path outside of mounts and code`,
+    );
 }
 
 /** Returns the entries that a request names; undefined: it names none. */

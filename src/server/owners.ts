@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { AgentFiles } from '../agents/agent-files.ts';
 import { Agents } from '../agents/agents.ts';
 import { PreviousLogs } from '../agents/previous-logs.ts';
 import type { ClusterNode } from '../cluster/cluster-node.ts';
@@ -148,7 +149,7 @@ export function createOwners(config: Config, parts: OwnersParts) {
     ...sandboxes,
     ...{ writes, callSink: parts.callSink, alarmFailed: observed.alarmFailed },
     ...{ maxWaitingCalls: config.maxWaitingCalls, maxAwake: config.agents.maxAwake },
-    previousLogs: new PreviousLogs(join(dataDir, 'agent-logs'), logger),
+    ...keptOfAgents(parts),
     ...{ restarted: metrics.policyRestarted, alarmMissed: metrics.alarmMissed },
     packages: packagePlaces,
     layers: dependencies,
@@ -159,6 +160,14 @@ export function createOwners(config: Config, parts: OwnersParts) {
 
   const { functions, asyncCalls } = createFunctions(config, parts, launcher);
   return { agents, functions, asyncCalls, jobs, jobCluster, packages, codeStore, dependencies };
+}
+
+/** Returns what is kept of agents between their sandboxes. */
+function keptOfAgents({ dataDir, logger, removals }: OwnersParts) {
+  return {
+    previousLogs: new PreviousLogs(join(dataDir, 'agent-logs'), logger),
+    files: new AgentFiles(join(dataDir, 'agents'), removals),
+  };
 }
 
 /** Returns the places of uploaded code: agents and builds use directories of the code store. */

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { IMAGES } from '../parts/docker-images.ts';
 import { DOCKER_START_MS, sharedDocker } from '../parts/docker-shared.ts';
 import { describeWith } from '../probe.ts';
+import { checkDurableFiles } from '../suites/durable-files.ts';
 import { DockerBed } from './docker-bed.ts';
 
 describeWith(['docker'], 'agents with sandbox_type docker', () => {
@@ -62,6 +63,10 @@ describeWith(['docker'], 'agents with sandbox_type docker', () => {
     expect(await daemon.docker('ps', '--all', '--quiet', '--filter', `id=${container}`)).toBe('');
     expect((await bed.invoke(id)).body.data).toBe(2);
     expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  });
+
+  test('the directory of a durable agent in docker survives its containers', async () => {
+    await checkDurableFiles(under.bed, under.spec({}));
   });
 
   test("agents with runtime custom image run the image's command in its directory, also after a server restart", async () => {

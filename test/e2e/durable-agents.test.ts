@@ -64,8 +64,8 @@ test('a create warns about members of durable without effect, and refuses a temp
   await using bed = await Bed.start({ 'app.py': PYTHON });
   const create = (name: string, more: object) =>
     bed.ask('POST', '/api/agent', bed.createBody(name, 'app.handle', {}, more));
-  const warned = ['durable.pause_after_seconds has no effect yet', 'durable.files has no effect yet'];
-  expect(await create('a', { durable: { files: { path: '/data' }, pause_after_seconds: 5 } })).toMatchObject({
+  const warned = ['durable.pause_after_seconds has no effect yet', 'durable.busy has no effect yet'];
+  expect(await create('a', { durable: { busy: {}, pause_after_seconds: 5 } })).toMatchObject({
     status: 200,
     // A machine without networks of sandboxes adds a warning of its own.
     body: { warnings: expect.arrayContaining(warned) },

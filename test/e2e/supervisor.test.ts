@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { TestSupervisord } from '../parts/supervisor.ts';
 import { describeWith } from '../probe.ts';
+import { checkDurableFiles } from '../suites/durable-files.ts';
 import { Bed } from './agents.ts';
 
 const CODE = `
@@ -122,6 +123,10 @@ describeWith(['supervisor'], 'agents with sandbox_type supervisor', () => {
     expect(supervisord.programs()).not.toContain(program);
     expect((await bed.invoke(id)).body.data).toBe(2);
     expect((await bed.ask('DELETE', `/api/agent/${id}`)).status).toBe(200);
+  });
+
+  test('the directory of a durable agent of supervisord survives its programs', async () => {
+    await checkDurableFiles(under.bed, SUPERVISED);
   });
 
   test('agents of supervisord run HTTP servers', async () => {

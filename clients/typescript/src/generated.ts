@@ -70,10 +70,17 @@ export type AgentDurable = {
   wakes: number;
   /** Time without use until it sleeps; 0: only on request. */
   sleep_after_seconds: number;
+  files?: AgentDurableFiles;
   /** Only with an alarm. */
   next_alarm_at?: string;
   /** Only of a SLEEPING one. */
   slept_at?: string;
+};
+
+/** As asked. */
+export type AgentDurableFiles = {
+  path: string;
+  max_mb: number;
 };
 
 export type AgentExecRequest = {
@@ -418,8 +425,6 @@ export type CreateAgentRequestDurable = {
   /** Has no effect yet. */
   save?: unknown;
   /** Has no effect yet. */
-  files?: unknown;
-  /** Has no effect yet. */
   schema?: unknown;
   /** Has no effect yet. */
   code?: unknown;
@@ -429,8 +434,17 @@ export type CreateAgentRequestDurable = {
   wake_on?: unknown;
   /** Has no effect yet. */
   max_awake_seconds?: unknown;
+  files?: CreateAgentRequestDurableFiles;
   /** It sleeps after this time without a call, a command or other access; 0: only on request. With `idle_seconds` the default is 0. */
   sleep_after_seconds?: number;
+};
+
+/** A directory that is kept when its process ends; not with kubernetes. */
+export type CreateAgentRequestDurableFiles = {
+  /** Absolute path of the directory inside the sandbox. */
+  path: string;
+  /** Above it the agent does not fall asleep. */
+  max_mb?: number;
 };
 
 export type CreateApiKeyRequest = {

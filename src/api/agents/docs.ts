@@ -129,6 +129,9 @@ const AgentInstance = Type.Object({
         saved_at: Type.Optional(Type.String({ format: 'date-time' })),
         wakes: Type.Integer({ description: 'Number of starts after the first.' }),
         sleep_after_seconds: Type.Number({ description: 'Time without use until it sleeps; 0: only on request.' }),
+        files: Type.Optional(
+          Type.Object({ path: Type.String(), max_mb: Type.Integer() }, { description: 'As asked.' }),
+        ),
         next_alarm_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only with an alarm.' })),
         slept_at: Type.Optional(Type.String({ format: 'date-time', description: 'Only of a SLEEPING one.' })),
       },

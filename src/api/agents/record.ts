@@ -34,6 +34,7 @@ function durableRecord({ spec, savedState, restarts, wakes = 0, sleptAtMs }: Ins
     ...(savedAtMs > 0 && { saved_at: new Date(savedAtMs).toISOString() }),
     wakes: restarts + wakes,
     sleep_after_seconds: (spec.durable?.sleepMs ?? 0) / 1000,
+    ...(spec.durable?.files && { files: { path: spec.durable.files.path, max_mb: spec.durable.files.maxMb } }),
     ...(savedState?.nextAlarmAtMs !== undefined && {
       next_alarm_at: new Date(savedState.nextAlarmAtMs).toISOString(),
     }),

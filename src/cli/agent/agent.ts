@@ -91,6 +91,10 @@ function addCreate(agent: Command, context: Context): void {
     .option('--idle <time>', 'how long it may stand unused: 10m')
     .option('--on-expiry <action>', 'delete or pause at the end of --ttl or --idle; else delete')
     .option('--durable', 'save context.state before each answer; it survives crashes and restarts')
+    .option(
+      '--files <path[:mb]>',
+      'with --durable: a directory that is kept, 64 MB unless given, for example /data:200',
+    )
     .option('--sleep-after <time>', 'put a durable agent to sleep after this idle time; 0: only on request; else 60s')
     .option('--label <name=value>', 'a label for lists; may be repeated', append)
     .option('--urn <urn>', 'create it from a registered function instead')

@@ -14,6 +14,7 @@ export interface LifetimeOptions {
   readonly onExpiry?: string;
   readonly durable?: boolean;
   readonly sleepAfter?: string;
+  readonly files?: string;
 }
 
 /** Returns the fields of a create that the options set. */
@@ -24,21 +25,37 @@ export function lifetimeFields({
   onExpiry,
   durable,
   sleepAfter,
+  files,
 }: LifetimeOptions): Record<string, unknown> {
   if (onExpiry !== undefined && onExpiry !== 'delete' && onExpiry !== 'pause')
     throw usageError(`--on-expiry must be delete or pause, not ${JSON.stringify(onExpiry)}.`);
   if (sleepAfter !== undefined && durable !== true) throw usageError('--sleep-after needs --durable.');
+  if (files !== undefined && durable !== true) throw usageError('--files needs --durable.');
   return {
     ...(label === undefined ? {} : { labels: parsePairs(label, '--label') }),
     ...(ttl === undefined ? {} : { ttl_seconds: parseDurationMs(ttl, '--ttl') / 1000 }),
     ...(idle === undefined ? {} : { idle_seconds: parseDurationMs(idle, '--idle') / 1000 }),
     ...(onExpiry === undefined ? {} : { on_expiry: onExpiry }),
-    ...(durable === true && { durable: sleepAfter === undefined || sleepFields(sleepAfter) }),
+    ...(durable === true && { durable: durableFields(sleepAfter, files) }),
   };
 }
 
-function sleepFields(time: string): Record<string, unknown> {
-  return { sleep_after_seconds: time === '0' ? 0 : parseDurationMs(time, '--sleep-after') / 1000 };
+function durableFields(sleepAfter: string | undefined, files: string | undefined): true | Record<string, unknown> {
+  if (sleepAfter === undefined && files === undefined) return true;
+  return {
+    ...(sleepAfter !== undefined && {
+      sleep_after_seconds: sleepAfter === '0' ? 0 : parseDurationMs(sleepAfter, '--sleep-after') / 1000,
+    }),
+    ...(files !== undefined && { files: filesFields(files) }),
+  };
+}
+
+/** Reads `PATH` or `PATH:MB`. */
+function filesFields(given: string): Record<string, unknown> {
+  const [, path, megabytes] = /^(\/[^:]*)(?::(\d+))?$/.exec(given) ?? [];
+  if (path === undefined)
+    throw usageError(`--files must be an absolute path, or PATH:MB, not ${JSON.stringify(given)}.`);
+  return { path, ...(megabytes !== undefined && { max_mb: Number(megabytes) }) };
 }
 
 interface ForAgents extends ClientOptions {

@@ -83,10 +83,18 @@ class AgentDurable(_AgentDurable, total=False):
     """Only of a durable agent."""
 
     saved_at: str
+    files: AgentDurableFiles
     next_alarm_at: str
     """Only with an alarm."""
     slept_at: str
     """Only of a SLEEPING one."""
+
+
+class AgentDurableFiles(TypedDict):
+    """As asked."""
+
+    path: str
+    max_mb: int
 
 
 class _AgentExecRequest(TypedDict):
@@ -468,8 +476,6 @@ class CreateAgentRequestDurable(TypedDict, total=False):
     """Has no effect yet."""
     save: Any
     """Has no effect yet."""
-    files: Any
-    """Has no effect yet."""
     schema: Any
     """Has no effect yet."""
     code: Any
@@ -480,8 +486,21 @@ class CreateAgentRequestDurable(TypedDict, total=False):
     """Has no effect yet."""
     max_awake_seconds: Any
     """Has no effect yet."""
+    files: CreateAgentRequestDurableFiles
     sleep_after_seconds: float
     """It sleeps after this time without a call, a command or other access; 0: only on request. With `idle_seconds` the default is 0."""
+
+
+class _CreateAgentRequestDurableFiles(TypedDict):
+    path: str
+    """Absolute path of the directory inside the sandbox."""
+
+
+class CreateAgentRequestDurableFiles(_CreateAgentRequestDurableFiles, total=False):
+    """A directory that is kept when its process ends; not with kubernetes."""
+
+    max_mb: int
+    """Above it the agent does not fall asleep."""
 
 
 class CreateApiKeyRequest(TypedDict, total=False):
